@@ -1,0 +1,158 @@
+//! Identifiers we make ourselves. All of them come from the system's random source.
+
+use std::fmt;
+
+use crate::clock::Timestamp;
+
+const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// One admitted request or turn: `gen-` and 26 Crockford base32 characters of 48 bits of milliseconds and 80 random
+/// bits, so that ids sort by time. Primary key of everything that is remembered about the request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GenerationId([u8; 30]);
+
+impl GenerationId {
+    pub fn new(now: Timestamp) -> Self {
+        Self::from_parts(now, random())
+    }
+
+    fn from_parts(now: Timestamp, random: [u8; 10]) -> Self {
+        let millis = u128::from(u64::try_from(now.0).unwrap_or(0) & 0xFFFF_FFFF_FFFF);
+        let mut low = [0_u8; 16];
+        low[6..].copy_from_slice(&random);
+        let value = (millis << 80) | u128::from_be_bytes(low);
+        let mut text = *b"gen-00000000000000000000000000";
+        for (place, character) in text[4..].iter_mut().enumerate() {
+            let shift = 5 * (25 - place);
+            *character = CROCKFORD[((value >> shift) & 31) as usize];
+        }
+        Self(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("made of ASCII characters")
+    }
+
+    /// Reads an id back; `None` for anything that is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes: [u8; 30] = text.as_bytes().try_into().ok()?;
+        let valid = bytes.starts_with(b"gen-") && bytes[4..].iter().all(|byte| CROCKFORD.contains(byte));
+        valid.then_some(Self(bytes))
+    }
+}
+
+impl fmt::Display for GenerationId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for GenerationId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// Names a request that never became a generation: `req_` and 24 base62 characters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RequestId([u8; 28]);
+
+impl RequestId {
+    pub fn new() -> Self {
+        let mut text = *b"req_000000000000000000000000";
+        base62_fill(&mut text[4..]);
+        Self(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("made of ASCII characters")
+    }
+}
+
+impl Default for RequestId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Random bytes from the system. A machine that cannot give them cannot run a gateway, hence no `Result`.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0_u8; N];
+    getrandom::fill(&mut bytes).expect("the system's random source works");
+    bytes
+}
+
+/// `value` in base62, most significant digit first, padded with zeros to fill `out`.
+pub(crate) fn base62(mut value: Vec<u8>, out: &mut [u8]) {
+    for place in out.iter_mut().rev() {
+        let mut remainder = 0_u32;
+        for byte in &mut value {
+            let part = (remainder << 8) | u32::from(*byte);
+            *byte = (part / 62) as u8;
+            remainder = part % 62;
+        }
+        *place = BASE62[remainder as usize];
+    }
+}
+
+pub(crate) fn is_base62(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// Fills `out` with random base62 characters; bytes that would favour some characters are thrown away.
+fn base62_fill(out: &mut [u8]) {
+    let mut filled = 0;
+    while filled < out.len() {
+        for byte in random::<32>() {
+            if byte < 248 && filled < out.len() {
+                out[filled] = BASE62[usize::from(byte % 62)];
+                filled += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn led_5_an_id_carries_its_time_and_sorts_by_it() {
+        // The first ten characters are Crockford base32 of the milliseconds, as in any ULID.
+        let early = GenerationId::from_parts(Timestamp(1_700_000_000_000), [0xFF; 10]);
+        let late = GenerationId::from_parts(Timestamp(1_700_000_000_001), [0; 10]);
+        assert_eq!(early.as_str(), "gen-01HF7YAT00ZZZZZZZZZZZZZZZZ");
+        assert!(early < late);
+        assert_eq!(GenerationId::parse(early.as_str()), Some(early));
+    }
+
+    #[test]
+    fn what_is_not_an_id_is_not_read_as_one() {
+        for text in [
+            "",
+            "gen-",
+            "gen-01HF7YAT00ZZZZZZZZZZZZZZZ",
+            "gen-01HF7YAT00ZZZZZZZZZZZZZZZU",
+            "req-01HF7YAT00ZZZZZZZZZZZZZZZZ",
+        ] {
+            assert_eq!(GenerationId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn request_ids_differ() {
+        let (one, other) = (RequestId::new(), RequestId::new());
+        assert_ne!(one, other);
+        assert!(one.as_str().starts_with("req_") && is_base62(&one.as_str().as_bytes()[4..]));
+    }
+
+    #[test]
+    fn base62_counts_as_numbers_do() {
+        let mut out = [0; 3];
+        base62(vec![62], &mut out);
+        assert_eq!(&out, b"010");
+        base62(vec![0xFF], &mut out); // 255 = 4 × 62 + 7
+        assert_eq!(&out, b"047");
+    }
+}

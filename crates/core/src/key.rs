@@ -1,0 +1,187 @@
+//! Keys we issue: their form, their hash and their label. The raw key exists once, in the answer that creates it.
+
+use std::fmt;
+
+use aws_lc_rs::digest;
+
+use crate::id;
+use crate::secret::Secret;
+
+const RANDOM_CHARACTERS: usize = 43; // 32 bytes in base62
+const CHECK_CHARACTERS: usize = 6; // a CRC-32 in base62
+
+/// What a key may do. The stored row decides; the prefix of the key never grants anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    Inference,
+    Management,
+}
+
+impl KeyKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inference => "inference",
+            Self::Management => "management",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "inference" => Some(Self::Inference),
+            "management" => Some(Self::Management),
+            _ => None,
+        }
+    }
+}
+
+/// SHA-256 of the whole key string: how keys are stored, looked up and named in public.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    pub fn of(token: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest::digest(&digest::SHA256, token).as_ref());
+        Self(hash)
+    }
+
+    /// 64 lower-case hexadecimal characters, as in the public interface.
+    pub fn to_hex(self) -> String {
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            for digit in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(u32::from(digit), 16).expect("four bits are one digit"));
+            }
+        }
+        text
+    }
+
+    /// Equality that takes the same time wherever the two differ.
+    pub fn is(&self, other: &Self) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+
+    pub fn parse(hex: &str) -> Option<Self> {
+        let digits = hex.as_bytes();
+        if digits.len() != 64 {
+            return None;
+        }
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            let value = |digit: u8| match digit {
+                b'0'..=b'9' => Some(digit - b'0'),
+                b'a'..=b'f' => Some(digit - b'a' + 10),
+                _ => None,
+            };
+            *byte = (value(pair[0])? << 4) | value(pair[1])?;
+        }
+        Some(Self(hash))
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.to_hex())
+    }
+}
+
+/// Only the first eight characters: enough to find a key in a log, too little to look one up.
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}…", &self.to_hex()[..8])
+    }
+}
+
+/// A new key: `prefix`, 43 base62 characters of 32 random bytes, 6 base62 characters of CRC-32 over all before them.
+pub fn generate(prefix: &str) -> Secret {
+    let mut text = prefix.as_bytes().to_vec();
+    text.resize(prefix.len() + RANDOM_CHARACTERS, 0);
+    id::base62(id::random::<32>().to_vec(), &mut text[prefix.len()..]);
+    let check = check_characters(&text);
+    text.extend_from_slice(&check);
+    Secret::new(text)
+}
+
+/// Whether `token` carries one of `prefixes` and yet cannot be a key of ours, so that no look-up is needed.
+/// Keys without our prefix (imported ones) are not judged by their form.
+pub fn is_malformed(token: &[u8], prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| {
+        token.strip_prefix(prefix.as_bytes()).is_some_and(|rest| {
+            if rest.len() != RANDOM_CHARACTERS + CHECK_CHARACTERS || !id::is_base62(rest) {
+                return true;
+            }
+            let (body, check) = token.split_at(token.len() - CHECK_CHARACTERS);
+            check != check_characters(body)
+        })
+    })
+}
+
+/// What may be shown of a key: its prefix, the first three and the last four characters.
+pub fn label(token: &str, prefix: &str) -> String {
+    let rest = token.strip_prefix(prefix).unwrap_or(token);
+    let shown = if rest.len() == token.len() { "" } else { prefix };
+    if rest.len() < 16 || !rest.is_ascii() {
+        return format!("{shown}***");
+    }
+    format!("{shown}{}...{}", &rest[..3], &rest[rest.len() - 4..])
+}
+
+fn check_characters(body: &[u8]) -> [u8; CHECK_CHARACTERS] {
+    let mut out = [0; CHECK_CHARACTERS];
+    id::base62(crc32fast::hash(body).to_be_bytes().to_vec(), &mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PREFIX: &str = "sk-tg-v1-";
+
+    fn key() -> String {
+        generate(PREFIX).expose(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn key_1_a_new_key_has_the_documented_form() {
+        let key = key();
+        assert_eq!(key.len(), PREFIX.len() + 43 + 6);
+        assert!(!is_malformed(key.as_bytes(), &[PREFIX]));
+    }
+
+    #[test]
+    fn key_2_the_hash_is_sha_256_in_lower_case_hex() {
+        // The test vector of FIPS 180-2 for "abc".
+        let hash = KeyHash::of(b"abc");
+        assert_eq!(hash.to_hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(KeyHash::parse(&hash.to_hex()), Some(hash));
+        assert_eq!(KeyHash::parse(&hash.to_hex().to_uppercase()), None);
+    }
+
+    #[test]
+    fn a_key_of_another_form_is_left_to_the_look_up() {
+        assert!(!is_malformed(b"imported-key", &[PREFIX]));
+    }
+
+    #[test]
+    fn sec_7_a_label_shows_three_and_four_characters() {
+        let key = key();
+        let label = label(&key, PREFIX);
+        assert_eq!(label, format!("{PREFIX}{}...{}", &key[9..12], &key[key.len() - 4..]));
+        assert_eq!(super::label("short", PREFIX), "***");
+        assert_eq!(super::label("0123456789abcdef", PREFIX), "012...cdef");
+    }
+
+    proptest! {
+        #[test]
+        fn key_1_a_changed_character_breaks_the_checksum(place in 0_usize..49, change in 1_u8..62) {
+            let mut token = key().into_bytes();
+            let at = PREFIX.len() + place;
+            let alphabet = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+            let old = alphabet.iter().position(|c| *c == token[at]).unwrap();
+            token[at] = alphabet[(old + usize::from(change)) % 62];
+            prop_assert!(is_malformed(&token, &[PREFIX]));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The words every Tidegate crate uses: ids, money, usage, secrets, time, and the record of a finished request.
+//!
+//! This crate depends on none of ours, does no I/O beyond asking the system for random bytes and the time, and knows
+//! nothing of HTTP, SQL or any vendor's format. A thing lives here only when two crates that must not know each other
+//! both need it. Start with [`exchange::Exchange`]: it is what everything else works towards.
+
+pub mod clock;
+pub mod exchange;
+pub mod id;
+pub mod key;
+pub mod money;
+pub mod secret;
+pub mod tenant;
+pub mod usage;
+
+pub use clock::{Clock, Timestamp};
+pub use exchange::{Exchange, Outcome};
+pub use id::{GenerationId, RequestId};
+pub use key::{KeyHash, KeyKind};
+pub use money::{Money, Price};
+pub use secret::Secret;
+pub use tenant::{OrganisationId, Tenant, WorkspaceId};
+pub use usage::Usage;

@@ -1,0 +1,181 @@
+//! Money as whole nano-dollars, prices as nano-dollars per million units. No floating point anywhere: decimals are read
+//! from their text and a cost is rounded once, half up, at its end.
+
+use std::fmt;
+
+const NANOS: i64 = 1_000_000_000;
+const LARGEST_DOLLARS: i64 = 1_000_000_000;
+
+/// An amount in nano-dollars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Money(pub i64);
+
+/// Nano-dollars per million units (tokens, mostly; some prices are per piece and then per million pieces).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Price(pub i64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAmount {
+    #[error("is not a decimal number")]
+    NotDecimal,
+    #[error("must not be negative")]
+    Negative,
+    #[error("must be at most 1000000000 dollars")]
+    TooLarge,
+}
+
+impl Money {
+    pub const ZERO: Self = Self(0);
+
+    /// Reads dollars from decimal text (`12`, `0.000177`, `1.5e-3`), rounded half up to nine places.
+    pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
+        parse_nanos(text).map(Self)
+    }
+}
+
+impl Price {
+    /// Reads dollars per million units from decimal text.
+    pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
+        parse_nanos(text).map(Self)
+    }
+
+    /// What `units` cost, in millionths of a nano-dollar: exact, to be summed and then rounded by [`round`].
+    pub fn times(self, units: u64) -> i128 {
+        i128::from(self.0) * i128::from(units)
+    }
+}
+
+/// Rounds a sum of [`Price::times`] half up to nano-dollars. To be called once per cost.
+pub fn round(millionths: i128) -> Money {
+    let nanos = (millionths + 500_000).div_euclid(1_000_000);
+    Money(i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }))
+}
+
+/// Dollars as a JSON number: no exponent, no trailing zeros, all nine places kept.
+impl fmt::Display for Money {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dollars, nanos) = (self.0 / NANOS, (self.0 % NANOS).unsigned_abs());
+        if self.0 < 0 {
+            out.write_str("-")?;
+        }
+        write!(out, "{}", dollars.unsigned_abs())?;
+        if nanos != 0 {
+            let digits = format!("{nanos:09}");
+            write!(out, ".{}", digits.trim_end_matches('0'))?;
+        }
+        Ok(())
+    }
+}
+
+fn parse_nanos(text: &str) -> Result<i64, InvalidAmount> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| InvalidAmount::NotDecimal)?),
+        None => (digits, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits_only = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) || mantissa.ends_with('.') {
+        return Err(InvalidAmount::NotDecimal);
+    }
+    let mut significant = format!("{whole}{fraction}");
+    // Place of the decimal point, in nano-dollars, counted from the left of the digits.
+    let point = i64::from(exponent) + whole.len() as i64 + 9;
+    let leading = significant.len() - significant.trim_start_matches('0').len();
+    significant.drain(..leading);
+    let point = point - leading as i64;
+    if significant.is_empty() {
+        return Ok(0);
+    }
+    if point > 19 {
+        return Err(if negative { InvalidAmount::Negative } else { InvalidAmount::TooLarge });
+    }
+    let kept: String =
+        (0..point.max(0) as usize).map(|place| significant.as_bytes().get(place).map_or('0', |b| *b as char)).collect();
+    let next = usize::try_from(point).ok().and_then(|place| significant.as_bytes().get(place)).copied().unwrap_or(b'0');
+    let nanos = kept.parse::<u64>().unwrap_or(0).saturating_add(u64::from(next >= b'5'));
+    if nanos == 0 {
+        return Ok(0);
+    }
+    if negative {
+        return Err(InvalidAmount::Negative);
+    }
+    i64::try_from(nanos).ok().filter(|nanos| *nanos <= LARGEST_DOLLARS * NANOS).ok_or(InvalidAmount::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn led_1_decimals_are_read_from_their_text() {
+        let cases = [
+            ("0", 0),
+            ("1", 1_000_000_000),
+            ("0.1", 100_000_000),
+            ("0.30000000000000004", 300_000_000),
+            ("0.0000000005", 1),
+            ("0.00000000049", 0),
+            ("1.5e-3", 1_500_000),
+            ("25e2", 2_500_000_000_000),
+            ("-0", 0),
+            ("1000000000", 1_000_000_000_000_000_000),
+        ];
+        for (text, nanos) in cases {
+            assert_eq!(Money::parse(text), Ok(Money(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn led_1_what_is_no_amount_is_refused() {
+        use InvalidAmount::*;
+        let cases = [
+            ("", NotDecimal),
+            ("abc", NotDecimal),
+            ("1.", NotDecimal),
+            (".5", NotDecimal),
+            ("NaN", NotDecimal),
+            ("Infinity", NotDecimal),
+            ("-1", Negative),
+            ("1000000000.000000001", TooLarge),
+            ("1e999", TooLarge),
+            ("1e10", TooLarge),
+        ];
+        for (text, error) in cases {
+            assert_eq!(Money::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_amount_is_written_without_loss() {
+        assert_eq!(Money(177_000).to_string(), "0.000177");
+        assert_eq!(Money(1).to_string(), "0.000000001");
+        assert_eq!(Money(-1_500_000_000).to_string(), "-1.5");
+        assert_eq!(Money(0).to_string(), "0");
+    }
+
+    #[test]
+    fn led_1_a_cost_is_rounded_half_up_once() {
+        // 14 tokens at 3 dollars and 9 tokens at 15 dollars per million: 42 + 135 micro-dollars.
+        let (input, output) = (Price::parse("3").unwrap(), Price::parse("15").unwrap());
+        assert_eq!(round(input.times(14) + output.times(9)).to_string(), "0.000177");
+        assert_eq!(round(499_999), Money(0));
+        assert_eq!(round(500_000), Money(1));
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_amount_round_trip(nanos in 0_i64..=1_000_000_000_000_000_000) {
+            prop_assert_eq!(Money::parse(&Money(nanos).to_string()), Ok(Money(nanos)));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-0-9.eE+]{0,24}") {
+            let _ = Money::parse(&text);
+        }
+    }
+}
