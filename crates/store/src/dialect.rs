@@ -1,0 +1,114 @@
+//! What the two databases do not share: how they are opened, how a writing transaction begins, and which pool is asked.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Database, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
+
+use crate::error::{Result, TimedOut};
+use crate::{LOCK_WAIT, POOL_WAIT, STATEMENT_LIMIT};
+
+const SQLITE_READERS: u32 = 4;
+const POSTGRES_CONNECTIONS: u32 = 10;
+
+/// Runs one body with whichever pool may write. The body is compiled once per database, so it must hold SQL that both
+/// understand; it is a block that ends in a [`Result`] and may use `?`.
+macro_rules! on_writer {
+    ($store:expr, $pool:ident => $body:block) => {
+        match $store {
+            $crate::Store::Sqlite { writer: $pool, .. } => $crate::dialect::bounded(async $body).await,
+            $crate::Store::Postgres($pool) => $crate::dialect::bounded(async $body).await,
+        }
+    };
+}
+
+/// As `on_writer!`, for bodies that only read.
+macro_rules! on_reader {
+    ($store:expr, $pool:ident => $body:block) => {
+        match $store {
+            $crate::Store::Sqlite { readers: $pool, .. } => $crate::dialect::bounded(async $body).await,
+            $crate::Store::Postgres($pool) => $crate::dialect::bounded(async $body).await,
+        }
+    };
+}
+
+/// Ends a call that takes too long. SQLite knows no limit for a statement, and PostgreSQL's own does not help when the
+/// connection is dead; so the caller's side of the limit is here, for both.
+pub(crate) async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(POOL_WAIT + STATEMENT_LIMIT, call).await.map_err(|_| TimedOut)?
+}
+
+pub(crate) trait Dialect: Database {
+    const BEGIN: &'static str;
+}
+
+impl Dialect for Sqlite {
+    /// Takes the write lock at once. A transaction that reads first and then wants to write fails without waiting when
+    /// another process has written in between.
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+}
+
+impl Dialect for Postgres {
+    /// Read committed: each statement sees what was committed before it began, which the code that waits on a row's
+    /// lock and then looks again relies on.
+    const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+}
+
+pub(crate) async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
+    Ok(pool.begin_with(DB::BEGIN).await?)
+}
+
+/// Whether SQLite says that somebody else holds the lock (`SQLITE_BUSY`, in any of its extended forms).
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|database| database.code()?.parse::<i32>().ok());
+    code.is_some_and(|code| code & 0xFF == 5)
+}
+
+/// The connection that writes. Secure delete overwrites what is deleted, so that a removed secret does not stay in the
+/// file's free pages.
+pub(crate) fn sqlite_writer(file: &Path) -> SqlitePool {
+    let options = sqlite_connection(file)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .foreign_keys(true)
+        .pragma("secure_delete", "ON");
+    sqlite_pool().max_connections(1).connect_lazy_with(options)
+}
+
+pub(crate) fn sqlite_readers(file: &Path) -> SqlitePool {
+    sqlite_pool().max_connections(SQLITE_READERS).connect_lazy_with(sqlite_connection(file).read_only(true))
+}
+
+fn sqlite_connection(file: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(LOCK_WAIT)
+        // Rows come from the driver's thread one by one; a longer buffer means fewer wake-ups when loading all keys.
+        .row_buffer_size(1024)
+        .disable_statement_logging()
+}
+
+/// A file does not go away as a server does: connections stay open and need no test before use.
+fn sqlite_pool() -> SqlitePoolOptions {
+    SqlitePoolOptions::new().acquire_timeout(POOL_WAIT).test_before_acquire(false).idle_timeout(None).max_lifetime(None)
+}
+
+pub(crate) fn postgres_pool(options: PgConnectOptions) -> PgPool {
+    let options = postgres_connection(options, LOCK_WAIT, STATEMENT_LIMIT);
+    PgPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).acquire_timeout(POOL_WAIT).connect_lazy_with(options)
+}
+
+pub(crate) fn postgres_connection(options: PgConnectOptions, lock: Duration, statement: Duration) -> PgConnectOptions {
+    options
+        .application_name("tidegate")
+        .options([
+            ("lock_timeout", lock.as_millis().to_string()),
+            ("statement_timeout", statement.as_millis().to_string()),
+            // A transaction whose client has gone silent must not keep its locks.
+            ("idle_in_transaction_session_timeout", (2 * statement).as_millis().to_string()),
+            ("client_min_messages", "warning".to_owned()),
+        ])
+        .disable_statement_logging()
+}

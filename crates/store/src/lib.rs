@@ -1,0 +1,70 @@
+//! What Tidegate remembers: keys, workspaces, finished requests, and the keys that protect stored secrets.
+//!
+//! One [`Store`] over two databases, SQLite and PostgreSQL, with one SQL text for both. This crate knows nothing of HTTP
+//! or of any vendor, and no request waits for it on its way to an upstream. It never asks for the time: callers pass it.
+//!
+//! Every function about somebody's data takes a [`Tenant`](tidegate_core::Tenant) and filters by it. Those that do not
+//! are the look-up of a key by its hash, which yields the tenant, and what serves the whole node: the load of the key
+//! index and its changes, the records written by the journal, and the first start.
+//!
+//! Start with [`Store::open`], then [`keys`]; [`vault`] stands apart and touches no database.
+
+#[macro_use]
+mod dialect;
+mod error;
+mod migrations;
+mod open;
+
+pub mod generations;
+pub mod keys;
+pub mod organisations;
+pub mod vault;
+pub mod workspaces;
+
+use std::time::Duration;
+
+use sqlx::{PgPool, SqlitePool};
+
+pub use error::{Result, StoreError};
+pub use open::OpenError;
+
+/// How long a caller waits for a free connection.
+const POOL_WAIT: Duration = Duration::from_secs(1);
+/// How long a statement waits for somebody else's lock.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// How long a statement may run.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// The open store; cloning it shares the connections.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// SQLite lets one connection write at a time. With a single writer of our own, waiting happens in the pool's fair
+    /// queue instead of in SQLite's polling for the lock; readers are never held up by it.
+    Sqlite {
+        writer: SqlitePool,
+        readers: SqlitePool,
+    },
+    Postgres(PgPool),
+}
+
+impl Store {
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<()> {
+        on_reader!(self, pool => {
+            sqlx::query("SELECT 1").execute(pool).await?;
+            Ok(())
+        })
+    }
+
+    /// Waits for running statements and closes all connections.
+    pub async fn close(&self) {
+        match self {
+            // Readers first: the last connection to leave folds the write-ahead log into the file, and readers may not.
+            Self::Sqlite { writer, readers } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+use tidegate_core::exchange::AttemptRecord;
+use tidegate_core::{
+    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Tenant, Timestamp, Usage, WorkspaceId,
+};
+
+use crate::databases::{NOW, hash};
+use crate::on_both;
+
+fn tenant(name: &str) -> Tenant {
+    Tenant { organisation: OrganisationId(name.into()) }
+}
+
+fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange {
+    Exchange {
+        id: GenerationId::new(started),
+        organisation: OrganisationId("org_1".into()),
+        workspace: WorkspaceId("w".into()),
+        key,
+        model: "vendor/m".into(),
+        provider: "Vendor".into(),
+        outcome: Outcome::Complete,
+        status: 200,
+        streamed: false,
+        stop_reason: None,
+        upstream_id: None,
+        error_type: None,
+        usage: Usage::default(),
+        usage_reported: false,
+        cost: cost.map(Money),
+        session: None,
+        user: None,
+        attempts: vec![],
+        started,
+        first_content_ms: None,
+        duration_ms: 0,
+        request_bytes: 0,
+        response_bytes: 0,
+    }
+}
+
+on_both! {
+    async fn a_finished_request_is_read_back_as_it_was(database: &Database) {
+        let attempt = |status| AttemptRecord { provider: "V\"1".into(), model: "m".into(), status, duration_ms: 9 };
+        let usage = Usage {
+            input: 1,
+            output: 2,
+            cache_read: 3,
+            cache_write: 4,
+            cache_write_1h: 5,
+            thinking: 6,
+            web_searches: 7,
+            web_fetches: 8,
+        };
+        let full = Exchange {
+            outcome: Outcome::Broken,
+            status: 529,
+            streamed: true,
+            stop_reason: Some("end_turn".into()),
+            upstream_id: Some("msg_1".into()),
+            error_type: Some("overloaded_error"),
+            usage,
+            usage_reported: true,
+            session: Some("s".into()),
+            user: Some("u".into()),
+            attempts: vec![attempt(0), attempt(200)],
+            first_content_ms: Some(u32::MAX),
+            duration_ms: 12,
+            request_bytes: 13,
+            response_bytes: 14,
+            ..exchange(hash("k"), Some(177_000), NOW)
+        };
+        let bare = exchange(hash("k"), None, NOW);
+        database.store.insert_generations(&[full.clone(), bare.clone()]).await.unwrap();
+
+        for sent in [full, bare] {
+            let read = database.store.find_generation(&tenant("org_1"), &sent.id).await.unwrap().unwrap();
+            assert_eq!((read.id, read.organisation, read.workspace), (sent.id, sent.organisation, sent.workspace));
+            assert_eq!((read.key, &*read.model, &*read.provider), (sent.key, &*sent.model, &*sent.provider));
+            assert_eq!((read.outcome, read.status, read.streamed), (sent.outcome, sent.status, sent.streamed));
+            assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
+            assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
+            assert_eq!(read.error_type.as_deref(), sent.error_type);
+            assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
+            assert_eq!(read.session.as_deref(), sent.session.as_deref());
+            assert_eq!(read.user.as_deref(), sent.user.as_deref());
+            assert_eq!(read.attempts, sent.attempts);
+            assert_eq!((read.started, read.first_content_ms), (sent.started, sent.first_content_ms));
+            assert_eq!(
+                (read.duration_ms, read.request_bytes, read.response_bytes),
+                (sent.duration_ms, sent.request_bytes, sent.response_bytes)
+            );
+            assert!(database.store.find_generation(&tenant("org_2"), &sent.id).await.unwrap().is_none());
+        }
+    }
+
+    async fn a_record_with_anything_in_it_is_kept(database: &Database) {
+        let odd = Exchange {
+            usage: Usage { input: u64::MAX, ..Usage::default() },
+            session: Some("a\0b".into()),
+            stop_reason: Some("\0".into()),
+            user: Some("'; DROP TABLE generations; --".into()),
+            ..exchange(hash("k"), None, NOW)
+        };
+        database.store.insert_generations(std::slice::from_ref(&odd)).await.unwrap();
+        let read = database.store.find_generation(&tenant("org_1"), &odd.id).await.unwrap().unwrap();
+        assert_eq!(read.session.as_deref(), Some("a\u{FFFD}b"));
+        assert_eq!(read.user.as_deref(), odd.user.as_deref());
+        assert_eq!(read.usage.input, i64::MAX as u64);
+    }
+
+    async fn led_21_a_repeated_batch_counts_once(database: &Database) {
+        // More than fit into one statement.
+        let batch: Vec<_> = (0..1_203).map(|number| exchange(hash("k"), Some(number), NOW)).collect();
+        let total = Money((0..1_203).sum());
+        let (store, tenant) = (&database.store, tenant("org_1"));
+        store.insert_generations(&batch).await.unwrap();
+        assert_eq!(store.spend(&tenant, &hash("k"), NOW).await.unwrap(), total);
+        store.insert_generations(&batch[600..]).await.unwrap();
+        assert_eq!(store.spend(&tenant, &hash("k"), NOW).await.unwrap(), total);
+        store.insert_generations(&[]).await.unwrap();
+    }
+
+    async fn spend_adds_up_what_one_key_has_cost_since_an_instant(database: &Database) {
+        let at = |millis: i64| Timestamp(NOW.0 + millis);
+        let batch = [
+            exchange(hash("a"), Some(1), at(0)),
+            exchange(hash("a"), Some(10), at(5)),
+            exchange(hash("a"), None, at(6)),
+            exchange(hash("a"), Some(100), at(7)),
+            exchange(hash("b"), Some(1_000), at(7)),
+        ];
+        database.store.insert_generations(&batch).await.unwrap();
+        let spend = async |organisation: &str, key: &str, from: i64| {
+            database.store.spend(&tenant(organisation), &hash(key), at(from)).await.unwrap().0
+        };
+        assert_eq!(spend("org_1", "a", 0).await, 111);
+        assert_eq!(spend("org_1", "a", 5).await, 110);
+        assert_eq!(spend("org_1", "a", 8).await, 0);
+        assert_eq!(spend("org_1", "c", 0).await, 0);
+        assert_eq!(spend("org_2", "a", 0).await, 0);
+    }
+}

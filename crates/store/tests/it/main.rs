@@ -1,0 +1,10 @@
+//! The store's tests. Each runs on SQLite, and again on PostgreSQL when `TEST_POSTGRES_URL` is set.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+mod databases;
+mod generations;
+mod keys;
+mod organisations;
+mod ring;
+mod schema;

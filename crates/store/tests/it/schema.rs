@@ -1,0 +1,202 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+
+use sqlx::Row;
+use tidegate_core::Timestamp;
+use tidegate_store::{Store, StoreError};
+
+use crate::databases::{Database, NOW, first, hash, new_key, with_postgres, with_sqlite};
+use crate::on_both;
+
+/// Table → column → type and whether it may be NULL. Key columns are compared as well, as `primary`.
+type Schema = BTreeMap<String, BTreeMap<String, String>>;
+
+#[test]
+fn both_databases_have_the_same_tables_and_columns() {
+    with_postgres(async |postgres| {
+        let theirs = postgres_schema(postgres).await;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_sqlite(async |sqlite| {
+                    let ours = sqlite_schema(sqlite).await;
+                    assert!(ours.len() >= 6, "{:?}", ours.keys());
+                    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+                    for (table, columns) in &ours {
+                        assert_eq!(columns, &theirs[table], "table {table}");
+                    }
+                });
+            });
+        });
+    });
+}
+
+async fn sqlite_schema(database: &Database) -> Schema {
+    let Store::Sqlite { readers, .. } = &database.store else { panic!("not SQLite") };
+    let rows = sqlx::query(
+        "SELECT t.name AS table_name, c.name AS column_name, c.type AS type, c.\"notnull\" AS required, c.pk AS pk \
+         FROM sqlite_schema t JOIN pragma_table_info(t.name) c \
+         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> '_sqlx_migrations'",
+    )
+    .fetch_all(readers)
+    .await
+    .unwrap();
+    let mut schema = Schema::new();
+    for row in rows {
+        let (required, primary) = (row.get::<i64, _>("required") == 1, row.get::<i64, _>("pk") > 0);
+        let text = describe(&row.get::<String, _>("type"), required, primary);
+        schema.entry(row.get("table_name")).or_default().insert(row.get("column_name"), text);
+    }
+    schema
+}
+
+async fn postgres_schema(database: &Database) -> Schema {
+    let Store::Postgres(pool) = &database.store else { panic!("not PostgreSQL") };
+    let rows = sqlx::query(
+        "SELECT c.table_name::text, c.column_name::text, c.data_type::text, c.is_nullable = 'NO' AS required, \
+         EXISTS (SELECT 1 FROM information_schema.key_column_usage k \
+                 JOIN information_schema.table_constraints t USING (constraint_schema, constraint_name) \
+                 WHERE t.constraint_type = 'PRIMARY KEY' AND k.table_schema = c.table_schema \
+                 AND k.table_name = c.table_name AND k.column_name = c.column_name) AS is_primary \
+         FROM information_schema.columns c \
+         WHERE c.table_schema = current_schema() AND c.table_name <> '_sqlx_migrations'",
+    )
+    .fetch_all(pool)
+    .await
+    .unwrap();
+    let mut schema = Schema::new();
+    for row in rows {
+        let text = describe(&row.get::<String, _>("data_type"), row.get("required"), row.get("is_primary"));
+        schema.entry(row.get("table_name")).or_default().insert(row.get("column_name"), text);
+    }
+    schema
+}
+
+fn describe(kind: &str, required: bool, primary: bool) -> String {
+    let kind = match kind.to_ascii_lowercase().as_str() {
+        "blob" | "bytea" => "bytes".to_owned(),
+        kind @ ("text" | "bigint" | "boolean" | "double precision") => kind.to_owned(),
+        other => panic!("{other} is not among the types both databases share"),
+    };
+    format!("{kind}{}{}", if required { "" } else { ", may be null" }, if primary { ", primary" } else { "" })
+}
+
+on_both! {
+    async fn an_open_store_answers_and_a_closed_one_is_unavailable(database: &Database) {
+        database.store.ping().await.unwrap();
+        database.store.close().await;
+        let error = database.store.ping().await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        let error = database.store.bootstrap(NOW, first(vec![])).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    }
+
+    async fn what_was_stored_is_there_after_the_store_is_opened_again(database: &Database) {
+        let (_, made) = database.bootstrap(vec![new_key("one")]).await;
+        database.store.close().await;
+        let again = database.open_again().await;
+        assert_eq!(again.find_key(&hash("one")).await.unwrap().as_ref(), made.keys.first());
+        again.close().await;
+    }
+
+    async fn lif_5_a_store_migrated_by_a_newer_release_still_opens(database: &Database) {
+        database
+            .execute(
+                "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                 SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
+                &[],
+            )
+            .await;
+        let again = database.open_again().await;
+        again.ping().await.unwrap();
+        again.close().await;
+    }
+}
+
+/// Migrations are under a lock on both databases, so nodes may start together on an empty store.
+#[test]
+fn many_processes_may_open_an_empty_sqlite_store_at_once() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut openers = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let folder = folder.path().to_owned();
+            openers.spawn(async move {
+                let store = Store::open("sqlite:new.db", &folder).await.unwrap();
+                store.ping().await.unwrap();
+                store.close().await;
+            });
+        }
+        openers.join_all().await;
+    });
+}
+
+#[test]
+fn sec_4_sqlite_runs_with_the_pragmas_we_count_on() {
+    with_sqlite(async |database| {
+        let Store::Sqlite { writer, readers } = &database.store else { panic!("not SQLite") };
+        let text = async |sql: &'static str| sqlx::query_scalar::<_, String>(sql).fetch_one(writer).await.unwrap();
+        let number = async |sql: &'static str| sqlx::query_scalar::<_, i64>(sql).fetch_one(writer).await.unwrap();
+        assert_eq!(text("PRAGMA journal_mode").await, "wal");
+        assert_eq!(number("PRAGMA secure_delete").await, 1);
+        assert_eq!(number("PRAGMA foreign_keys").await, 1);
+        assert_eq!(number("PRAGMA synchronous").await, 1);
+        assert_eq!(number("PRAGMA busy_timeout").await, 2000);
+        assert!(sqlx::query("DELETE FROM meta").execute(readers).await.is_err(), "readers cannot write");
+        let mode = std::fs::metadata(database.folder.path().join("test.db")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    });
+}
+
+/// A caller never waits long for a store that is busy, and is told that it is not its fault.
+#[test]
+fn a_held_up_writer_stops_other_writers_after_a_while_and_readers_never() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open("sqlite:test.db", folder.path()).await.unwrap();
+        let Store::Sqlite { writer, .. } = &store else { panic!("not SQLite") };
+        let mut held = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        sqlx::query("INSERT INTO meta (name, value) VALUES ('a', 'b')").execute(&mut *held).await.unwrap();
+        assert_eq!(store.find_key(&hash("one")).await.unwrap(), None);
+        tokio::time::pause();
+        let error = store.bootstrap(NOW, first(vec![])).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        tokio::time::resume();
+        held.rollback().await.unwrap();
+        assert!(store.bootstrap(NOW, first(vec![])).await.unwrap().is_some());
+        store.close().await;
+    });
+}
+
+#[test]
+fn postgres_runs_with_the_limits_we_count_on() {
+    with_postgres(async |database| {
+        let Store::Postgres(pool) = &database.store else { panic!("not PostgreSQL") };
+        let setting = async |sql: &'static str| sqlx::query_scalar::<_, String>(sql).fetch_one(pool).await.unwrap();
+        assert_eq!(setting("SHOW statement_timeout").await, "5s");
+        assert_eq!(setting("SHOW lock_timeout").await, "2s");
+    });
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_in_one_line() {
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::write(folder.path().join("bad.db"), "this is not a database, but long enough to be looked at").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(Store::open("sqlite:bad.db", folder.path())).unwrap_err().to_string();
+    assert!(error.contains("bad.db") && error.contains("not a database") && !error.contains('\n'), "{error}");
+}
+
+/// Times before 1970 and after 9999 are numbers like any other here; nothing is converted on the way.
+#[test]
+fn times_are_kept_to_the_millisecond() {
+    with_sqlite(async |database| {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        for millis in [i64::MIN, -1, 0, i64::MAX] {
+            let key = new_key(millis);
+            let made = database.store.create_key(&tenant, &made.workspace, key, Timestamp(millis)).await.unwrap();
+            assert_eq!(database.store.find_key(&made.hash).await.unwrap(), Some(made));
+        }
+    });
+}
