@@ -1,0 +1,443 @@
+//! The answer of a Messages upstream as the gateway reads and completes it: the counts and reasons it needs, the few
+//! members it sets, and every other byte as it came.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::json::{self, Kind, Members};
+use crate::splice::Splice;
+
+/// Token counts as a Messages upstream reports them. In a stream later reports complete earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub input: Option<u64>,
+    pub output: Option<u64>,
+    pub cache_read: Option<u64>,
+    pub cache_write: Option<u64>,
+    pub cache_write_5m: Option<u64>,
+    pub cache_write_1h: Option<u64>,
+    pub thinking: Option<u64>,
+    pub web_searches: Option<u64>,
+    pub web_fetches: Option<u64>,
+}
+
+impl Counts {
+    fn of(usage: &RawValue) -> Self {
+        let Some(members) = Members::of(usage) else { return Self::default() };
+        let inner =
+            |object: &str, name: &str| members.get(object).and_then(Members::of).and_then(|o| count(o.get(name)));
+        Self {
+            input: count(members.get("input_tokens")),
+            output: count(members.get("output_tokens")),
+            cache_read: count(members.get("cache_read_input_tokens")),
+            cache_write: count(members.get("cache_creation_input_tokens")),
+            cache_write_5m: inner("cache_creation", "ephemeral_5m_input_tokens"),
+            cache_write_1h: inner("cache_creation", "ephemeral_1h_input_tokens"),
+            thinking: inner("output_tokens_details", "thinking_tokens"),
+            web_searches: inner("server_tool_use", "web_search_requests"),
+            web_fetches: inner("server_tool_use", "web_fetch_requests"),
+        }
+    }
+
+    /// Takes over what a later report says; what it leaves out stays.
+    pub fn update(&mut self, later: Self) {
+        let fields = [
+            (&mut self.input, later.input),
+            (&mut self.output, later.output),
+            (&mut self.cache_read, later.cache_read),
+            (&mut self.cache_write, later.cache_write),
+            (&mut self.cache_write_5m, later.cache_write_5m),
+            (&mut self.cache_write_1h, later.cache_write_1h),
+            (&mut self.thinking, later.thinking),
+            (&mut self.web_searches, later.web_searches),
+            (&mut self.web_fetches, later.web_fetches),
+        ];
+        for (field, later) in fields {
+            *field = later.or(*field);
+        }
+    }
+}
+
+/// A count an upstream wrote; anything but a whole number from 0 upwards counts as not reported.
+fn count(value: Option<&RawValue>) -> Option<u64> {
+    value?.get().parse().ok()
+}
+
+/// What the gateway sets on an answer. Texts that end in `_json` are JSON values.
+#[derive(Clone, Copy, Debug)]
+pub struct Additions<'a> {
+    /// The catalogue id of the model that answered.
+    pub model: &'a str,
+    pub provider: &'a str,
+    pub charge: Option<Charge<'a>>,
+    /// Name and value of the routing metadata, when asked for.
+    pub routing_json: Option<(&'a str, &'a str)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub cost_json: &'a str,
+    pub details_json: &'a str,
+    pub is_byok: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the upstream's answer is not a message")]
+pub struct Malformed;
+
+/// A message object: a whole answer, or the one inside `message_start`.
+pub struct Message<'a> {
+    whole: &'a str,
+    object: &'a RawValue,
+    members: Members<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// Reads a non-streamed answer.
+    pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
+        let whole = std::str::from_utf8(body).map_err(|_| Malformed)?;
+        let object: &RawValue = serde_json::from_str(whole).map_err(|_| Malformed)?;
+        Self::new(whole, object)
+    }
+
+    fn new(whole: &'a str, object: &'a RawValue) -> Result<Self, Malformed> {
+        let members = Members::of(object).ok_or(Malformed)?;
+        Ok(Self { whole, object, members })
+    }
+
+    /// False for an answer that carries an error, or anything else, in a 200.
+    pub fn is_message(&self) -> bool {
+        self.members.get("error").is_none_or(|error| json::kind(error) == Kind::Null)
+            && self.members.get("content").is_some_and(|content| json::kind(content) == Kind::Array)
+    }
+
+    pub fn counts(&self) -> Option<Counts> {
+        self.usage().map(Counts::of)
+    }
+
+    fn usage(&self) -> Option<&'a RawValue> {
+        self.members.get("usage").filter(|usage| json::kind(usage) == Kind::Object)
+    }
+
+    pub fn id(&self) -> Option<String> {
+        self.members.get("id").and_then(json::string).map(Into::into)
+    }
+
+    pub fn stop_reason(&self) -> Option<String> {
+        self.members.get("stop_reason").and_then(json::string).map(Into::into)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.get("content").is_some_and(|content| content.get()[1..content.get().len() - 1].trim().is_empty())
+    }
+
+    /// The answer with our members set and the promised ones filled in.
+    pub fn completed(&self, additions: &Additions<'_>) -> Bytes {
+        let mut splice = Splice::default();
+        self.complete(&mut splice, additions);
+        splice.apply(self.whole.as_bytes())
+    }
+
+    fn complete(&self, splice: &mut Splice, additions: &Additions<'_>) {
+        let mut object = Object::new(self.whole, self.object, &self.members);
+        object.set(splice, "model", &json::quoted(additions.model));
+        object.set(splice, "provider", &json::quoted(additions.provider));
+        for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
+            object.fill(name, "null");
+        }
+        stop_details(self.whole, &self.members, splice);
+        match self.usage() {
+            Some(usage) => complete_usage(self.whole, usage, splice, additions.charge.as_ref()),
+            None => object.set(splice, "usage", &empty_usage(additions.charge.as_ref())),
+        }
+        if let Some((name, value)) = additions.routing_json {
+            object.set(splice, name, value);
+        }
+        object.finish(splice);
+    }
+}
+
+/// The object inside `message_start`, `message_delta` or `message_stop`.
+pub struct Event<'a> {
+    whole: &'a str,
+    object: &'a RawValue,
+    members: Members<'a>,
+}
+
+impl<'a> Event<'a> {
+    pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
+        let whole = std::str::from_utf8(data).map_err(|_| Malformed)?;
+        let object: &RawValue = serde_json::from_str(whole).map_err(|_| Malformed)?;
+        let members = Members::of(object).ok_or(Malformed)?;
+        Ok(Self { whole, object, members })
+    }
+
+    /// The `type` member: the event's name where the frame gives none.
+    pub fn kind(&self) -> Option<String> {
+        self.members.get("type").and_then(json::string).map(Into::into)
+    }
+
+    pub fn message(&self) -> Result<Message<'a>, Malformed> {
+        Message::new(self.whole, self.members.get("message").ok_or(Malformed)?)
+    }
+
+    pub fn counts(&self) -> Option<Counts> {
+        self.members.get("usage").filter(|usage| json::kind(usage) == Kind::Object).map(Counts::of)
+    }
+
+    /// The reason in a `message_delta`.
+    pub fn stop_reason(&self) -> Option<String> {
+        let delta = self.members.get("delta").and_then(Members::of)?;
+        delta.get("stop_reason").and_then(json::string).map(Into::into)
+    }
+
+    /// The error object of an `error` event: its type and message.
+    pub fn error(&self) -> Option<&'a RawValue> {
+        self.members.get("error")
+    }
+
+    pub fn start_completed(&self, additions: &Additions<'_>) -> Result<Bytes, Malformed> {
+        let mut splice = Splice::default();
+        self.message()?.complete(&mut splice, &Additions { charge: None, routing_json: None, ..*additions });
+        Ok(splice.apply(self.whole.as_bytes()))
+    }
+
+    /// `message_delta` with the cost, and with input counts that only the start of the stream reported.
+    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>) -> Bytes {
+        let mut splice = Splice::default();
+        if let Some((delta, members)) = self.members.get("delta").and_then(|delta| Some((delta, Members::of(delta)?))) {
+            let mut object = Object::new(self.whole, delta, &members);
+            for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
+                object.fill(name, "null");
+            }
+            stop_details(self.whole, &members, &mut splice);
+            object.finish(&mut splice);
+        }
+        let number = |count: Option<u64>| count.map_or_else(|| "null".to_owned(), |count| count.to_string());
+        let usage = self.members.get("usage").and_then(|usage| Some((usage, Members::of(usage)?)));
+        if let Some((usage, members)) = usage {
+            let mut object = Object::new(self.whole, usage, &members);
+            object.fill("input_tokens", &number(known.input));
+            object.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
+            object.fill("cache_creation_input_tokens", &number(known.cache_write));
+            object.fill("cache_read_input_tokens", &number(known.cache_read));
+            object.fill("output_tokens_details", "null");
+            object.fill("server_tool_use", "null");
+            charged(&mut object, &mut splice, charge);
+            object.finish(&mut splice);
+        }
+        splice.apply(self.whole.as_bytes())
+    }
+
+    /// `message_stop` with the routing metadata.
+    pub fn stop_completed(&self, routing_json: (&str, &str)) -> Bytes {
+        let mut splice = Splice::default();
+        let mut object = Object::new(self.whole, self.object, &self.members);
+        object.set(&mut splice, routing_json.0, routing_json.1);
+        object.finish(&mut splice);
+        splice.apply(self.whole.as_bytes())
+    }
+}
+
+fn complete_usage(whole: &str, usage: &RawValue, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+    let Some(members) = Members::of(usage) else { return };
+    let mut object = Object::new(whole, usage, &members);
+    for name in ["input_tokens", "output_tokens"] {
+        object.fill(name, "0");
+    }
+    let nullable = [
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation",
+        "output_tokens_details",
+        "server_tool_use",
+        "inference_geo",
+    ];
+    for name in nullable {
+        object.fill(name, "null");
+    }
+    if members.get("service_tier").is_none_or(|tier| json::kind(tier) != Kind::String) {
+        object.set(splice, "service_tier", "\"standard\"");
+    }
+    charged(&mut object, splice, charge);
+    object.finish(splice);
+}
+
+fn empty_usage(charge: Option<&Charge<'_>>) -> String {
+    let raw: &RawValue = serde_json::from_str("{}").expect("an empty object is JSON");
+    let mut splice = Splice::default();
+    complete_usage(raw.get(), raw, &mut splice, charge);
+    String::from_utf8(splice.apply(b"{}").to_vec()).expect("made of text")
+}
+
+fn charged(object: &mut Object<'_, '_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+    if let Some(charge) = charge {
+        object.set(splice, "cost", charge.cost_json);
+        object.set(splice, "cost_details", charge.details_json);
+        object.set(splice, "is_byok", if charge.is_byok { "true" } else { "false" });
+    }
+}
+
+/// `category` and `explanation` of a refusal are strings towards the client, also where the upstream has none.
+fn stop_details(whole: &str, members: &Members<'_>, splice: &mut Splice) {
+    let Some(details) = members.get("stop_details").filter(|details| json::kind(details) == Kind::Object) else {
+        return;
+    };
+    let Some(inner) = Members::of(details) else { return };
+    let mut object = Object::new(whole, details, &inner);
+    let defaults =
+        [("category", "\"general_harms\""), ("explanation", "\"The model declined to answer this request.\"")];
+    for (name, text) in defaults {
+        if inner.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
+            object.set(splice, name, text);
+        }
+    }
+    object.finish(splice);
+}
+
+/// One object of the text and the members to be added before its closing brace.
+struct Object<'m, 'a> {
+    whole: &'a str,
+    members: &'m Members<'a>,
+    end: usize,
+    tail: Vec<u8>,
+}
+
+impl<'m, 'a> Object<'m, 'a> {
+    fn new(whole: &'a str, object: &'a RawValue, members: &'m Members<'a>) -> Self {
+        Self { whole, members, end: json::span(whole, object.get()).end - 1, tail: Vec::new() }
+    }
+
+    /// Replaces a member or adds it.
+    fn set(&mut self, splice: &mut Splice, name: &str, value: &str) {
+        match self.members.get(name) {
+            Some(old) => splice.replace(json::span(self.whole, old.get()), value.as_bytes()),
+            None => self.add(name, value),
+        }
+    }
+
+    /// Adds a member that the upstream left out.
+    fn fill(&mut self, name: &str, value: &str) {
+        if self.members.get(name).is_none() {
+            self.add(name, value);
+        }
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        if !(self.members.0.is_empty() && self.tail.is_empty()) {
+            self.tail.push(b',');
+        }
+        self.tail.push(b'"');
+        self.tail.extend_from_slice(name.as_bytes());
+        self.tail.extend_from_slice(b"\":");
+        self.tail.extend_from_slice(value.as_bytes());
+    }
+
+    fn finish(self, splice: &mut Splice) {
+        if !self.tail.is_empty() {
+            splice.insert(self.end, &self.tail);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const CHARGE: Charge<'static> = Charge { cost_json: "0.000177", details_json: r#"{"x":1}"#, is_byok: false };
+
+    fn additions() -> Additions<'static> {
+        Additions { model: "anthropic/claude", provider: "Anthropic", charge: Some(CHARGE), routing_json: None }
+    }
+
+    #[test]
+    fn a_message_gets_our_members_and_keeps_all_its_own() {
+        let body = br#"{"id":"msg_1","future":{"n":1.0},"model":"claude-x","content":[{"type":"new_kind","x":1e2}],"stop_reason":"end_turn","usage":{"input_tokens":14,"output_tokens":9,"extra":[1]}}"#;
+        let message = Message::read(body).unwrap();
+        assert!(message.is_message() && !message.is_empty());
+        assert_eq!(message.stop_reason().as_deref(), Some("end_turn"));
+        let text = String::from_utf8(message.completed(&additions()).to_vec()).unwrap();
+        // Untouched up to the model, and in between, to the byte.
+        assert!(text.starts_with(
+            r#"{"id":"msg_1","future":{"n":1.0},"model":"anthropic/claude","content":[{"type":"new_kind","x":1e2}],"#
+        ));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let expected = json!({
+            "id": "msg_1", "future": {"n": 1.0}, "model": "anthropic/claude", "provider": "Anthropic",
+            "content": [{"type": "new_kind", "x": 100.0}], "stop_reason": "end_turn", "stop_sequence": null,
+            "stop_details": null, "container": null,
+            "usage": {"input_tokens": 14, "output_tokens": 9, "extra": [1], "cache_creation_input_tokens": null,
+                "cache_read_input_tokens": null, "cache_creation": null, "output_tokens_details": null,
+                "server_tool_use": null, "inference_geo": null, "service_tier": "standard", "cost": 0.000177,
+                "cost_details": {"x": 1}, "is_byok": false}
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn a_message_without_usage_gets_an_empty_one() {
+        let message = br#"{"content":[ ]}"#;
+        let value: Value = serde_json::from_slice(&Message::read(message).unwrap().completed(&additions())).unwrap();
+        assert_eq!(value["usage"]["input_tokens"], 0);
+        assert_eq!(value["usage"]["service_tier"], "standard");
+        assert!(Message::read(message).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_refusal_has_words_even_when_the_upstream_gave_none() {
+        let body = br#"{"content":[],"stop_details":{"type":"refusal","category":null}}"#;
+        let value: Value = serde_json::from_slice(&Message::read(body).unwrap().completed(&additions())).unwrap();
+        let expected = json!({"type": "refusal", "category": "general_harms", "explanation": "The model declined to answer this request."});
+        assert_eq!(value["stop_details"], expected);
+    }
+
+    #[test]
+    fn an_error_in_a_200_is_no_message() {
+        assert!(!Message::read(br#"{"error":{"message":"no"}}"#).unwrap().is_message());
+        assert!(Message::read(b"<html>").is_err());
+        assert!(Message::read(b"[1]").is_err());
+    }
+
+    #[test]
+    fn later_counts_complete_earlier_ones() {
+        let mut counts = Counts { input: Some(10), output: Some(1), cache_read: Some(3), ..Counts::default() };
+        counts.update(Counts { output: Some(58), input: None, ..Counts::default() });
+        assert_eq!(counts, Counts { input: Some(10), output: Some(58), cache_read: Some(3), ..Counts::default() });
+    }
+
+    #[test]
+    fn absurd_counts_are_not_counts() {
+        let usage: Box<RawValue> =
+            serde_json::from_str(r#"{"input_tokens":-5,"output_tokens":"9","cache_read_input_tokens":1e99}"#).unwrap();
+        assert_eq!(Counts::of(&usage), Counts::default());
+    }
+
+    #[test]
+    fn the_start_and_the_end_of_a_stream_are_completed() {
+        let start =
+            br#"{"type":"message_start","message":{"id":"m","model":"x","content":[],"usage":{"input_tokens":4}}}"#;
+        let value: Value =
+            serde_json::from_slice(&Event::read(start).unwrap().start_completed(&additions()).unwrap()).unwrap();
+        assert_eq!(
+            (&value["message"]["model"], &value["message"]["provider"]),
+            (&json!("anthropic/claude"), &json!("Anthropic"))
+        );
+        assert!(value["message"]["usage"].get("cost").is_none());
+
+        let delta = br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#;
+        let known = Counts { input: Some(4), output: Some(9), ..Counts::default() };
+        let value: Value =
+            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE))).unwrap();
+        let expected = json!({"type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": null, "stop_details": null, "container": null},
+            "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,
+                "output_tokens_details": null, "server_tool_use": null, "cost": 0.000177, "cost_details": {"x": 1}, "is_byok": false}});
+        assert_eq!(value, expected);
+
+        let stop = Event::read(br#"{"type":"message_stop"}"#)
+            .unwrap()
+            .stop_completed(("tidegate_metadata", r#"{"attempt":1}"#));
+        assert_eq!(stop, r#"{"type":"message_stop","tidegate_metadata":{"attempt":1}}"#);
+    }
+}

@@ -1,0 +1,373 @@
+//! Checks of single values, each with the exact text of its violation.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+use super::{Brand, MAX_TOOLS, Violation};
+use crate::json::{self, Kind, Members};
+
+/// Largest integer we take anywhere; beyond it a number is a mistake, not a wish.
+const LARGEST: u64 = 1_000_000_000_000;
+
+/// Where a value stands. Written out only when something is wrong there.
+pub(super) enum Place<'p> {
+    Top(&'p str),
+    Member(&'p Place<'p>, &'p str),
+    Entry(&'p Place<'p>, usize),
+    Lazy(&'p dyn Fn() -> String),
+}
+
+impl<'p> Place<'p> {
+    pub fn top(name: &'p str) -> Self {
+        Self::Top(name)
+    }
+
+    pub fn member(&'p self, name: &'p str) -> Self {
+        Self::Member(self, name)
+    }
+
+    pub fn entry(&'p self, index: usize) -> Self {
+        Self::Entry(self, index)
+    }
+
+    pub fn is(&self, problem: impl fmt::Display) -> Violation {
+        Violation::new(format!("{self} {problem}"))
+    }
+
+    pub fn required(&self) -> Violation {
+        self.is("is required")
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top(name) => out.write_str(name),
+            Self::Member(parent, name) => write!(out, "{parent}.{name}"),
+            Self::Entry(parent, index) => write!(out, "{parent}[{index}]"),
+            Self::Lazy(text) => out.write_str(&text()),
+        }
+    }
+}
+
+type Checked<T = ()> = Result<T, Violation>;
+
+pub(super) fn text<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Cow<'a, str>> {
+    if json::kind(value) != Kind::String {
+        return Err(place.is("must be a string"));
+    }
+    json::string(value).ok_or_else(|| place.is("has an invalid format"))
+}
+
+pub(super) fn text_between<'a>(
+    place: &Place<'_>,
+    value: &'a RawValue,
+    least: usize,
+    most: usize,
+) -> Checked<Cow<'a, str>> {
+    let text = text(place, value)?;
+    // Bytes bound characters, so the count is needed only for long texts.
+    if text.len() > most && text.chars().count() > most {
+        return Err(place.is(format_args!("must be at most {most} characters")));
+    }
+    if text.len() < least {
+        return Err(place.is(format_args!("must be at least {least} characters")));
+    }
+    if text.contains('\0') {
+        return Err(place.is("has an invalid format"));
+    }
+    Ok(text)
+}
+
+pub(super) fn one_of<'a>(place: &Place<'_>, value: &'a RawValue, allowed: &[&str]) -> Checked<Cow<'a, str>> {
+    let text = text(place, value)?;
+    if allowed.contains(&text.as_ref()) {
+        return Ok(text);
+    }
+    Err(place.is(format_args!("must be one of {}", allowed.join(", "))))
+}
+
+pub(super) fn boolean(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
+    match value.get() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(place.is("must be a boolean")),
+    }
+}
+
+pub(super) fn integer(place: &Place<'_>, value: &RawValue, least: u64) -> Checked<u64> {
+    let text = value.get();
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(place.is("must be an integer"));
+    }
+    let too_small = || place.is(format_args!("must be at least {least}"));
+    if text.starts_with('-') && digits.bytes().any(|digit| digit != b'0') {
+        return Err(too_small());
+    }
+    let number = digits.parse::<u64>().ok().filter(|number| *number <= LARGEST);
+    let number = number.ok_or_else(|| place.is(format_args!("must be at most {LARGEST}")))?;
+    if number < least { Err(too_small()) } else { Ok(number) }
+}
+
+/// Zero warms a cache on endpoints that know it; the text for a negative number still says 1.
+pub(super) fn max_tokens(place: &Place<'_>, value: &RawValue) -> Checked<u64> {
+    if value.get() == "0" { Ok(0) } else { integer(place, value, 1) }
+}
+
+pub(super) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, most: f64) -> Checked {
+    if json::kind(value) != Kind::Number {
+        return Err(place.is("must be a number"));
+    }
+    // Text such as 1e999 is valid JSON and parses to infinity, which no range admits.
+    let number = value.get().parse::<f64>().unwrap_or(f64::INFINITY);
+    if number < least {
+        return Err(place.is(format_args!("must be at least {least}")));
+    }
+    if number > most {
+        return Err(place.is(format_args!("must be at most {most}")));
+    }
+    Ok(())
+}
+
+pub(super) fn object(place: &Place<'_>, value: &RawValue) -> Checked {
+    if json::kind(value) == Kind::Object { Ok(()) } else { Err(place.is("must be an object")) }
+}
+
+pub(super) fn array(place: &Place<'_>, value: &RawValue) -> Checked {
+    if json::kind(value) == Kind::Array { Ok(()) } else { Err(place.is("must be an array")) }
+}
+
+pub(super) fn text_or_object(place: &Place<'_>, value: &RawValue) -> Checked {
+    match json::kind(value) {
+        Kind::String | Kind::Object => Ok(()),
+        _ => Err(place.is("must be a string or an object")),
+    }
+}
+
+/// The members of an object, none of them twice.
+pub(super) fn members<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Members<'a>> {
+    object(place, value)?;
+    let members = Members::of(value).ok_or_else(|| place.is("has an invalid format"))?;
+    if let Some(name) = members.repeated() {
+        return Err(place.member(name).is("appears more than once"));
+    }
+    Ok(members)
+}
+
+/// The entries of an array with its limits of length.
+pub(super) fn entries<'a>(
+    place: &Place<'_>,
+    value: &'a RawValue,
+    least: usize,
+    most: usize,
+) -> Checked<Vec<&'a RawValue>> {
+    array(place, value)?;
+    let entries = json::elements(value).ok_or_else(|| place.is("has an invalid format"))?;
+    if entries.len() > most {
+        return Err(place.is(format_args!("must have at most {most} entries")));
+    }
+    if entries.len() < least {
+        return Err(place.is(format_args!("must have at least {least} entries")));
+    }
+    Ok(entries)
+}
+
+/// A member that is there and not null.
+pub(super) fn present<'a>(members: &Members<'a>, name: &str) -> Option<&'a RawValue> {
+    members.get(name).filter(|value| json::kind(value) != Kind::Null)
+}
+
+pub(super) fn required<'a>(place: &Place<'_>, members: &Members<'a>, name: &str) -> Checked<&'a RawValue> {
+    present(members, name).ok_or_else(|| place.member(name).required())
+}
+
+pub(super) fn stop_sequences(place: &Place<'_>, value: &RawValue) -> Checked {
+    for (index, entry) in entries(place, value, 0, usize::MAX)?.into_iter().enumerate() {
+        text_between(&place.entry(index), entry, 1, usize::MAX)?;
+    }
+    Ok(())
+}
+
+pub(super) fn cache_control(place: &Place<'_>, value: &RawValue) -> Checked {
+    let members = members(place, value)?;
+    one_of(&place.member("type"), required(place, &members, "type")?, &["ephemeral"])?;
+    if let Some(ttl) = present(&members, "ttl") {
+        one_of(&place.member("ttl"), ttl, &["5m", "1h"])?;
+    }
+    Ok(())
+}
+
+/// The budget of fixed thinking, if that is what is asked for.
+pub(super) fn thinking(place: &Place<'_>, value: &RawValue) -> Checked<Option<u64>> {
+    let members = members(place, value)?;
+    let kinds = ["enabled", "adaptive", "disabled", "between_tools"];
+    let kind = one_of(&place.member("type"), required(place, &members, "type")?, &kinds)?;
+    if let Some(display) = present(&members, "display") {
+        one_of(&place.member("display"), display, &["summarized", "omitted"])?;
+    }
+    if kind != "enabled" {
+        return Ok(None);
+    }
+    let budget = required(place, &members, "budget_tokens")?;
+    integer(&place.member("budget_tokens"), budget, 1024).map(Some)
+}
+
+pub(super) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
+    let members = members(place, value)?;
+    if let Some(effort) = present(&members, "effort") {
+        one_of(&place.member("effort"), effort, &["low", "medium", "high", "xhigh", "max"])?;
+    }
+    if let Some(format) = present(&members, "format") {
+        let place = place.member("format");
+        let members = self::members(&place, format)?;
+        one_of(&place.member("type"), required(&place, &members, "type")?, &["json_schema"])?;
+        object(&place.member("schema"), required(&place, &members, "schema")?)?;
+    }
+    if let Some(budget) = present(&members, "task_budget") {
+        let place = place.member("task_budget");
+        let members = self::members(&place, budget)?;
+        one_of(&place.member("type"), required(&place, &members, "type")?, &["tokens"])?;
+        integer(&place.member("total"), required(&place, &members, "total")?, 20_000)?;
+        if let Some(remaining) = present(&members, "remaining") {
+            integer(&place.member("remaining"), remaining, 0)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked {
+    let members = members(place, value)?;
+    let Some(edits) = present(&members, "edits") else { return Ok(()) };
+    let place = place.member("edits");
+    for (index, edit) in entries(&place, edits, 0, usize::MAX)?.into_iter().enumerate() {
+        let entry = place.entry(index);
+        let members = self::members(&entry, edit)?;
+        let kind = text(&entry.member("type"), required(&entry, &members, "type")?)?;
+        if kind == "clear_thinking_20251015" && index > 0 {
+            return Err(Violation::new(format!("{place}: clear_thinking_20251015 must come first")));
+        }
+    }
+    Ok(())
+}
+
+/// The end user named in `metadata`.
+pub(super) fn metadata<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Option<Cow<'a, str>>> {
+    let members = members(place, value)?;
+    present(&members, "user_id").map(|user| text_between(&place.member("user_id"), user, 0, 256)).transpose()
+}
+
+/// What a `tool_choice` demands of the list of tools.
+pub(super) enum ToolChoice<'a> {
+    Free,
+    Any,
+    Named(Cow<'a, str>),
+}
+
+pub(super) fn tool_choice<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<ToolChoice<'a>> {
+    let members = members(place, value)?;
+    let kind = one_of(&place.member("type"), required(place, &members, "type")?, &["auto", "any", "tool", "none"])?;
+    if let Some(parallel) = present(&members, "disable_parallel_tool_use") {
+        boolean(&place.member("disable_parallel_tool_use"), parallel)?;
+    }
+    Ok(match kind.as_ref() {
+        "any" => ToolChoice::Any,
+        "tool" => ToolChoice::Named(text(&place.member("name"), required(place, &members, "name")?)?),
+        _ => ToolChoice::Free,
+    })
+}
+
+pub(super) fn tool_choice_fits(choice: Option<&ToolChoice<'_>>, tools: Option<&Tools<'_>>) -> Checked {
+    let has_tools = tools.is_some_and(|tools| tools.count > 0);
+    match choice {
+        None | Some(ToolChoice::Free) => Ok(()),
+        Some(_) if !has_tools => Err(Violation::new("tool_choice requires tools")),
+        Some(ToolChoice::Named(name)) if !tools.is_some_and(|tools| tools.names.iter().any(|known| known == name)) => {
+            Err(Violation::new(format!("tool_choice.name '{name}' is not among the tools")))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The members of a tool that we look at.
+#[derive(Default)]
+pub(super) struct Tool<'a> {
+    pub is_object: bool,
+    pub repeated: Option<String>,
+    pub kind: Option<&'a RawValue>,
+    pub name: Option<&'a RawValue>,
+    pub schema: Option<Kind>,
+    pub cache_control: Option<&'a RawValue>,
+}
+
+#[derive(Default)]
+pub(super) struct Tools<'a> {
+    count: usize,
+    names: Vec<Cow<'a, str>>,
+    pub branded: SmallVec<[Cow<'a, str>; 2]>,
+}
+
+impl<'a> Tools<'a> {
+    pub fn add(&mut self, index: usize, tool: Tool<'a>, brand: Brand<'_>) -> Checked {
+        self.count += 1;
+        if self.count > MAX_TOOLS {
+            return Ok(()); // `count_fits` reports it
+        }
+        let tools = Place::top("tools");
+        let place = tools.entry(index);
+        if !tool.is_object {
+            return Err(place.is("must be an object"));
+        }
+        if let Some(name) = tool.repeated {
+            return Err(place.member(&name).is("appears more than once"));
+        }
+        if let Some(marker) = tool.cache_control.filter(|marker| json::kind(marker) != Kind::Null) {
+            cache_control(&place.member("cache_control"), marker)?;
+        }
+        let kind = tool.kind.filter(|kind| json::kind(kind) != Kind::Null);
+        let kind = kind.map(|kind| text(&place.member("type"), kind)).transpose()?;
+        match kind.as_deref() {
+            None | Some("custom") => self.add_custom(&place, index, &tool),
+            Some(kind) if brand.tool(kind).is_some() => {
+                self.branded.push(Cow::Owned(kind.to_owned()));
+                Ok(())
+            }
+            // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
+            Some(_) => {
+                let name = tool.name.filter(|name| json::kind(name) == Kind::String).and_then(json::string);
+                self.names.extend(name);
+                Ok(())
+            }
+        }
+    }
+
+    pub fn count_fits(&self) -> Checked {
+        if self.count <= MAX_TOOLS {
+            return Ok(());
+        }
+        Err(Violation::new(format!("tools must have at most {MAX_TOOLS} entries")))
+    }
+
+    fn add_custom(&mut self, place: &Place<'_>, index: usize, tool: &Tool<'a>) -> Checked {
+        let name = tool.name.filter(|name| json::kind(name) != Kind::Null);
+        let name = text(&place.member("name"), name.ok_or_else(|| place.member("name").required())?)?;
+        let fits = (1..=128).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if !fits {
+            return Err(place.member("name").is("has an invalid format"));
+        }
+        match tool.schema {
+            None | Some(Kind::Null) => return Err(place.member("input_schema").required()),
+            Some(Kind::Object) => {}
+            Some(_) => return Err(place.member("input_schema").is("must be an object")),
+        }
+        if self.names.contains(&name) {
+            return Err(Violation::new(format!("tools[{index}].name '{name}' is used more than once")));
+        }
+        self.names.push(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! The part of a `/messages` body that the gateway itself must know, read in one pass over the bytes.
+//!
+//! The body stays where it is: what we need borrows from it, everything else is skipped. The same pass checks what the
+//! gateway promises to check and notes the first violation in document order; the provider checks the rest.
+
+mod check;
+mod options;
+mod walk;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+use crate::error::ErrorType;
+use crate::json::{self, Excess};
+use crate::splice::Splice;
+
+pub const MAX_DEPTH: usize = 64;
+pub const MAX_NODES: usize = 200_000;
+pub const MAX_MESSAGES: usize = 10_000;
+pub const MAX_TOOLS: usize = 1_024;
+
+/// Members that are ours and never go upstream.
+const OWN: [&str; 11] = [
+    "models",
+    "fallbacks",
+    "plugins",
+    "provider",
+    "route",
+    "session_id",
+    "user",
+    "trace",
+    "stop_server_tools_when",
+    "max_tool_calls",
+    "preset",
+];
+
+/// A request as far as the gateway reads it. Raw slices are checked for their shape but not decoded.
+#[derive(Default)]
+pub struct Envelope<'a> {
+    pub model: Option<Cow<'a, str>>,
+    pub stream: bool,
+    pub max_tokens: Option<u64>,
+    pub session_id: Option<Cow<'a, str>>,
+    pub user: Option<Cow<'a, str>>,
+    pub metadata_user: Option<Cow<'a, str>>,
+    pub models: Option<&'a RawValue>,
+    pub fallbacks: Option<&'a RawValue>,
+    pub plugins: Option<&'a RawValue>,
+    pub provider: Option<&'a RawValue>,
+    pub route: Option<&'a RawValue>,
+    pub trace: Option<&'a RawValue>,
+    pub stop_when: Option<&'a RawValue>,
+    pub max_tool_calls: Option<u64>,
+    pub preset: Option<Cow<'a, str>>,
+    /// Types of the tools that the gateway itself would have to run (`<brand>:…`).
+    pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
+    pub cuts: Cuts,
+}
+
+/// Where a body must be edited before it goes upstream. It borrows nothing, so it can outlive the envelope.
+#[derive(Clone, Debug, Default)]
+pub struct Cuts {
+    model_value: Option<Range<usize>>,
+    own_members: SmallVec<[Range<usize>; 4]>,
+    has_max_tokens: bool,
+    /// Just behind the opening brace.
+    inside: usize,
+}
+
+/// The first thing that is wrong with a body: a text that names the field, never its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub message: String,
+    pub error_type: ErrorType,
+}
+
+impl Violation {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: format!("Invalid request: {}", message.into()), error_type: ErrorType::InvalidRequest }
+    }
+
+    fn prompt(message: impl Into<String>) -> Self {
+        Self { error_type: ErrorType::InvalidPrompt, ..Self::new(message) }
+    }
+}
+
+/// What a deployment calls itself; branded names in a request derive from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Brand<'a> {
+    pub name: &'a str,
+    pub aliases: &'a [String],
+}
+
+impl Brand<'_> {
+    /// The tool's name when `kind` is `<brand>:<tool>` for one of our brands.
+    pub fn tool<'k>(&self, kind: &'k str) -> Option<&'k str> {
+        let (brand, tool) = kind.split_once(':')?;
+        (brand == self.name || self.aliases.iter().any(|alias| alias == brand)).then_some(tool)
+    }
+}
+
+/// What is asked for; counting has fewer required fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Generate,
+    Count,
+}
+
+/// Reads and checks the envelope.
+pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
+    let text = std::str::from_utf8(body).map_err(|_| not_json())?;
+    json::measure(body, MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
+        Excess::Depth => Violation::new(format!("body must not nest deeper than {MAX_DEPTH} levels")),
+        Excess::Nodes => Violation::new(format!("body must not hold more than {MAX_NODES} values")),
+    })?;
+    walk::top(text, brand, purpose)
+}
+
+fn not_json() -> Violation {
+    Violation::new("body is not valid JSON")
+}
+
+impl Cuts {
+    /// The body as a Messages upstream gets it: its own model name, our members gone, `max_tokens` added when the client
+    /// gave none. Every other byte is as it came.
+    pub fn upstream_body(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> Bytes {
+        let mut splice = Splice::default();
+        let model = json::quoted(model);
+        match &self.model_value {
+            Some(value) => splice.replace(value.clone(), model.as_bytes()),
+            None => splice.insert(self.inside, format!("\"model\":{model},").as_bytes()),
+        }
+        if let (false, Some(limit)) = (self.has_max_tokens, max_tokens) {
+            splice.insert(self.inside, format!("\"max_tokens\":{limit},").as_bytes());
+        }
+        let mut cut_to = 0;
+        for member in &self.own_members {
+            let cut = with_comma(body, member.clone(), cut_to);
+            cut_to = cut.end;
+            splice.cut(cut);
+        }
+        splice.apply(body)
+    }
+}
+
+/// Widens a member's range by the comma that goes with it: the one before, or for a first member the one behind.
+/// `cut_to` is where an earlier cut ended: what lies before it is gone.
+fn with_comma(body: &[u8], member: Range<usize>, cut_to: usize) -> Range<usize> {
+    let before = body[cut_to.min(member.start)..member.start].iter().rposition(|byte| !byte.is_ascii_whitespace());
+    if let Some(place) = before.map(|place| place + cut_to).filter(|place| body[*place] == b',') {
+        return place..member.end;
+    }
+    let behind = body[member.end..].iter().position(|byte| !byte.is_ascii_whitespace()).map(|place| place + member.end);
+    match behind {
+        Some(place) if body[place] == b',' => member.start..place + 1,
+        _ => member,
+    }
+}
+
+/// The range of a whole member, found backwards from its value: colon, name, opening quote. Inside a name every quote
+/// stands behind an odd number of backslashes; the opening one cannot.
+fn member_range(text: &str, value: Range<usize>) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let closing = bytes[..value.start].iter().rposition(|byte| *byte == b'"').unwrap_or(0);
+    let mut at = closing;
+    while let Some(quote) = bytes[..at].iter().rposition(|byte| *byte == b'"') {
+        let backslashes = bytes[..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if backslashes % 2 == 0 {
+            return quote..value.end;
+        }
+        at = quote;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! The one pass: nodes that know their place in the document.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::check::{self, Place};
+use super::{Brand, Envelope, MAX_MESSAGES, OWN, Purpose, Violation, member_range, not_json, options};
+use crate::json::{self, Kind, Node, Seen, Text, Walk};
+
+/// What the walk has gathered; the first violation wins, the walk goes on so that the body is known to be JSON.
+struct State<'a, 'b> {
+    text: &'a str,
+    brand: Brand<'b>,
+    envelope: Envelope<'a>,
+    found: Option<Violation>,
+    /// A model is named somewhere, be it in a form we refuse.
+    names_model: bool,
+    has_messages: bool,
+    has_content: bool,
+    tools: Option<check::Tools<'a>>,
+    tool_choice: Option<check::ToolChoice<'a>>,
+    thinking_budget: Option<u64>,
+}
+
+impl State<'_, '_> {
+    fn note(&mut self, violation: Violation) {
+        self.found.get_or_insert(violation);
+    }
+
+    fn check(&mut self, result: Result<(), Violation>) {
+        if let Err(violation) = result {
+            self.note(violation);
+        }
+    }
+}
+
+pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
+    let first = text.trim_start_matches([' ', '\n', '\r', '\t']);
+    if !first.starts_with('{') {
+        let valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
+        return Err(if valid { Violation::new("body must be an object") } else { not_json() });
+    }
+    let mut state = State {
+        text,
+        brand,
+        envelope: Envelope::default(),
+        found: None,
+        names_model: false,
+        has_messages: false,
+        has_content: false,
+        tools: None,
+        tool_choice: None,
+        thinking_budget: None,
+    };
+    state.envelope.cuts.inside = text.len() - first.len() + 1;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let walked = deserializer.deserialize_map(Top(&mut state)).and_then(|()| deserializer.end());
+    walked.map_err(|_| not_json())?;
+    finish(state, purpose)
+}
+
+/// Required fields first, then document order, then rules across fields.
+fn finish<'a>(state: State<'a, '_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
+    let envelope = &state.envelope;
+    if !state.names_model {
+        return Err(Violation::new("model is required"));
+    }
+    if !state.has_messages {
+        return Err(Violation::new("messages is required"));
+    }
+    if let Some(violation) = state.found {
+        return Err(violation);
+    }
+    if !state.has_content {
+        return Err(Violation::prompt("messages must not be empty"));
+    }
+    if envelope.fallbacks.is_some() && envelope.models.is_some() {
+        return Err(Violation::new("fallbacks cannot be combined with models"));
+    }
+    if let (Some(budget), Some(limit), Purpose::Generate) = (state.thinking_budget, envelope.max_tokens, purpose)
+        && limit <= budget
+    {
+        return Err(Violation::new("max_tokens must be greater than thinking.budget_tokens"));
+    }
+    check::tool_choice_fits(state.tool_choice.as_ref(), state.tools.as_ref())?;
+    Ok(state.envelope)
+}
+
+struct Top<'s, 'a, 'b>(&'s mut State<'a, 'b>);
+
+impl<'a> Visitor<'a> for Top<'_, 'a, '_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let state = self.0;
+        let mut seen = Seen::default();
+        while let Some(Text(name)) = map.next_key()? {
+            if !seen.add(&name) {
+                state.note(Violation::new(format!("{} appears more than once", shown(&name))));
+            }
+            match name.as_ref() {
+                "messages" => map.next_value_seed(Walk(Messages(state)))?,
+                "tools" => map.next_value_seed(Walk(Tools(state)))?,
+                "system" => map.next_value_seed(Walk(System(state)))?,
+                _ => {
+                    let value: &'a RawValue = map.next_value()?;
+                    member(state, &name, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A member name as it may appear in an error text: ours are short words; a stranger's could be anything.
+fn shown(name: &str) -> Cow<'_, str> {
+    if name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
+        Cow::Borrowed(name)
+    } else {
+        Cow::Borrowed("a member")
+    }
+}
+
+fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
+    if name == "model" && json::kind(value) != Kind::Null {
+        state.envelope.cuts.model_value = Some(json::span(state.text, value.get()));
+    }
+    if OWN.contains(&name) {
+        let member = member_range(state.text, json::span(state.text, value.get()));
+        state.envelope.cuts.own_members.push(member);
+    }
+    // Null means absent for every optional member.
+    if json::kind(value) == Kind::Null {
+        return;
+    }
+    state.envelope.cuts.has_max_tokens |= name == "max_tokens";
+    state.names_model |= matches!(name, "model" | "models" | "preset");
+    let result = read_member(state, name, value);
+    state.check(result);
+}
+
+fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -> Result<(), Violation> {
+    let envelope = &mut state.envelope;
+    let place = Place::top(name);
+    match name {
+        "model" => envelope.model = Some(check::text_between(&place, value, 1, 256)?),
+        "stream" => envelope.stream = check::boolean(&place, value)?,
+        "max_tokens" => envelope.max_tokens = Some(check::max_tokens(&place, value)?),
+        "temperature" => check::number_between(&place, value, 0.0, 2.0)?,
+        "top_p" => check::number_between(&place, value, 0.0, 1.0)?,
+        "top_k" => drop(check::integer(&place, value, 0)?),
+        "stop_sequences" => check::stop_sequences(&place, value)?,
+        "tool_choice" => state.tool_choice = Some(check::tool_choice(&place, value)?),
+        "thinking" => state.thinking_budget = check::thinking(&place, value)?,
+        "output_config" => check::output_config(&place, value)?,
+        "context_management" => check::context_management(&place, value)?,
+        "cache_control" => check::cache_control(&place, value)?,
+        "service_tier" | "inference_geo" => drop(check::text(&place, value)?),
+        "speed" => drop(check::one_of(&place, value, &["fast", "standard"])?),
+        "metadata" => envelope.metadata_user = check::metadata(&place, value)?,
+        "container" => check::text_or_object(&place, value)?,
+        "mcp_servers" => check::array(&place, value)?,
+        "diagnostics" | "output_format" => check::object(&place, value)?,
+        "session_id" => envelope.session_id = Some(check::text_between(&place, value, 0, 256)?),
+        "user" => envelope.user = Some(check::text_between(&place, value, 0, 256)?),
+        "models" => {
+            options::models(&place, value)?;
+            envelope.models = Some(value);
+        }
+        "fallbacks" => {
+            options::fallbacks(&place, value)?;
+            envelope.fallbacks = Some(value);
+        }
+        "plugins" => {
+            options::plugins(&place, value)?;
+            envelope.plugins = Some(value);
+        }
+        "provider" => {
+            options::provider(&place, value)?;
+            envelope.provider = Some(value);
+        }
+        "route" => {
+            check::one_of(&place, value, &["fallback", "sort"])?;
+            envelope.route = Some(value);
+        }
+        "trace" => {
+            options::trace(&place, value)?;
+            envelope.trace = Some(value);
+        }
+        "stop_server_tools_when" => {
+            options::stop_when(&place, value)?;
+            envelope.stop_when = Some(value);
+        }
+        "max_tool_calls" => envelope.max_tool_calls = Some(check::integer(&place, value, 1)?),
+        "preset" => envelope.preset = Some(check::text_between(&place, value, 1, 256)?),
+        _ => {} // a stranger: forwarded as it came
+    }
+    Ok(())
+}
+
+struct Messages<'s, 'a, 'b>(&'s mut State<'a, 'b>);
+
+impl<'a> Node<'a> for Messages<'_, 'a, '_> {
+    fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        while seq.next_element_seed(Walk(Message { state: self.0, index }))?.is_some() {
+            index += 1;
+        }
+        self.0.has_messages = index > 0;
+        if index > MAX_MESSAGES {
+            self.0.note(Violation::new(format!("messages must have at most {MAX_MESSAGES} entries")));
+        }
+        Ok(())
+    }
+
+    fn other(self, kind: Kind) {
+        if kind != Kind::Null {
+            self.0.has_messages = true;
+            self.0.note(Violation::new("messages must be an array"));
+        }
+    }
+}
+
+struct Message<'s, 'a, 'b> {
+    state: &'s mut State<'a, 'b>,
+    index: usize,
+}
+
+impl<'a> Node<'a> for Message<'_, 'a, '_> {
+    fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { state, index } = self;
+        let mut seen = Seen::default();
+        let (mut role, mut content) = (false, false);
+        while let Some(Text(name)) = map.next_key()? {
+            if !seen.add(&name) {
+                state.note(Violation::new(format!("messages[{index}].{} appears more than once", shown(&name))));
+            }
+            match name.as_ref() {
+                "role" => {
+                    role = true;
+                    let value: &RawValue = map.next_value()?;
+                    let known = matches!(json::string(value).as_deref(), Some("user" | "assistant" | "system"));
+                    if !known {
+                        let text = format!("messages[{index}].role must be one of user, assistant, system");
+                        state.note(Violation::prompt(text));
+                    }
+                }
+                "content" => {
+                    content = true;
+                    map.next_value_seed(Walk(Content { state, index }))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        for (present, field) in [(role, "role"), (content, "content")] {
+            if !present {
+                state.note(Violation::prompt(format!("messages[{index}].{field} is required")));
+            }
+        }
+        Ok(())
+    }
+
+    fn other(self, _: Kind) {
+        self.state.note(Violation::new(format!("messages[{}] must be an object", self.index)));
+    }
+}
+
+struct Content<'s, 'a, 'b> {
+    state: &'s mut State<'a, 'b>,
+    index: usize,
+}
+
+impl<'a> Node<'a> for Content<'_, 'a, '_> {
+    fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut block = 0;
+        loop {
+            let place = || format!("messages[{}].content[{block}]", self.index);
+            if seq.next_element_seed(Walk(Block { state: self.state, place: &place }))?.is_none() {
+                break;
+            }
+            block += 1;
+        }
+        self.state.has_content |= block > 0;
+        Ok(())
+    }
+
+    fn string(self, text: &str) {
+        self.state.has_content |= !text.is_empty();
+    }
+
+    fn other(self, kind: Kind) {
+        let problem = if kind == Kind::Null { "is required" } else { "must be a string or an array" };
+        self.state.note(Violation::prompt(format!("messages[{}].content {problem}", self.index)));
+    }
+}
+
+/// A content block, of a message or of the system prompt. Its kind must be named; what it holds is the provider's to
+/// judge, so that a kind we do not know gets through.
+struct Block<'s, 'a, 'b, P> {
+    state: &'s mut State<'a, 'b>,
+    place: P,
+}
+
+impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
+    fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { state, place } = self;
+        let mut seen = Seen::default();
+        let mut named = false;
+        while let Some(Text(name)) = map.next_key()? {
+            if !seen.add(&name) {
+                state.note(Violation::new(format!("{}.{} appears more than once", place(), shown(&name))));
+            }
+            match name.as_ref() {
+                "type" => {
+                    let value: &RawValue = map.next_value()?;
+                    named = json::kind(value) == Kind::String;
+                }
+                "cache_control" => {
+                    let value: &RawValue = map.next_value()?;
+                    if json::kind(value) != Kind::Null {
+                        let result =
+                            check::cache_control(&Place::Lazy(&|| format!("{}.cache_control", place())), value);
+                        state.check(result);
+                    }
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if !named {
+            state.note(Violation::prompt(format!("{}.type is required", place())));
+        }
+        Ok(())
+    }
+
+    fn other(self, _: Kind) {
+        self.state.note(Violation::prompt(format!("{} must be an object", (self.place)())));
+    }
+}
+
+struct System<'s, 'a, 'b>(&'s mut State<'a, 'b>);
+
+impl<'a> Node<'a> for System<'_, 'a, '_> {
+    fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        loop {
+            let place = || format!("system[{index}]");
+            if seq.next_element_seed(Walk(Block { state: self.0, place: &place }))?.is_none() {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+
+    fn string(self, _: &str) {}
+
+    fn other(self, kind: Kind) {
+        if kind != Kind::Null {
+            self.0.note(Violation::new("system must be a string or an array"));
+        }
+    }
+}
+
+struct Tools<'s, 'a, 'b>(&'s mut State<'a, 'b>);
+
+impl<'a> Node<'a> for Tools<'_, 'a, '_> {
+    fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut tools = check::Tools::default();
+        let mut index = 0;
+        while let Some(tool) = seq.next_element_seed(ToolSeed)? {
+            let result = tools.add(index, tool, self.0.brand);
+            self.0.check(result);
+            index += 1;
+        }
+        self.0.check(tools.count_fits());
+        self.0.envelope.server_tools = std::mem::take(&mut tools.branded);
+        self.0.tools = Some(tools);
+        Ok(())
+    }
+
+    fn other(self, kind: Kind) {
+        if kind != Kind::Null {
+            self.0.note(Violation::new("tools must be an array"));
+        }
+    }
+}
+
+/// Reads the few members of a tool that we look at; schemas are skipped.
+struct ToolSeed;
+
+impl<'a> de::DeserializeSeed<'a> for ToolSeed {
+    type Value = check::Tool<'a>;
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let mut tool = check::Tool::default();
+        Walk(ToolNode(&mut tool)).deserialize(deserializer)?;
+        Ok(tool)
+    }
+}
+
+struct ToolNode<'s, 'a>(&'s mut check::Tool<'a>);
+
+impl<'a> Node<'a> for ToolNode<'_, 'a> {
+    fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let tool = self.0;
+        tool.is_object = true;
+        let mut seen = Seen::default();
+        while let Some(Text(name)) = map.next_key()? {
+            if !seen.add(&name) {
+                tool.repeated.get_or_insert(shown(&name).into_owned());
+            }
+            match name.as_ref() {
+                "type" => tool.kind = Some(map.next_value()?),
+                "name" => tool.name = Some(map.next_value()?),
+                "input_schema" => {
+                    // Only its kind matters: do not keep a slice of what may be the longest part of the body.
+                    let schema: &RawValue = map.next_value()?;
+                    tool.schema = Some(json::kind(schema));
+                }
+                "cache_control" => tool.cache_control = Some(map.next_value()?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn other(self, _: Kind) {}
+}

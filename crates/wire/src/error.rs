@@ -1,0 +1,176 @@
+//! Errors as clients see them: the stable types, and the two envelopes.
+
+use std::fmt::Write as _;
+
+use crate::json::quoted;
+
+/// The stable `error_type` of every surface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorType {
+    ContextLengthExceeded,
+    MaxTokensExceeded,
+    TokenLimitExceeded,
+    StringTooLong,
+    Authentication,
+    PermissionDenied,
+    PaymentRequired,
+    RateLimitExceeded,
+    ProviderOverloaded,
+    ProviderUnavailable,
+    InvalidRequest,
+    InvalidPrompt,
+    NotFound,
+    PreconditionFailed,
+    PayloadTooLarge,
+    Unprocessable,
+    ContentPolicyViolation,
+    Refusal,
+    InvalidImage,
+    ImageTooLarge,
+    ImageTooSmall,
+    UnsupportedImageFormat,
+    ImageNotFound,
+    ImageDownloadFailed,
+    Server,
+    Timeout,
+    Unmapped,
+}
+
+impl ErrorType {
+    pub fn as_str(self) -> &'static str {
+        use ErrorType::*;
+        match self {
+            ContextLengthExceeded => "context_length_exceeded",
+            MaxTokensExceeded => "max_tokens_exceeded",
+            TokenLimitExceeded => "token_limit_exceeded",
+            StringTooLong => "string_too_long",
+            Authentication => "authentication",
+            PermissionDenied => "permission_denied",
+            PaymentRequired => "payment_required",
+            RateLimitExceeded => "rate_limit_exceeded",
+            ProviderOverloaded => "provider_overloaded",
+            ProviderUnavailable => "provider_unavailable",
+            InvalidRequest => "invalid_request",
+            InvalidPrompt => "invalid_prompt",
+            NotFound => "not_found",
+            PreconditionFailed => "precondition_failed",
+            PayloadTooLarge => "payload_too_large",
+            Unprocessable => "unprocessable",
+            ContentPolicyViolation => "content_policy_violation",
+            Refusal => "refusal",
+            InvalidImage => "invalid_image",
+            ImageTooLarge => "image_too_large",
+            ImageTooSmall => "image_too_small",
+            UnsupportedImageFormat => "unsupported_image_format",
+            ImageNotFound => "image_not_found",
+            ImageDownloadFailed => "image_download_failed",
+            Server => "server",
+            Timeout => "timeout",
+            Unmapped => "unmapped",
+        }
+    }
+
+    /// `error.type` of the Messages envelope, which Anthropic's clients choose their exception by.
+    pub fn messages_type(self) -> &'static str {
+        use ErrorType::*;
+        match self {
+            Authentication => "authentication_error",
+            PermissionDenied => "permission_error",
+            PaymentRequired => "billing_error",
+            RateLimitExceeded => "rate_limit_error",
+            ProviderOverloaded => "overloaded_error",
+            ProviderUnavailable | Server | Unmapped => "api_error",
+            NotFound | ImageNotFound => "not_found_error",
+            Timeout => "timeout_error",
+            ContextLengthExceeded
+            | MaxTokensExceeded
+            | TokenLimitExceeded
+            | StringTooLong
+            | InvalidRequest
+            | InvalidPrompt
+            | PreconditionFailed
+            | PayloadTooLarge
+            | Unprocessable
+            | ContentPolicyViolation
+            | Refusal
+            | InvalidImage
+            | ImageTooLarge
+            | ImageTooSmall
+            | UnsupportedImageFormat
+            | ImageDownloadFailed => "invalid_request_error",
+        }
+    }
+}
+
+/// A Messages error body. The optional parts are JSON text.
+#[derive(Clone, Copy, Debug)]
+pub struct MessagesError<'a> {
+    pub error_type: ErrorType,
+    pub message: &'a str,
+    pub availability: Option<&'a str>,
+    /// The provider's own `error.details`, kept inside `error`.
+    pub details: Option<&'a str>,
+    pub request_id: Option<&'a str>,
+    pub metadata: Option<&'a str>,
+    /// Name and value of the routing metadata, when asked for.
+    pub routing: Option<(&'a str, &'a str)>,
+}
+
+impl MessagesError<'_> {
+    pub fn to_json(&self) -> String {
+        let mut out = String::with_capacity(192 + self.message.len());
+        let (kind, name, message) = (self.error_type.messages_type(), self.error_type.as_str(), quoted(self.message));
+        let _ = write!(out, r#"{{"type":"error","error":{{"type":"{kind}","message":{message},"error_type":"{name}""#);
+        for (member, value) in [("availability", self.availability), ("details", self.details)] {
+            if let Some(value) = value {
+                let _ = write!(out, r#","{member}":{value}"#);
+            }
+        }
+        let _ = write!(out, r#"}},"request_id":{}"#, self.request_id.map_or_else(|| "null".to_owned(), quoted));
+        if let Some(metadata) = self.metadata {
+            let _ = write!(out, r#","metadata":{metadata}"#);
+        }
+        if let Some((member, value)) = self.routing {
+            let _ = write!(out, r#","{member}":{value}"#);
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// The body of every other operation's error: `{"error":{"code","message","metadata"?}}`. `metadata` is JSON text.
+pub fn general(code: u16, message: &str, metadata: Option<&str>) -> String {
+    let metadata = metadata.map(|metadata| format!(r#","metadata":{metadata}"#)).unwrap_or_default();
+    format!(r#"{{"error":{{"code":{code},"message":{}{metadata}}}}}"#, quoted(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_messages_envelope_has_its_documented_shape() {
+        let error = MessagesError {
+            error_type: ErrorType::RateLimitExceeded,
+            message: "Rate limit exceeded",
+            availability: None,
+            details: None,
+            request_id: Some("gen-01KBS35CG04TFF59TDWH9EDD1R"),
+            metadata: None,
+            routing: None,
+        };
+        let expected = r#"{"type":"error","error":{"type":"rate_limit_error","message":"Rate limit exceeded","error_type":"rate_limit_exceeded"},"request_id":"gen-01KBS35CG04TFF59TDWH9EDD1R"}"#;
+        assert_eq!(error.to_json(), expected);
+        let early = MessagesError { request_id: None, metadata: Some("{}"), ..error };
+        assert!(early.to_json().ends_with(r#""request_id":null,"metadata":{}}"#));
+    }
+
+    #[test]
+    fn the_general_envelope_carries_the_status() {
+        assert_eq!(general(404, "Not found", None), r#"{"error":{"code":404,"message":"Not found"}}"#);
+        assert_eq!(
+            general(500, "a \"b\"", Some(r#"{"x":1}"#)),
+            r#"{"error":{"code":500,"message":"a \"b\"","metadata":{"x":1}}}"#
+        );
+    }
+}

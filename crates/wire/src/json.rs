@@ -1,0 +1,294 @@
+//! Small tools on JSON text: where a piece of it lies, what kind it is, how deep it goes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+/// What a JSON value is, told from its first character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Null,
+    Boolean,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+/// The kind of a value that is known to be valid JSON.
+pub fn kind(raw: &RawValue) -> Kind {
+    match raw.get().as_bytes().first() {
+        Some(b'n') => Kind::Null,
+        Some(b't' | b'f') => Kind::Boolean,
+        Some(b'"') => Kind::String,
+        Some(b'[') => Kind::Array,
+        Some(b'{') => Kind::Object,
+        _ => Kind::Number,
+    }
+}
+
+/// Where `part`, a borrowed piece of `whole`, lies in it.
+pub fn span(whole: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    debug_assert!(start + part.len() <= whole.len());
+    start..start + part.len()
+}
+
+/// The text of a JSON string; `None` when the value is something else or holds a lone surrogate.
+pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Text<'_>>(raw.get()).ok().map(|text| text.0)
+}
+
+/// `text` as a JSON string, quotes included.
+pub fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is always JSON")
+}
+
+/// A string that borrows when it holds no escapes (serde's own `Cow` never borrows).
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a string")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// The members of an object in their order, values unread.
+pub struct Members<'a>(pub SmallVec<[(Cow<'a, str>, &'a RawValue); 8]>);
+
+impl<'a> Members<'a> {
+    /// `None` when the value is no object.
+    pub fn of(raw: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(raw.get()).ok()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
+    /// The first name that stands twice.
+    pub fn repeated(&self) -> Option<&str> {
+        let mut seen = Seen::default();
+        self.0.iter().find(|(key, _)| !seen.add(key)).map(|(key, _)| key.as_ref())
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = SmallVec::new();
+                while let Some(Text(key)) = map.next_key()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+/// The elements of an array, unread.
+pub fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// Names seen so far in one object: a short list first, a set once a hostile object grows long.
+#[derive(Default)]
+pub struct Seen<'a> {
+    few: SmallVec<[Cow<'a, str>; 24]>,
+    many: std::collections::HashSet<Cow<'a, str>>,
+}
+
+impl<'a> Seen<'a> {
+    /// False when the name was there already.
+    pub fn add(&mut self, name: &Cow<'a, str>) -> bool {
+        if self.few.contains(name) {
+            return false;
+        }
+        if self.few.len() < 24 {
+            self.few.push(name.clone());
+            return true;
+        }
+        self.many.insert(name.clone())
+    }
+}
+
+/// Why a body is refused before anyone reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    Depth,
+    Nodes,
+}
+
+/// Refuses text that nests deeper than `depth` or holds more than `nodes` values. The text need not be valid JSON.
+pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
+    // Two cheap bounds settle nearly every request: each level needs an opening bracket, each value at least two bytes.
+    let openings = text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    if openings <= depth && text.len() / 2 <= nodes {
+        return Ok(());
+    }
+    let (mut open, mut values, mut at) = (0_usize, 1_usize, 0);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => at = end_of_string(text, at),
+            b'{' | b'[' => {
+                open += 1;
+                values += 1;
+                if open > depth {
+                    return Err(Excess::Depth);
+                }
+            }
+            b'}' | b']' => open = open.saturating_sub(1),
+            b',' | b':' => {
+                values += 1;
+                if values > nodes * 2 {
+                    return Err(Excess::Nodes);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// Index of the closing quote of the string that opens at `at` (or the end of a text that never closes it).
+fn end_of_string(text: &[u8], at: usize) -> usize {
+    let mut from = at + 1;
+    while let Some(found) = text.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        if text[from + found] == b'"' {
+            return from + found;
+        }
+        from += found + 2;
+    }
+    text.len()
+}
+
+/// Receives a value of whatever kind it turns out to be, reading it exactly once. The default of each method skips the
+/// value and reports its kind to [`Node::other`], so a node names only the kinds it wants.
+pub trait Node<'de>: Sized {
+    fn object<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        self.other(Kind::Object);
+        Ok(())
+    }
+
+    fn array<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        self.other(Kind::Array);
+        Ok(())
+    }
+
+    fn string(self, _text: &str) {
+        self.other(Kind::String);
+    }
+
+    fn other(self, kind: Kind);
+}
+
+/// Lets serde walk a [`Node`].
+pub struct Walk<N>(pub N);
+
+impl<'de, N: Node<'de>> de::DeserializeSeed<'de> for Walk<N> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, N: Node<'de>> Visitor<'de> for Walk<N> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("any value")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.0.object(map)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
+        self.0.array(seq)
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        self.0.string(text);
+        Ok(())
+    }
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<(), E> {
+        self.0.other(Kind::Boolean);
+        Ok(())
+    }
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<(), E> {
+        self.0.other(Kind::Number);
+        Ok(())
+    }
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<(), E> {
+        self.0.other(Kind::Number);
+        Ok(())
+    }
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<(), E> {
+        self.0.other(Kind::Number);
+        Ok(())
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.0.other(Kind::Null);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_strings_only() {
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(measure(deep(64).as_bytes(), 64, 1000), Ok(()));
+        assert_eq!(measure(deep(65).as_bytes(), 64, 1000), Err(Excess::Depth));
+        let text = format!("{{\"a\":\"{}\\\"[[\",\"b\":[{}]}}", "[".repeat(100), "[],".repeat(100));
+        assert_eq!(measure(text.as_bytes(), 64, 1000), Ok(()));
+    }
+
+    #[test]
+    fn many_values_are_refused() {
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count));
+        assert_eq!(measure(many(100).as_bytes(), 64, 1000), Ok(()));
+        assert_eq!(measure(many(5000).as_bytes(), 64, 1000), Err(Excess::Nodes));
+    }
+
+    #[test]
+    fn an_unclosed_string_ends_the_count() {
+        assert_eq!(measure(b"[[[\"\\", 2, 10), Err(Excess::Depth));
+        assert_eq!(measure(b"[[[\"\\", 3, 1), Ok(()));
+    }
+
+    #[test]
+    fn repeated_names_are_found_among_few_and_many() {
+        let few: Box<RawValue> = serde_json::from_str(r#"{"a":1,"b":2,"\u0061":3}"#).unwrap();
+        assert_eq!(Members::of(&few).unwrap().repeated(), Some("a"));
+        let names: Vec<String> = (0..200).map(|n| format!("\"k{n}\":0")).collect();
+        let many: Box<RawValue> = serde_json::from_str(&format!("{{{},\"k199\":1}}", names.join(","))).unwrap();
+        assert_eq!(Members::of(&many).unwrap().repeated(), Some("k199"));
+    }
+}

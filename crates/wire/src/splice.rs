@@ -1,0 +1,75 @@
+//! Edits on bytes that otherwise stay as they came.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+/// A set of replacements on one text. Ranges must not overlap; they may be added in any order, and what is added first
+/// at one place comes first.
+#[derive(Default)]
+pub struct Splice {
+    edits: SmallVec<[Edit; 8]>,
+    new: Vec<u8>,
+}
+
+struct Edit {
+    old: Range<usize>,
+    new: Range<usize>,
+}
+
+impl Splice {
+    pub fn replace(&mut self, old: Range<usize>, with: &[u8]) {
+        let start = self.new.len();
+        self.new.extend_from_slice(with);
+        self.edits.push(Edit { old, new: start..self.new.len() });
+    }
+
+    pub fn insert(&mut self, at: usize, text: &[u8]) {
+        self.replace(at..at, text);
+    }
+
+    pub fn cut(&mut self, old: Range<usize>) {
+        self.replace(old, b"");
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// The edited text: one allocation, one copy.
+    pub fn apply(mut self, source: &[u8]) -> Bytes {
+        self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
+        let mut out = BytesMut::with_capacity(source.len() + self.new.len());
+        let mut done = 0;
+        for edit in &self.edits {
+            out.extend_from_slice(&source[done..edit.old.start]);
+            out.extend_from_slice(&self.new[edit.new.clone()]);
+            done = edit.old.end;
+        }
+        out.extend_from_slice(&source[done..]);
+        out.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_apply_in_place_whatever_their_order() {
+        let mut splice = Splice::default();
+        splice.replace(6..11, b"moon");
+        splice.insert(0, b">");
+        splice.cut(5..6);
+        assert_eq!(splice.apply(b"hello world!"), "> hellomoon!".replace("> ", ">"));
+    }
+
+    #[test]
+    fn insertions_at_one_place_keep_their_order() {
+        let mut splice = Splice::default();
+        splice.insert(1, b"x");
+        splice.insert(1, b"y");
+        assert_eq!(splice.apply(b"ab"), "axyb");
+    }
+}
