@@ -1,0 +1,139 @@
+//! The few members of a request that change an answer. The rest of the body is skipped, not parsed:
+//! under load, reading requests is most of what this server does.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+#[derive(Deserialize)]
+pub(super) struct Request<'a> {
+    #[serde(borrow)]
+    pub model: Cow<'a, str>,
+    #[serde(default)]
+    pub stream: bool,
+    pub max_tokens: Option<u64>,
+    #[serde(default)]
+    pub stop_sequences: Vec<String>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+}
+
+/// What the last user message holds, as far as an answer refers to it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LastUser {
+    pub text: String,
+    /// The text of every tool result, in order.
+    pub tool_results: Vec<String>,
+    /// Blocks that are neither text nor tool results.
+    pub other_blocks: usize,
+}
+
+#[derive(Deserialize)]
+struct Turn<'a> {
+    #[serde(borrow)]
+    role: Cow<'a, str>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    name: Option<String>,
+}
+
+impl<'a> Request<'a> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(body)
+    }
+
+    /// Empty where the messages have another form than the protocol's: no script depends on it.
+    pub fn last_user(&self) -> LastUser {
+        let turns = self.messages.and_then(|raw| serde_json::from_str::<Vec<Turn<'_>>>(raw.get()).ok());
+        let turn = turns.into_iter().flatten().rfind(|turn| turn.role == "user");
+        let mut last = LastUser::default();
+        for block in turn.and_then(|turn| turn.content).map(blocks).unwrap_or_default() {
+            match (&*block.kind, block.text) {
+                ("text", Some(text)) => join(&mut last.text, &text),
+                ("tool_result", _) => {
+                    let mut result = String::new();
+                    for inner in block.content.map(blocks).unwrap_or_default() {
+                        join(&mut result, inner.text.as_deref().unwrap_or_default());
+                    }
+                    last.tool_results.push(result);
+                }
+                _ => last.other_blocks += 1,
+            }
+        }
+        last
+    }
+
+    /// The names of the tools on offer.
+    pub fn tools(&self) -> Vec<String> {
+        let tools = self.tools.and_then(|raw| serde_json::from_str::<Vec<Tool>>(raw.get()).ok());
+        tools.into_iter().flatten().filter_map(|tool| tool.name).collect()
+    }
+}
+
+/// Content is a string or a list of blocks; a string is one text block.
+fn blocks(raw: &RawValue) -> Vec<Block<'_>> {
+    if raw.get().starts_with('"') {
+        let text = serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned);
+        return vec![Block { kind: Cow::Borrowed("text"), text, content: None }];
+    }
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+fn join(to: &mut String, text: &str) {
+    if !to.is_empty() {
+        to.push('\n');
+    }
+    to.push_str(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(body: &str) -> LastUser {
+        Request::parse(body.as_bytes()).unwrap().last_user()
+    }
+
+    #[test]
+    fn the_last_user_message_counts() {
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"a"},
+            {"role":"assistant","content":"b"},{"role":"user","content":[{"type":"text","text":"c"},
+            {"type":"image","source":{}},{"type":"text","text":"d"}]}]}"#;
+        let expected = LastUser { text: "c\nd".into(), tool_results: vec![], other_blocks: 1 };
+        assert_eq!(last(body), expected);
+    }
+
+    #[test]
+    fn tool_results_are_text_or_blocks() {
+        let body = r#"{"model":"m","messages":[{"role":"user","content":[
+            {"type":"tool_result","tool_use_id":"x","content":"4 m"},
+            {"type":"tool_result","tool_use_id":"y","content":[{"type":"text","text":"5 \"m\""}]},
+            {"type":"tool_result","tool_use_id":"z"}]}]}"#;
+        assert_eq!(last(body).tool_results, ["4 m", "5 \"m\"", ""]);
+    }
+
+    #[test]
+    fn messages_of_another_form_are_empty() {
+        for messages in ["null", "7", "[]", r#"[{"role":"user"}]"#, r#"[{"role":"user","content":[1]}]"#] {
+            let body = format!(r#"{{"model":"m","messages":{messages}}}"#);
+            assert_eq!(last(&body), LastUser::default(), "{messages}");
+        }
+    }
+}
