@@ -1,0 +1,203 @@
+//! Counters in Prometheus' text format. Labels are bounded: routes, models and providers of the catalogue, statuses;
+//! never keys, users or URLs.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate_core::Exchange;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Route {
+    pub route: &'static str,
+    pub method: &'static str,
+    pub status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Generation {
+    pub model: String,
+    pub provider: String,
+    pub outcome: &'static str,
+    pub stop_reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Served {
+    pub model: String,
+    pub provider: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Tried {
+    pub provider: String,
+    pub model: String,
+    pub status_class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Tokens {
+    pub model: String,
+    pub provider: String,
+    pub kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reason {
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Build {
+    pub version: &'static str,
+}
+
+/// All families. Handles are kept here; nothing is looked up by name.
+pub struct Metrics {
+    registry: Registry,
+    pub http_requests: Family<Route, Counter>,
+    pub in_flight: Gauge,
+    pub generations: Family<Generation, Counter>,
+    pub attempts: Family<Tried, Counter>,
+    pub tokens: Family<Tokens, Counter>,
+    pub first_token: Family<Served, Histogram>,
+    pub duration: Family<Served, Histogram>,
+    pub cost_nanos: Family<Served, Counter>,
+    pub auth_failures: Family<Reason, Counter>,
+    pub limit_rejections: Family<Reason, Counter>,
+    /// Finished requests whose record could not be kept because the queue was full.
+    pub records_lost: Counter,
+    pub panics: Counter,
+}
+
+/// 5 ms to 600 s, log-spaced.
+fn seconds() -> Histogram {
+    let bounds = (0..16).map(|place| 0.005 * (600.0_f64 / 0.005).powf(f64::from(place) / 15.0));
+    Histogram::new(bounds)
+}
+
+impl Metrics {
+    pub fn new(version: &'static str) -> Self {
+        let mut registry = Registry::with_prefix("tidegate");
+        let http_requests = Family::default();
+        registry.register("http_requests", "Finished HTTP requests", http_requests.clone());
+        let in_flight = Gauge::default();
+        registry.register("requests_in_flight", "Inference requests being served", in_flight.clone());
+        let generations = Family::default();
+        registry.register("generations", "Admitted requests by how they ended", generations.clone());
+        let attempts = Family::default();
+        registry.register("upstream_attempts", "Upstream calls", attempts.clone());
+        let tokens = Family::default();
+        registry.register("tokens", "Tokens as reported by upstreams", tokens.clone());
+        let first_token: Family<Served, Histogram> = Family::new_with_constructor(seconds);
+        registry.register_with_unit(
+            "time_to_first_token",
+            "Until the first content",
+            Unit::Seconds,
+            first_token.clone(),
+        );
+        let duration: Family<Served, Histogram> = Family::new_with_constructor(seconds);
+        registry.register_with_unit(
+            "generation_duration",
+            "From admission to the last byte",
+            Unit::Seconds,
+            duration.clone(),
+        );
+        let cost_nanos = Family::default();
+        registry.register("cost_nanodollars", "What answers cost", cost_nanos.clone());
+        let auth_failures = Family::default();
+        registry.register("auth_failures", "Refused credentials", auth_failures.clone());
+        let limit_rejections = Family::default();
+        registry.register("limit_rejections", "Requests refused by a limit", limit_rejections.clone());
+        let records_lost = Counter::default();
+        registry.register("records_lost", "Finished requests without a record", records_lost.clone());
+        let panics = Counter::default();
+        registry.register("panics", "Requests that ended in a panic", panics.clone());
+        let build: Family<Build, Gauge> = Family::default();
+        build.get_or_create(&Build { version }).set(1);
+        registry.register("build_info", "The running build", build);
+        Self {
+            registry,
+            http_requests,
+            in_flight,
+            generations,
+            attempts,
+            tokens,
+            first_token,
+            duration,
+            cost_nanos,
+            auth_failures,
+            limit_rejections,
+            records_lost,
+            panics,
+        }
+    }
+
+    /// Counts a finished request. Called off the request's path.
+    pub fn record(&self, exchange: &Exchange) {
+        let (model, provider) = (exchange.model.to_string(), exchange.provider.to_string());
+        let stop_reason = exchange.stop_reason.as_deref().unwrap_or("none").to_owned();
+        let outcome = exchange.outcome.as_str();
+        let served = Served { model: model.clone(), provider: provider.clone() };
+        self.generations
+            .get_or_create(&Generation { model: model.clone(), provider: provider.clone(), outcome, stop_reason })
+            .inc();
+        for attempt in &exchange.attempts {
+            let status_class = match attempt.status {
+                200..=299 => "2xx",
+                400..=499 => "4xx",
+                500..=599 => "5xx",
+                _ => "none",
+            };
+            let tried =
+                Tried { provider: attempt.provider.to_string(), model: attempt.model.to_string(), status_class };
+            self.attempts.get_or_create(&tried).inc();
+        }
+        let usage = &exchange.usage;
+        let kinds = [
+            ("input", usage.input),
+            ("output", usage.output),
+            ("cache_read", usage.cache_read),
+            ("cache_write", usage.cache_write.saturating_add(usage.cache_write_1h)),
+            ("reasoning", usage.thinking),
+        ];
+        for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
+            let tokens = Tokens { model: model.clone(), provider: provider.clone(), kind };
+            self.tokens.get_or_create(&tokens).inc_by(count);
+        }
+        if let Some(first) = exchange.first_content_ms {
+            self.first_token.get_or_create(&served).observe(f64::from(first) / 1000.0);
+        }
+        self.duration.get_or_create(&served).observe(f64::from(exchange.duration_ms) / 1000.0);
+        if let Some(cost) = exchange.cost.and_then(|cost| u64::try_from(cost.0).ok()) {
+            self.cost_nanos.get_or_create(&served).inc_by(cost);
+        }
+    }
+
+    /// The whole state in Prometheus' text format.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        encode(&mut out, &self.registry).expect("writing to a string does not fail");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_what_was_counted() {
+        let metrics = Metrics::new("1.2.3");
+        metrics.http_requests.get_or_create(&Route { route: "/messages", method: "POST", status: 200 }).inc();
+        let text = metrics.text();
+        assert!(
+            text.contains(r#"tidegate_http_requests_total{route="/messages",method="POST",status="200"} 1"#),
+            "{text}"
+        );
+        assert!(text.contains(r#"tidegate_build_info{version="1.2.3"} 1"#), "{text}");
+    }
+}

@@ -1,0 +1,116 @@
+//! The Messages protocol, spoken natively: the body goes out as it came, so there is little to say here.
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, HeaderName};
+use tidegate_core::Usage;
+use tidegate_wire::answer::Counts;
+
+use crate::platform::Auth;
+
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+pub const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+const DEFAULT_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Paths below an upstream's base address.
+pub const MESSAGES_PATH: &str = "/v1/messages";
+pub const COUNT_PATH: &str = "/v1/messages/count_tokens";
+
+/// What the client sent that a native upstream gets to see; nothing else is forwarded.
+#[derive(Clone, Debug, Default)]
+pub struct Forwarded {
+    pub version: Option<HeaderValue>,
+    pub beta: Option<HeaderValue>,
+    pub idempotency_key: Option<HeaderValue>,
+}
+
+/// The headers of a call. `credential` is the header value made once from the secret and marked sensitive.
+pub fn headers(forwarded: &Forwarded, betas: bool, auth: Auth, credential: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(VERSION, forwarded.version.clone().unwrap_or(DEFAULT_VERSION));
+    if let Some(credential) = credential {
+        let name = match auth {
+            Auth::ApiKey => API_KEY,
+            Auth::Bearer => AUTHORIZATION,
+        };
+        headers.insert(name, credential.clone());
+    }
+    if let Some(beta) = forwarded.beta.as_ref().filter(|_| betas) {
+        headers.insert(BETA, beta.clone());
+    }
+    if let Some(key) = &forwarded.idempotency_key {
+        headers.insert(IDEMPOTENCY_KEY, key.clone());
+    }
+    headers
+}
+
+/// All `anthropic-beta` and `x-anthropic-beta` values: split, trimmed, each once, in order.
+pub fn merged_betas(headers: &HeaderMap) -> Option<HeaderValue> {
+    let values = headers.get_all(BETA).iter().chain(headers.get_all("x-anthropic-beta").iter());
+    let mut merged: Vec<&str> = Vec::new();
+    for beta in values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim) {
+        if !beta.is_empty() && !merged.contains(&beta) {
+            merged.push(beta);
+        }
+    }
+    if merged.is_empty() { None } else { HeaderValue::from_maybe_shared(Bytes::from(merged.join(","))).ok() }
+}
+
+/// Counts in the Messages convention as disjoint buckets. A write whose lifetime the upstream does not name counts as
+/// the short one.
+pub fn usage(counts: &Counts) -> Usage {
+    let long = counts.cache_write_1h.unwrap_or(0);
+    let short = counts.cache_write_5m.unwrap_or_else(|| counts.cache_write.unwrap_or(0).saturating_sub(long));
+    Usage {
+        input: counts.input.unwrap_or(0),
+        output: counts.output.unwrap_or(0),
+        cache_read: counts.cache_read.unwrap_or(0),
+        cache_write: short,
+        cache_write_1h: long,
+        thinking: counts.thinking.unwrap_or(0),
+        web_searches: counts.web_searches.unwrap_or(0),
+        web_fetches: counts.web_fetches.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn betas_of_both_headers_are_merged_in_order() {
+        let mut headers = HeaderMap::new();
+        headers.append(BETA, HeaderValue::from_static("a-1, b-2"));
+        headers.append(BETA, HeaderValue::from_static("b-2,,c-3"));
+        headers.append("x-anthropic-beta", HeaderValue::from_static("d-4,a-1"));
+        assert_eq!(merged_betas(&headers).unwrap(), "a-1,b-2,c-3,d-4");
+        assert_eq!(merged_betas(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn the_credential_travels_in_the_header_the_platform_wants() {
+        let secret = HeaderValue::from_static("s");
+        let forwarded = Forwarded { beta: Some(HeaderValue::from_static("b")), ..Forwarded::default() };
+        let native = headers(&forwarded, true, Auth::ApiKey, Some(&secret));
+        assert_eq!(
+            (&native[API_KEY], &native[VERSION], &native[BETA]),
+            (&secret, &DEFAULT_VERSION, &HeaderValue::from_static("b"))
+        );
+        let other = headers(&forwarded, false, Auth::Bearer, Some(&secret));
+        assert!(other.get(API_KEY).is_none() && other.get(BETA).is_none() && other[AUTHORIZATION] == secret);
+    }
+
+    #[test]
+    fn cache_writes_are_split_by_lifetime() {
+        let counts = Counts { cache_write: Some(10), ..Counts::default() };
+        assert_eq!((usage(&counts).cache_write, usage(&counts).cache_write_1h), (10, 0));
+        let counts =
+            Counts { cache_write: Some(10), cache_write_5m: Some(4), cache_write_1h: Some(6), ..Counts::default() };
+        assert_eq!((usage(&counts).cache_write, usage(&counts).cache_write_1h), (4, 6));
+    }
+}

@@ -1,0 +1,388 @@
+//! What an upstream's failure means: a class the attempt loop can act on, and what may be told to the client.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::Timestamp;
+use tidegate_wire::error::ErrorType;
+
+use crate::retry;
+
+/// Longest piece of a provider's own words that is handed on.
+const LONGEST_MESSAGE: usize = 2_000;
+
+/// The kinds of failure that differ in what is done about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    ContextLength,
+    InvalidRequest,
+    ContentFilter,
+    Credential,
+    Billing,
+    RateLimit,
+    Overloaded,
+    Timeout,
+    Server,
+    NotFound,
+    TooLarge,
+    /// A 200 that holds no message: HTML, nothing, broken JSON, an oversized event.
+    BadResponse,
+    EmptyCompletion,
+    /// The connection could not be made or broke.
+    Unreachable,
+    Unmapped,
+}
+
+/// What the attempt loop does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    AnotherEndpoint,
+    LargerEndpoint,
+    AnotherModel,
+}
+
+/// An attempt's failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub class: Class,
+    /// The upstream's status; 0 when there was none.
+    pub status: u16,
+    /// The provider's own words, cut and cleaned of anything that looks like a credential or an address.
+    pub message: Option<String>,
+    /// The provider's own code.
+    pub code: Option<String>,
+    /// The provider's `error.details` as JSON text.
+    pub details: Option<String>,
+    pub retry_after: Option<Duration>,
+}
+
+impl Class {
+    pub fn next(self) -> Next {
+        match self {
+            Self::Credential
+            | Self::Billing
+            | Self::RateLimit
+            | Self::Overloaded
+            | Self::Timeout
+            | Self::Server
+            | Self::NotFound
+            | Self::BadResponse
+            | Self::EmptyCompletion
+            | Self::Unreachable
+            | Self::Unmapped => Next::AnotherEndpoint,
+            Self::ContextLength | Self::TooLarge => Next::LargerEndpoint,
+            Self::InvalidRequest | Self::ContentFilter => Next::AnotherModel,
+        }
+    }
+
+    /// The stable type of the class when the operator's own credential was used.
+    pub fn error_type(self) -> ErrorType {
+        match self {
+            Self::ContextLength => ErrorType::ContextLengthExceeded,
+            Self::InvalidRequest => ErrorType::InvalidRequest,
+            Self::ContentFilter => ErrorType::ContentPolicyViolation,
+            Self::RateLimit => ErrorType::RateLimitExceeded,
+            Self::Overloaded => ErrorType::ProviderOverloaded,
+            Self::Timeout => ErrorType::Timeout,
+            Self::NotFound => ErrorType::NotFound,
+            Self::TooLarge => ErrorType::PayloadTooLarge,
+            Self::Credential
+            | Self::Billing
+            | Self::Server
+            | Self::BadResponse
+            | Self::EmptyCompletion
+            | Self::Unreachable => ErrorType::ProviderUnavailable,
+            Self::Unmapped => ErrorType::Unmapped,
+        }
+    }
+}
+
+impl Fault {
+    /// A failure without an answer.
+    pub fn without_answer(class: Class) -> Self {
+        let status = if class == Class::Timeout { 408 } else { 0 };
+        Self { class, status, message: None, code: None, details: None, retry_after: None }
+    }
+
+    /// A failure of a 200 answer.
+    pub fn in_answer(class: Class) -> Self {
+        Self { status: 200, ..Self::without_answer(class) }
+    }
+}
+
+/// Reads an error answer of a Messages upstream (and of the many servers that only resemble one).
+pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
+    let body = Body::read(body);
+    let class = class(status.as_u16(), &body);
+    Fault {
+        class,
+        status: status.as_u16(),
+        retry_after: retry::after(headers, body.message.as_deref(), now),
+        message: body.message.as_deref().map(cleaned),
+        code: body.code.or(body.kind),
+        details: body.details,
+    }
+}
+
+/// Reads an `error` event inside a stream; `error` is the JSON of its error object.
+pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
+    let text = error.map_or_else(|| "{}".to_owned(), |error| format!("{{\"error\":{}}}", error.get()));
+    let body = Body::read(text.as_bytes());
+    // The type stands in for the status that can no longer change.
+    let status = match body.kind.as_deref() {
+        Some("invalid_request_error") => 400,
+        Some("authentication_error") => 401,
+        Some("billing_error") => 402,
+        Some("permission_error") => 403,
+        Some("not_found_error") => 404,
+        Some("request_too_large") => 413,
+        Some("rate_limit_error") => 429,
+        Some("timeout_error") => 504,
+        Some("overloaded_error") => 529,
+        _ => 500,
+    };
+    let class = class(status, &body);
+    Fault {
+        class,
+        status,
+        retry_after: retry::after(&HeaderMap::new(), body.message.as_deref(), now),
+        message: body.message.as_deref().map(cleaned),
+        code: body.code.or(body.kind),
+        details: body.details,
+    }
+}
+
+fn class(status: u16, body: &Body) -> Class {
+    let words = body.message.as_deref().unwrap_or_default().to_lowercase();
+    let code = body.code.as_deref().unwrap_or_default();
+    let kind = body.kind.as_deref().unwrap_or_default();
+    if matches!(status, 400 | 413 | 422 | 500) && is_context_length(&words, code, kind) {
+        return Class::ContextLength;
+    }
+    let filtered = ["content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"];
+    if filtered.contains(&code)
+        || filtered.contains(&kind)
+        || words.contains("rejected as a result of our safety system")
+    {
+        return Class::ContentFilter;
+    }
+    let spent = code == "insufficient_quota"
+        || body.details.as_deref().is_some_and(|details| details.contains("enforced_spend_limit_reached"))
+        || (status == 400 && words.contains("credit balance is too low"));
+    if spent {
+        return Class::Billing;
+    }
+    match status {
+        401 | 403 | 498 => Class::Credential,
+        402 => Class::Billing,
+        404 => Class::NotFound,
+        413 if code == "rate_limit_exceeded" => Class::RateLimit,
+        413 => Class::TooLarge,
+        429 => Class::RateLimit,
+        503 | 529 => Class::Overloaded,
+        408 | 499 | 504 | 524 => Class::Timeout,
+        409 | 425 | 424 | 500..=502 | 520..=523 | 525 | 526 => Class::Server,
+        400 | 422 => Class::InvalidRequest,
+        _ => Class::Unmapped,
+    }
+}
+
+fn is_context_length(words: &str, code: &str, kind: &str) -> bool {
+    const SIGNATURES: [&str; 17] = [
+        "prompt is too long",
+        "exceed context limit",
+        "context_length_exceeded",
+        "maximum context length",
+        "exceeds the context window",
+        "maximum prompt length",
+        "model_max_prompt_tokens_exceeded",
+        "exceeds the maximum number of tokens allowed",
+        "input is too long for requested model",
+        "too many input tokens",
+        "expected maxlength",
+        "exceed model maximum",
+        "exceeds the available context size",
+        "while limit is",
+        "too large for model with",
+        "too many tokens",
+        "maximum input length is",
+    ];
+    if words.contains("string_above_max_length")
+        || code == "string_above_max_length"
+        || words.contains("tokens per minute")
+    {
+        return false;
+    }
+    code == "context_length_exceeded"
+        || kind == "exceed_context_size_error"
+        || SIGNATURES.iter().any(|signature| words.contains(signature))
+}
+
+/// The members of an error body, wherever its author put them.
+#[derive(Debug, Default)]
+struct Body {
+    message: Option<String>,
+    kind: Option<String>,
+    code: Option<String>,
+    details: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Outer<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow, alias = "Message")]
+    detail: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    code: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Inner<'a> {
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    code: Option<&'a RawValue>,
+    #[serde(borrow)]
+    details: Option<&'a RawValue>,
+}
+
+impl Body {
+    fn read(body: &[u8]) -> Self {
+        let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else { return Self::default() };
+        let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
+        match inner {
+            Some(inner) => Self {
+                message: text(inner.message),
+                kind: text(inner.kind),
+                code: text(inner.code),
+                details: inner
+                    .details
+                    .filter(|details| details.get() != "null")
+                    .map(|details| details.get().to_owned()),
+            },
+            None => Self {
+                message: text(outer.error).or_else(|| text(outer.message)).or_else(|| text(outer.detail)),
+                kind: text(outer.kind),
+                code: text(outer.code),
+                details: None,
+            },
+        }
+    }
+}
+
+fn text(value: Option<&RawValue>) -> Option<String> {
+    value.and_then(tidegate_wire::json::string).map(Into::into)
+}
+
+/// The provider's words as a client may see them.
+fn cleaned(message: &str) -> String {
+    let mut out = String::with_capacity(message.len().min(LONGEST_MESSAGE));
+    for (place, word) in message.split(' ').enumerate() {
+        if place > 0 {
+            out.push(' ');
+        }
+        out.push_str(if is_sensitive(word) { "[removed]" } else { word });
+    }
+    if let Some((cut, _)) = out.char_indices().nth(LONGEST_MESSAGE) {
+        out.truncate(cut);
+    }
+    out
+}
+
+/// Keys, bearer tokens and addresses of machines.
+fn is_sensitive(word: &str) -> bool {
+    let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    let looks_like_key =
+        ["sk-", "sk_", "AIza", "gsk_", "xai-", "key-"].iter().any(|start| bare.starts_with(start)) && bare.len() >= 12;
+    let long_token =
+        bare.len() >= 40 && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
+    looks_like_key || long_token || bare.contains("://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(0);
+
+    fn class_of(status: u16, body: &str) -> Class {
+        classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), NOW).class
+    }
+
+    #[test]
+    fn statuses_and_bodies_are_told_apart() {
+        let error = |kind: &str, message: &str| {
+            format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}"#)
+        };
+        let cases = [
+            (400, error("invalid_request_error", "messages: roles must alternate"), Class::InvalidRequest),
+            (400, error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), Class::ContextLength),
+            (400, error("exceed_context_size_error", "the request exceeds"), Class::ContextLength),
+            (400, error("invalid_request_error", "Your credit balance is too low"), Class::Billing),
+            (400, r#"{"error":{"code":"content_filter","message":"x"}}"#.to_owned(), Class::ContentFilter),
+            (400, r#"{"error":{"code":"string_above_max_length","message":"maximum context length"}}"#.to_owned(), Class::InvalidRequest),
+            (401, error("authentication_error", "invalid x-api-key"), Class::Credential),
+            (402, String::new(), Class::Billing),
+            (403, String::new(), Class::Credential),
+            (404, error("not_found_error", "model: x"), Class::NotFound),
+            (408, String::new(), Class::Timeout),
+            (409, String::new(), Class::Server),
+            (413, error("request_too_large", "Request exceeds the maximum size"), Class::TooLarge),
+            (413, r#"{"error":{"code":"rate_limit_exceeded","message":"tokens per minute"}}"#.to_owned(), Class::RateLimit),
+            (418, String::new(), Class::Unmapped),
+            (422, String::new(), Class::InvalidRequest),
+            (429, error("rate_limit_error", "slow down"), Class::RateLimit),
+            (429, r#"{"error":{"code":"insufficient_quota","message":"x"}}"#.to_owned(), Class::Billing),
+            (429, r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#.to_owned(), Class::Billing),
+            (500, "<html>oops</html>".to_owned(), Class::Server),
+            (502, String::new(), Class::Server),
+            (503, String::new(), Class::Overloaded),
+            (504, String::new(), Class::Timeout),
+            (524, String::new(), Class::Timeout),
+            (529, error("overloaded_error", "Overloaded"), Class::Overloaded),
+        ];
+        for (status, body, expected) in cases {
+            assert_eq!(class_of(status, &body), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn the_providers_words_and_details_are_kept_but_no_secret() {
+        let body = br#"{"error":{"type":"invalid_request_error","message":"key sk-ant-REDACTED at https://10.0.0.7:8000/x is bad","details":{"error_code":"x"}}}"#;
+        let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body, NOW);
+        assert_eq!(fault.message.as_deref(), Some("key [removed] at [removed] is bad"));
+        assert_eq!(fault.details.as_deref(), Some(r#"{"error_code":"x"}"#));
+    }
+
+    #[test]
+    fn other_shapes_of_bodies_are_read() {
+        for body in [
+            r#"{"error":"plain words"}"#,
+            r#"{"message":"plain words"}"#,
+            r#"{"detail":"plain words"}"#,
+            r#"{"Message":"plain words"}"#,
+        ] {
+            let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
+            assert_eq!(fault.message.as_deref(), Some("plain words"), "{body}");
+        }
+        assert_eq!(class_of(400, "[1,2"), Class::InvalidRequest);
+    }
+
+    #[test]
+    fn an_error_event_is_classified_by_its_type() {
+        let error: Box<RawValue> =
+            serde_json::from_str(r#"{"type":"overloaded_error","message":"Overloaded"}"#).unwrap();
+        let fault = classify_event(Some(&error), NOW);
+        assert_eq!((fault.class, fault.status), (Class::Overloaded, 529));
+        assert_eq!(classify_event(None, NOW).class, Class::Server);
+    }
+}

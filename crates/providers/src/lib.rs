@@ -1,0 +1,13 @@
+//! How to talk to each upstream, as pure functions: what a call looks like, what an answer says, what a failure means.
+//!
+//! Nothing here does I/O, asks the time or waits: `gateway::upstream` sends what this crate describes and hands back
+//! what came. Today the Messages protocol is spoken (pass-through); each further protocol is a module of its own.
+//! Start with [`anthropic`] and [`fault::Fault`].
+
+pub mod anthropic;
+pub mod fault;
+pub mod platform;
+pub mod retry;
+
+pub use fault::{Class, Fault, Next};
+pub use platform::{Auth, Platform, Protocol};
