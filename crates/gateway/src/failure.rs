@@ -1,0 +1,269 @@
+//! What a client is told when there is no answer: status, stable type, exact text. Nothing else turns causes into words.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use tidegate_core::GenerationId;
+use tidegate_providers::{Class, Fault};
+use tidegate_routing::{Plan, PlanError};
+use tidegate_wire::envelope::Violation;
+use tidegate_wire::error::{ErrorType, MessagesError};
+use tidegate_wire::json::quoted;
+
+use crate::snapshot::Settings;
+
+/// A refused or failed request.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub status: u16,
+    pub error_type: ErrorType,
+    pub message: Cow<'static, str>,
+    /// JSON texts.
+    pub availability: Option<String>,
+    pub details: Option<String>,
+    pub metadata: Option<String>,
+    pub routing: Option<String>,
+    /// Seconds.
+    pub retry_after: Option<u64>,
+    pub generation: Option<GenerationId>,
+}
+
+impl Failure {
+    pub fn new(status: u16, error_type: ErrorType, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            error_type,
+            message: message.into(),
+            availability: None,
+            details: None,
+            metadata: None,
+            routing: None,
+            retry_after: None,
+            generation: None,
+        }
+    }
+
+    pub fn missing_credential() -> Self {
+        Self::new(401, ErrorType::Authentication, "Missing Authentication header")
+    }
+
+    pub fn invalid_key() -> Self {
+        Self::new(401, ErrorType::Authentication, "Invalid API key")
+    }
+
+    pub fn not_for_inference() -> Self {
+        Self::new(403, ErrorType::PermissionDenied, "Management keys cannot be used for inference")
+    }
+
+    pub fn management_only() -> Self {
+        Self::new(403, ErrorType::PermissionDenied, "Only management keys can perform this operation")
+    }
+
+    pub fn rate_limited() -> Self {
+        Self { retry_after: Some(1), ..Self::new(429, ErrorType::RateLimitExceeded, "Rate limit exceeded") }
+    }
+
+    /// Our own fault or our own protection, never the caller's mistake.
+    pub fn unavailable() -> Self {
+        let message = "Service temporarily unavailable";
+        Self { retry_after: Some(1), ..Self::new(503, ErrorType::ProviderOverloaded, message) }
+    }
+
+    pub fn internal() -> Self {
+        Self::new(500, ErrorType::Server, "Internal server error")
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(400, ErrorType::InvalidRequest, message.into())
+    }
+
+    pub fn too_large() -> Self {
+        Self::new(413, ErrorType::PayloadTooLarge, "Request payload too large")
+    }
+
+    pub fn too_slow() -> Self {
+        Self::new(408, ErrorType::Timeout, "Operation timed out. Please try again later.")
+    }
+
+    /// The Messages envelope. `brand` names the routing metadata.
+    pub fn messages_json(&self, brand: &str) -> String {
+        let member = format!("{brand}_metadata");
+        MessagesError {
+            error_type: self.error_type,
+            message: &self.message,
+            availability: self.availability.as_deref(),
+            details: self.details.as_deref(),
+            request_id: self.generation.as_ref().map(GenerationId::as_str),
+            metadata: self.metadata.as_deref(),
+            routing: self.routing.as_deref().map(|routing| (member.as_str(), routing)),
+        }
+        .to_json()
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::new(400, violation.error_type, violation.message)
+    }
+}
+
+/// No attempt could be planned.
+pub fn from_plan(error: PlanError, requested: &[&str], settings: &Settings) -> Failure {
+    let (status, error_type, code) = match &error {
+        PlanError::UnknownModel(_) => (400, ErrorType::InvalidRequest, "model_not_found"),
+        PlanError::NoEndpoints(_) => (404, ErrorType::NotFound, "no_endpoints"),
+    };
+    Failure {
+        availability: Some(availability(code, false, None, requested, &[], settings)),
+        ..Failure::new(status, error_type, error.to_string())
+    }
+}
+
+/// All attempts failed: the most useful of their stories.
+pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
+    let Some((index, last)) = faults.last() else { return Failure::internal() };
+    let endpoint = &plan.attempts[*index].endpoint;
+    let model = requested.first().copied().unwrap_or_default();
+    let retry_after = faults
+        .iter()
+        .filter_map(|(_, fault)| fault.retry_after)
+        .min()
+        .map(|wait| wait.as_secs_f64().ceil().max(1.0) as u64);
+    let mut providers: Vec<&str> = Vec::new();
+    for (index, _) in faults {
+        let slug = &*plan.attempts[*index].endpoint.provider;
+        if !providers.contains(&slug) {
+            providers.push(slug);
+        }
+    }
+    let availability =
+        |code, retryable| Some(availability(code, retryable, retry_after, requested, &providers, settings));
+    let all = |class: Class| faults.iter().all(|(_, fault)| fault.class == class);
+    let words = || last.message.clone().unwrap_or_else(|| "the request was rejected".to_owned());
+
+    let mut failure = match last.class {
+        Class::ContextLength => {
+            let words = words();
+            let text =
+                if words.starts_with("prompt is too long: ") { words } else { format!("prompt is too long: {words}") };
+            Failure::new(400, ErrorType::ContextLengthExceeded, text)
+        }
+        Class::InvalidRequest if last.status == 422 => {
+            Failure::new(422, ErrorType::Unprocessable, format!("Provider returned error: {}", words()))
+        }
+        Class::InvalidRequest => {
+            Failure::new(400, ErrorType::InvalidRequest, format!("Provider returned error: {}", words()))
+        }
+        Class::ContentFilter => {
+            let words = last.message.clone().unwrap_or_else(|| "content policy".to_owned());
+            Failure::new(400, ErrorType::ContentPolicyViolation, format!("Provider returned error: {words}"))
+        }
+        Class::TooLarge => Failure::too_large(),
+        _ if all(Class::RateLimit) => {
+            let wait = retry_after.map(|seconds| format!(", retry after {seconds} s")).unwrap_or_default();
+            let text = format!("{model}: no provider has capacity{wait}");
+            Failure {
+                availability: availability("capacity_exhausted", true),
+                ..Failure::new(429, ErrorType::RateLimitExceeded, text)
+            }
+        }
+        _ if all(Class::NotFound) => {
+            let text = format!("{model} was not found at any provider");
+            Failure {
+                availability: availability("model_unavailable_upstream", false),
+                ..Failure::new(404, ErrorType::NotFound, text)
+            }
+        }
+        _ if faults.len() > 1 => {
+            let text = format!("{model}: no provider is reachable at the moment");
+            Failure {
+                availability: availability("temporarily_unavailable", true),
+                ..Failure::new(503, ErrorType::ProviderOverloaded, text)
+            }
+        }
+        Class::Overloaded => {
+            // One candidate: its own overload is handed through.
+            let status = if last.status == 529 { 529 } else { 503 };
+            Failure::new(status, ErrorType::ProviderOverloaded, "Provider is temporarily overloaded")
+        }
+        Class::Timeout => Failure::new(504, ErrorType::Timeout, "Timed out waiting for the provider"),
+        Class::Unmapped => Failure::new(500, ErrorType::Unmapped, "Internal server error"),
+        Class::RateLimit | Class::NotFound => unreachable_by_all(),
+        Class::Credential
+        | Class::Billing
+        | Class::Server
+        | Class::BadResponse
+        | Class::EmptyCompletion
+        | Class::Unreachable => Failure::new(502, ErrorType::ProviderUnavailable, "Provider returned error"),
+    };
+    failure.retry_after = failure.retry_after.or(retry_after.filter(|_| matches!(failure.status, 429 | 503 | 529)));
+    failure.details.clone_from(&last.details);
+    failure.metadata = (failure.status != 500).then(|| metadata(faults, plan, last, &endpoint.provider_name));
+    failure
+}
+
+/// A single fault of these classes is covered by `all` above.
+fn unreachable_by_all() -> Failure {
+    Failure::new(502, ErrorType::ProviderUnavailable, "Provider returned error")
+}
+
+/// A break after content: the in-band error.
+pub fn in_stream(fault: &Fault) -> Failure {
+    let error_type = fault.class.error_type();
+    let (status, message) = match fault.class {
+        Class::Overloaded => (529, "Provider is temporarily overloaded"),
+        Class::Timeout => (504, "Timed out waiting for the provider"),
+        Class::RateLimit => (429, "Rate limit exceeded"),
+        _ => (502, "Provider returned error"),
+    };
+    Failure { details: fault.details.clone(), ..Failure::new(status, error_type, message) }
+}
+
+fn metadata(faults: &[(usize, Fault)], plan: &Plan, last: &Fault, provider: &str) -> String {
+    let mut out = format!(r#"{{"provider_name":{}"#, quoted(provider));
+    if let Some(code) = &last.code {
+        let _ = write!(out, r#","provider_code":{}"#, quoted(code));
+    }
+    if faults.len() > 1 {
+        let errors: Vec<String> = faults
+            .iter()
+            .map(|(index, fault)| {
+                let slug = quoted(&plan.attempts[*index].endpoint.provider);
+                format!(r#"{{"provider":{slug},"code":"{}","status":{}}}"#, code_of(fault), fault.status)
+            })
+            .collect();
+        let _ = write!(out, r#","previous_errors":[{}]"#, errors.join(","));
+    }
+    out.push('}');
+    out
+}
+
+/// An availability code where one fits, else the error type.
+fn code_of(fault: &Fault) -> &'static str {
+    match fault.class {
+        Class::RateLimit => "capacity_exhausted",
+        Class::NotFound => "model_unavailable_upstream",
+        class => class.error_type().as_str(),
+    }
+}
+
+fn availability(
+    code: &str,
+    retryable: bool,
+    retry_after: Option<u64>,
+    requested: &[&str],
+    providers: &[&str],
+    settings: &Settings,
+) -> String {
+    let list = |items: &[&str]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(",");
+    let mut out = format!(r#"{{"code":"{code}","retryable":{retryable}"#);
+    if let Some(seconds) = retry_after {
+        let _ = write!(out, r#","retry_after":{seconds}"#);
+    }
+    let _ = write!(out, r#","requested_models":[{}]"#, list(requested));
+    if !providers.is_empty() {
+        let _ = write!(out, r#","affected_providers":[{}]"#, list(providers));
+    }
+    let _ = write!(out, r#","docs_url":{}}}"#, quoted(&format!("{}/errors#{code}", settings.docs_url)));
+    out
+}

@@ -1,0 +1,94 @@
+//! How a request moves: admission, attempts, relay, settlement.
+//!
+//! The gateway takes headers and bytes and gives back a status, headers and a body of frames; it never sees the HTTP
+//! server that carries them. Decisions are made by `routing`, `providers` and `wire`; this crate is where they are
+//! acted on, and the only one that talks to upstreams. Start with [`relay`].
+
+pub mod count;
+pub mod failure;
+pub mod keys;
+pub mod limit;
+pub mod record;
+pub mod relay;
+pub mod snapshot;
+pub mod tasks;
+pub mod upstream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use tidegate_core::Clock;
+use tidegate_observe::metrics::Metrics;
+use tidegate_store::Store;
+
+pub use failure::Failure;
+pub use keys::{KeyEntry, KeyIndex};
+pub use snapshot::{Settings, Snapshot, Upstream};
+
+/// Everything a request needs; one per process.
+pub struct Gateway {
+    snapshot: ArcSwap<Snapshot>,
+    pub keys: KeyIndex,
+    pub clock: Arc<dyn Clock>,
+    pub metrics: Arc<Metrics>,
+    pub(crate) upstream: upstream::Client,
+    pub(crate) recorder: record::Recorder,
+    pub(crate) node: Arc<limit::Count>,
+    draining: AtomicBool,
+    aborting: AtomicBool,
+}
+
+impl Gateway {
+    pub fn new(
+        snapshot: Snapshot,
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        recorder: record::Recorder,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            keys: KeyIndex::new(store),
+            clock,
+            metrics,
+            upstream: upstream::Client::default(),
+            recorder,
+            node: Arc::default(),
+            draining: AtomicBool::new(false),
+            aborting: AtomicBool::new(false),
+        })
+    }
+
+    /// The configuration of this moment. A request keeps the one it started with.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub fn swap(&self, next: Snapshot) {
+        self.snapshot.store(Arc::new(next));
+    }
+
+    /// From now on new inference is refused; what runs goes on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Ends the streams that are left, each with the in-band error, at their next sign of life.
+    pub fn abort(&self) {
+        self.aborting.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.aborting.load(Ordering::Relaxed)
+    }
+
+    /// Inference requests being served.
+    pub fn in_flight(&self) -> usize {
+        self.node.current()
+    }
+}

@@ -1,0 +1,112 @@
+//! Counters that refuse: requests in flight, and a rate (GCRA) per source.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use quick_cache::sync::Cache;
+use tidegate_core::Timestamp;
+
+/// Sources remembered; the oldest go first.
+const SOURCES: usize = 100_000;
+
+/// How many are under way.
+#[derive(Debug, Default)]
+pub struct Count(AtomicUsize);
+
+impl Count {
+    pub fn current(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place, or none when `limit` are taken.
+    pub fn enter(self: &Arc<Self>, limit: usize) -> Option<Place> {
+        if self.0.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Place(self.clone()))
+    }
+}
+
+/// A place taken; dropping it gives it back.
+#[derive(Debug)]
+pub struct Place(Arc<Count>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A generic cell rate algorithm: `burst` at once, then one per `interval`. Time is an argument.
+#[derive(Debug, Default)]
+pub struct Rate(AtomicI64);
+
+impl Rate {
+    /// Counts one event; false when it exceeds the rate. An event over the rate is not counted.
+    pub fn admit(&self, now: Timestamp, interval_ms: i64, burst: i64) -> bool {
+        let tolerance = interval_ms * (burst - 1).max(0);
+        let mut due = self.0.load(Ordering::Relaxed);
+        loop {
+            let start = due.max(now.0);
+            if start - now.0 > tolerance {
+                return false;
+            }
+            match self.0.compare_exchange_weak(due, start + interval_ms, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(current) => due = current,
+            }
+        }
+    }
+}
+
+/// Failed authentications by source address.
+pub struct Failures(Cache<IpAddr, Arc<Rate>>);
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self(Cache::new(SOURCES))
+    }
+}
+
+impl Failures {
+    /// Notes a failure; true when the source has had more than its share.
+    pub fn note(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> bool {
+        let rate = self.0.get(&source).unwrap_or_else(|| {
+            let rate = Arc::new(Rate::default());
+            self.0.insert(source, rate.clone());
+            rate
+        });
+        let per_minute = i64::from(per_minute.max(1));
+        !rate.admit(now, 60_000 / per_minute, per_minute)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_and_given_back() {
+        let count = Arc::new(Count::default());
+        let places: Vec<_> = (0..3).map(|_| count.enter(2)).collect();
+        assert_eq!(places.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+        drop(places);
+        assert_eq!(count.current(), 0);
+    }
+
+    #[test]
+    fn key_8_ten_failures_a_minute_are_free_and_then_one_every_six_seconds() {
+        let failures = Failures::default();
+        let source = IpAddr::from([127, 0, 0, 1]);
+        let other = IpAddr::from([127, 0, 0, 2]);
+        let held_off = |source, ms: i64| failures.note(source, Timestamp(1_000_000 + ms), 10);
+        assert!((0..10).all(|_| !held_off(source, 0)));
+        assert!(held_off(source, 0));
+        assert!(held_off(source, 5_999));
+        assert!(!held_off(source, 6_000));
+        assert!(held_off(source, 6_000));
+        assert!(!held_off(other, 6_000));
+    }
+}

@@ -1,0 +1,53 @@
+//! Finished requests on their way to metrics, logs and the store. Nothing here is waited for by a request.
+
+use std::sync::Arc;
+
+use tidegate_core::Exchange;
+use tidegate_observe::logging;
+use tidegate_observe::metrics::Metrics;
+use tidegate_store::Store;
+use tokio::sync::mpsc;
+
+const QUEUE: usize = 16_384;
+const BATCH: usize = 512;
+
+/// The entrance of the queue.
+pub struct Recorder {
+    queue: mpsc::Sender<Box<Exchange>>,
+    metrics: Arc<Metrics>,
+}
+
+/// The other end; give it to a task of its own.
+pub struct Records(mpsc::Receiver<Box<Exchange>>);
+
+pub fn queue(metrics: Arc<Metrics>) -> (Recorder, Records) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    (Recorder { queue: sender, metrics }, Records(receiver))
+}
+
+impl Recorder {
+    /// Hands over a finished request; a full queue loses the record and counts the loss.
+    pub fn push(&self, exchange: Box<Exchange>) {
+        if self.queue.try_send(exchange).is_err() {
+            self.metrics.records_lost.inc();
+        }
+    }
+}
+
+impl Records {
+    /// Works off the queue until the gateway is gone, then what is left in it.
+    pub async fn run(mut self, store: Arc<Store>, metrics: Arc<Metrics>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.0.recv_many(&mut batch, BATCH).await > 0 {
+            let exchanges: Vec<Exchange> = batch.drain(..).map(|exchange| *exchange).collect();
+            for exchange in &exchanges {
+                metrics.record(exchange);
+                logging::finished(exchange);
+            }
+            if let Err(error) = store.insert_generations(&exchanges).await {
+                metrics.records_lost.inc_by(exchanges.len() as u64);
+                tracing::error!(%error, count = exchanges.len(), "finished requests could not be recorded");
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Who is calling, and may they: everything that can be refused before the body is looked at.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use tidegate_core::key::{self, KeyHash};
+use tidegate_core::{KeyKind, Timestamp};
+use tidegate_observe::metrics::Reason;
+
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::limit::Place;
+use crate::snapshot::Settings;
+use crate::{Gateway, Snapshot};
+
+/// What a header said.
+enum Presented<'a> {
+    Nothing,
+    Token(&'a [u8]),
+    /// A credential that cannot be a key: another scheme, inner spaces.
+    Unusable,
+}
+
+/// Places of a request in the node, its workspace and its key; given back when it ends.
+pub(super) struct Places {
+    _node: Place,
+    _workspace: Place,
+    _key: Place,
+}
+
+impl Gateway {
+    /// The live key behind a request's headers. `x_api_key` says whether that header counts on this route.
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        source: IpAddr,
+        x_api_key: bool,
+    ) -> Result<Arc<KeyEntry>, Failure> {
+        let token = match presented(headers, x_api_key) {
+            Presented::Nothing => return Err(self.refused("missing", Failure::missing_credential())),
+            Presented::Token(token) => Some(token),
+            Presented::Unusable => None,
+        };
+        let snapshot = self.snapshot();
+        let now = self.clock.now();
+        if let Some(token) = token.filter(|token| !is_malformed(token, &snapshot)) {
+            let hash = KeyHash::of(token);
+            let entry = match self.keys.known(&hash) {
+                Some(entry) => Some(entry),
+                None => self.keys.look_up(&hash, now).await.map_err(|error| {
+                    // A key we cannot look up is our fault, never an invalid key.
+                    tracing::error!(%error, "a key could not be looked up");
+                    Failure::unavailable()
+                })?,
+            };
+            if let Some(entry) = entry.filter(|entry| entry.is_usable(now)) {
+                return Ok(entry);
+            }
+        }
+        if self.keys.failures.note(source, now, snapshot.settings.auth_failures_per_minute) {
+            return Err(self.refused("held_off", Failure { retry_after: Some(6), ..Failure::rate_limited() }));
+        }
+        Err(self.refused("invalid", Failure::invalid_key()))
+    }
+
+    /// As [`Gateway::authenticate`], for inference only.
+    pub async fn authenticate_inference(&self, headers: &HeaderMap, source: IpAddr) -> Result<Arc<KeyEntry>, Failure> {
+        let key = self.authenticate(headers, source, true).await?;
+        match key.kind {
+            KeyKind::Inference => Ok(key),
+            KeyKind::Management => Err(self.refused("kind", Failure::not_for_inference())),
+        }
+    }
+
+    fn refused(&self, reason: &'static str, failure: Failure) -> Failure {
+        self.metrics.auth_failures.get_or_create(&Reason { reason }).inc();
+        failure
+    }
+
+    /// Takes a place in every limit of requests in flight, or none.
+    pub(super) fn enter(&self, key: &KeyEntry, settings: &Settings) -> Result<Places, Failure> {
+        let rejected = |reason, failure| {
+            self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+            failure
+        };
+        if self.is_draining() {
+            return Err(rejected("draining", Failure::unavailable()));
+        }
+        let node = self.node.enter(settings.in_flight_node);
+        let node = node.ok_or_else(|| rejected("node", Failure::unavailable()))?;
+        let workspace = key.workspace_in_flight.enter(settings.in_flight_workspace);
+        let workspace = workspace.ok_or_else(|| rejected("workspace", Failure::rate_limited()))?;
+        let place = key.in_flight.enter(settings.in_flight_key);
+        let place = place.ok_or_else(|| rejected("key", Failure::rate_limited()))?;
+        Ok(Places { _node: node, _workspace: workspace, _key: place })
+    }
+}
+
+fn is_malformed(token: &[u8], snapshot: &Snapshot) -> bool {
+    snapshot.settings.key_prefixes.iter().any(|prefix| key::is_malformed(token, &[prefix.as_str()]))
+}
+
+/// `Authorization: Bearer` first, `x-api-key` as its substitute; an empty header counts as absent, and another scheme
+/// counts only when it stands alone.
+fn presented(headers: &HeaderMap, x_api_key: bool) -> Presented<'_> {
+    let authorization =
+        headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii()).filter(|value| !value.is_empty());
+    let api_key = headers.get("x-api-key").filter(|_| x_api_key);
+    let api_key = api_key.map(|value| value.as_bytes().trim_ascii()).filter(|value| !value.is_empty());
+    let bearer = authorization.map(|value| match value.iter().position(u8::is_ascii_whitespace) {
+        Some(space) if value[..space].eq_ignore_ascii_case(b"bearer") => Some(value[space..].trim_ascii()),
+        None if value.eq_ignore_ascii_case(b"bearer") => Some(&b""[..]),
+        _ => None,
+    });
+    let token = match (bearer, api_key) {
+        (Some(Some(token)), _) if !token.is_empty() => token,
+        (_, Some(token)) => token,
+        (Some(None), None) => return Presented::Unusable,
+        _ => return Presented::Nothing,
+    };
+    if token.iter().any(u8::is_ascii_whitespace) { Presented::Unusable } else { Presented::Token(token) }
+}
+
+/// Milliseconds between two instants of the wall clock, as records keep them.
+pub(super) fn millis(from: Timestamp, to: Timestamp) -> u32 {
+    u32::try_from(to.since(from).as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn read(pairs: &[(&'static str, &'static str)]) -> String {
+        let headers = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        match presented(&headers, true) {
+            Presented::Nothing => "nothing".to_owned(),
+            Presented::Unusable => "unusable".to_owned(),
+            Presented::Token(token) => String::from_utf8(token.to_vec()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn key_6_credentials_are_found_where_clients_put_them() {
+        let cases: [(&[(&str, &str)], &str); 12] = [
+            (&[], "nothing"),
+            (&[("authorization", "")], "nothing"),
+            (&[("authorization", "Bearer ")], "nothing"),
+            (&[("authorization", "Bearer")], "nothing"),
+            (&[("x-api-key", " ")], "nothing"),
+            (&[("authorization", "bearer  k1")], "k1"),
+            (&[("x-api-key", "k2")], "k2"),
+            (&[("authorization", "Bearer k1"), ("x-api-key", "k2")], "k1"),
+            (&[("authorization", "Basic abc"), ("x-api-key", "k2")], "k2"),
+            (&[("authorization", ""), ("x-api-key", "k2")], "k2"),
+            (&[("authorization", "Basic abc")], "unusable"),
+            (&[("authorization", "Bearer a b")], "unusable"),
+        ];
+        for (headers, expected) in cases {
+            assert_eq!(read(headers), expected, "{headers:?}");
+        }
+    }
+}

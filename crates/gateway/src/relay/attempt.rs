@@ -1,0 +1,260 @@
+//! One upstream call after the other until an answer can be committed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tidegate_core::Timestamp;
+use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::{Class, Fault, Next, fault};
+use tidegate_routing::{Attempt, Plan};
+use tidegate_wire::answer::{Additions, Message};
+use tidegate_wire::envelope::Cuts;
+use tidegate_wire::sse::Splitter;
+use tokio::time::timeout;
+
+use super::pump::{Outbox, Pump, Step};
+use super::settle::Ticket;
+use super::stream::Relay;
+use crate::failure::{self, Failure};
+use crate::{Gateway, Snapshot, upstream};
+
+/// A request on its way, with everything it owns: it may outlive the call that started it.
+pub(super) struct Job {
+    pub gate: Arc<Gateway>,
+    pub snapshot: Arc<Snapshot>,
+    pub ticket: Ticket,
+    pub body: Bytes,
+    pub cuts: Cuts,
+    pub stream: bool,
+    pub forwarded: Forwarded,
+    pub beta_query: bool,
+    pub plan: Plan,
+    pub requested: Vec<String>,
+    pub metadata: bool,
+}
+
+/// Where a job ends: with an answer that can be committed, or without one.
+pub(super) enum Done {
+    Whole(Bytes),
+    Stream(Box<Relay>),
+    Failed(Failure),
+}
+
+/// Tries the plan's attempts in order. Nothing has reached the client when this returns.
+pub(super) async fn run(mut job: Job) -> Done {
+    let mut faults: Vec<(usize, Fault)> = Vec::new();
+    let mut next = Some(0);
+    while let Some(index) = next {
+        let attempt = job.plan.attempts[index].clone();
+        let has_alternative = index + 1 < job.plan.attempts.len();
+        let since = job.gate.clock.now();
+        job.ticket.attempt(&attempt.endpoint);
+        let tried = if job.stream {
+            open_stream(&mut job, &attempt, has_alternative).await.map(|opened| Tried::Stream(Box::new(opened)))
+        } else {
+            whole(&mut job, &attempt, since).await.map(Tried::Whole)
+        };
+        match tried {
+            Ok(Tried::Whole(answer)) => {
+                job.ticket.complete();
+                return Done::Whole(answer);
+            }
+            Ok(Tried::Stream(opened)) => {
+                job.ticket.attempted(&attempt.endpoint, 200, since);
+                job.ticket.first_content();
+                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened)));
+            }
+            Err(fault) => {
+                tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
+                job.ticket.attempted(&attempt.endpoint, fault.status, since);
+                next = following(&job.plan, index, &fault);
+                faults.push((index, fault));
+            }
+        }
+    }
+    Done::Failed(give_up(job, &faults))
+}
+
+enum Tried {
+    Whole(Bytes),
+    Stream(Box<Opened>),
+}
+
+/// A stream whose first content is here.
+pub(super) struct Opened {
+    pub body: Incoming,
+    pub splitter: Splitter,
+    pub pump: Pump,
+    pub out: Outbox,
+    /// Set when the whole stream was in its first bytes.
+    pub finished: bool,
+}
+
+fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
+    let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
+    let mut failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
+    failure.generation = Some(job.ticket.id());
+    if job.metadata && failure.status != 500 {
+        let routing = job.ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], None, Timestamp(0));
+        failure.routing = Some(routing);
+    }
+    job.ticket.fail(&failure);
+    failure
+}
+
+/// The attempt after a fault: what kind of fault it was decides how far the list is skipped.
+fn following(plan: &Plan, index: usize, fault: &Fault) -> Option<usize> {
+    let failed = &plan.attempts[index];
+    let later = plan.attempts.iter().enumerate().skip(index + 1);
+    let mut later = later.filter(|(_, attempt)| match fault.class.next() {
+        Next::AnotherEndpoint => true,
+        Next::LargerEndpoint => {
+            attempt.model != failed.model || attempt.endpoint.context_length > failed.endpoint.context_length
+        }
+        Next::AnotherModel => attempt.model != failed.model,
+    });
+    later.next().map(|(place, _)| place)
+}
+
+async fn send(job: &Job, attempt: &Attempt) -> Result<Response<Incoming>, Fault> {
+    let endpoint = &attempt.endpoint;
+    let upstream = &job.snapshot.upstreams[endpoint.provider_index];
+    let body = job.cuts.upstream_body(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
+    let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, upstream.credential.as_ref());
+    let uri = if job.beta_query { &upstream.messages_beta_uri } else { &upstream.messages_uri };
+    let response = job.gate.upstream.send(uri, headers, body).await?;
+    if response.status() == StatusCode::OK {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    let body = upstream::error_body(body).await;
+    Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    timeout(limit, work).await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)))
+}
+
+/// A whole answer, ready for the client.
+async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp) -> Result<Bytes, Fault> {
+    let snapshot = job.snapshot.clone();
+    let body = within(snapshot.settings.total_whole, async {
+        let response = send(job, attempt).await?;
+        upstream::whole(response.into_body(), snapshot.settings.max_answer_bytes).await
+    })
+    .await?;
+    completed(job, attempt, since, &body)
+}
+
+/// Judges an upstream's answer and sets our members in it; it is read once for both.
+fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {
+    let message = Message::read(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
+    if !message.is_message() {
+        return Err(error_in_answer(body, job.gate.clock.now()));
+    }
+    let stop_reason = message.stop_reason();
+    if message.is_empty() && stop_reason.is_none() {
+        return Err(Fault::in_answer(Class::EmptyCompletion));
+    }
+    let endpoint = &attempt.endpoint;
+    let ticket = &mut job.ticket;
+    ticket.attempted(endpoint, 200, since);
+    let charged = ticket.usage(&message.counts().unwrap_or_default(), endpoint, stop_reason.is_some());
+    ticket.answer(message.id(), stop_reason);
+    let routing = job.metadata.then(|| {
+        let member = format!("{}_metadata", job.snapshot.settings.brand);
+        (member, ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], Some(attempt), since))
+    });
+    let answer = message.completed(&Additions {
+        model: &endpoint.model,
+        provider: &endpoint.provider_name,
+        charge: Some(charged.charge()),
+        routing_json: routing.as_ref().map(|(member, value)| (member.as_str(), value.as_str())),
+    });
+    ticket.first_content();
+    ticket.sent(answer.len());
+    Ok(answer)
+}
+
+/// An error object in a 200: its own type decides, a body without one is just broken.
+fn error_in_answer(body: &[u8], now: Timestamp) -> Fault {
+    match tidegate_wire::answer::Event::read(body) {
+        Ok(event) if event.error().is_some() => fault::classify_event(event.error(), now),
+        _ => Fault::in_answer(Class::BadResponse),
+    }
+}
+
+/// Reads a stream up to its first content: until then it can fail without anyone noticing.
+async fn open_stream(job: &mut Job, attempt: &Attempt, has_alternative: bool) -> Result<Opened, Fault> {
+    let snapshot = job.snapshot.clone();
+    let settings = &snapshot.settings;
+    let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
+    within(limit, async {
+        let response = send(job, attempt).await?;
+        let is_stream =
+            response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let mut body = response.into_body();
+        if !is_stream {
+            let body = upstream::error_body(body).await;
+            return Err(error_in_answer(&body, job.gate.clock.now()));
+        }
+        let mut splitter = Splitter::new(settings.max_event_bytes);
+        let mut pump = Pump::new(attempt.endpoint.clone());
+        let mut out = Outbox::default();
+        while let Some(chunk) = body.frame().await {
+            let chunk = chunk.map_err(|_| Fault::without_answer(Class::Unreachable))?;
+            let Ok(chunk) = chunk.into_data() else { continue };
+            match pump.take(chunk, &mut splitter, &mut out, &mut job.ticket)? {
+                Step::Held => {}
+                Step::Content => return Ok(Opened { body, splitter, pump, out, finished: false }),
+                Step::Finished => return Ok(Opened { body, splitter, pump, out, finished: true }),
+            }
+        }
+        // The stream is over and nothing in it was an answer.
+        Err(Fault::without_answer(Class::Unreachable))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_routing::{Endpoint, Strategy};
+
+    fn plan(list: &[(usize, u64)]) -> Plan {
+        let attempts = list
+            .iter()
+            .map(|(model, context_length)| Attempt {
+                endpoint: Arc::new(Endpoint {
+                    model: "m".into(),
+                    provider: "p".into(),
+                    provider_index: 0,
+                    provider_name: "P".into(),
+                    upstream_model: "u".into(),
+                    context_length: *context_length,
+                    max_output_tokens: 1,
+                    pricing: None,
+                }),
+                model: *model,
+                strategy: Strategy::Direct,
+            })
+            .collect();
+        Plan { attempts, total: list.len() }
+    }
+
+    #[test]
+    fn ret_2_the_class_of_a_fault_decides_where_to_go_on() {
+        let plan = plan(&[(0, 100), (0, 50), (0, 200), (1, 10)]);
+        let next = |index, class| following(&plan, index, &Fault::without_answer(class));
+        assert_eq!(next(0, Class::Server), Some(1));
+        assert_eq!(next(0, Class::ContextLength), Some(2));
+        assert_eq!(next(2, Class::ContextLength), Some(3));
+        assert_eq!(next(0, Class::InvalidRequest), Some(3));
+        assert_eq!(next(3, Class::Server), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! The hot path: from a body of bytes to a reply. Steps are in the order in which a request takes them: [`admit`],
+//! envelope and plan (here), [`attempt`], [`stream`], [`settle`].
+//!
+//! Deliberately absent: SQL, `serde_json::Value`, locks across an await, a task per request, a copy of the body other
+//! than the splice.
+
+mod admit;
+mod attempt;
+mod pump;
+mod settle;
+mod stream;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use serde_json::value::RawValue;
+use tidegate_core::GenerationId;
+use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_routing::plan::plan;
+use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
+use tidegate_wire::error::ErrorType;
+use tidegate_wire::json::{self, Members};
+use tokio::time::timeout;
+
+pub use stream::{Body, StreamBody};
+
+use crate::failure::{self, Failure};
+use crate::keys::KeyEntry;
+use crate::snapshot::Settings;
+use crate::{Gateway, Snapshot};
+use attempt::{Done, Job};
+use settle::Ticket;
+
+const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LONGEST_SESSION: usize = 256;
+
+/// An answer on its way to the client.
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Body,
+}
+
+/// The server tools of the public interface; none can run in this build.
+const SERVER_TOOLS: [&str; 13] = [
+    "bash",
+    "datetime",
+    "image_generation",
+    "experimental__search_models",
+    "web_fetch",
+    "web_search",
+    "shell",
+    "tool_search",
+    "fusion",
+    "advisor",
+    "subagent",
+    "files",
+    "mcp",
+];
+
+impl Gateway {
+    /// Serves `POST /messages` for a caller that has been let in. `query` is the raw query string.
+    pub async fn messages(
+        self: &Arc<Self>,
+        key: &KeyEntry,
+        headers: &HeaderMap,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let snapshot = self.snapshot();
+        let settings = &snapshot.settings;
+        let envelope = read(&body, settings, Purpose::Generate)?;
+        let session = header_session(headers)?;
+        let places = self.enter(key, settings)?;
+        let ticket = Ticket::open(self, key, places, &envelope, session, body.len());
+        let id = ticket.id();
+        let requested = requested(&envelope);
+        let names: Vec<&str> = requested.iter().map(String::as_str).collect();
+        let refuse = |ticket: Ticket, failure: Failure| {
+            let failure = Failure { generation: Some(id), ..failure };
+            ticket.fail(&failure);
+            failure
+        };
+        let plan = match unsupported(&envelope, settings).map_or_else(|| Ok(()), Err) {
+            Err(failure) => return Err(refuse(ticket, failure)),
+            Ok(()) => match plan(&snapshot.catalogue, names.iter().copied()) {
+                Ok(plan) => plan,
+                Err(error) => return Err(refuse(ticket, failure::from_plan(error, &names, settings))),
+            },
+        };
+        let warnings = warnings(&envelope);
+        let stream = envelope.stream;
+        let job = Job {
+            gate: self.clone(),
+            ticket,
+            stream,
+            forwarded: forwarded(headers),
+            beta_query: query.split('&').any(|pair| pair == "beta=true"),
+            plan,
+            requested,
+            metadata: wants_metadata(headers, settings),
+            cuts: envelope.cuts.clone(),
+            snapshot: snapshot.clone(),
+            body: body.clone(),
+        };
+        drop(envelope);
+        let done = if stream {
+            let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));
+            let early = settings.early_commit;
+            // Zero means never: the status is then held until there is content.
+            match if early.is_zero() { Ok(attempts.as_mut().await) } else { timeout(early, attempts.as_mut()).await } {
+                Ok(done) => done,
+                Err(_) => {
+                    let body = StreamBody::waiting(self.clone(), &snapshot, attempts);
+                    return Ok(reply(id, settings, Body::Stream(Box::new(body)), true, warnings));
+                }
+            }
+        } else {
+            Box::pin(attempt::run(job)).await
+        };
+        match done {
+            Done::Whole(bytes) => Ok(reply(id, settings, Body::full(bytes), false, warnings)),
+            Done::Stream(relay) => {
+                let body = StreamBody::relaying(relay);
+                Ok(reply(id, settings, Body::Stream(Box::new(body)), true, warnings))
+            }
+            Done::Failed(failure) => Err(failure),
+        }
+    }
+}
+
+/// Reads the envelope with the deployment's brand.
+pub(crate) fn read<'a>(body: &'a Bytes, settings: &Settings, purpose: Purpose) -> Result<Envelope<'a>, Failure> {
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    Ok(envelope::read(body, brand, purpose)?)
+}
+
+pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
+    Forwarded {
+        version: headers.get(anthropic::VERSION).cloned(),
+        beta: anthropic::merged_betas(headers),
+        idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).cloned(),
+    }
+}
+
+/// The models of a request in their order of preference; the shapes were checked with the envelope.
+pub(crate) fn requested(envelope: &Envelope<'_>) -> Vec<String> {
+    let mut names: Vec<String> = envelope.model.iter().map(ToString::to_string).collect();
+    let models = envelope.models.and_then(json::elements).unwrap_or_default();
+    names.extend(models.into_iter().filter_map(json::string).map(|name| name.into_owned()));
+    let fallbacks = envelope.fallbacks.and_then(json::elements).unwrap_or_default();
+    let model =
+        |entry: &RawValue| Members::of(entry)?.get("model").and_then(json::string).map(|name| name.into_owned());
+    names.extend(fallbacks.into_iter().filter_map(model));
+    names
+}
+
+/// What a request asks for and this build cannot do without a wrong answer.
+fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Option<Failure> {
+    if let Some(kind) = envelope.server_tools.first() {
+        let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+        let known = brand.tool(kind).is_some_and(|tool| SERVER_TOOLS.contains(&tool));
+        let message = if known {
+            format!("{kind} is not configured on this deployment")
+        } else {
+            format!("Unknown server tool: {kind}")
+        };
+        return Some(Failure::invalid(message));
+    }
+    let preset =
+        envelope.preset.as_deref().or_else(|| envelope.model.as_deref()?.split_once("@preset/").map(|(_, slug)| slug));
+    preset.map(|slug| Failure::new(404, ErrorType::NotFound, format!("Preset not found: {slug}")))
+}
+
+/// Options that were understood and have no effect yet: said, not hidden.
+fn warnings(envelope: &Envelope<'_>) -> Option<HeaderValue> {
+    let options = [
+        ("plugins", envelope.plugins.is_some()),
+        ("provider", envelope.provider.is_some()),
+        ("route", envelope.route.is_some()),
+        ("stop_server_tools_when", envelope.stop_when.is_some()),
+        ("max_tool_calls", envelope.max_tool_calls.is_some()),
+    ];
+    let dropped: Vec<String> =
+        options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect();
+    if dropped.is_empty() { None } else { HeaderValue::from_str(&dropped.join(",")).ok() }
+}
+
+/// `x-session-id`, under the same limit as the member of the body.
+fn header_session(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
+    let session =
+        headers.get("x-session-id").and_then(|value| value.to_str().ok()).filter(|session| !session.is_empty());
+    match session {
+        Some(session) if session.chars().count() > LONGEST_SESSION => {
+            Err(Failure::invalid(format!("Invalid request: session_id must be at most {LONGEST_SESSION} characters")))
+        }
+        session => Ok(session),
+    }
+}
+
+/// The opt-in header, or its legacy spelling when that one is absent.
+fn wants_metadata(headers: &HeaderMap, settings: &Settings) -> bool {
+    let brands = || std::iter::once(&settings.brand).chain(&settings.brand_aliases);
+    let find = |suffix: &str| brands().find_map(|brand| headers.get(format!("x-{brand}-{suffix}")));
+    let header = find("metadata").or_else(|| find("experimental-metadata"));
+    header.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"enabled"))
+}
+
+fn reply(id: GenerationId, settings: &Settings, body: Body, stream: bool, warnings: Option<HeaderValue>) -> Reply {
+    let mut headers = HeaderMap::with_capacity(8);
+    let id = HeaderValue::from_str(id.as_str()).expect("an id is plain ASCII");
+    headers.insert(GENERATION_ID, id.clone());
+    headers.insert(REQUEST_ID, id.clone());
+    headers.insert(X_REQUEST_ID, id);
+    if stream {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    if let Some(warnings) = warnings
+        && let Ok(name) = HeaderName::from_bytes(format!("x-{}-warnings", settings.brand).as_bytes())
+    {
+        headers.insert(name, warnings);
+    }
+    Reply { status: StatusCode::OK, headers, body }
+}
+
+/// Kept apart from the snapshot so that tests can see what a start-up would refuse.
+pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), String> {
+    for model in snapshot.catalogue.models() {
+        for endpoint in &model.endpoints {
+            if endpoint.provider_index >= snapshot.upstreams.len() {
+                return Err(format!("{}: provider {} is not configured", model.id, endpoint.provider));
+            }
+        }
+    }
+    Ok(())
+}

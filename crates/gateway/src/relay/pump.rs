@@ -1,0 +1,230 @@
+//! What happens to the frames of a stream: nearly all pass as they are, a few are completed. No I/O.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tidegate_core::Timestamp;
+use tidegate_providers::{Class, Fault, fault};
+use tidegate_routing::Endpoint;
+use tidegate_wire::answer::{Additions, Counts, Event};
+use tidegate_wire::sse::{self, Frame, Splitter};
+
+use super::settle::Ticket;
+
+pub(super) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
+
+/// Bytes on their way to the client. Neighbouring frames of one chunk leave as one slice of it.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: VecDeque<Bytes>,
+    chunk: Bytes,
+    run: Range<usize>,
+}
+
+impl Outbox {
+    pub fn pop(&mut self) -> Option<Bytes> {
+        self.queue.pop_front()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn push(&mut self, bytes: Bytes) {
+        self.flush();
+        self.queue.push_back(bytes);
+    }
+
+    fn begin(&mut self, chunk: Bytes) {
+        self.flush();
+        self.chunk = chunk;
+    }
+
+    fn forward(&mut self, frame: &Frame) {
+        let start = (frame.0.as_ptr() as usize).wrapping_sub(self.chunk.as_ptr() as usize);
+        let within = start.checked_add(frame.0.len()).is_some_and(|end| end <= self.chunk.len());
+        if !within {
+            // It crossed the border of two chunks and lies in memory of its own.
+            self.push(frame.0.clone());
+        } else if !self.run.is_empty() && start == self.run.end {
+            self.run.end += frame.0.len();
+        } else {
+            self.flush();
+            self.run = start..start + frame.0.len();
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.run.is_empty() {
+            self.queue.push_back(self.chunk.slice(std::mem::take(&mut self.run)));
+        }
+    }
+}
+
+/// What a chunk brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing that a client must see at once.
+    Held,
+    Content,
+    /// The stream's end marker; what follows it is of no interest. The marker itself is not in the outbox yet.
+    Finished,
+}
+
+/// The state of one upstream stream.
+pub(super) struct Pump {
+    endpoint: Arc<Endpoint>,
+    counts: Counts,
+    started: bool,
+    pinged: bool,
+    stop: Option<Frame>,
+}
+
+impl Pump {
+    pub fn new(endpoint: Arc<Endpoint>) -> Self {
+        Self { endpoint, counts: Counts::default(), started: false, pinged: false, stop: None }
+    }
+
+    /// Takes the next bytes of the stream. A fault ends it.
+    pub fn take(
+        &mut self,
+        chunk: Bytes,
+        splitter: &mut Splitter,
+        out: &mut Outbox,
+        ticket: &mut Ticket,
+    ) -> Result<Step, Fault> {
+        let mut reached = Step::Held;
+        splitter.feed(chunk.clone());
+        out.begin(chunk);
+        while let Some(frame) = splitter.next().map_err(|_| Fault::in_answer(Class::BadResponse))? {
+            match self.frame(frame, out, ticket)? {
+                Step::Held => {}
+                Step::Content => reached = Step::Content,
+                Step::Finished => {
+                    reached = Step::Finished;
+                    break;
+                }
+            }
+        }
+        out.flush();
+        Ok(reached)
+    }
+
+    /// The stream has ended; a last frame may lack its blank line.
+    pub fn end(&mut self, splitter: &mut Splitter, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        match splitter.finish() {
+            Some(frame) => self.frame(frame, out, ticket),
+            None => Ok(Step::Held),
+        }
+    }
+
+    fn frame(&mut self, frame: Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        match frame.event() {
+            b"content_block_delta" | b"content_block_stop" => {
+                out.forward(&frame);
+                Ok(Step::Content)
+            }
+            b"message_start" => self.start(&frame, out, ticket),
+            b"message_delta" => self.delta(&frame, out, ticket),
+            b"message_stop" => {
+                self.stop = Some(frame);
+                Ok(Step::Finished)
+            }
+            b"error" => Err(error(&frame)),
+            b"" if frame.is_silent() => Ok(Step::Held), // their keep-alive; ours are our own
+            b"" => self.unnamed(&frame, out, ticket),
+            name => {
+                self.ping_first(name == b"ping", out);
+                out.forward(&frame);
+                Ok(Step::Held)
+            }
+        }
+    }
+
+    /// Clients expect a `ping` right behind the start; most upstreams send one themselves.
+    fn ping_first(&mut self, is_ping: bool, out: &mut Outbox) {
+        if self.started && !std::mem::replace(&mut self.pinged, true) && !is_ping {
+            out.push(PING);
+        }
+    }
+
+    fn start(&mut self, frame: &Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        let data = frame.data();
+        let event = Event::read(&data).map_err(malformed)?;
+        let message = event.message().map_err(malformed)?;
+        self.counts.update(message.counts().unwrap_or_default());
+        ticket.usage(&self.counts, &self.endpoint, true);
+        ticket.answer(message.id(), None);
+        let additions = Additions {
+            model: &self.endpoint.model,
+            provider: &self.endpoint.provider_name,
+            charge: None,
+            routing_json: None,
+        };
+        let completed = event.start_completed(&additions).map_err(malformed)?;
+        self.started = true;
+        out.push(encoded("message_start", &completed));
+        Ok(Step::Held)
+    }
+
+    fn delta(&mut self, frame: &Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        let data = frame.data();
+        let event = Event::read(&data).map_err(malformed)?;
+        self.counts.update(event.counts().unwrap_or_default());
+        let stop_reason = event.stop_reason();
+        let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());
+        ticket.answer(None, stop_reason);
+        out.push(encoded("message_delta", &event.delta_completed(&self.counts, Some(&charged.charge()))));
+        Ok(Step::Content)
+    }
+
+    /// Some servers write no `event:` line; Anthropic's clients drop such events, so it is added.
+    fn unnamed(&mut self, frame: &Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        let data = frame.data();
+        let kind = Event::read(&data).map_err(malformed)?.kind().ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
+        let plain = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !plain {
+            return Err(Fault::in_answer(Class::BadResponse));
+        }
+        self.frame(Frame(encoded(&kind, &data)), out, ticket)
+    }
+
+    /// The end marker, with the routing metadata if that is wanted.
+    pub fn stop_frame(&self, routing_json: Option<(&str, &str)>) -> Bytes {
+        let Some(frame) = &self.stop else { return Bytes::new() };
+        match routing_json {
+            None => frame.0.clone(),
+            Some(routing) => match Event::read(&frame.data()) {
+                Ok(event) => encoded("message_stop", &event.stop_completed(routing)),
+                Err(_) => frame.0.clone(),
+            },
+        }
+    }
+}
+
+fn malformed(_: tidegate_wire::answer::Malformed) -> Fault {
+    Fault::in_answer(Class::BadResponse)
+}
+
+fn error(frame: &Frame) -> Fault {
+    let data = frame.data();
+    // Nothing is waited for here, so the time of a retry date does not matter.
+    match Event::read(&data) {
+        Ok(event) => fault::classify_event(event.error(), Timestamp(0)),
+        Err(_) => Fault::in_answer(Class::BadResponse),
+    }
+}
+
+/// A frame with `data` on one line: line breaks between JSON tokens become spaces.
+fn encoded(event: &str, data: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    if data.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        let flat: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        sse::encode(&mut out, event, &flat);
+    } else {
+        sse::encode(&mut out, event, data);
+    }
+    out.freeze()
+}

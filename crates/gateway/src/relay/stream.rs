@@ -1,0 +1,345 @@
+//! The body of an answer. It is pulled by the client's socket: what the client does not read is not asked of the
+//! upstream, and a client that leaves drops everything.
+
+use std::convert::Infallible;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tidegate_core::Timestamp;
+use tidegate_providers::{Class, Fault};
+use tidegate_routing::Attempt;
+use tidegate_wire::sse::Splitter;
+use tokio::time::{Sleep, sleep};
+
+use super::attempt::{Done, Job, Opened};
+use super::pump::{Outbox, PING, Pump, Step};
+use super::settle::Ticket;
+use crate::failure::{self, Failure};
+use crate::{Gateway, Snapshot, tasks};
+
+/// After its end marker a stream gets this long to end properly, so that its connection can be used again.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What the server sends: bytes that are there, or a stream.
+pub enum Body {
+    Full(Option<Bytes>),
+    Stream(Box<StreamBody>),
+}
+
+impl Body {
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::Full(Some(bytes.into()))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Stream(stream) => stream.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Stream(stream) => matches!(stream.phase, Phase::Over) && stream.out.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A stream to a client, from its first byte on.
+pub struct StreamBody {
+    gate: Arc<Gateway>,
+    brand: String,
+    phase: Phase,
+    out: Outbox,
+    clock: Timer,
+}
+
+enum Phase {
+    /// Committed by time: the attempts go on, the client hears comments meanwhile.
+    Waiting(Pin<Box<dyn Future<Output = Done> + Send>>),
+    Relaying(Box<Relay>),
+    Over,
+}
+
+/// One timer for all deadlines of a stream. It is not moved at every frame; when it fires, it looks what is due.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    keep_alive: Duration,
+    sent: Instant,
+}
+
+/// An upstream stream whose content has begun.
+pub(super) struct Relay {
+    upstream: Incoming,
+    splitter: Splitter,
+    pump: Pump,
+    /// Gone once the account is closed.
+    ticket: Option<Ticket>,
+    out: Outbox,
+    finished: bool,
+    heard: Instant,
+    deadline: Instant,
+    idle: Duration,
+    gate: Arc<Gateway>,
+    snapshot: Arc<Snapshot>,
+    plan: tidegate_routing::Plan,
+    attempt: Attempt,
+    requested: String,
+    metadata: bool,
+    sent_at: Timestamp,
+}
+
+impl Relay {
+    pub fn new(job: Job, attempt: Attempt, sent_at: Timestamp, opened: Opened) -> Self {
+        let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = job;
+        let now = gate.clock.instant();
+        let settings = &snapshot.settings;
+        let (idle, deadline) = (settings.idle, now + settings.total_streamed);
+        let Opened { body, splitter, pump, out, finished } = opened;
+        let requested = requested.swap_remove(0);
+        let ticket = Some(ticket);
+        Self {
+            upstream: body,
+            splitter,
+            pump,
+            ticket,
+            out,
+            finished,
+            heard: now,
+            deadline,
+            idle,
+            gate,
+            snapshot,
+            plan,
+            attempt,
+            requested,
+            metadata,
+            sent_at,
+        }
+    }
+
+    /// Closes the account and hands out the end marker: the last bytes go out after the account is closed.
+    fn finish(&mut self, out: &mut Outbox) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let routing = self.metadata.then(|| {
+            let member = format!("{}_metadata", self.snapshot.settings.brand);
+            let value =
+                ticket.routing_json(&self.snapshot, &self.plan, &self.requested, Some(&self.attempt), self.sent_at);
+            (member, value)
+        });
+        ticket.complete();
+        out.push(self.pump.stop_frame(routing.as_ref().map(|(member, value)| (member.as_str(), value.as_str()))));
+    }
+
+    /// Ends the stream with the in-band error: open blocks stay open, nothing pretends to be an end.
+    fn break_off(&mut self, fault: &Fault, out: &mut Outbox) {
+        let Some(mut ticket) = self.ticket.take() else { return };
+        let status = if fault.class == Class::Timeout { 408 } else { 0 };
+        ticket.attempt_broke(status);
+        let mut failure = failure::in_stream(fault);
+        failure.generation = Some(ticket.id());
+        if self.metadata {
+            let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested, None, self.sent_at);
+            failure.routing = Some(routing);
+        }
+        out.push(error_frame(&failure, &self.snapshot.settings.brand));
+        ticket.broken(&failure);
+    }
+}
+
+fn error_frame(failure: &Failure, brand: &str) -> Bytes {
+    let mut out = bytes::BytesMut::new();
+    tidegate_wire::sse::encode(&mut out, "error", failure.messages_json(brand).as_bytes());
+    out.freeze()
+}
+
+impl StreamBody {
+    fn new(gate: Arc<Gateway>, snapshot: &Snapshot, phase: Phase) -> Self {
+        let keep_alive = snapshot.settings.keep_alive;
+        let sent = gate.clock.instant();
+        let clock = Timer { sleep: Box::pin(sleep(keep_alive)), keep_alive, sent };
+        Self { gate, brand: snapshot.settings.brand.clone(), phase, out: Outbox::default(), clock }
+    }
+
+    /// A stream whose content is here.
+    pub(super) fn relaying(relay: Box<Relay>) -> Self {
+        let (gate, snapshot) = (relay.gate.clone(), relay.snapshot.clone());
+        let mut body = Self::new(gate, &snapshot, Phase::Over);
+        body.begin(relay);
+        body
+    }
+
+    /// A stream that is committed by time while its attempts go on.
+    pub(super) fn waiting(
+        gate: Arc<Gateway>,
+        snapshot: &Snapshot,
+        attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
+    ) -> Self {
+        let mut body = Self::new(gate, snapshot, Phase::Waiting(attempts));
+        body.comment();
+        body
+    }
+
+    fn comment(&mut self) {
+        self.out.push(Bytes::from(format!(": {} PROCESSING\n\n", self.brand.to_uppercase())));
+    }
+
+    fn begin(&mut self, mut relay: Box<Relay>) {
+        while let Some(bytes) = relay.out.pop() {
+            if let Some(ticket) = &mut relay.ticket {
+                ticket.sent(bytes.len());
+            }
+            self.out.push(bytes);
+        }
+        if relay.finished {
+            relay.finish(&mut self.out);
+            self.phase = Phase::Over;
+            release(*relay);
+        } else {
+            self.phase = Phase::Relaying(relay);
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(bytes) = self.out.pop() {
+                self.clock.sent = self.gate.clock.instant();
+                return Poll::Ready(Some(bytes));
+            }
+            match &mut self.phase {
+                Phase::Over => return Poll::Ready(None),
+                Phase::Waiting(attempts) => match attempts.as_mut().poll(context) {
+                    Poll::Ready(Done::Stream(relay)) => self.begin(relay),
+                    Poll::Ready(Done::Failed(failure)) => {
+                        self.out.push(error_frame(&failure, &self.brand));
+                        self.phase = Phase::Over;
+                    }
+                    Poll::Ready(Done::Whole(_)) => unreachable!("a streamed job ends in a stream"),
+                    Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
+                        Poll::Ready(_) => self.comment(),
+                        Poll::Pending => return Poll::Pending,
+                    },
+                },
+                Phase::Relaying(relay) => match Pin::new(&mut relay.upstream).poll_frame(context) {
+                    Poll::Ready(frame) => self.advance(frame),
+                    Poll::Pending => {
+                        let due = Some((relay.heard + relay.idle).min(relay.deadline));
+                        match self.clock.poll(context, self.gate.clock.instant(), due) {
+                            Poll::Ready(Due::KeepAlive) if self.gate.is_aborting() => {
+                                self.break_off(&Fault::without_answer(Class::Overloaded));
+                            }
+                            Poll::Ready(Due::KeepAlive) => self.out.push(PING),
+                            Poll::Ready(Due::Deadline) => self.break_off(&Fault::without_answer(Class::Timeout)),
+                            Poll::Pending => return Poll::Pending,
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Works on what the upstream sent, be it its end.
+    fn advance(&mut self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) {
+        let Phase::Relaying(relay) = &mut self.phase else { return };
+        let now = self.gate.clock.instant();
+        relay.heard = now;
+        let Some(ticket) = &mut relay.ticket else { return };
+        let step = match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => {
+                    ticket.sent(chunk.len());
+                    relay.pump.take(chunk, &mut relay.splitter, &mut self.out, ticket)
+                }
+                Err(_) => Ok(Step::Held), // trailers
+            },
+            Some(Err(_)) => Err(Fault::without_answer(Class::Unreachable)),
+            // An end without its marker is a break, never a success.
+            None => match relay.pump.end(&mut relay.splitter, &mut self.out, ticket) {
+                Ok(Step::Finished) => Ok(Step::Finished),
+                Ok(_) => Err(Fault::without_answer(Class::Unreachable)),
+                Err(fault) => Err(fault),
+            },
+        };
+        match step {
+            Ok(Step::Held | Step::Content) if now >= relay.deadline => {
+                self.break_off(&Fault::without_answer(Class::Timeout))
+            }
+            Ok(Step::Held | Step::Content) if self.gate.is_aborting() => {
+                self.break_off(&Fault::without_answer(Class::Overloaded));
+            }
+            Ok(Step::Held | Step::Content) => {}
+            Ok(Step::Finished) => {
+                relay.finish(&mut self.out);
+                if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) {
+                    release(*relay);
+                }
+            }
+            Err(fault) => self.break_off(&fault),
+        }
+    }
+
+    fn break_off(&mut self, fault: &Fault) {
+        if let Phase::Relaying(mut relay) = std::mem::replace(&mut self.phase, Phase::Over) {
+            relay.break_off(fault, &mut self.out);
+        }
+    }
+}
+
+/// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
+/// is here already and this does nothing.
+fn release(relay: Relay) {
+    let mut upstream = relay.upstream;
+    if HttpBody::is_end_stream(&upstream) {
+        return;
+    }
+    tasks::spawn("drain a finished stream", async move {
+        let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = upstream.frame().await {} }).await;
+    });
+}
+
+enum Due {
+    KeepAlive,
+    Deadline,
+}
+
+impl Timer {
+    /// What has become due; when nothing has, the task is woken at the next time that something can.
+    fn poll(&mut self, context: &mut Context<'_>, now: Instant, deadline: Option<Instant>) -> Poll<Due> {
+        while self.sleep.as_mut().poll(context).is_ready() {
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Poll::Ready(Due::Deadline);
+            }
+            let keep_alive = self.sent + self.keep_alive;
+            if now >= keep_alive {
+                // The caller sends something, which sets `sent`; the timer is armed again on the way.
+                self.sleep.as_mut().reset(tokio::time::Instant::from_std(now + self.keep_alive));
+                return Poll::Ready(Due::KeepAlive);
+            }
+            let next = deadline.map_or(keep_alive, |deadline| deadline.min(keep_alive));
+            self.sleep.as_mut().reset(tokio::time::Instant::from_std(next));
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,83 @@
+//! One consistent view of the configuration. A reload builds a new one and swaps a pointer; requests under way keep
+//! the one they started with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use tidegate_providers::{Auth, Protocol};
+use tidegate_routing::Catalogue;
+
+/// Everything that a reload may change.
+pub struct Snapshot {
+    pub settings: Settings,
+    pub catalogue: Catalogue,
+    /// By `Endpoint::provider_index`.
+    pub upstreams: Vec<Upstream>,
+}
+
+/// A provider as it is called.
+pub struct Upstream {
+    pub slug: Arc<str>,
+    pub display_name: Arc<str>,
+    pub protocol: Protocol,
+    /// Built once: the client takes a path of ours, never an address from a request.
+    pub messages_uri: Uri,
+    pub messages_beta_uri: Uri,
+    pub count_uri: Uri,
+    pub auth: Auth,
+    /// The header value with the secret in it, marked sensitive so that it is never printed.
+    pub credential: Option<HeaderValue>,
+    pub betas: bool,
+}
+
+/// Names, limits and timers; the defaults are those of the operator guide.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub brand: String,
+    pub brand_aliases: Vec<String>,
+    pub region: String,
+    pub docs_url: String,
+    pub key_prefixes: Vec<String>,
+    pub max_body_bytes: usize,
+    pub in_flight_node: usize,
+    pub in_flight_workspace: usize,
+    pub in_flight_key: usize,
+    /// Failed authentications per minute that one source may make before it is held off.
+    pub auth_failures_per_minute: u32,
+    pub first_content: Duration,
+    pub first_content_alone: Duration,
+    pub idle: Duration,
+    pub total_streamed: Duration,
+    pub total_whole: Duration,
+    pub early_commit: Duration,
+    pub keep_alive: Duration,
+    pub max_event_bytes: usize,
+    pub max_answer_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            brand: "tidegate".to_owned(),
+            brand_aliases: Vec::new(),
+            region: "local".to_owned(),
+            docs_url: "http://127.0.0.1:8080/docs".to_owned(),
+            key_prefixes: vec!["sk-tg-v1-".to_owned(), "sk-tgm-v1-".to_owned()],
+            max_body_bytes: 32 << 20,
+            in_flight_node: 8192,
+            in_flight_workspace: 1024,
+            in_flight_key: 256,
+            auth_failures_per_minute: 10,
+            first_content: Duration::from_secs(30),
+            first_content_alone: Duration::from_secs(120),
+            idle: Duration::from_secs(120),
+            total_streamed: Duration::from_secs(900),
+            total_whole: Duration::from_secs(600),
+            early_commit: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(10),
+            max_event_bytes: 16 << 20,
+            max_answer_bytes: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The only place that opens a connection to a provider. It takes a prepared call and gives back an answer or a fault;
+//! the address is always one that the operator configured.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls_platform_verifier::ConfigVerifierExt as _;
+use tidegate_providers::{Class, Fault};
+
+const CONNECT: Duration = Duration::from_secs(5);
+const IDLE_CONNECTION: Duration = Duration::from_secs(60);
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+/// Enough of an error answer to tell what it means.
+const ERROR_BODY: usize = 64 << 10;
+
+/// Pooled connections to providers, kept for the life of the process.
+#[derive(Default)]
+pub struct Client {
+    plain: OnceLock<Pool<HttpConnector, Full<Bytes>>>,
+    /// Made at the first call over TLS: reading the system's trust store takes longer than the rest of a start.
+    tls: OnceLock<Pool<HttpsConnector<HttpConnector>, Full<Bytes>>>,
+}
+
+impl Client {
+    /// Sends a call and waits for the head of its answer.
+    pub async fn send(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, Fault> {
+        headers.insert(USER_AGENT, AGENT);
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = headers;
+        let sent = if uri.scheme_str() == Some("https") {
+            let pool = match self.tls.get() {
+                Some(pool) => pool,
+                None => {
+                    let pool = tls_pool().map_err(|error| {
+                        tracing::error!(%error, "the system's trust store cannot be used");
+                        Fault::without_answer(Class::Unreachable)
+                    })?;
+                    self.tls.get_or_init(|| pool)
+                }
+            };
+            pool.request(request).await
+        } else {
+            self.plain.get_or_init(|| builder().build(connector())).request(request).await
+        };
+        sent.map_err(|error| {
+            // The client's own text may hold addresses; only its kind is logged.
+            tracing::debug!(connect = error.is_connect(), "an upstream call failed before its answer");
+            Fault::without_answer(Class::Unreachable)
+        })
+    }
+}
+
+fn builder() -> hyper_util::client::legacy::Builder {
+    let mut builder = Pool::builder(TokioExecutor::new());
+    builder
+        .pool_idle_timeout(IDLE_CONNECTION)
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .http2_adaptive_window(true)
+        .http1_max_headers(200);
+    builder
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_keepalive(Some(Duration::from_secs(30)));
+    connector.enforce_http(false);
+    connector
+}
+
+fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Full<Bytes>>, rustls::Error> {
+    // Another part of the process may have chosen the provider already; it is the same one.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let config = rustls::ClientConfig::with_platform_verifier()?;
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(connector());
+    Ok(builder().build(https))
+}
+
+/// The whole body, up to `limit` bytes. One that came in a single piece is not copied.
+pub async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Fault> {
+    let mut first: Option<Bytes> = None;
+    let mut rest: Option<BytesMut> = None;
+    let mut size = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size > limit {
+            return Err(Fault::in_answer(Class::BadResponse));
+        }
+        match (&mut first, &mut rest) {
+            (None, _) => first = Some(data),
+            (Some(head), None) => {
+                let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0).min(limit);
+                let mut joined = BytesMut::with_capacity(size + expected);
+                joined.extend_from_slice(head);
+                joined.extend_from_slice(&data);
+                rest = Some(joined);
+            }
+            (Some(_), Some(joined)) => joined.extend_from_slice(&data),
+        }
+    }
+    Ok(rest.map(BytesMut::freeze).or(first).unwrap_or_default())
+}
+
+/// As much of an error answer as is worth reading; a broken one is as good as an empty one.
+pub async fn error_body(mut body: Incoming) -> Bytes {
+    let mut out = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            out.extend_from_slice(&data[..data.len().min(ERROR_BODY - out.len())]);
+        }
+        if out.len() >= ERROR_BODY {
+            break;
+        }
+    }
+    out.freeze()
+}
