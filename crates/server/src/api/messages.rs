@@ -1,0 +1,50 @@
+//! `POST /messages` and `POST /messages/count_tokens`: collect the body and hand it to the gateway.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use http::header::{HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use tidegate_gateway::Failure;
+use tidegate_gateway::relay::Reply;
+
+use crate::body::{self, Limits};
+use crate::router::{Answer, Call, plain};
+
+type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
+
+pub fn create(call: Call) -> Answering {
+    Box::pin(async move {
+        let limits = limits(&call);
+        let Call { app, key, head, body, .. } = call;
+        let key = key.ok_or_else(Failure::missing_credential)?;
+        let body = body::read_json(&head.headers, body, limits).await?;
+        let reply = app.gateway.messages(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
+        let Reply { status, headers, body } = reply;
+        let mut answer = Response::new(body);
+        *answer.status_mut() = status;
+        *answer.headers_mut() = headers;
+        Ok(answer)
+    })
+}
+
+pub fn count_tokens(call: Call) -> Answering {
+    Box::pin(async move {
+        let limits = limits(&call);
+        let Call { app, head, body, .. } = call;
+        let body = body::read_json(&head.headers, body, limits).await?;
+        let counted = app.gateway.count_tokens(&head.headers, body).await?;
+        let mut answer = plain(StatusCode::OK, "application/json", counted.body);
+        if counted.estimated
+            && let Ok(name) = HeaderName::from_bytes(format!("x-{}-count", app.brand()).as_bytes())
+        {
+            answer.headers_mut().insert(name, HeaderValue::from_static("estimated"));
+        }
+        Ok(answer)
+    })
+}
+
+fn limits(call: &Call) -> Limits {
+    let bytes = call.app.gateway.snapshot().settings.max_body_bytes;
+    Limits { bytes, idle: call.app.body_idle, total: call.app.body_total }
+}

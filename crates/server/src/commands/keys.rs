@@ -1,0 +1,130 @@
+//! `tidegate keys`: the store's keys from a shell. A running server notices changes within two seconds.
+
+use anyhow::{Context as _, bail};
+use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_core::key::{self, KeyHash};
+use tidegate_core::{KeyKind, Money, Tenant, Timestamp};
+use tidegate_store::Store;
+use tidegate_store::keys::{KeyFilter, KeyMatch, LimitReset, NewKey};
+
+use crate::config::Source;
+
+const LONGEST_NAME: usize = 255;
+
+pub struct Create {
+    pub name: String,
+    pub kind: KeyKind,
+    pub limit: Option<String>,
+    pub reset: Option<LimitReset>,
+    pub expires: Option<String>,
+}
+
+async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
+    let config = source.read()?;
+    if config.storage_url.starts_with("sqlite:") && !config.data_dir.is_dir() {
+        bail!(
+            "there is no data folder {}: run `tidegate serve` first or name it with --data-dir",
+            config.data_dir.display()
+        );
+    }
+    let store = Store::open(&config.storage_url, &config.data_dir).await?;
+    let organisation = store.sole_organisation().await?.context("the store is empty: run `tidegate serve` first")?;
+    Ok((store, Tenant { organisation: organisation.id }))
+}
+
+pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
+    let length = options.name.chars().count();
+    if length == 0 || length > LONGEST_NAME || options.name.contains('\0') {
+        bail!("--name must have 1 to {LONGEST_NAME} characters");
+    }
+    let limit =
+        options.limit.as_deref().map(Money::parse).transpose().map_err(|error| anyhow::anyhow!("--limit {error}"))?;
+    if options.reset.is_some() && limit.is_none() {
+        bail!("--reset needs a --limit");
+    }
+    let now = SystemClock.now();
+    let expires = options.expires.as_deref().map(|text| instant(text, now)).transpose()?;
+    let config = source.read()?;
+    let (store, tenant) = open(source).await?;
+    let workspace = store.default_workspace(&tenant).await?.context("there is no default workspace")?;
+    let prefix = match options.kind {
+        KeyKind::Inference => &config.key_prefix,
+        KeyKind::Management => &config.management_prefix,
+    };
+    let raw = key::generate(prefix);
+    let new = raw.expose(|bytes| NewKey {
+        hash: KeyHash::of(bytes),
+        kind: options.kind,
+        name: options.name,
+        label: key::label(&String::from_utf8_lossy(bytes), prefix),
+        limit,
+        limit_reset: options.reset,
+        include_byok_in_limit: false,
+        expires,
+        creator: None,
+    });
+    let row = store.create_key(&tenant, &workspace.id, new, now).await?;
+    raw.expose(|bytes| println!("{}", String::from_utf8_lossy(bytes)));
+    eprintln!("Created {} key {:?} with hash {}. It is shown only this once.", row.kind.as_str(), row.name, row.hash);
+    store.close().await;
+    Ok(())
+}
+
+fn instant(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
+    let parsed: jiff::Timestamp =
+        text.parse().map_err(|_| anyhow::anyhow!("--expires must look like 2027-01-31T00:00:00Z"))?;
+    let expires = Timestamp(parsed.as_millisecond());
+    if expires <= now {
+        bail!("--expires must lie in the future");
+    }
+    Ok(expires)
+}
+
+pub async fn list(source: &Source, all: bool) -> anyhow::Result<()> {
+    let (store, tenant) = open(source).await?;
+    println!("{:<10} {:<11} {:<9} {:<24} {:<14} NAME", "HASH", "KIND", "STATE", "LABEL", "LIMIT");
+    let now = SystemClock.now();
+    let page = 100;
+    for offset in (0..).step_by(page as usize) {
+        let filter = KeyFilter { workspace: None, kind: None, include_disabled: all, offset, limit: page };
+        let keys = store.list_keys(&tenant, filter).await?;
+        for key in &keys {
+            let state = match (key.disabled, key.expires) {
+                (true, _) => "disabled",
+                (false, Some(expires)) if expires <= now => "expired",
+                _ => "live",
+            };
+            let reset = key.limit_reset.map(|reset| format!("/{}", reset.as_str())).unwrap_or_default();
+            let limit = key.limit.map_or_else(|| "-".to_owned(), |limit| format!("${limit}{reset}"));
+            println!(
+                "{:<10} {:<11} {:<9} {:<24} {:<14} {}",
+                &key.hash.to_hex()[..8],
+                key.kind.as_str(),
+                state,
+                key.label,
+                limit,
+                key.name
+            );
+        }
+        if keys.len() < page as usize {
+            break;
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+pub async fn set_disabled(source: &Source, hash: &str, disabled: bool) -> anyhow::Result<()> {
+    let (store, tenant) = open(source).await?;
+    let key = match store.find_key_by_prefix(&tenant, &hash.to_lowercase()).await? {
+        KeyMatch::One(key) => key,
+        KeyMatch::None => bail!("no key's hash begins with {hash:?}: see `tidegate keys list --all`"),
+        KeyMatch::Several => bail!("several keys' hashes begin with {hash:?}: give more of it"),
+    };
+    if !store.set_key_disabled(&tenant, &key.hash, disabled, SystemClock.now()).await? {
+        bail!("the key is gone");
+    }
+    println!("{} {} ({})", if disabled { "Disabled" } else { "Enabled" }, key.label, key.name);
+    store.close().await;
+    Ok(())
+}

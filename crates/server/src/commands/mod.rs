@@ -1,0 +1,5 @@
+//! Commands other than `serve`.
+
+pub mod check;
+pub mod keys;
+pub mod run;

@@ -1,0 +1,459 @@
+//! From what was written to what the program uses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use http::{HeaderValue, Uri};
+use tidegate_core::{Price, Secret};
+use tidegate_gateway::{Settings, Snapshot, Upstream};
+use tidegate_observe::logging;
+use tidegate_providers::{Auth, Platform, Protocol, anthropic, platform};
+use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
+use tidegate_store::vault::MasterKeySource;
+
+use super::{Source, built_in, nearest, raw, secret};
+
+/// A configuration without mistakes.
+pub struct Checked {
+    pub listen: SocketAddr,
+    pub public_url: Option<String>,
+    pub metrics_listen: Option<SocketAddr>,
+    pub data_dir: PathBuf,
+    pub storage_url: String,
+    pub master_key: MasterKeySource,
+    pub key_prefix: String,
+    pub management_prefix: String,
+    pub management_key: Option<Secret>,
+    pub inference_key: Option<Secret>,
+    pub log_format: logging::Format,
+    pub log_level: String,
+    pub sim_enabled: bool,
+    pub drain_delay: Duration,
+    pub drain_timeout: Duration,
+    pub connections: usize,
+    pub body_idle: Duration,
+    pub body_total: Duration,
+    pub write_stall: Duration,
+    pub header_read: Duration,
+    pub settings: Settings,
+    providers: Vec<Provider>,
+    models: Vec<raw::Model>,
+    aliases: Vec<(String, String)>,
+    /// What was found besides the file, for the first screen and for `tidegate check`.
+    pub found: Vec<Found>,
+}
+
+/// A provider key in the environment.
+pub struct Found {
+    pub variable: &'static str,
+    pub provider: &'static str,
+    /// False when this build does not speak the provider's protocol.
+    pub used: bool,
+}
+
+struct Provider {
+    slug: Arc<str>,
+    display_name: Arc<str>,
+    protocol: Protocol,
+    base_url: String,
+    auth: Auth,
+    credential: Option<HeaderValue>,
+    betas: bool,
+    local: bool,
+}
+
+pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Checked> {
+    let service = &config.service;
+    check_brand(&service.name).context("service.name")?;
+    for alias in &service.name_aliases {
+        check_brand(alias).context("service.name_aliases")?;
+    }
+    let listen = address(&service.listen).context("service.listen")?;
+    let public_url = service.public_url.clone().map(|url| url.trim_end_matches('/').to_owned());
+    let log_format = match config.log.format.as_str() {
+        "auto" => logging::Format::Auto,
+        "text" => logging::Format::Text,
+        "json" => logging::Format::Json,
+        other => bail!("log.format: {other:?} is none of auto, text, json"),
+    };
+    ensure!(!config.keys.prefix.is_empty(), "keys.prefix: must not be empty");
+    ensure!(
+        config.keys.prefix != config.keys.management_prefix,
+        "keys.prefix: must differ from keys.management_prefix"
+    );
+    let (providers, found) = providers(&config, source)?;
+    let master_key = match config.secrets.master_key.parse().context("secrets.master_key")? {
+        MasterKeySource::File(path) => MasterKeySource::File(source.data_dir.join(path)),
+        other => other,
+    };
+    let secret = |text: &Option<String>| text.as_deref().map(|text| secret::resolve(text, source)).transpose();
+    Ok(Checked {
+        listen,
+        metrics_listen: config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen")?,
+        data_dir: source.data_dir.clone(),
+        storage_url: config.storage.url.clone(),
+        master_key,
+        key_prefix: config.keys.prefix.clone(),
+        management_prefix: config.keys.management_prefix.clone(),
+        management_key: secret(&config.keys.management_key).context("keys.management_key")?,
+        inference_key: secret(&config.keys.inference_key).context("keys.inference_key")?,
+        log_format,
+        log_level: config.log.level.clone(),
+        sim_enabled: config.sim.enabled,
+        drain_delay: Duration::from_secs(service.drain_delay),
+        drain_timeout: Duration::from_secs(service.drain_timeout),
+        connections: positive("limits.connections", config.limits.connections)?,
+        body_idle: millis("limits.body_idle_ms", config.limits.body_idle_ms)?,
+        body_total: millis("limits.body_total_ms", config.limits.body_total_ms)?,
+        write_stall: millis("limits.write_stall_ms", config.limits.write_stall_ms)?,
+        header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
+        settings: settings(&config, public_url.as_deref().unwrap_or_default())?,
+        public_url,
+        providers,
+        models: models(&config)?,
+        aliases: config.aliases.into_iter().collect(),
+        found,
+    })
+}
+
+fn settings(config: &raw::Config, public_url: &str) -> anyhow::Result<Settings> {
+    let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
+    Ok(Settings {
+        brand: config.service.name.clone(),
+        brand_aliases: config.service.name_aliases.clone(),
+        region: config.service.region.clone(),
+        docs_url: config.service.docs_url.clone().unwrap_or_else(|| format!("{public_url}/docs")),
+        key_prefixes: vec![config.keys.prefix.clone(), config.keys.management_prefix.clone()],
+        max_body_bytes: positive("limits.max_body_bytes", limits.max_body_bytes)?,
+        in_flight_node: positive("limits.in_flight_node", limits.in_flight_node)?,
+        in_flight_workspace: positive("limits.in_flight_workspace", limits.in_flight_workspace)?,
+        in_flight_key: positive("limits.in_flight_key", limits.in_flight_key)?,
+        auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
+        first_content: millis("upstream.first_content_ms", upstream.first_content_ms)?,
+        first_content_alone: millis("upstream.first_content_alone_ms", upstream.first_content_alone_ms)?,
+        idle: millis("upstream.idle_ms", upstream.idle_ms)?,
+        total_streamed: millis("upstream.total_streamed_ms", upstream.total_streamed_ms)?,
+        total_whole: millis("upstream.total_whole_ms", upstream.total_whole_ms)?,
+        early_commit: Duration::from_millis(stream.early_commit_ms),
+        keep_alive: millis("stream.keep_alive_ms", stream.keep_alive_ms)?,
+        max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
+        max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
+    })
+}
+
+fn positive(name: &str, value: usize) -> anyhow::Result<usize> {
+    ensure!(value > 0, "{name}: must be at least 1");
+    Ok(value)
+}
+
+fn millis(name: &str, value: u64) -> anyhow::Result<Duration> {
+    ensure!(value > 0, "{name}: must be at least 1");
+    Ok(Duration::from_millis(value))
+}
+
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().map_err(|_| anyhow::anyhow!("{text:?} is not an address such as 127.0.0.1:8080"))
+}
+
+fn check_brand(name: &str) -> anyhow::Result<()> {
+    let valid = (2..=32).contains(&name.len())
+        && name.as_bytes()[0].is_ascii_lowercase()
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    ensure!(valid, "{name:?} must be 2 to 32 lower-case letters and digits and begin with a letter");
+    Ok(())
+}
+
+/// The providers of the file and, for slugs that it does not name, those whose keys are in the environment.
+fn providers(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provider>, Vec<Found>)> {
+    let mut providers: Vec<Provider> = Vec::new();
+    for (index, entry) in config.providers.iter().enumerate() {
+        let provider = provider(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug))?;
+        ensure!(
+            providers.iter().all(|other| other.slug != provider.slug),
+            "providers[{index}]: slug {:?} is used twice",
+            entry.slug
+        );
+        providers.push(provider);
+    }
+    let mut found = Vec::new();
+    for platform in platform::PLATFORMS {
+        let Some(variable) = platform.env else { continue };
+        let Some(value) = source.variable(variable) else { continue };
+        if providers.iter().any(|provider| *provider.slug == *platform.slug) {
+            continue;
+        }
+        let used = platform.protocol.is_spoken();
+        found.push(Found { variable, provider: platform.display_name, used });
+        if used {
+            providers
+                .push(from_environment(platform, value).with_context(|| format!("environment variable {variable}"))?);
+        }
+    }
+    Ok((providers, found))
+}
+
+fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<Provider> {
+    // A local server's variable holds its address; all others hold a key.
+    let (base_url, key) = if platform.local {
+        let address = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
+        (address, None)
+    } else {
+        (platform.base_url.unwrap_or_default().to_owned(), Some(Secret::new(value.trim())))
+    };
+    Ok(Provider {
+        slug: platform.slug.into(),
+        display_name: platform.display_name.into(),
+        protocol: platform.protocol,
+        base_url: base_url.trim_end_matches('/').to_owned(),
+        auth: platform.auth,
+        credential: key.map(|key| credential(&key, platform.auth)).transpose()?,
+        betas: platform.betas,
+        local: platform.local,
+    })
+}
+
+fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> {
+    let slug_fits = !entry.slug.is_empty()
+        && entry.slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_./".contains(&byte));
+    ensure!(slug_fits, "slug: use lower-case letters, digits and -");
+    let known = platform::find(&entry.slug);
+    let protocol = match (&entry.protocol, known) {
+        (Some(name), _) => Protocol::parse(name).ok_or_else(|| {
+            let hint =
+                nearest(name, &Protocol::NAMES).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            anyhow::anyhow!("protocol: {name:?} is none of {}{hint}", Protocol::NAMES.join(", "))
+        })?,
+        (None, Some(platform)) => platform.protocol,
+        (None, None) => {
+            let slugs: Vec<&str> = platform::PLATFORMS.iter().map(|platform| platform.slug).collect();
+            let hint =
+                nearest(&entry.slug, &slugs).map(|slug| format!("; did you mean the slug {slug}?")).unwrap_or_default();
+            bail!("protocol: needed, because the slug is not a known one{hint}");
+        }
+    };
+    ensure!(
+        protocol.is_spoken(),
+        "protocol: {} is not spoken yet; anthropic is (many servers offer it beside their own)",
+        protocol.as_str()
+    );
+    let base_url = entry.base_url.as_deref().or(known.and_then(|platform| platform.base_url));
+    let base_url =
+        base_url.context("base_url: needed, because the slug is not a known one")?.trim_end_matches('/').to_owned();
+    check_base_url(&base_url).context("base_url")?;
+    let auth = match entry.auth.as_deref() {
+        Some("x-api-key") => Auth::ApiKey,
+        Some("bearer") => Auth::Bearer,
+        Some(other) => bail!("auth: {other:?} is none of x-api-key, bearer"),
+        None => known.map_or(Auth::ApiKey, |platform| platform.auth),
+    };
+    let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
+    let display_name =
+        entry.display_name.as_deref().or(known.map(|platform| platform.display_name)).unwrap_or(&entry.slug);
+    Ok(Provider {
+        slug: entry.slug.as_str().into(),
+        display_name: display_name.into(),
+        protocol,
+        base_url,
+        auth,
+        credential: key.map(|key| credential(&key, auth)).transpose().context("api_key")?,
+        betas: entry.betas.or(known.map(|platform| platform.betas)).unwrap_or(true),
+        local: known.is_some_and(|platform| platform.local),
+    })
+}
+
+fn check_base_url(text: &str) -> anyhow::Result<()> {
+    let url = url::Url::parse(text).map_err(|error| anyhow::anyhow!("{text:?} is not an address: {error}"))?;
+    ensure!(matches!(url.scheme(), "http" | "https"), "must begin with http:// or https://");
+    ensure!(
+        url.username().is_empty() && url.password().is_none(),
+        "must not hold a user name or password; use api_key"
+    );
+    ensure!(url.query().is_none() && url.fragment().is_none(), "must not have a query or a fragment");
+    Ok(())
+}
+
+/// The header value is made once; it is marked so that nothing prints it.
+fn credential(secret: &Secret, auth: Auth) -> anyhow::Result<HeaderValue> {
+    let value = secret.expose(|bytes| match auth {
+        Auth::ApiKey => HeaderValue::from_bytes(bytes),
+        Auth::Bearer => HeaderValue::from_bytes(&[b"Bearer ", bytes].concat()),
+    });
+    let mut value = value.map_err(|_| anyhow::anyhow!("the key holds characters that cannot be sent"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The built-in catalogue with the file's models in place of or beside its own.
+fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
+    for (index, model) in config.models.iter().enumerate() {
+        let place = || format!("models[{index}] ({})", model.id);
+        let fits = model.id.split_once('/').is_some_and(|(author, slug)| !author.is_empty() && !slug.is_empty());
+        ensure!(fits, "{}: id must look like author/slug", place());
+        ensure!(model.context_length > 0 && model.max_output_tokens > 0, "{}: lengths must be at least 1", place());
+        for modality in &model.input_modalities {
+            let known = ["text", "image", "file", "audio", "video"];
+            ensure!(
+                known.contains(&modality.as_str()),
+                "{}: input_modalities: {modality:?} is none of {}",
+                place(),
+                known.join(", ")
+            );
+        }
+    }
+    let mut models = config.models.clone();
+    models.extend(built_in().into_iter().filter(|model| config.models.iter().all(|own| own.id != model.id)));
+    Ok(models)
+}
+
+fn pricing(raw: &raw::Pricing) -> anyhow::Result<Pricing> {
+    let price = |name: &str, value: &raw::Decimal| {
+        Price::parse(&value.text()).map_err(|error| anyhow::anyhow!("pricing.{name} {error}"))
+    };
+    let optional =
+        |name: &str, value: &Option<raw::Decimal>| value.as_ref().map(|value| price(name, value)).transpose();
+    // Prices per piece are kept per million pieces, like all others.
+    let piece = |name: &str, value: &Option<raw::Decimal>| -> anyhow::Result<Price> {
+        let price = optional(name, value)?.unwrap_or_default();
+        price.0.checked_mul(1_000_000).map(Price).with_context(|| format!("pricing.{name} is too large"))
+    };
+    let input = price("input", &raw.input)?;
+    Ok(Pricing {
+        input,
+        output: price("output", &raw.output)?,
+        // A cache price that nobody named is that of plain input: never free by accident.
+        cache_read: optional("cache_read", &raw.cache_read)?.unwrap_or(input),
+        cache_write: optional("cache_write", &raw.cache_write)?.unwrap_or(input),
+        cache_write_1h: optional("cache_write_1h", &raw.cache_write_1h)?.unwrap_or(input),
+        reasoning: optional("reasoning", &raw.reasoning)?,
+        request: piece("request", &raw.request)?,
+        web_search: piece("web_search", &raw.web_search)?,
+    })
+}
+
+impl Checked {
+    /// The state a request works with. `sim` is the base address of the simulated provider, if it runs.
+    pub fn snapshot(&self, sim: Option<&str>) -> anyhow::Result<Snapshot> {
+        let mut upstreams = Vec::with_capacity(self.providers.len() + 1);
+        for provider in &self.providers {
+            upstreams.push(upstream(provider)?);
+        }
+        let mut models = Vec::new();
+        for (index, model) in self.models.iter().enumerate() {
+            models.push(self.model(model).with_context(|| format!("models[{index}] ({})", model.id))?);
+        }
+        if let Some(base_url) = sim {
+            let provider_index = upstreams.len();
+            let provider = simulator(base_url);
+            models.extend(
+                tidegate_sim::DEMO_MODELS
+                    .iter()
+                    .map(|demo| demo_model(demo, &self.settings.brand, &provider, provider_index)),
+            );
+            upstreams.push(upstream(&provider)?);
+        }
+        let catalogue = Catalogue::new(models, self.aliases.iter().cloned());
+        for (name, target) in &self.aliases {
+            ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
+        }
+        let snapshot = Snapshot { settings: self.settings.clone(), catalogue, upstreams };
+        Ok(snapshot)
+    }
+
+    fn model(&self, model: &raw::Model) -> anyhow::Result<Model> {
+        let mut endpoints = Vec::new();
+        for (index, endpoint) in model.endpoints.iter().enumerate() {
+            let provider = self.providers.iter().enumerate().find(|(_, provider)| *provider.slug == *endpoint.provider);
+            let Some((provider_index, provider)) = provider else {
+                // A built-in model whose provider is not configured simply has no endpoint there.
+                ensure!(
+                    platform::find(&endpoint.provider).is_some(),
+                    "endpoints[{index}]: {}",
+                    self.unknown_provider(&endpoint.provider)
+                );
+                continue;
+            };
+            let pricing =
+                endpoint.pricing.as_ref().map(pricing).transpose().with_context(|| format!("endpoints[{index}]"))?;
+            endpoints.push(Arc::new(Endpoint {
+                model: model.id.as_str().into(),
+                provider: provider.slug.clone(),
+                provider_index,
+                provider_name: provider.display_name.clone(),
+                upstream_model: endpoint.model.as_str().into(),
+                context_length: endpoint.context_length.unwrap_or(model.context_length),
+                max_output_tokens: endpoint.max_output_tokens.unwrap_or(model.max_output_tokens),
+                pricing: pricing.or(provider.local.then(Pricing::default)),
+            }));
+        }
+        Ok(Model {
+            id: model.id.as_str().into(),
+            name: model.name.clone().unwrap_or_else(|| model.id.clone()),
+            description: model.description.clone().unwrap_or_default(),
+            aliases: model.aliases.clone(),
+            endpoints,
+        })
+    }
+
+    fn unknown_provider(&self, slug: &str) -> String {
+        let slugs: Vec<&str> = self.providers.iter().map(|provider| &*provider.slug).collect();
+        match nearest(slug, &slugs) {
+            Some(near) => format!("there is no provider {slug:?}; did you mean {near}?"),
+            None => format!("there is no provider {slug:?}; configured: {}", slugs.join(", ")),
+        }
+    }
+}
+
+fn simulator(base_url: &str) -> Provider {
+    Provider {
+        slug: "simulator".into(),
+        display_name: "Simulator".into(),
+        protocol: Protocol::Messages,
+        base_url: base_url.to_owned(),
+        auth: Auth::ApiKey,
+        credential: None,
+        betas: true,
+        local: true,
+    }
+}
+
+fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, provider_index: usize) -> Model {
+    let id: Arc<str> = format!("{brand}/{}", demo.id).into();
+    Model {
+        id: id.clone(),
+        name: demo.name.to_owned(),
+        description: demo.description.to_owned(),
+        aliases: Vec::new(),
+        endpoints: vec![Arc::new(Endpoint {
+            model: id,
+            provider: provider.slug.clone(),
+            provider_index,
+            provider_name: provider.display_name.clone(),
+            upstream_model: demo.id.into(),
+            context_length: 200_000,
+            max_output_tokens: 8_192,
+            pricing: Some(Pricing::default()),
+        })],
+    }
+}
+
+fn upstream(provider: &Provider) -> anyhow::Result<Upstream> {
+    let uri = |path: &str| -> anyhow::Result<Uri> {
+        format!("{}{path}", provider.base_url)
+            .parse()
+            .map_err(|_| anyhow::anyhow!("{}: base_url is not usable", provider.slug))
+    };
+    Ok(Upstream {
+        slug: provider.slug.clone(),
+        display_name: provider.display_name.clone(),
+        protocol: provider.protocol,
+        messages_uri: uri(anthropic::MESSAGES_PATH)?,
+        messages_beta_uri: uri(&format!("{}?beta=true", anthropic::MESSAGES_PATH))?,
+        count_uri: uri(anthropic::COUNT_PATH)?,
+        auth: provider.auth,
+        credential: provider.credential.clone(),
+        betas: provider.betas,
+    })
+}

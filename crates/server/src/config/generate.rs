@@ -1,0 +1,109 @@
+//! The JSON Schema of the configuration and the commented example file, both made from the raw structs.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::raw;
+
+/// The JSON Schema of the configuration file.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(raw::Config);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+    text.push('\n');
+    text
+}
+
+/// A file that names every setting with its default and its meaning, everything commented out.
+pub fn example() -> String {
+    let schema: Value = serde_json::from_str(&schema()).expect("it was just written");
+    let defaults = serde_json::to_value(raw::Config::default()).expect("the defaults are JSON");
+    let mut out = String::from(
+        "# Every setting of Tidegate with its default. Nothing here is needed: without a file all defaults hold.\n\
+         # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
+    );
+    let sections = ["service", "storage", "secrets", "keys", "limits", "stream", "upstream", "log", "metrics", "sim"];
+    for section in sections {
+        let definition = resolved(&schema, &schema["properties"][section]);
+        let _ = write!(out, "\n{}[{section}]\n", comment(definition));
+        for (name, property) in properties(definition) {
+            out.push_str(&comment(property));
+            let _ = writeln!(out, "# {name} = {}", shown(&defaults[section][name]));
+        }
+    }
+    let _ = write!(
+        out,
+        "\n{}# [aliases]\n# house-model = \"anthropic/claude-sonnet-5\"\n",
+        comment(&schema["properties"]["aliases"])
+    );
+    out.push_str(&list(&schema, "providers", "Provider", PROVIDER));
+    out.push_str(&list(&schema, "models", "Model", MODEL));
+    out.push_str(&list(&schema, "models.endpoints", "Endpoint", ENDPOINT));
+    out
+}
+
+const PROVIDER: &[(&str, &str)] = &[
+    ("slug", "\"my-vllm\""),
+    ("display_name", "\"Our vLLM\""),
+    ("protocol", "\"anthropic\""),
+    ("base_url", "\"http://10.0.0.7:8000\""),
+    ("api_key", "\"env:VLLM_KEY\""),
+    ("auth", "\"bearer\""),
+    ("betas", "false"),
+];
+const MODEL: &[(&str, &str)] = &[
+    ("id", "\"ours/llama-70b\""),
+    ("name", "\"Llama 70B\""),
+    ("description", "\"The house model\""),
+    ("context_length", "131072"),
+    ("max_output_tokens", "8192"),
+    ("input_modalities", "[\"text\", \"image\"]"),
+    ("aliases", "[\"llama\"]"),
+];
+const ENDPOINT: &[(&str, &str)] = &[
+    ("provider", "\"my-vllm\""),
+    ("model", "\"meta-llama/Llama-3.3-70B-Instruct\""),
+    ("pricing", "{ input = 0.60, output = 0.80, cache_read = 0.06, cache_write = 0.75, request = 0.0 }"),
+    ("context_length", "131072"),
+    ("max_output_tokens", "8192"),
+];
+
+/// An entry of a list, commented out, with sample values. Panics when a sample names no member or a member has no
+/// sample, so that the test that writes the file finds it.
+fn list(schema: &Value, path: &str, definition: &str, samples: &[(&str, &str)]) -> String {
+    let definition = &schema["$defs"][definition];
+    let mut out = format!("\n{}# [[{path}]]\n", comment(definition));
+    for (name, property) in properties(definition) {
+        if name == "endpoints" {
+            continue;
+        }
+        let sample = samples.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let value = sample.unwrap_or_else(|| panic!("{path}.{name} needs a sample value"));
+        let _ = write!(out, "{}# {name} = {value}\n", comment(property));
+    }
+    out
+}
+
+fn resolved<'a>(schema: &'a Value, value: &'a Value) -> &'a Value {
+    let reference = value["$ref"].as_str().or_else(|| value["allOf"][0]["$ref"].as_str());
+    match reference.and_then(|reference| reference.strip_prefix("#/$defs/")) {
+        Some(name) => &schema["$defs"][name],
+        None => value,
+    }
+}
+
+fn properties(definition: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    definition["properties"].as_object().into_iter().flatten()
+}
+
+fn comment(value: &Value) -> String {
+    let text = value["description"].as_str().unwrap_or_default();
+    text.lines().map(|line| format!("# {line}\n")).collect()
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "\"\"  # not set".to_owned(),
+        other => other.to_string(),
+    }
+}

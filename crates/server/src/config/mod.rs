@@ -1,0 +1,130 @@
+//! Configuration: file, then environment, then command line; parsed into raw structs, then checked into the types the
+//! program uses. A mistake is named with its place and the nearest right word.
+
+mod check;
+pub mod generate;
+pub mod raw;
+mod secret;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde::de::DeserializeOwned;
+
+pub use check::Checked;
+
+/// Variables `TIDEGATE__SECTION__FIELD` override the file.
+const ENVIRONMENT: &str = "TIDEGATE__";
+const CATALOGUE: &str = include_str!("../../../../catalogue/anthropic.toml");
+
+/// Where the configuration comes from; kept for reloads.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    pub file: Option<PathBuf>,
+    pub listen: Option<String>,
+    pub data_dir: PathBuf,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Source {
+    /// With the environment of this process.
+    pub fn new(file: Option<PathBuf>, listen: Option<String>, data_dir: PathBuf) -> Self {
+        Self { file, listen, data_dir, environment: std::env::vars().collect() }
+    }
+
+    /// Reads and checks everything; called again for every reload.
+    pub fn read(&self) -> anyhow::Result<Checked> {
+        check::check(self.raw()?, self)
+    }
+
+    fn raw(&self) -> anyhow::Result<raw::Config> {
+        let mut table = match &self.file {
+            Some(file) => read_table(file)?,
+            None => toml::Table::new(),
+        };
+        for (name, value) in &self.environment {
+            if let Some(path) = name.strip_prefix(ENVIRONMENT) {
+                overlay(&mut table, path, value).with_context(|| format!("environment variable {name}"))?;
+            }
+        }
+        let mut config: raw::Config = parse(table)?;
+        if let Some(listen) = &self.listen {
+            config.service.listen.clone_from(listen);
+        }
+        Ok(config)
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.environment.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+/// The models that are compiled in.
+fn built_in() -> Vec<raw::Model> {
+    #[derive(serde::Deserialize)]
+    struct Catalogue {
+        models: Vec<raw::Model>,
+    }
+    toml::from_str::<Catalogue>(CATALOGUE).expect("a test reads the built-in catalogue").models
+}
+
+fn read_table(file: &Path) -> anyhow::Result<toml::Table> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("configuration file {}", file.display()))?;
+    // The parser's own text shows the line and a pointer to the place.
+    text.parse().map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+}
+
+/// Sets one value of the table. What reads as TOML is taken as such, everything else as text.
+fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<()> {
+    let mut names: Vec<String> = path.split("__").map(str::to_lowercase).collect();
+    let Some(field) = names.pop().filter(|field| !field.is_empty() && !names.is_empty()) else {
+        bail!("must look like {ENVIRONMENT}SECTION__FIELD");
+    };
+    let mut section = table;
+    for name in names {
+        let entry = section.entry(name.clone()).or_insert_with(|| toml::Table::new().into());
+        let Some(next) = entry.as_table_mut() else { bail!("{name} is not a section") };
+        section = next;
+    }
+    let parsed =
+        toml::from_str::<toml::Table>(&format!("value = {value}")).ok().and_then(|mut read| read.remove("value"));
+    section.insert(field, parsed.unwrap_or_else(|| value.into()));
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(table: toml::Table) -> anyhow::Result<T> {
+    serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.inner().message().trim().to_owned();
+        anyhow::anyhow!("{}", explained(&path, &message))
+    })
+}
+
+/// `unknown field `lisen`, expected one of …` becomes a sentence that names the nearest key.
+fn explained(path: &str, message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if let (true, [unknown, known @ ..]) = (message.starts_with("unknown field"), quoted.as_slice()) {
+        let place = match path.rsplit_once('.') {
+            Some((section, field)) if field == *unknown => format!("{section}.{unknown}"),
+            _ if path == *unknown || path == "." || path.is_empty() => (*unknown).to_owned(),
+            _ => format!("{path}.{unknown}"),
+        };
+        return match nearest(unknown, known) {
+            Some(key) => format!("{place} is not a setting; did you mean {key}?"),
+            None => format!("{place} is not a setting; known here: {}", known.join(", ")),
+        };
+    }
+    if path == "." || path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
+}
+
+/// The candidate that is closest to `word`, if any is close enough to have been meant.
+pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let scored = candidates.iter().map(|candidate| (strsim::damerau_levenshtein(word, candidate), *candidate));
+    let best = scored.min_by_key(|(distance, _)| *distance);
+    best.filter(|(distance, candidate)| *distance <= (candidate.len().max(word.len()) / 3).max(1))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests;

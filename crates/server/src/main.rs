@@ -1,0 +1,33 @@
+//! The `tidegate` binary: commands, configuration, the HTTP surface. It never talks to an upstream itself: that is the
+//! gateway's work. Start with `cli` for the commands and `serve` for the start of the server.
+
+mod api;
+mod body;
+mod cli;
+mod commands;
+mod config;
+mod error;
+mod listen;
+mod openapi;
+mod router;
+mod routes;
+mod serve;
+mod state;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            // One line that says what to change.
+            eprintln!("tidegate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! From a request to its handler: path, method, caller, in this order, and the same for every route.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::header::{ALLOW, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode, request};
+use hyper::body::Incoming;
+use tidegate_core::{KeyKind, RequestId};
+use tidegate_gateway::relay::Body;
+use tidegate_gateway::tasks::{Panicked, guarded};
+use tidegate_gateway::{Failure, KeyEntry};
+use tidegate_observe::metrics;
+use tidegate_wire::error::ErrorType;
+
+use crate::error;
+use crate::routes::{Callers, ROUTES, Route, Surface, paths};
+use crate::state::App;
+
+pub type Answer = Response<Body>;
+pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
+
+const LONGEST_TARGET: usize = 8 << 10;
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A request that has been let in.
+pub struct Call {
+    pub app: Arc<App>,
+    /// There for every route that asks for a key.
+    pub key: Option<Arc<KeyEntry>>,
+    pub head: request::Parts,
+    pub body: Incoming,
+    pub peer: SocketAddr,
+}
+
+/// The routes of one path.
+struct Site {
+    routes: Vec<&'static Route>,
+}
+
+pub struct Router(matchit::Router<Site>);
+
+impl Router {
+    pub fn new() -> Self {
+        let mut grouped: Vec<(String, Site)> = Vec::new();
+        for route in ROUTES {
+            for path in paths(route) {
+                match grouped.iter_mut().find(|(known, _)| *known == path) {
+                    Some((_, site)) => site.routes.push(route),
+                    None => grouped.push((path, Site { routes: vec![route] })),
+                }
+            }
+        }
+        let mut router = matchit::Router::new();
+        for (path, site) in grouped {
+            router.insert(path, site).expect("a test builds the router from the table");
+        }
+        Self(router)
+    }
+
+    /// The route of a request, or why there is none.
+    fn find(&self, method: &Method, path: &str) -> Result<&'static Route, Failure> {
+        if !is_plain(path) {
+            return Err(Failure::invalid(
+                "Invalid request: the path must not hold encoded slashes, dot segments or empty segments",
+            ));
+        }
+        let not_found = || Failure::new(404, ErrorType::NotFound, "Not found");
+        let site = &self.0.at(path).map_err(|_| not_found())?.value;
+        let route = site.routes.iter().find(|route| route.method == *method);
+        route.copied().ok_or_else(|| Failure::new(405, ErrorType::InvalidRequest, "Method Not Allowed"))
+    }
+
+    fn allowed(&self, path: &str) -> Option<String> {
+        let site = &self.0.at(path).ok()?.value;
+        Some(site.routes.iter().map(|route| route.method.as_str()).collect::<Vec<_>>().join(", "))
+    }
+
+    fn surface(&self, path: &str) -> Surface {
+        self.0
+            .at(path)
+            .ok()
+            .and_then(|found| found.value.routes.first().map(|route| route.surface))
+            .unwrap_or(Surface::General)
+    }
+}
+
+/// Rights are decided on the matched route, so a path that two parties could read differently is not matched at all.
+fn is_plain(path: &str) -> bool {
+    if !path.contains("//") && !path.contains("/.") && !path.contains('%') && !path.contains('\\') {
+        return true;
+    }
+    let lower = path.to_ascii_lowercase();
+    !["//", "%2f", "%5c", "%2e", "\\", "%00"].iter().any(|part| lower.contains(part))
+        && !path.split('/').any(|segment| matches!(segment, "." | ".."))
+}
+
+/// Serves one request; a panic in it ends this request alone.
+pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let method = head.method.clone();
+    let found = if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST_TARGET) {
+        Err(Failure::new(414, ErrorType::InvalidRequest, "Request target too long"))
+    } else {
+        app.router.find(&method, head.uri.path())
+    };
+    let route = match found {
+        Ok(route) => route,
+        Err(failure) => {
+            let path = head.uri.path();
+            let mut answer = error::answer(&failure, app.router.surface(path), &app.brand());
+            if failure.status == 405
+                && let Some(allowed) = app.router.allowed(path).and_then(|allowed| HeaderValue::from_str(&allowed).ok())
+            {
+                answer.headers_mut().insert(ALLOW, allowed);
+            }
+            return finished(&app, None, &method, answer);
+        }
+    };
+    let served = guarded(call(app.clone(), route, head, body, peer)).await;
+    let answer = match served {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(failure)) => error::answer(&failure, route.surface, &app.brand()),
+        Err(Panicked) => {
+            app.gateway.metrics.panics.inc();
+            tracing::error!(route = route.path, "a request panicked");
+            error::answer(&Failure::internal(), route.surface, &app.brand())
+        }
+    };
+    finished(&app, Some(route), &method, answer)
+}
+
+async fn call(
+    app: Arc<App>,
+    route: &'static Route,
+    head: request::Parts,
+    body: Incoming,
+    peer: SocketAddr,
+) -> Result<Answer, Failure> {
+    let source = peer.ip();
+    let key = match route.callers {
+        Callers::Anyone => None,
+        Callers::Inference => Some(app.gateway.authenticate_inference(&head.headers, source).await?),
+        Callers::Management => {
+            let key = app.gateway.authenticate(&head.headers, source, false).await?;
+            if key.kind != KeyKind::Management {
+                return Err(Failure::management_only());
+            }
+            Some(key)
+        }
+    };
+    (route.handler)(Call { app, key, head, body, peer }).await
+}
+
+/// Every answer carries an id, and is counted.
+fn finished(app: &App, route: Option<&'static Route>, method: &Method, mut answer: Answer) -> Answer {
+    if !answer.headers().contains_key(&X_REQUEST_ID) {
+        let id = HeaderValue::from_str(RequestId::new().as_str()).expect("an id is plain ASCII");
+        answer.headers_mut().insert(REQUEST_ID, id.clone());
+        answer.headers_mut().insert(X_REQUEST_ID, id);
+    }
+    if app.gateway.is_draining() && !answer.headers().contains_key(http::header::CONNECTION) {
+        answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let labels = metrics::Route {
+        route: route.map_or("other", |route| route.path),
+        method: match *method {
+            Method::GET => "GET",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::PATCH => "PATCH",
+            Method::DELETE => "DELETE",
+            _ => "other",
+        },
+        status: answer.status().as_u16(),
+    };
+    app.gateway.metrics.http_requests.get_or_create(&labels).inc();
+    answer
+}
+
+/// An answer made of bytes that are there.
+pub fn plain(status: StatusCode, kind: &'static str, body: impl Into<bytes::Bytes>) -> Answer {
+    let mut answer = Response::new(Body::full(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_1_the_table_makes_a_router_and_nothing_else_is_served() {
+        let router = Router::new();
+        for route in ROUTES {
+            for path in paths(route) {
+                assert!(std::ptr::eq(router.find(&route.method, &path).unwrap(), route), "{path}");
+            }
+        }
+        let status = |method, path| router.find(&method, path).map(|_| 200).unwrap_or_else(|failure| failure.status);
+        assert_eq!(status(Method::POST, "/messages"), 404);
+        assert_eq!(status(Method::POST, "/v1/messages/"), 404);
+        assert_eq!(status(Method::GET, "/v1/messages"), 405);
+        assert_eq!(status(Method::PUT, "/api/v1/messages/count_tokens"), 405);
+    }
+
+    #[test]
+    fn ten_2_ambiguous_paths_are_refused() {
+        for path in [
+            "//v1/messages",
+            "/v1//messages",
+            "/v1/./messages",
+            "/v1/x/../messages",
+            "/v1%2Fmessages",
+            "/v1/%2e%2e/x",
+            "/v1\\messages",
+            "/v1/messages%00",
+        ] {
+            assert_eq!(
+                Router::new().find(&Method::POST, path).err().map(|failure| failure.status),
+                Some(400),
+                "{path}"
+            );
+        }
+        assert!(is_plain("/v1/files/a.b%20c"));
+    }
+}

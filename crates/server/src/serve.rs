@@ -1,0 +1,324 @@
+//! The start of the server, in the order that loses nothing when a step fails, and its end.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tidegate_core::clock::{Clock, SystemClock};
+use tidegate_core::key::{self, KeyHash};
+use tidegate_core::{KeyKind, Money, Secret};
+use tidegate_gateway::{Gateway, record, tasks};
+use tidegate_observe::logging;
+use tidegate_observe::metrics::Metrics;
+use tidegate_sim::{Behaviour, Script, Sim};
+use tidegate_store::Store;
+use tidegate_store::keys::{LimitReset, NewKey};
+use tidegate_store::organisations::Bootstrap;
+use tidegate_store::vault::MasterRing;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{Checked, Source};
+use crate::listen::{self, Limits};
+use crate::router::Router;
+use crate::state::App;
+
+/// What the first inference key may spend in a day.
+const FIRST_LIMIT: &str = "10";
+/// Streams notice an abort at their next sign of life; they get that long to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Runs the gateway until it is told to stop.
+pub async fn serve(source: Source) -> anyhow::Result<()> {
+    let config = source.read()?;
+    logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
+    protect_memory();
+    create_data_dir(&config.data_dir)?;
+    let _lock = lock(&config.data_dir)?;
+    let store = Arc::new(Store::open(&config.storage_url, &config.data_dir).await?);
+    let is_first = store.sole_organisation().await?.is_none();
+    // A ring is made only where nothing can have been sealed under another one.
+    if is_first {
+        MasterRing::load_or_create(&config.master_key).await
+    } else {
+        MasterRing::load(&config.master_key).await
+    }?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let first = bootstrap(&store, &config, &*clock).await?;
+
+    let sim = start_sim(&config).await?;
+    let sim_url = sim.as_ref().map(Sim::base_url);
+    let snapshot = config.snapshot(sim_url.as_deref())?;
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
+    let (recorder, records) = record::queue(metrics.clone());
+    let gateway = Gateway::new(snapshot, store.clone(), clock, metrics.clone(), recorder);
+    gateway.keys.load().await.context("the keys could not be loaded")?;
+    let recording = tasks::spawn("record finished requests", records.run(store.clone(), metrics));
+    let following = tasks::spawn("follow key changes", {
+        let gateway = gateway.clone();
+        async move { gateway.keys.follow().await }
+    });
+
+    let listener = listener(config.listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let app = Arc::new(App {
+        gateway: gateway.clone(),
+        store: store.clone(),
+        router: Router::new(),
+        public_url: public_url.clone(),
+        body_idle: config.body_idle,
+        body_total: config.body_total,
+    });
+    let metrics_task = match config.metrics_listen {
+        Some(address) => Some(serve_metrics(address, &app).await?),
+        None => None,
+    };
+    announce(&config, address, &public_url, first.as_ref())?;
+    drop(first);
+
+    let limits =
+        Limits { connections: config.connections, header_read: config.header_read, write_stall: config.write_stall };
+    let reloading = tasks::spawn("reload on SIGHUP", reload_on_signal(source, gateway.clone(), sim_url));
+    let stopping = gateway.clone();
+    let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
+    let graceful = listen::accept(listener, app.clone(), limits, async move {
+        stop_signal().await;
+        tracing::info!("stopping: new requests are refused, running ones go on");
+        stopping.drain();
+        // Load balancers look at /readyz; give them time to. A second signal skips the wait.
+        tokio::select! {
+            () = sleep(delay) => {}
+            () = stop_signal() => {}
+        }
+    })
+    .await;
+
+    let finished = tokio::select! {
+        finished = timeout(drain_timeout, graceful.shutdown()) => finished.is_ok(),
+        () = stop_signal() => false,
+    };
+    if !finished {
+        tracing::warn!(
+            in_flight = gateway.in_flight(),
+            "requests are left after the time for draining: they are ended"
+        );
+        gateway.abort();
+        sleep(GOODBYE).await;
+    }
+    for task in [Some(following), Some(reloading), metrics_task].into_iter().flatten() {
+        task.abort();
+    }
+    drop(sim);
+    flush(gateway, app, recording).await;
+    store.close().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Waits until every finished request is recorded: the queue closes when the last user of the gateway is gone.
+async fn flush(gateway: Arc<Gateway>, app: Arc<App>, recording: tokio::task::JoinHandle<()>) {
+    drop((gateway, app));
+    if timeout(GOODBYE, recording).await.is_err() {
+        tracing::warn!("some finished requests may not have been recorded");
+    }
+}
+
+/// Secrets in memory must not end up in a core file.
+fn protect_memory() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let guarded = setrlimit(Resource::Core, none).and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
+    if let Err(error) = guarded {
+        tracing::warn!(%error, "core files could not be switched off");
+    }
+}
+
+fn create_data_dir(folder: &Path) -> anyhow::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("data folder {} cannot be created", folder.display()))
+}
+
+/// Two gateways in one folder would each believe that its ledger is theirs alone.
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    let path = folder.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another tidegate is using the data folder {}: stop it or name another with --data-dir",
+                folder.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", path.display())),
+    }
+}
+
+async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    // A supervisor may hold the socket, so that a restart refuses no connection.
+    if let Ok(Some(inherited)) = listenfd::ListenFd::from_env().take_tcp_listener(0) {
+        inherited.set_nonblocking(true).context("the inherited socket")?;
+        return TcpListener::from_std(inherited).context("the inherited socket");
+    }
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another address with --listen"))
+}
+
+async fn start_sim(config: &Checked) -> anyhow::Result<Option<Sim>> {
+    if !config.sim_enabled {
+        return Ok(None);
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sim = Sim::bind(address, Script::from(Behaviour::Echo).record(false))
+        .await
+        .context("the simulated provider did not start")?;
+    Ok(Some(sim))
+}
+
+/// The keys of a first start, in clear until they are printed.
+struct First {
+    management: Option<Secret>,
+    inference: Option<Secret>,
+}
+
+async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow::Result<Option<First>> {
+    let limit = Money::parse(FIRST_LIMIT).expect("a constant amount");
+    let generate = |prefix: &str, given: bool| (!given).then(|| key::generate(prefix));
+    let first = First {
+        management: generate(&config.management_prefix, config.management_key.is_some()),
+        inference: generate(&config.key_prefix, config.inference_key.is_some()),
+    };
+    let new = |kind, name: &str, raw: &Secret, prefix: &str, limit: Option<Money>| {
+        raw.expose(|bytes| NewKey {
+            hash: KeyHash::of(bytes),
+            kind,
+            name: name.to_owned(),
+            label: key::label(&String::from_utf8_lossy(bytes), prefix),
+            limit,
+            limit_reset: limit.map(|_| LimitReset::Daily),
+            include_byok_in_limit: false,
+            expires: None,
+            creator: None,
+        })
+    };
+    let management = first.management.as_ref().or(config.management_key.as_ref()).expect("one of the two is there");
+    let inference = first.inference.as_ref().or(config.inference_key.as_ref()).expect("one of the two is there");
+    let inference_limit = first.inference.as_ref().map(|_| limit);
+    let keys = vec![
+        new(KeyKind::Management, "First management key", management, &config.management_prefix, None),
+        new(KeyKind::Inference, "First inference key", inference, &config.key_prefix, inference_limit),
+    ];
+    let contents =
+        Bootstrap { organisation_name: "Organisation".to_owned(), workspace_name: "Default".to_owned(), keys };
+    Ok(store.bootstrap(clock.now(), contents).await?.map(|_| first))
+}
+
+/// The first screen. Keys are printed here and nowhere else, once, to standard output and never to a log.
+fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Option<&First>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "Tidegate {} listening on http://{address}", env!("CARGO_PKG_VERSION"))?;
+    for found in &config.found {
+        if found.used {
+            writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
+        } else {
+            writeln!(
+                out,
+                "  {} found, but {} speaks a protocol that this version does not",
+                found.variable, found.provider
+            )?;
+        }
+    }
+    if let Some(first) = first {
+        writeln!(out, "\nFirst start. These keys are shown only this once:\n")?;
+        let mut show = |name: &str, key: &Option<Secret>, note: &str| match key {
+            Some(key) => key.expose(|bytes| writeln!(out, "  {name}  {}{note}", String::from_utf8_lossy(bytes))),
+            None => writeln!(out, "  {name}  as configured"),
+        };
+        show("management key", &first.management, "")?;
+        show("inference key ", &first.inference, &format!("  (limit ${FIRST_LIMIT} a day)"))?;
+        let key = match &first.inference {
+            Some(key) => key.expose(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+            None => "YOUR_INFERENCE_KEY".to_owned(),
+        };
+        let model = if config.sim_enabled { format!("{}/sim", config.settings.brand) } else { "YOUR_MODEL".to_owned() };
+        writeln!(out, "\nTry it:\n")?;
+        writeln!(
+            out,
+            "  curl {public_url}/v1/messages -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \
+             -d '{{\"model\":\"{model}\",\"max_tokens\":64,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'"
+        )?;
+        writeln!(out, "  TIDEGATE_URL={public_url} TIDEGATE_API_KEY={key} tidegate run claude")?;
+        writeln!(out, "  {public_url}/\n")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Builds a whole new state on SIGHUP and swaps it in; when that fails, the old one stays.
+async fn reload_on_signal(source: Source, gateway: Arc<Gateway>, sim_url: Option<String>) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        // The environment of a running process does not change; the file does.
+        match source.read().and_then(|config| config.snapshot(sim_url.as_deref())) {
+            Ok(next) => {
+                gateway.swap(next);
+                tracing::info!(
+                    "reloaded; settings of listeners, storage, secrets, logs and drain times need a restart"
+                );
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "kept the old configuration: the new one is invalid")
+            }
+        }
+    }
+}
+
+async fn serve_metrics(address: SocketAddr, app: &Arc<App>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("metrics.listen: cannot listen on {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "metrics are served");
+    let metrics = app.gateway.metrics.clone();
+    Ok(tasks::spawn("serve metrics", async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let metrics = metrics.clone();
+            tasks::spawn("serve a metrics reader", async move {
+                let service = service_fn(move |_: http::Request<hyper::body::Incoming>| {
+                    let text = metrics.text();
+                    async move {
+                        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                        Ok::<_, std::convert::Infallible>(crate::router::plain(http::StatusCode::OK, kind, text))
+                    }
+                });
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    }))
+}
+
+/// Done when the process is asked to stop.
+pub async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        // Without handlers the signals do what they always do.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
