@@ -18,29 +18,38 @@ pub struct Failure {
     pub status: u16,
     pub error_type: ErrorType,
     pub message: Cow<'static, str>,
-    /// JSON texts.
+    /// Seconds.
+    pub retry_after: Option<u64>,
+    pub generation: Option<GenerationId>,
+    /// What only failures of upstreams and plans have.
+    pub more: Option<Box<More>>,
+}
+
+/// Further members of an error body, as JSON texts.
+#[derive(Clone, Debug, Default)]
+pub struct More {
     pub availability: Option<String>,
     pub details: Option<String>,
     pub metadata: Option<String>,
     pub routing: Option<String>,
-    /// Seconds.
-    pub retry_after: Option<u64>,
-    pub generation: Option<GenerationId>,
 }
 
 impl Failure {
     pub fn new(status: u16, error_type: ErrorType, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            status,
-            error_type,
-            message: message.into(),
-            availability: None,
-            details: None,
-            metadata: None,
-            routing: None,
-            retry_after: None,
-            generation: None,
-        }
+        Self { status, error_type, message: message.into(), retry_after: None, generation: None, more: None }
+    }
+
+    pub fn more_mut(&mut self) -> &mut More {
+        self.more.get_or_insert_with(Box::default)
+    }
+
+    pub fn metadata(&self) -> Option<&str> {
+        self.more.as_ref()?.metadata.as_deref()
+    }
+
+    fn with_availability(mut self, availability: String) -> Self {
+        self.more_mut().availability = Some(availability);
+        self
     }
 
     pub fn missing_credential() -> Self {
@@ -88,14 +97,15 @@ impl Failure {
     /// The Messages envelope. `brand` names the routing metadata.
     pub fn messages_json(&self, brand: &str) -> String {
         let member = format!("{brand}_metadata");
+        let more = self.more.as_deref();
         MessagesError {
             error_type: self.error_type,
             message: &self.message,
-            availability: self.availability.as_deref(),
-            details: self.details.as_deref(),
+            availability: more.and_then(|more| more.availability.as_deref()),
+            details: more.and_then(|more| more.details.as_deref()),
             request_id: self.generation.as_ref().map(GenerationId::as_str),
-            metadata: self.metadata.as_deref(),
-            routing: self.routing.as_deref().map(|routing| (member.as_str(), routing)),
+            metadata: more.and_then(|more| more.metadata.as_deref()),
+            routing: more.and_then(|more| more.routing.as_deref()).map(|routing| (member.as_str(), routing)),
         }
         .to_json()
     }
@@ -113,10 +123,14 @@ pub fn from_plan(error: PlanError, requested: &[&str], settings: &Settings) -> F
         PlanError::UnknownModel(_) => (400, ErrorType::InvalidRequest, "model_not_found"),
         PlanError::NoEndpoints(_) => (404, ErrorType::NotFound, "no_endpoints"),
     };
-    Failure {
-        availability: Some(availability(code, false, None, requested, &[], settings)),
-        ..Failure::new(status, error_type, error.to_string())
-    }
+    Failure::new(status, error_type, error.to_string()).with_availability(availability(
+        code,
+        false,
+        None,
+        requested,
+        &[],
+        settings,
+    ))
 }
 
 /// All attempts failed: the most useful of their stories.
@@ -136,8 +150,7 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             providers.push(slug);
         }
     }
-    let availability =
-        |code, retryable| Some(availability(code, retryable, retry_after, requested, &providers, settings));
+    let availability = |code, retryable| availability(code, retryable, retry_after, requested, &providers, settings);
     let all = |class: Class| faults.iter().all(|(_, fault)| fault.class == class);
     let words = || last.message.clone().unwrap_or_else(|| "the request was rejected".to_owned());
 
@@ -162,24 +175,18 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         _ if all(Class::RateLimit) => {
             let wait = retry_after.map(|seconds| format!(", retry after {seconds} s")).unwrap_or_default();
             let text = format!("{model}: no provider has capacity{wait}");
-            Failure {
-                availability: availability("capacity_exhausted", true),
-                ..Failure::new(429, ErrorType::RateLimitExceeded, text)
-            }
+            Failure::new(429, ErrorType::RateLimitExceeded, text)
+                .with_availability(availability("capacity_exhausted", true))
         }
         _ if all(Class::NotFound) => {
             let text = format!("{model} was not found at any provider");
-            Failure {
-                availability: availability("model_unavailable_upstream", false),
-                ..Failure::new(404, ErrorType::NotFound, text)
-            }
+            Failure::new(404, ErrorType::NotFound, text)
+                .with_availability(availability("model_unavailable_upstream", false))
         }
         _ if faults.len() > 1 => {
             let text = format!("{model}: no provider is reachable at the moment");
-            Failure {
-                availability: availability("temporarily_unavailable", true),
-                ..Failure::new(503, ErrorType::ProviderOverloaded, text)
-            }
+            Failure::new(503, ErrorType::ProviderOverloaded, text)
+                .with_availability(availability("temporarily_unavailable", true))
         }
         Class::Overloaded => {
             // One candidate: its own overload is handed through.
@@ -196,9 +203,12 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         | Class::EmptyCompletion
         | Class::Unreachable => Failure::new(502, ErrorType::ProviderUnavailable, "Provider returned error"),
     };
-    failure.retry_after = failure.retry_after.or(retry_after.filter(|_| matches!(failure.status, 429 | 503 | 529)));
-    failure.details.clone_from(&last.details);
-    failure.metadata = (failure.status != 500).then(|| metadata(faults, plan, last, &endpoint.provider_name));
+    failure.retry_after =
+        failure.retry_after.or_else(|| retry_after.filter(|_| matches!(failure.status, 429 | 503 | 529)));
+    if failure.status != 500 {
+        failure.more_mut().details.clone_from(&last.details);
+        failure.more_mut().metadata = Some(metadata(faults, plan, last, &endpoint.provider_name));
+    }
     failure
 }
 
@@ -216,7 +226,9 @@ pub fn in_stream(fault: &Fault) -> Failure {
         Class::RateLimit => (429, "Rate limit exceeded"),
         _ => (502, "Provider returned error"),
     };
-    Failure { details: fault.details.clone(), ..Failure::new(status, error_type, message) }
+    let mut failure = Failure::new(status, error_type, message);
+    failure.more_mut().details.clone_from(&fault.details);
+    failure
 }
 
 fn metadata(faults: &[(usize, Fault)], plan: &Plan, last: &Fault, provider: &str) -> String {

@@ -19,7 +19,7 @@ pub fn answer(failure: &Failure, surface: Surface, brand: &str) -> Answer {
         Surface::General => {
             // The same text as on the Messages surface but for the capitals of one.
             let message = if failure.status == 500 { "Internal Server Error" } else { &failure.message };
-            general(failure.status, message, failure.metadata.as_deref())
+            general(failure.status, message, failure.metadata())
         }
     };
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

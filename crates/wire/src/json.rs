@@ -124,6 +124,7 @@ pub struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     /// False when the name was there already.
+    #[expect(clippy::ptr_arg, reason = "the clone of a borrowed name costs nothing; a &str would have to be copied")]
     pub fn add(&mut self, name: &Cow<'a, str>) -> bool {
         if self.few.contains(name) {
             return false;

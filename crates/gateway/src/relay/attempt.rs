@@ -101,7 +101,7 @@ fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
     failure.generation = Some(job.ticket.id());
     if job.metadata && failure.status != 500 {
         let routing = job.ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], None, Timestamp(0));
-        failure.routing = Some(routing);
+        failure.more_mut().routing = Some(routing);
     }
     job.ticket.fail(&failure);
     failure

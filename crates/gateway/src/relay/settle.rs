@@ -147,8 +147,8 @@ impl Ticket {
 
     pub fn answer(&mut self, id: Option<String>, stop_reason: Option<String>) {
         let exchange = self.edit();
-        exchange.upstream_id = id.map(Into::into).or(exchange.upstream_id.take());
-        exchange.stop_reason = stop_reason.map(Into::into).or(exchange.stop_reason.take());
+        exchange.upstream_id = id.map(Into::into).or_else(|| exchange.upstream_id.take());
+        exchange.stop_reason = stop_reason.map(Into::into).or_else(|| exchange.stop_reason.take());
     }
 
     /// The whole answer is on its way.
@@ -190,7 +190,7 @@ impl Ticket {
         sent_at: Timestamp,
     ) -> String {
         let exchange = self.open_exchange();
-        let strategy = selected.or(plan.attempts.first()).map_or("direct", |attempt| attempt.strategy.as_str());
+        let strategy = selected.or_else(|| plan.attempts.first()).map_or("direct", |attempt| attempt.strategy.as_str());
         let mut out = format!(
             r#"{{"requested":{},"strategy":"{strategy}","region":{},"summary":"#,
             quoted(requested),

@@ -162,7 +162,7 @@ impl Relay {
         failure.generation = Some(ticket.id());
         if self.metadata {
             let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested, None, self.sent_at);
-            failure.routing = Some(routing);
+            failure.more_mut().routing = Some(routing);
         }
         out.push(error_frame(&failure, &self.snapshot.settings.brand));
         ticket.broken(&failure);

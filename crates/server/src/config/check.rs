@@ -239,7 +239,7 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
         "protocol: {} is not spoken yet; anthropic is (many servers offer it beside their own)",
         protocol.as_str()
     );
-    let base_url = entry.base_url.as_deref().or(known.and_then(|platform| platform.base_url));
+    let base_url = entry.base_url.as_deref().or_else(|| known.and_then(|platform| platform.base_url));
     let base_url =
         base_url.context("base_url: needed, because the slug is not a known one")?.trim_end_matches('/').to_owned();
     check_base_url(&base_url).context("base_url")?;
@@ -251,7 +251,7 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
     };
     let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
     let display_name =
-        entry.display_name.as_deref().or(known.map(|platform| platform.display_name)).unwrap_or(&entry.slug);
+        entry.display_name.as_deref().or_else(|| known.map(|platform| platform.display_name)).unwrap_or(&entry.slug);
     Ok(Provider {
         slug: entry.slug.as_str().into(),
         display_name: display_name.into(),
@@ -259,7 +259,7 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
         base_url,
         auth,
         credential: key.map(|key| credential(&key, auth)).transpose().context("api_key")?,
-        betas: entry.betas.or(known.map(|platform| platform.betas)).unwrap_or(true),
+        betas: entry.betas.or_else(|| known.map(|platform| platform.betas)).unwrap_or(true),
         local: known.is_some_and(|platform| platform.local),
     })
 }
@@ -385,7 +385,7 @@ impl Checked {
                 upstream_model: endpoint.model.as_str().into(),
                 context_length: endpoint.context_length.unwrap_or(model.context_length),
                 max_output_tokens: endpoint.max_output_tokens.unwrap_or(model.max_output_tokens),
-                pricing: pricing.or(provider.local.then(Pricing::default)),
+                pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
             }));
         }
         Ok(Model {

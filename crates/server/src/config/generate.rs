@@ -79,7 +79,7 @@ fn list(schema: &Value, path: &str, definition: &str, samples: &[(&str, &str)]) 
         }
         let sample = samples.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let value = sample.unwrap_or_else(|| panic!("{path}.{name} needs a sample value"));
-        let _ = write!(out, "{}# {name} = {value}\n", comment(property));
+        let _ = writeln!(out, "{}# {name} = {value}", comment(property));
     }
     out
 }

@@ -412,7 +412,7 @@ impl<'a> Node<'a> for ToolNode<'_, 'a> {
         let mut seen = Seen::default();
         while let Some(Text(name)) = map.next_key()? {
             if !seen.add(&name) {
-                tool.repeated.get_or_insert(shown(&name).into_owned());
+                tool.repeated.get_or_insert_with(|| shown(&name).into_owned());
             }
             match name.as_ref() {
                 "type" => tool.kind = Some(map.next_value()?),
