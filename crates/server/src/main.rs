@@ -12,6 +12,7 @@ mod openapi;
 mod router;
 mod routes;
 mod serve;
+mod socket;
 mod state;
 
 use std::process::ExitCode;

@@ -27,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::{Checked, Source};
 use crate::listen::{self, Limits};
 use crate::router::Router;
+use crate::socket::Patience;
 use crate::state::App;
 
 /// What the first inference key may spend in a day.
@@ -83,8 +84,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     announce(&config, address, &public_url, first.as_ref())?;
     drop(first);
 
-    let limits =
-        Limits { connections: config.connections, header_read: config.header_read, write_stall: config.write_stall };
+    let patience = Patience { idle: config.keep_alive_idle, head: config.header_read, write: config.write_stall };
+    let limits = Limits { connections: config.connections, patience };
     let reloading = tasks::spawn("reload on SIGHUP", reload_on_signal(source, gateway.clone(), sim_url));
     let stopping = gateway.clone();
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);

@@ -135,8 +135,9 @@ pub struct Limits {
     pub body_idle_ms: u64,
     pub body_total_ms: u64,
     pub write_stall_ms: u64,
-    /// Milliseconds for the head of a request.
+    /// Milliseconds for the head of a request, and between two requests of a connection.
     pub header_read_ms: u64,
+    pub keep_alive_idle_ms: u64,
 }
 
 impl Default for Limits {
@@ -152,6 +153,7 @@ impl Default for Limits {
             body_total_ms: 300_000,
             write_stall_ms: 60_000,
             header_read_ms: 10_000,
+            keep_alive_idle_ms: 75_000,
         }
     }
 }

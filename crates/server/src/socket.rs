@@ -1,0 +1,212 @@
+//! A client's socket with its patience: how long it may idle, take for a request's head, or leave our bytes unread.
+//!
+//! The HTTP library has one timer for heads that also runs while a connection idles, and makes it anew for every
+//! request. Here one timer per connection serves all three limits and is moved only when it fires.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tidegate_gateway::relay::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    pub idle: Duration,
+    pub head: Duration,
+    pub write: Duration,
+}
+
+/// What the connection's requests tell its socket.
+#[derive(Default)]
+pub struct Activity {
+    /// Requests whose answer is not out yet.
+    open: AtomicUsize,
+    /// Requests begun so far: a change means that the head being read is complete.
+    begun: AtomicUsize,
+}
+
+impl Activity {
+    /// A request begins; it ends when the guard is dropped with the answer's body.
+    pub fn begin(self: &Arc<Self>) -> Open {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Open(self.clone())
+    }
+}
+
+pub struct Open(Arc<Activity>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer's body that keeps its request open until it is gone.
+pub struct Tracked {
+    pub body: Body,
+    pub _open: Open,
+}
+
+impl HttpBody for Tracked {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What the reading side waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of its head.
+    Head,
+}
+
+pub struct Socket {
+    stream: TcpStream,
+    patience: Patience,
+    activity: Arc<Activity>,
+    timer: Pin<Box<Sleep>>,
+    waiting: Waiting,
+    since: Instant,
+    begun: usize,
+    /// HTTP/2 has frames of its own between requests and timers of its own for silence.
+    multiplexed: Option<bool>,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub fn new(stream: TcpStream, patience: Patience, activity: Arc<Activity>) -> Self {
+        let since = Instant::now();
+        let timer = Box::pin(sleep_until(since + patience.head));
+        // A connection that says nothing at all gets as long as a head.
+        let waiting = Waiting::Head;
+        Self { stream, patience, activity, timer, waiting, since, begun: 0, multiplexed: None, stalled: None }
+    }
+
+    /// Notes which bytes came.
+    fn heard(&mut self, bytes: &[u8]) {
+        if self.multiplexed.is_none() && !bytes.is_empty() {
+            self.multiplexed = Some(bytes.starts_with(b"PRI "));
+        }
+        self.follow();
+        if self.waiting == Waiting::Idle && self.activity.open.load(Ordering::Relaxed) == 0 {
+            self.waiting = Waiting::Head;
+            self.since = Instant::now();
+        }
+    }
+
+    /// A request that began since the last look has ended the wait for its head.
+    fn follow(&mut self) {
+        let begun = self.activity.begun.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.begun, begun) != begun {
+            self.waiting = Waiting::Idle;
+            self.since = Instant::now();
+        }
+    }
+
+    /// Whether the wait has lasted too long; arms the timer for the time when it will have.
+    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.follow();
+        if self.multiplexed == Some(true) || self.activity.open.load(Ordering::Relaxed) > 0 {
+            self.since = Instant::now();
+            return Poll::Pending;
+        }
+        let limit = match self.waiting {
+            Waiting::Idle => self.patience.idle,
+            Waiting::Head => self.patience.head,
+        };
+        let due = self.since + limit;
+        if self.timer.deadline() > due {
+            self.timer.as_mut().reset(due);
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(context));
+            if Instant::now() >= due {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    fn written<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match result {
+            Poll::Ready(result) => {
+                self.stalled = None;
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                let limit = self.patience.write;
+                let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+                ready!(stalled.as_mut().poll(context));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let socket = self.get_mut();
+        let before = buffer.filled().len();
+        match Pin::new(&mut socket.stream).poll_read(context, buffer) {
+            Poll::Ready(result) => {
+                socket.heard(&buffer.filled()[before..]);
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                ready!(socket.poll_patience(context));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(context, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.written(context, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        self.written(context, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
