@@ -183,7 +183,8 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             Failure::new(404, ErrorType::NotFound, text)
                 .with_availability(availability("model_unavailable_upstream", false))
         }
-        _ if faults.len() > 1 => {
+        // Trying again later helps only where at least one of them failed for a reason that passes.
+        _ if faults.len() > 1 && faults.iter().any(|(_, fault)| fault.class.is_passing()) => {
             let text = format!("{model}: no provider is reachable at the moment");
             Failure::new(503, ErrorType::ProviderOverloaded, text)
                 .with_availability(availability("temporarily_unavailable", true))

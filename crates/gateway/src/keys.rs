@@ -27,11 +27,23 @@ pub struct KeyEntry {
     pub workspace: WorkspaceId,
     pub disabled: bool,
     pub expires: Option<Timestamp>,
-    pub in_flight: Arc<Count>,
+    pub live: Arc<Live>,
     pub workspace_in_flight: Arc<Count>,
 }
 
+/// What outlives a change of the key: its requests under way count on, and learn that it was taken away.
+#[derive(Debug, Default)]
+pub struct Live {
+    pub in_flight: Arc<Count>,
+    revoked: AtomicBool,
+}
+
 impl KeyEntry {
+    /// Whether a request that was let in earlier may go on.
+    pub fn may_go_on(&self, now: Timestamp) -> bool {
+        !self.live.revoked.load(Ordering::Relaxed) && self.expires.is_none_or(|expires| expires > now)
+    }
+
     pub fn is_usable(&self, now: Timestamp) -> bool {
         !self.disabled && self.expires.is_none_or(|expires| expires > now)
     }
@@ -154,14 +166,15 @@ impl KeyIndex {
 
     fn apply(&self, row: KeyRow) -> Option<Arc<KeyEntry>> {
         let keys = self.keys.pin();
+        // Requests under way keep their counter, and hear of it, when their key changes.
+        let live = keys.get(&row.hash).map_or_else(Arc::default, |entry| entry.live.clone());
+        live.revoked.store(row.disabled || row.deleted, Ordering::Relaxed);
         if row.deleted {
             keys.remove(&row.hash);
             return None;
         }
         let workspaces = self.workspaces.pin();
         let workspace_in_flight = workspaces.get_or_insert_with(row.workspace.clone(), Arc::default).clone();
-        // Requests under way keep counting against the same counter when their key changes.
-        let in_flight = keys.get(&row.hash).map_or_else(Arc::default, |entry| entry.in_flight.clone());
         let entry = Arc::new(KeyEntry {
             hash: row.hash,
             kind: row.kind,
@@ -169,7 +182,7 @@ impl KeyIndex {
             workspace: row.workspace,
             disabled: row.disabled,
             expires: row.expires,
-            in_flight,
+            live,
             workspace_in_flight,
         });
         keys.insert(row.hash, entry.clone());

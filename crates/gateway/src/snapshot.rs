@@ -4,16 +4,55 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Uri};
 use tidegate_providers::{Auth, Protocol};
 use tidegate_routing::Catalogue;
 
 /// Everything that a reload may change.
 pub struct Snapshot {
     pub settings: Settings,
+    pub names: Names,
     pub catalogue: Catalogue,
     /// By `Endpoint::provider_index`.
     pub upstreams: Vec<Upstream>,
+}
+
+impl Snapshot {
+    pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>) -> Self {
+        Self { names: Names::of(&settings), settings, catalogue, upstreams }
+    }
+}
+
+/// Branded names, made once.
+pub struct Names {
+    /// Headers that ask for routing metadata, the legacy spellings last.
+    pub metadata_headers: Vec<HeaderName>,
+    pub warnings_header: HeaderName,
+    pub count_header: HeaderName,
+    /// The member that carries routing metadata.
+    pub metadata_member: String,
+    /// The comment that keeps a stream alive before its content.
+    pub processing: Bytes,
+}
+
+impl Names {
+    fn of(settings: &Settings) -> Self {
+        let header = |brand: &str, suffix: &str| {
+            HeaderName::from_bytes(format!("x-{brand}-{suffix}").as_bytes())
+                .expect("a brand is lower-case letters and digits")
+        };
+        let brands = || std::iter::once(&settings.brand).chain(&settings.brand_aliases);
+        let current = brands().map(|brand| header(brand, "metadata"));
+        let legacy = brands().map(|brand| header(brand, "experimental-metadata"));
+        Self {
+            metadata_headers: current.chain(legacy).collect(),
+            warnings_header: header(&settings.brand, "warnings"),
+            count_header: header(&settings.brand, "count"),
+            metadata_member: format!("{}_metadata", settings.brand),
+            processing: Bytes::from(format!(": {} PROCESSING\n\n", settings.brand.to_uppercase())),
+        }
+    }
 }
 
 /// A provider as it is called.

@@ -33,7 +33,7 @@ use crate::state::App;
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
 /// Streams notice an abort at their next sign of life; they get that long to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(2);
+const GOODBYE: Duration = Duration::from_secs(3);
 
 /// Runs the gateway until it is told to stop.
 pub async fn serve(source: Source) -> anyhow::Result<()> {

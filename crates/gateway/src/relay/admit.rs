@@ -92,7 +92,7 @@ impl Gateway {
         let node = node.ok_or_else(|| rejected("node", Failure::unavailable()))?;
         let workspace = key.workspace_in_flight.enter(settings.in_flight_workspace);
         let workspace = workspace.ok_or_else(|| rejected("workspace", Failure::rate_limited()))?;
-        let place = key.in_flight.enter(settings.in_flight_key);
+        let place = key.live.in_flight.enter(settings.in_flight_key);
         let place = place.ok_or_else(|| rejected("key", Failure::rate_limited()))?;
         Ok(Places { _node: node, _workspace: workspace, _key: place })
     }

@@ -166,15 +166,13 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     ticket.attempted(endpoint, 200, since);
     let charged = ticket.usage(&message.counts().unwrap_or_default(), endpoint, stop_reason.is_some());
     ticket.answer(message.id(), stop_reason);
-    let routing = job.metadata.then(|| {
-        let member = format!("{}_metadata", job.snapshot.settings.brand);
-        (member, ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], Some(attempt), since))
-    });
+    let routing =
+        job.metadata.then(|| ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], Some(attempt), since));
     let answer = message.completed(&Additions {
         model: &endpoint.model,
         provider: &endpoint.provider_name,
         charge: Some(charged.charge()),
-        routing_json: routing.as_ref().map(|(member, value)| (member.as_str(), value.as_str())),
+        routing_json: routing.as_deref().map(|value| (job.snapshot.names.metadata_member.as_str(), value)),
     });
     ticket.first_content();
     ticket.sent(answer.len());

@@ -26,10 +26,10 @@ use tokio::time::timeout;
 
 pub use stream::{Body, StreamBody};
 
+use crate::Gateway;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
-use crate::snapshot::Settings;
-use crate::{Gateway, Snapshot};
+use crate::snapshot::{Names, Settings};
 use attempt::{Done, Job};
 use settle::Ticket;
 
@@ -66,7 +66,7 @@ impl Gateway {
     /// Serves `POST /messages` for a caller that has been let in. `query` is the raw query string.
     pub async fn messages(
         self: &Arc<Self>,
-        key: &KeyEntry,
+        key: &Arc<KeyEntry>,
         headers: &HeaderMap,
         query: &str,
         body: Bytes,
@@ -102,7 +102,7 @@ impl Gateway {
             beta_query: query.split('&').any(|pair| pair == "beta=true"),
             plan,
             requested,
-            metadata: wants_metadata(headers, settings),
+            metadata: wants_metadata(headers, &snapshot.names),
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
             body: body.clone(),
@@ -115,18 +115,18 @@ impl Gateway {
             match if early.is_zero() { Ok(attempts.as_mut().await) } else { timeout(early, attempts.as_mut()).await } {
                 Ok(done) => done,
                 Err(_) => {
-                    let body = StreamBody::waiting(self.clone(), &snapshot, attempts);
-                    return Ok(reply(id, settings, Body::Stream(Box::new(body)), true, warnings));
+                    let body = StreamBody::waiting(self.clone(), snapshot.clone(), attempts);
+                    return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings));
                 }
             }
         } else {
             Box::pin(attempt::run(job)).await
         };
         match done {
-            Done::Whole(bytes) => Ok(reply(id, settings, Body::full(bytes), false, warnings)),
+            Done::Whole(bytes) => Ok(reply(id, &snapshot.names, Body::full(bytes), false, warnings)),
             Done::Stream(relay) => {
                 let body = StreamBody::relaying(relay);
-                Ok(reply(id, settings, Body::Stream(Box::new(body)), true, warnings))
+                Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings))
             }
             Done::Failed(failure) => Err(failure),
         }
@@ -202,15 +202,13 @@ fn header_session(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
     }
 }
 
-/// The opt-in header, or its legacy spelling when that one is absent.
-fn wants_metadata(headers: &HeaderMap, settings: &Settings) -> bool {
-    let brands = || std::iter::once(&settings.brand).chain(&settings.brand_aliases);
-    let find = |suffix: &str| brands().find_map(|brand| headers.get(format!("x-{brand}-{suffix}")));
-    let header = find("metadata").or_else(|| find("experimental-metadata"));
+/// The opt-in header; the legacy spelling counts only when the current one is absent.
+fn wants_metadata(headers: &HeaderMap, names: &Names) -> bool {
+    let header = names.metadata_headers.iter().find_map(|name| headers.get(name));
     header.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"enabled"))
 }
 
-fn reply(id: GenerationId, settings: &Settings, body: Body, stream: bool, warnings: Option<HeaderValue>) -> Reply {
+fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: Option<HeaderValue>) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     let id = HeaderValue::from_str(id.as_str()).expect("an id is plain ASCII");
     headers.insert(GENERATION_ID, id.clone());
@@ -223,22 +221,8 @@ fn reply(id: GenerationId, settings: &Settings, body: Body, stream: bool, warnin
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    if let Some(warnings) = warnings
-        && let Ok(name) = HeaderName::from_bytes(format!("x-{}-warnings", settings.brand).as_bytes())
-    {
-        headers.insert(name, warnings);
+    if let Some(warnings) = warnings {
+        headers.insert(names.warnings_header.clone(), warnings);
     }
     Reply { status: StatusCode::OK, headers, body }
-}
-
-/// Kept apart from the snapshot so that tests can see what a start-up would refuse.
-pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), String> {
-    for model in snapshot.catalogue.models() {
-        for endpoint in &model.endpoints {
-            if endpoint.provider_index >= snapshot.upstreams.len() {
-                return Err(format!("{}: provider {} is not configured", model.id, endpoint.provider));
-            }
-        }
-    }
-    Ok(())
 }

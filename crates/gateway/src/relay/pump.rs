@@ -79,12 +79,14 @@ pub(super) struct Pump {
     counts: Counts,
     started: bool,
     pinged: bool,
+    /// There was content, or a reason why there is none: without either an end is no answer.
+    answered: bool,
     stop: Option<Frame>,
 }
 
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>) -> Self {
-        Self { endpoint, counts: Counts::default(), started: false, pinged: false, stop: None }
+        Self { endpoint, counts: Counts::default(), started: false, pinged: false, answered: false, stop: None }
     }
 
     /// Takes the next bytes of the stream. A fault ends it.
@@ -123,11 +125,13 @@ impl Pump {
     fn frame(&mut self, frame: Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
         match frame.event() {
             b"content_block_delta" | b"content_block_stop" => {
+                self.answered = true;
                 out.forward(&frame);
                 Ok(Step::Content)
             }
             b"message_start" => self.start(&frame, out, ticket),
             b"message_delta" => self.delta(&frame, out, ticket),
+            b"message_stop" if !self.answered => Err(Fault::in_answer(Class::EmptyCompletion)),
             b"message_stop" => {
                 self.stop = Some(frame);
                 Ok(Step::Finished)
@@ -175,9 +179,11 @@ impl Pump {
         self.counts.update(event.counts().unwrap_or_default());
         let stop_reason = event.stop_reason();
         let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());
+        self.answered |= stop_reason.is_some();
         ticket.answer(None, stop_reason);
+        self.ping_first(false, out);
         out.push(encoded("message_delta", &event.delta_completed(&self.counts, Some(&charged.charge()))));
-        Ok(Step::Content)
+        Ok(if self.answered { Step::Content } else { Step::Held })
     }
 
     /// Some servers write no `event:` line; Anthropic's clients drop such events, so it is added.

@@ -21,6 +21,7 @@ use crate::{Gateway, Snapshot};
 pub(super) struct Ticket {
     gate: Arc<Gateway>,
     exchange: Option<Box<Exchange>>,
+    key: Arc<KeyEntry>,
     _places: Places,
 }
 
@@ -39,7 +40,7 @@ impl Charged {
 impl Ticket {
     pub fn open(
         gate: &Arc<Gateway>,
-        key: &KeyEntry,
+        key: &Arc<KeyEntry>,
         places: Places,
         envelope: &Envelope<'_>,
         header_session: Option<&str>,
@@ -53,7 +54,7 @@ impl Ticket {
             workspace: key.workspace.clone(),
             key: key.hash,
             model: envelope.model.as_deref().unwrap_or_default().into(),
-            provider: "".into(),
+            provider: Arc::default(),
             outcome: Outcome::Cancelled,
             status: 499,
             streamed: envelope.stream,
@@ -72,7 +73,12 @@ impl Ticket {
             request_bytes: request_bytes as u64,
             response_bytes: 0,
         };
-        Self { gate: gate.clone(), exchange: Some(Box::new(exchange)), _places: places }
+        Self { gate: gate.clone(), exchange: Some(Box::new(exchange)), key: key.clone(), _places: places }
+    }
+
+    /// Whether the caller's key still stands.
+    pub fn may_go_on(&self) -> bool {
+        self.key.may_go_on(self.gate.clock.now())
     }
 
     pub fn id(&self) -> GenerationId {

@@ -27,6 +27,9 @@ use crate::{Gateway, Snapshot, tasks};
 /// After its end marker a stream gets this long to end properly, so that its connection can be used again.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// How often a stream looks whether its key still stands and the process still runs: within the 5 s that are promised.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// What the server sends: bytes that are there, or a stream.
 pub enum Body {
     Full(Option<Bytes>),
@@ -70,7 +73,7 @@ impl HttpBody for Body {
 /// A stream to a client, from its first byte on.
 pub struct StreamBody {
     gate: Arc<Gateway>,
-    brand: String,
+    snapshot: Arc<Snapshot>,
     phase: Phase,
     out: Outbox,
     clock: Timer,
@@ -88,6 +91,7 @@ struct Timer {
     sleep: Pin<Box<Sleep>>,
     keep_alive: Duration,
     sent: Instant,
+    look: Instant,
 }
 
 /// An upstream stream whose content has begun.
@@ -144,21 +148,20 @@ impl Relay {
     fn finish(&mut self, out: &mut Outbox) {
         let Some(ticket) = self.ticket.take() else { return };
         let routing = self.metadata.then(|| {
-            let member = format!("{}_metadata", self.snapshot.settings.brand);
-            let value =
-                ticket.routing_json(&self.snapshot, &self.plan, &self.requested, Some(&self.attempt), self.sent_at);
-            (member, value)
+            ticket.routing_json(&self.snapshot, &self.plan, &self.requested, Some(&self.attempt), self.sent_at)
         });
         ticket.complete();
-        out.push(self.pump.stop_frame(routing.as_ref().map(|(member, value)| (member.as_str(), value.as_str()))));
+        let member = self.snapshot.names.metadata_member.as_str();
+        out.push(self.pump.stop_frame(routing.as_deref().map(|value| (member, value))));
     }
 
-    /// Ends the stream with the in-band error: open blocks stay open, nothing pretends to be an end.
-    fn break_off(&mut self, fault: &Fault, out: &mut Outbox) {
+    /// Ends the stream with the in-band error: open blocks stay open, nothing pretends to be an end. `status` is what the
+    /// attempt's record says when the upstream broke.
+    fn break_off(&mut self, mut failure: Failure, status: Option<u16>, out: &mut Outbox) {
         let Some(mut ticket) = self.ticket.take() else { return };
-        let status = if fault.class == Class::Timeout { 408 } else { 0 };
-        ticket.attempt_broke(status);
-        let mut failure = failure::in_stream(fault);
+        if let Some(status) = status {
+            ticket.attempt_broke(status);
+        }
         failure.generation = Some(ticket.id());
         if self.metadata {
             let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested, None, self.sent_at);
@@ -166,6 +169,15 @@ impl Relay {
         }
         out.push(error_frame(&failure, &self.snapshot.settings.brand));
         ticket.broken(&failure);
+    }
+
+    /// Why this stream must end although its upstream is well.
+    fn must_end(&self) -> Option<Failure> {
+        if self.gate.is_aborting() {
+            return Some(Failure::unavailable());
+        }
+        let stands = self.ticket.as_ref().is_none_or(Ticket::may_go_on);
+        (!stands).then(Failure::invalid_key)
     }
 }
 
@@ -176,17 +188,18 @@ fn error_frame(failure: &Failure, brand: &str) -> Bytes {
 }
 
 impl StreamBody {
-    fn new(gate: Arc<Gateway>, snapshot: &Snapshot, phase: Phase) -> Self {
+    fn new(gate: Arc<Gateway>, snapshot: Arc<Snapshot>, phase: Phase) -> Self {
         let keep_alive = snapshot.settings.keep_alive;
         let sent = gate.clock.instant();
-        let clock = Timer { sleep: Box::pin(sleep(keep_alive)), keep_alive, sent };
-        Self { gate, brand: snapshot.settings.brand.clone(), phase, out: Outbox::default(), clock }
+        let first = keep_alive.min(LOOK).min(snapshot.settings.idle).min(snapshot.settings.total_streamed);
+        let clock = Timer { sleep: Box::pin(sleep(first)), keep_alive, sent, look: sent + LOOK };
+        Self { gate, snapshot, phase, out: Outbox::default(), clock }
     }
 
     /// A stream whose content is here.
     pub(super) fn relaying(relay: Box<Relay>) -> Self {
         let (gate, snapshot) = (relay.gate.clone(), relay.snapshot.clone());
-        let mut body = Self::new(gate, &snapshot, Phase::Over);
+        let mut body = Self::new(gate, snapshot, Phase::Over);
         body.begin(relay);
         body
     }
@@ -194,7 +207,7 @@ impl StreamBody {
     /// A stream that is committed by time while its attempts go on.
     pub(super) fn waiting(
         gate: Arc<Gateway>,
-        snapshot: &Snapshot,
+        snapshot: Arc<Snapshot>,
         attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
     ) -> Self {
         let mut body = Self::new(gate, snapshot, Phase::Waiting(attempts));
@@ -203,7 +216,7 @@ impl StreamBody {
     }
 
     fn comment(&mut self) {
-        self.out.push(Bytes::from(format!(": {} PROCESSING\n\n", self.brand.to_uppercase())));
+        self.out.push(self.snapshot.names.processing.clone());
     }
 
     fn begin(&mut self, mut relay: Box<Relay>) {
@@ -232,13 +245,12 @@ impl StreamBody {
                 Phase::Over => return Poll::Ready(None),
                 Phase::Waiting(attempts) => match attempts.as_mut().poll(context) {
                     Poll::Ready(Done::Stream(relay)) => self.begin(relay),
-                    Poll::Ready(Done::Failed(failure)) => {
-                        self.out.push(error_frame(&failure, &self.brand));
-                        self.phase = Phase::Over;
-                    }
+                    Poll::Ready(Done::Failed(failure)) => self.give_up(&failure),
                     Poll::Ready(Done::Whole(_)) => unreachable!("a streamed job ends in a stream"),
                     Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
-                        Poll::Ready(_) => self.comment(),
+                        Poll::Ready(Due::Look) if self.gate.is_aborting() => self.give_up(&Failure::unavailable()),
+                        Poll::Ready(Due::Look) => {}
+                        Poll::Ready(Due::KeepAlive | Due::Deadline) => self.comment(),
                         Poll::Pending => return Poll::Pending,
                     },
                 },
@@ -247,17 +259,25 @@ impl StreamBody {
                     Poll::Pending => {
                         let due = Some((relay.heard + relay.idle).min(relay.deadline));
                         match self.clock.poll(context, self.gate.clock.instant(), due) {
-                            Poll::Ready(Due::KeepAlive) if self.gate.is_aborting() => {
-                                self.break_off(&Fault::without_answer(Class::Overloaded));
-                            }
                             Poll::Ready(Due::KeepAlive) => self.out.push(PING),
-                            Poll::Ready(Due::Deadline) => self.break_off(&Fault::without_answer(Class::Timeout)),
+                            Poll::Ready(Due::Deadline) => self.broke(&Fault::without_answer(Class::Timeout)),
+                            Poll::Ready(Due::Look) => {
+                                if let Some(failure) = relay.must_end() {
+                                    self.break_off(failure, None);
+                                }
+                            }
                             Poll::Pending => return Poll::Pending,
                         }
                     }
                 },
             }
         }
+    }
+
+    /// Ends a stream that has had no content.
+    fn give_up(&mut self, failure: &Failure) {
+        self.out.push(error_frame(failure, &self.snapshot.settings.brand));
+        self.phase = Phase::Over;
     }
 
     /// Works on what the upstream sent, be it its end.
@@ -283,26 +303,36 @@ impl StreamBody {
             },
         };
         match step {
-            Ok(Step::Held | Step::Content) if now >= relay.deadline => {
-                self.break_off(&Fault::without_answer(Class::Timeout))
-            }
-            Ok(Step::Held | Step::Content) if self.gate.is_aborting() => {
-                self.break_off(&Fault::without_answer(Class::Overloaded));
-            }
-            Ok(Step::Held | Step::Content) => {}
             Ok(Step::Finished) => {
                 relay.finish(&mut self.out);
                 if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) {
                     release(*relay);
                 }
             }
-            Err(fault) => self.break_off(&fault),
+            // A stream that never pauses is looked at here, one that pauses by its timer.
+            Ok(Step::Held | Step::Content) if now >= relay.deadline => {
+                self.broke(&Fault::without_answer(Class::Timeout))
+            }
+            Ok(Step::Held | Step::Content) if now >= self.clock.look => {
+                self.clock.look = now + LOOK;
+                if let Some(failure) = relay.must_end() {
+                    self.break_off(failure, None);
+                }
+            }
+            Ok(Step::Held | Step::Content) => {}
+            Err(fault) => self.broke(&fault),
         }
     }
 
-    fn break_off(&mut self, fault: &Fault) {
+    /// The upstream broke after content.
+    fn broke(&mut self, fault: &Fault) {
+        let status = if fault.class == Class::Timeout { 408 } else { 0 };
+        self.break_off(failure::in_stream(fault), Some(status));
+    }
+
+    fn break_off(&mut self, failure: Failure, status: Option<u16>) {
         if let Phase::Relaying(mut relay) = std::mem::replace(&mut self.phase, Phase::Over) {
-            relay.break_off(fault, &mut self.out);
+            relay.break_off(failure, status, &mut self.out);
         }
     }
 }
@@ -322,23 +352,33 @@ fn release(relay: Relay) {
 enum Due {
     KeepAlive,
     Deadline,
+    /// Time to see whether the stream may go on.
+    Look,
 }
 
 impl Timer {
     /// What has become due; when nothing has, the task is woken at the next time that something can.
     fn poll(&mut self, context: &mut Context<'_>, now: Instant, deadline: Option<Instant>) -> Poll<Due> {
         while self.sleep.as_mut().poll(context).is_ready() {
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Poll::Ready(Due::Deadline);
-            }
             let keep_alive = self.sent + self.keep_alive;
-            if now >= keep_alive {
-                // The caller sends something, which sets `sent`; the timer is armed again on the way.
-                self.sleep.as_mut().reset(tokio::time::Instant::from_std(now + self.keep_alive));
-                return Poll::Ready(Due::KeepAlive);
-            }
-            let next = deadline.map_or(keep_alive, |deadline| deadline.min(keep_alive));
+            let due = if deadline.is_some_and(|deadline| now >= deadline) {
+                Some(Due::Deadline)
+            } else if now >= keep_alive {
+                // What the caller sends now moves `sent`, when it is taken.
+                self.sent = now;
+                Some(Due::KeepAlive)
+            } else if now >= self.look {
+                self.look = now + LOOK;
+                Some(Due::Look)
+            } else {
+                None
+            };
+            let next = (self.sent + self.keep_alive).min(self.look);
+            let next = deadline.map_or(next, |deadline| deadline.min(next));
             self.sleep.as_mut().reset(tokio::time::Instant::from_std(next));
+            if let Some(due) = due {
+                return Poll::Ready(due);
+            }
         }
         Poll::Pending
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderValue;
 use http::{Response, StatusCode};
 use tidegate_gateway::Failure;
 use tidegate_gateway::relay::Reply;
@@ -35,9 +35,8 @@ pub fn count_tokens(call: Call) -> Answering {
         let body = body::read_json(&head.headers, body, limits).await?;
         let counted = app.gateway.count_tokens(&head.headers, body).await?;
         let mut answer = plain(StatusCode::OK, "application/json", counted.body);
-        if counted.estimated
-            && let Ok(name) = HeaderName::from_bytes(format!("x-{}-count", app.brand()).as_bytes())
-        {
+        if counted.estimated {
+            let name = app.gateway.snapshot().names.count_header.clone();
             answer.headers_mut().insert(name, HeaderValue::from_static("estimated"));
         }
         Ok(answer)

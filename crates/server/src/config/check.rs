@@ -360,8 +360,7 @@ impl Checked {
         for (name, target) in &self.aliases {
             ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
         }
-        let snapshot = Snapshot { settings: self.settings.clone(), catalogue, upstreams };
-        Ok(snapshot)
+        Ok(Snapshot::new(self.settings.clone(), catalogue, upstreams))
     }
 
     fn model(&self, model: &raw::Model) -> anyhow::Result<Model> {
