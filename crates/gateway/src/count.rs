@@ -32,6 +32,9 @@ impl Gateway {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
         let envelope = relay::read(&body, settings, Purpose::Count)?;
+        if let Some(failure) = relay::unsupported(&envelope, settings) {
+            return Err(failure);
+        }
         let requested = relay::requested(&envelope);
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
         let plan = plan(&snapshot.catalogue, names.iter().copied())

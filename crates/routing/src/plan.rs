@@ -76,10 +76,11 @@ pub fn plan<'a>(catalogue: &Catalogue, names: impl IntoIterator<Item = &'a str>)
         plan.attempts.extend(attempts.map(|endpoint| Attempt { endpoint: endpoint.clone(), model: place, strategy }));
     }
     plan.attempts.truncate(PER_CALL);
-    match without_endpoints {
-        Some(model) if plan.attempts.is_empty() => Err(PlanError::NoEndpoints(model)),
-        _ => Ok(plan),
+    if plan.attempts.is_empty() {
+        // An empty list names nothing; whoever calls with one has a model that is not there.
+        return Err(without_endpoints.map_or_else(|| PlanError::UnknownModel(String::new()), PlanError::NoEndpoints));
     }
+    Ok(plan)
 }
 
 #[cfg(test)]
@@ -135,6 +136,7 @@ mod tests {
         assert_eq!(story(&["a/nix"]), Err(PlanError::UnknownModel("a/nix".to_owned())));
         assert_eq!(story(&["a/two", "a/nix"]), Err(PlanError::UnknownModel("a/nix".to_owned())));
         assert_eq!(story(&["a/none"]), Err(PlanError::NoEndpoints("a/none".to_owned())));
+        assert_eq!(story(&[]), Err(PlanError::UnknownModel(String::new())));
         assert_eq!(story(&["a/none", "a/two"]).unwrap(), ["a/two p fallback"]);
     }
 }

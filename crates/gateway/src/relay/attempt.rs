@@ -23,6 +23,9 @@ use super::stream::Relay;
 use crate::failure::{self, Failure};
 use crate::{Gateway, Snapshot, upstream};
 
+/// Bytes of a stream that are held back while its first content is awaited.
+const MOST_HELD: usize = 256 << 10;
+
 /// A request on its way, with everything it owns: it may outlive the call that started it.
 pub(super) struct Job {
     pub gate: Arc<Gateway>,
@@ -204,10 +207,14 @@ async fn open_stream(job: &mut Job, attempt: &Attempt, has_alternative: bool) ->
         let mut splitter = Splitter::new(settings.max_event_bytes);
         let mut pump = Pump::new(attempt.endpoint.clone());
         let mut out = Outbox::default();
+        let mut held = 0;
         while let Some(chunk) = body.frame().await {
             let chunk = chunk.map_err(|_| Fault::without_answer(Class::Unreachable))?;
             let Ok(chunk) = chunk.into_data() else { continue };
+            held += chunk.len();
             match pump.take(chunk, &mut splitter, &mut out, &mut job.ticket)? {
+                // An upstream that goes on and on without content is let through rather than kept in memory.
+                Step::Held if held > MOST_HELD => return Ok(Opened { body, splitter, pump, out, finished: false }),
                 Step::Held => {}
                 Step::Content => return Ok(Opened { body, splitter, pump, out, finished: false }),
                 Step::Finished => return Ok(Opened { body, splitter, pump, out, finished: true }),

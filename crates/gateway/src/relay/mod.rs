@@ -160,7 +160,7 @@ pub(crate) fn requested(envelope: &Envelope<'_>) -> Vec<String> {
 }
 
 /// What a request asks for and this build cannot do without a wrong answer.
-fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Option<Failure> {
+pub(crate) fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Option<Failure> {
     if let Some(kind) = envelope.server_tools.first() {
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
         let known = brand.tool(kind).is_some_and(|tool| SERVER_TOOLS.contains(&tool));

@@ -187,6 +187,10 @@ fn a_model_list_or_a_preset_stands_in_for_the_model() {
     let mut body = with("models", json!(["a/b"]));
     body["model"] = json!(null);
     assert_eq!(text_of(&body), "ok");
+    body["models"] = json!([]);
+    assert_eq!(text_of(&body), "Invalid request: model is required");
+    body["models"] = json!("a/b");
+    assert_eq!(text_of(&body), "Invalid request: models must be an array");
 }
 
 #[test]

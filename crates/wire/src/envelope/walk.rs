@@ -141,7 +141,11 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
         return;
     }
     state.envelope.cuts.has_max_tokens |= name == "max_tokens";
-    state.names_model |= matches!(name, "model" | "models" | "preset");
+    state.names_model |= match name {
+        "model" | "preset" => true,
+        "models" => json::elements(value).is_none_or(|models| !models.is_empty()),
+        _ => false,
+    };
     let result = read_member(state, name, value);
     state.check(result);
 }
