@@ -79,7 +79,7 @@ impl Failures {
             rate
         });
         let per_minute = i64::from(per_minute.max(1));
-        !rate.admit(now, 60_000 / per_minute, per_minute)
+        !rate.admit(now, (60_000 / per_minute).max(1), per_minute)
     }
 }
 

@@ -11,10 +11,11 @@ use tidegate_core::{
 };
 
 use crate::error::Unreadable;
-use crate::{Result, Store};
+use crate::{Result, Store, dialect};
 
-/// Rows per statement. SQLite binds at most 32 766 values in one statement and a row has 30.
-const ROWS_PER_INSERT: usize = 500;
+/// Rows per statement, largest first. Few shapes, so that each is parsed once and then kept as a prepared statement;
+/// parsing costs more than inserting. SQLite binds at most 32 766 values in one statement and a row has 30.
+const SHAPES: [usize; 5] = [256, 64, 16, 4, 1];
 
 /// A finished request read back: an [`Exchange`] whose texts are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +47,12 @@ pub struct Generation {
 }
 
 impl Store {
-    /// Stores finished requests. One that is stored already is left as it is, so the same batch may be sent again; a
-    /// long batch is not one transaction, and after a failure the whole of it is to be repeated.
+    /// Stores finished requests, all or none. One that is stored already is left as it is, so the same batch may be
+    /// sent again.
     pub async fn insert_generations(&self, exchanges: &[Exchange]) -> Result<()> {
-        for chunk in exchanges.chunks(ROWS_PER_INSERT) {
-            on_writer!(self, pool => {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            for chunk in shaped(exchanges) {
                 let mut insert = insert_for(pool);
                 insert.push_values(chunk, |mut row, exchange| {
                     let usage = &exchange.usage;
@@ -86,12 +88,10 @@ impl Store {
                         .push_bind(stored(exchange.response_bytes));
                 });
                 insert.push(" ON CONFLICT (id) DO NOTHING");
-                // Not kept as a prepared statement: its text depends on the number of rows.
-                insert.build().persistent(false).execute(pool).await?;
-                Ok(())
-            })?;
-        }
-        Ok(())
+                insert.build().execute(&mut *transaction).await?;
+            }
+            Ok(transaction.commit().await?)
+        })
     }
 
     pub async fn find_generation(&self, tenant: &Tenant, id: &GenerationId) -> Result<Option<Generation>> {
@@ -135,6 +135,17 @@ macro_rules! columns {
     };
 }
 use columns;
+
+/// Cuts a batch into pieces of the known shapes.
+fn shaped(exchanges: &[Exchange]) -> impl Iterator<Item = &[Exchange]> {
+    let mut rest = exchanges;
+    std::iter::from_fn(move || {
+        let rows = SHAPES.into_iter().find(|rows| *rows <= rest.len())?;
+        let (chunk, left) = rest.split_at(rows);
+        rest = left;
+        Some(chunk)
+    })
+}
 
 /// The beginning of the statement; the pool is asked only for which database it is.
 fn insert_for<DB: Database>(_pool: &Pool<DB>) -> QueryBuilder<DB> {

@@ -1,7 +1,6 @@
 //! What happens to the frames of a stream: nearly all pass as they are, a few are completed. No I/O.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -15,51 +14,21 @@ use super::settle::Ticket;
 
 pub(super) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
 
-/// Bytes on their way to the client. Neighbouring frames of one chunk leave as one slice of it.
+/// Bytes on their way to the client.
 #[derive(Default)]
-pub(super) struct Outbox {
-    queue: VecDeque<Bytes>,
-    chunk: Bytes,
-    run: Range<usize>,
-}
+pub(super) struct Outbox(VecDeque<Bytes>);
 
 impl Outbox {
     pub fn pop(&mut self) -> Option<Bytes> {
-        self.queue.pop_front()
+        self.0.pop_front()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.0.is_empty()
     }
 
     pub fn push(&mut self, bytes: Bytes) {
-        self.flush();
-        self.queue.push_back(bytes);
-    }
-
-    fn begin(&mut self, chunk: Bytes) {
-        self.flush();
-        self.chunk = chunk;
-    }
-
-    fn forward(&mut self, frame: &Frame) {
-        let start = (frame.0.as_ptr() as usize).wrapping_sub(self.chunk.as_ptr() as usize);
-        let within = start.checked_add(frame.0.len()).is_some_and(|end| end <= self.chunk.len());
-        if !within {
-            // It crossed the border of two chunks and lies in memory of its own.
-            self.push(frame.0.clone());
-        } else if !self.run.is_empty() && start == self.run.end {
-            self.run.end += frame.0.len();
-        } else {
-            self.flush();
-            self.run = start..start + frame.0.len();
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.run.is_empty() {
-            self.queue.push_back(self.chunk.slice(std::mem::take(&mut self.run)));
-        }
+        self.0.push_back(bytes);
     }
 }
 
@@ -98,9 +67,14 @@ impl Pump {
         ticket: &mut Ticket,
     ) -> Result<Step, Fault> {
         let mut reached = Step::Held;
-        splitter.feed(chunk.clone());
-        out.begin(chunk);
-        while let Some(frame) = splitter.next().map_err(|_| Fault::in_answer(Class::BadResponse))? {
+        splitter.feed(chunk);
+        loop {
+            // Nearly all of a stream: whole frames of content, which leave as one piece of the chunk they came in.
+            if let Some(run) = splitter.run(is_content) {
+                out.push(run);
+                reached = Step::Content;
+            }
+            let Some(frame) = splitter.next().map_err(|_| Fault::in_answer(Class::BadResponse))? else { break };
             match self.frame(frame, out, ticket)? {
                 Step::Held => {}
                 Step::Content => reached = Step::Content,
@@ -110,7 +84,6 @@ impl Pump {
                 }
             }
         }
-        out.flush();
         Ok(reached)
     }
 
@@ -126,7 +99,7 @@ impl Pump {
         match frame.event() {
             b"content_block_delta" | b"content_block_stop" => {
                 self.answered = true;
-                out.forward(&frame);
+                out.push(frame.0);
                 Ok(Step::Content)
             }
             b"message_start" => self.start(&frame, out, ticket),
@@ -141,7 +114,7 @@ impl Pump {
             b"" => self.unnamed(&frame, out, ticket),
             name => {
                 self.ping_first(name == b"ping", out);
-                out.forward(&frame);
+                out.push(frame.0);
                 Ok(Step::Held)
             }
         }
@@ -208,6 +181,10 @@ impl Pump {
             },
         }
     }
+}
+
+fn is_content(frame: &[u8]) -> bool {
+    frame.starts_with(b"event: content_block_delta\n") || frame.starts_with(b"event: content_block_stop\n")
 }
 
 fn malformed(_: tidegate_wire::answer::Malformed) -> Fault {

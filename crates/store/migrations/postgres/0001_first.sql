@@ -95,5 +95,4 @@ CREATE TABLE generations (
     response_bytes BIGINT NOT NULL
 );
 
-CREATE INDEX generations_by_organisation ON generations (organisation_id, started_at);
 CREATE INDEX generations_by_key ON generations (key_hash, started_at);

@@ -23,6 +23,25 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<Event> {
     expected.iter().map(|(event, data)| (event.as_bytes().to_vec(), data.as_bytes().to_vec())).collect()
 }
 
+/// The same, with runs of some frames taken as one piece and cut again afterwards.
+fn events_by_runs(chunks: &[&[u8]], wanted: impl Fn(&[u8]) -> bool + Copy) -> Vec<Event> {
+    let mut splitter = Splitter::new(1 << 20);
+    let mut all = Vec::new();
+    for chunk in chunks {
+        splitter.feed(Bytes::copy_from_slice(chunk));
+        loop {
+            if let Some(run) = splitter.run(wanted) {
+                // Behind a frame of its own, so that nothing in the run counts as the beginning of a stream.
+                all.extend(events(&[b"\n", &run]).into_iter().skip(1));
+            }
+            let Some(frame) = splitter.next().unwrap() else { break };
+            all.push((frame.event().to_vec(), frame.data().into_owned()));
+        }
+    }
+    all.extend(splitter.finish().map(|frame| (frame.event().to_vec(), frame.data().into_owned())));
+    all
+}
+
 const STREAM: &str = "event: message_start\ndata: {\"a\":\"é\"}\n\n: note\n\nevent:ping\ndata:{}\n\ndata: one\ndata: two\n\nevent: message_stop\ndata: {}\n\n";
 
 fn expected() -> Vec<Event> {
@@ -72,6 +91,22 @@ fn a_frame_within_one_chunk_is_not_copied() {
     let second = splitter.next().unwrap().unwrap();
     assert_eq!(first.0.as_ptr(), chunk.as_ptr());
     assert_eq!(second.0.as_ptr(), chunk[22..].as_ptr());
+}
+
+#[test]
+fn a_run_of_frames_is_one_piece_of_the_chunk() {
+    let delta = "event: content_block_delta\ndata: {}\n\n";
+    let chunk = Bytes::from(format!("{delta}{delta}event: message_delta\ndata: {{}}\n\n{delta}event: content"));
+    let mut splitter = Splitter::new(1024);
+    splitter.feed(chunk.clone());
+    let wanted = |frame: &[u8]| frame.starts_with(b"event: content_block_delta\n");
+    let run = splitter.run(wanted).unwrap();
+    assert_eq!((run.as_ptr(), run.len()), (chunk.as_ptr(), 2 * delta.len()));
+    assert_eq!(splitter.run(wanted), None);
+    assert_eq!(splitter.next().unwrap().unwrap().event(), b"message_delta");
+    assert_eq!(splitter.run(wanted).unwrap(), delta);
+    assert_eq!(splitter.run(wanted), None);
+    assert!(splitter.next().unwrap().is_none());
 }
 
 #[test]
@@ -193,5 +228,7 @@ proptest! {
         }
         chunks.push(&text[from..]);
         prop_assert_eq!(events(&chunks), reference(&text));
+        prop_assert_eq!(events_by_runs(&chunks, |_| true), reference(&text));
+        prop_assert_eq!(events_by_runs(&chunks, |frame| frame.starts_with(b"event: ping")), reference(&text));
     }
 }
