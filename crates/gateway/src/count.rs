@@ -55,7 +55,14 @@ impl Gateway {
         if let Ok(Some(answer)) = timeout(LIMIT, asked).await {
             return Ok(Counted { body: answer, estimated: false });
         }
-        let body = Bytes::from(format!(r#"{{"input_tokens":{}}}"#, estimate(&body)));
+        let count = estimate(&body);
+        // Edits of the context are not applied to an estimate: it counts what was there before them.
+        let managed = if edits_context(&body) {
+            format!(r#","context_management":{{"original_input_tokens":{count}}}"#)
+        } else {
+            String::new()
+        };
+        let body = Bytes::from(format!(r#"{{"input_tokens":{count}{managed}}}"#));
         Ok(Counted { body, estimated: true })
     }
 }
@@ -64,6 +71,12 @@ fn is_count(answer: &[u8]) -> bool {
     let object = serde_json::from_slice::<&RawValue>(answer).ok();
     let count = object.and_then(Members::of).and_then(|members| members.get("input_tokens")?.get().parse::<u64>().ok());
     count.is_some()
+}
+
+fn edits_context(body: &[u8]) -> bool {
+    let object = serde_json::from_slice::<&RawValue>(body).ok();
+    let edits = object.and_then(Members::of).and_then(|members| members.get("context_management"));
+    edits.is_some_and(|edits| edits.get() != "null")
 }
 
 /// Tokens of a body when nobody can count them: 3.2 bytes each in plain text, 1.6 characters each elsewhere.

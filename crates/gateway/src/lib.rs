@@ -87,6 +87,12 @@ impl Gateway {
         self.aborting.load(Ordering::Relaxed)
     }
 
+    /// The metrics of this moment in Prometheus' text format.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.in_flight.set(i64::try_from(self.in_flight()).unwrap_or(i64::MAX));
+        self.metrics.text()
+    }
+
     /// Inference requests being served.
     pub fn in_flight(&self) -> usize {
         self.node.current()

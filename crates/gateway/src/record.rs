@@ -1,15 +1,19 @@
 //! Finished requests on their way to metrics, logs and the store. Nothing here is waited for by a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::Exchange;
 use tidegate_observe::logging;
-use tidegate_observe::metrics::Metrics;
+use tidegate_observe::metrics::{Handles, Metrics};
 use tidegate_store::Store;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 const QUEUE: usize = 16_384;
-const BATCH: usize = 512;
+const BATCH: usize = 1_024;
+/// How long a record may wait for others: a transaction costs as much as dozens of rows.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// The entrance of the queue.
 pub struct Recorder {
@@ -38,10 +42,18 @@ impl Records {
     /// Works off the queue until the gateway is gone, then what is left in it.
     pub async fn run(mut self, store: Arc<Store>, metrics: Arc<Metrics>) {
         let mut batch = Vec::with_capacity(BATCH);
+        let mut handles = Handles::default();
         while self.0.recv_many(&mut batch, BATCH).await > 0 {
+            // Asleep, not waiting on the queue: a request that ends meanwhile wakes nobody.
+            sleep(GATHER).await;
+            while batch.len() < BATCH
+                && let Ok(exchange) = self.0.try_recv()
+            {
+                batch.push(exchange);
+            }
             let exchanges: Vec<Exchange> = batch.drain(..).map(|exchange| *exchange).collect();
             for exchange in &exchanges {
-                metrics.record(exchange);
+                metrics.record(exchange, &mut handles);
                 logging::finished(exchange);
             }
             if let Err(error) = store.insert_generations(&exchanges).await {

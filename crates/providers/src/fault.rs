@@ -77,6 +77,27 @@ impl Class {
         }
     }
 
+    /// Whether the same call may well succeed a little later.
+    pub fn is_passing(self) -> bool {
+        match self {
+            Self::RateLimit
+            | Self::Overloaded
+            | Self::Timeout
+            | Self::Server
+            | Self::BadResponse
+            | Self::EmptyCompletion
+            | Self::Unreachable => true,
+            Self::ContextLength
+            | Self::InvalidRequest
+            | Self::ContentFilter
+            | Self::Credential
+            | Self::Billing
+            | Self::NotFound
+            | Self::TooLarge
+            | Self::Unmapped => false,
+        }
+    }
+
     /// The stable type of the class when the operator's own credential was used.
     pub fn error_type(self) -> ErrorType {
         match self {
@@ -286,11 +307,16 @@ fn text(value: Option<&RawValue>) -> Option<String> {
 /// The provider's words as a client may see them.
 fn cleaned(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(LONGEST_MESSAGE));
-    for (place, word) in message.split(' ').enumerate() {
-        if place > 0 {
-            out.push(' ');
+    let mut after_bearer = false;
+    for part in message.split_inclusive(char::is_whitespace) {
+        let word = part.trim_end();
+        let is_token = std::mem::replace(&mut after_bearer, bare(word).eq_ignore_ascii_case("bearer"));
+        if !word.is_empty() && (is_token || is_sensitive(word)) {
+            out.push_str("[removed]");
+            out.push_str(&part[word.len()..]);
+        } else {
+            out.push_str(part);
         }
-        out.push_str(if is_sensitive(word) { "[removed]" } else { word });
     }
     if let Some((cut, _)) = out.char_indices().nth(LONGEST_MESSAGE) {
         out.truncate(cut);
@@ -298,14 +324,21 @@ fn cleaned(message: &str) -> String {
     out
 }
 
-/// Keys, bearer tokens and addresses of machines.
+/// Keys, bearer tokens and addresses of machines, alone or inside of `name=value` and quotes.
 fn is_sensitive(word: &str) -> bool {
-    let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    let looks_like_key =
-        ["sk-", "sk_", "AIza", "gsk_", "xai-", "key-"].iter().any(|start| bare.starts_with(start)) && bare.len() >= 12;
-    let long_token =
-        bare.len() >= 40 && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
-    looks_like_key || long_token || bare.contains("://")
+    const KEYS: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "key-"];
+    let is_secret = |piece: &str| {
+        let piece = bare(piece);
+        let looks_like_key = KEYS.iter().any(|start| piece.starts_with(start)) && piece.len() >= 12;
+        let long_token =
+            piece.len() >= 40 && piece.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
+        looks_like_key || long_token
+    };
+    word.contains("://") || is_secret(word) || word.split(|c: char| "=:,;\"'`()[]{}<>".contains(c)).any(is_secret)
+}
+
+fn bare(word: &str) -> &str {
+    word.trim_matches(|c: char| !c.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]

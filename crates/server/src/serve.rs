@@ -21,7 +21,7 @@ use tidegate_store::keys::{LimitReset, NewKey};
 use tidegate_store::organisations::Bootstrap;
 use tidegate_store::vault::MasterRing;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Checked, Source};
@@ -37,9 +37,15 @@ const GOODBYE: Duration = Duration::from_secs(3);
 
 /// Runs the gateway until it is told to stop.
 pub async fn serve(source: Source) -> anyhow::Result<()> {
+    // Handlers stand before anyone can send these signals: without one they would end the process.
+    let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?;
     let config = source.read()?;
     logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
     protect_memory();
+    // Whatever can be wrong with the configuration is found before anything is made.
+    let sim = start_sim(&config).await?;
+    let sim_url = sim.as_ref().map(Sim::base_url);
+    let snapshot = config.snapshot(sim_url.as_deref())?;
     create_data_dir(&config.data_dir)?;
     let _lock = lock(&config.data_dir)?;
     let store = Arc::new(Store::open(&config.storage_url, &config.data_dir).await?);
@@ -50,12 +56,17 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     } else {
         MasterRing::load(&config.master_key).await
     }?;
+    // Taken addresses too: keys made by a start that then fails would never be shown to anyone.
+    let listener = listener(config.listen).await?;
+    let metrics_listener = match config.metrics_listen {
+        Some(address) => Some(
+            TcpListener::bind(address).await.with_context(|| format!("metrics.listen: cannot listen on {address}"))?,
+        ),
+        None => None,
+    };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let first = bootstrap(&store, &config, &*clock).await?;
 
-    let sim = start_sim(&config).await?;
-    let sim_url = sim.as_ref().map(Sim::base_url);
-    let snapshot = config.snapshot(sim_url.as_deref())?;
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let (recorder, records) = record::queue(metrics.clone());
     let gateway = Gateway::new(snapshot, store.clone(), clock, metrics.clone(), recorder);
@@ -66,7 +77,6 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.keys.follow().await }
     });
 
-    let listener = listener(config.listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
     let app = Arc::new(App {
@@ -77,33 +87,30 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         body_idle: config.body_idle,
         body_total: config.body_total,
     });
-    let metrics_task = match config.metrics_listen {
-        Some(address) => Some(serve_metrics(address, &app).await?),
-        None => None,
-    };
+    let metrics_task = metrics_listener.map(|listener| serve_metrics(listener, &app)).transpose()?;
+    let mut stop = StopSignal::listen().context("SIGTERM cannot be handled")?;
     announce(&config, address, &public_url, first.as_ref())?;
     drop(first);
 
     let patience = Patience { idle: config.keep_alive_idle, head: config.header_read, write: config.write_stall };
     let limits = Limits { connections: config.connections, patience };
-    let reloading = tasks::spawn("reload on SIGHUP", reload_on_signal(source, gateway.clone(), sim_url));
-    let stopping = gateway.clone();
+    let reloading = tasks::spawn("reload on SIGHUP", reload_on_signal(hangup, source, gateway.clone(), sim_url));
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
-    let graceful = listen::accept(listener, app.clone(), limits, async move {
-        stop_signal().await;
+    let graceful = listen::accept(listener, app.clone(), limits, async {
+        stop.received().await;
         tracing::info!("stopping: new requests are refused, running ones go on");
-        stopping.drain();
+        gateway.drain();
         // Load balancers look at /readyz; give them time to. A second signal skips the wait.
         tokio::select! {
             () = sleep(delay) => {}
-            () = stop_signal() => {}
+            () = stop.received() => {}
         }
     })
     .await;
 
     let finished = tokio::select! {
         finished = timeout(drain_timeout, graceful.shutdown()) => finished.is_ok(),
-        () = stop_signal() => false,
+        () = stop.received() => false,
     };
     if !finished {
         tracing::warn!(
@@ -268,8 +275,7 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
 }
 
 /// Builds a whole new state on SIGHUP and swaps it in; when that fails, the old one stays.
-async fn reload_on_signal(source: Source, gateway: Arc<Gateway>, sim_url: Option<String>) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+async fn reload_on_signal(mut hangup: Signal, source: Source, gateway: Arc<Gateway>, sim_url: Option<String>) {
     while hangup.recv().await.is_some() {
         // The environment of a running process does not change; the file does.
         match source.read().and_then(|config| config.snapshot(sim_url.as_deref())) {
@@ -286,19 +292,18 @@ async fn reload_on_signal(source: Source, gateway: Arc<Gateway>, sim_url: Option
     }
 }
 
-async fn serve_metrics(address: SocketAddr, app: &Arc<App>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+fn serve_metrics(listener: TcpListener, app: &Arc<App>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
-    let listener =
-        TcpListener::bind(address).await.with_context(|| format!("metrics.listen: cannot listen on {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "metrics are served");
-    let metrics = app.gateway.metrics.clone();
+    // A reader that stays connected must not keep the gateway alive past its end.
+    let gateway = Arc::downgrade(&app.gateway);
     Ok(tasks::spawn("serve metrics", async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let metrics = metrics.clone();
+            let gateway = gateway.clone();
             tasks::spawn("serve a metrics reader", async move {
                 let service = service_fn(move |_: http::Request<hyper::body::Incoming>| {
-                    let text = metrics.text();
+                    let text = gateway.upgrade().map(|gateway| gateway.metrics_text()).unwrap_or_default();
                     async move {
                         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                         Ok::<_, std::convert::Infallible>(crate::router::plain(http::StatusCode::OK, kind, text))
@@ -313,13 +318,28 @@ async fn serve_metrics(address: SocketAddr, app: &Arc<App>) -> anyhow::Result<to
 
 /// Done when the process is asked to stop.
 pub async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    match StopSignal::listen() {
+        Ok(mut stop) => stop.received().await,
         // Without handlers the signals do what they always do.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Both ways to ask a process to stop; none that comes after `listen` is lost.
+struct StopSignal {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignal {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

@@ -17,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// The first bytes of an HTTP/2 connection.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub idle: Duration,
@@ -90,8 +93,9 @@ pub struct Socket {
     waiting: Waiting,
     since: Instant,
     begun: usize,
-    /// HTTP/2 has frames of its own between requests and timers of its own for silence.
-    multiplexed: Option<bool>,
+    /// How much of HTTP/2's beginning has come; `None` when it is another protocol. HTTP/2 has frames of its own between
+    /// requests and timers of its own for silence, but not before its beginning is whole.
+    preface: Option<usize>,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -101,13 +105,14 @@ impl Socket {
         let timer = Box::pin(sleep_until(since + patience.head));
         // A connection that says nothing at all gets as long as a head.
         let waiting = Waiting::Head;
-        Self { stream, patience, activity, timer, waiting, since, begun: 0, multiplexed: None, stalled: None }
+        Self { stream, patience, activity, timer, waiting, since, begun: 0, preface: Some(0), stalled: None }
     }
 
     /// Notes which bytes came.
     fn heard(&mut self, bytes: &[u8]) {
-        if self.multiplexed.is_none() && !bytes.is_empty() {
-            self.multiplexed = Some(bytes.starts_with(b"PRI "));
+        if let Some(seen) = self.preface.filter(|seen| *seen < PREFACE.len()) {
+            let fresh = bytes.len().min(PREFACE.len() - seen);
+            self.preface = (bytes[..fresh] == PREFACE[seen..seen + fresh]).then_some(seen + fresh);
         }
         self.follow();
         if self.waiting == Waiting::Idle && self.activity.open.load(Ordering::Relaxed) == 0 {
@@ -128,7 +133,7 @@ impl Socket {
     /// Whether the wait has lasted too long; arms the timer for the time when it will have.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.follow();
-        if self.multiplexed == Some(true) || self.activity.open.load(Ordering::Relaxed) > 0 {
+        if self.preface == Some(PREFACE.len()) || self.activity.open.load(Ordering::Relaxed) > 0 {
             self.since = Instant::now();
             return Poll::Pending;
         }

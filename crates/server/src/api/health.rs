@@ -62,7 +62,7 @@ pub fn version(_: Call) -> Answering {
 }
 
 pub fn metrics(call: Call) -> Answering {
-    let text = call.app.gateway.metrics.text();
+    let text = call.app.gateway.metrics_text();
     Box::pin(
         async move { Ok(plain(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)) },
     )

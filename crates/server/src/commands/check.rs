@@ -16,7 +16,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     let config = source.read()?;
-    let snapshot = config.snapshot(None)?;
+    // The simulated provider stands last and is not running: its models are known here, but it is not called.
+    let simulated = config.sim_enabled.then_some("http://simulator.invalid");
+    let snapshot = config.snapshot(simulated)?;
+    let providers = &snapshot.upstreams[..snapshot.upstreams.len() - usize::from(simulated.is_some())];
     let callable = snapshot.catalogue.models().iter().filter(|model| !model.endpoints.is_empty()).count();
     match &source.file {
         Some(file) => println!("ok    {} is valid", file.display()),
@@ -33,12 +36,12 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    if snapshot.upstreams.is_empty() {
+    if providers.is_empty() {
         println!("note  no provider is configured: only the simulated models answer");
     }
     let client = Client::default();
     let mut failed = false;
-    for (index, upstream) in snapshot.upstreams.iter().enumerate() {
+    for (index, upstream) in providers.iter().enumerate() {
         if offline {
             println!("ok    {} is configured (not called)", upstream.slug);
             continue;

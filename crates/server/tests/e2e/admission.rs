@@ -1,0 +1,299 @@
+//! Who is let in: keys in every state, and limits of requests in flight.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_core::key;
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{
+    INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, command, eventually, hello, hello_streamed, soon,
+};
+
+const MODEL: &str = "vendor/m";
+
+async fn start() -> (Sim, Tidegate) {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    (sim, gate)
+}
+
+async fn with_headers(gate: &Tidegate, headers: &[(&str, &str)]) -> Reply {
+    let ask = gate.ask("POST", "/v1/messages").json(hello(MODEL).to_string());
+    headers.iter().fold(ask, |ask, (name, value)| ask.header(name, value)).send().await
+}
+
+fn refusal(message: &str) -> String {
+    json_error("authentication_error", message, "authentication")
+}
+
+/// The Messages envelope of a request that has no record.
+fn json_error(kind: &str, message: &str, error_type: &str) -> String {
+    format!(
+        r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}","error_type":"{error_type}"}},"request_id":null}}"#
+    )
+}
+
+fn generated(prefix: &str) -> String {
+    key::generate(prefix).expose(|bytes| String::from_utf8(bytes.to_vec()).expect("a key is text"))
+}
+
+#[tokio::test]
+async fn key_6_nothing_supplied_and_a_wrong_key_are_told_apart_and_nothing_else_is() {
+    let (sim, gate) = start().await;
+    let missing: [&[(&str, &str)]; 6] = [
+        &[],
+        &[("authorization", "")],
+        &[("authorization", "Bearer ")],
+        &[("authorization", "Bearer")],
+        &[("x-api-key", "")],
+        &[("authorization", " "), ("x-api-key", "  ")],
+    ];
+    for headers in missing {
+        let reply = with_headers(&gate, headers).await;
+        assert_eq!((reply.status, reply.body_text()), (401, &*refusal("Missing Authentication header")), "{headers:?}");
+    }
+    let unknown = generated("sk-tg-v1-");
+    let mut mistyped = unknown.clone();
+    mistyped.replace_range(12..13, if &mistyped[12..13] == "x" { "y" } else { "x" });
+    let unknown_bearer = format!("Bearer {unknown}");
+    let mistyped_bearer = format!("Bearer {mistyped}");
+    let long = format!("Bearer {}", "k".repeat(9_000));
+    let wrong: [&[(&str, &str)]; 11] = [
+        &[("authorization", &unknown_bearer)],
+        &[("authorization", &mistyped_bearer)],
+        &[("authorization", "Bearer sk-tg-v1-")],
+        &[("authorization", "Bearer garbage")],
+        &[("authorization", &long)],
+        &[("authorization", "Basic ZTJlOmtleQ==")],
+        &[("authorization", "Bearer e2e-inference-key extra")],
+        &[("authorization", "e2e-inference-key")],
+        &[("x-api-key", "garbage")],
+        &[("x-api-key", "E2E-INFERENCE-KEY")],
+        &[("authorization", "Bearer garbage"), ("x-api-key", INFERENCE_KEY)],
+    ];
+    for headers in wrong {
+        let reply = with_headers(&gate, headers).await;
+        assert_eq!((reply.status, reply.body_text()), (401, &*refusal("Invalid API key")), "{headers:?}");
+        assert!(reply.header("x-generation-id").is_none());
+        assert!(reply.header("request-id").is_some_and(|id| id.starts_with("req_") && id.len() == 28), "{headers:?}");
+        assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+    }
+    assert_eq!(sim.calls(), 0);
+}
+
+#[tokio::test]
+async fn key_6_a_key_is_found_in_every_header_that_clients_use() {
+    let (_sim, gate) = start().await;
+    let bearer = format!("Bearer {INFERENCE_KEY}");
+    let lower = format!("bearer {INFERENCE_KEY}");
+    let upper = format!("BEARER   {INFERENCE_KEY}");
+    let right: [&[(&str, &str)]; 8] = [
+        &[("authorization", &bearer)],
+        &[("authorization", &lower)],
+        &[("authorization", &upper)],
+        &[("x-api-key", INFERENCE_KEY)],
+        &[("authorization", &bearer), ("x-api-key", "garbage")],
+        &[("authorization", &bearer), ("x-api-key", INFERENCE_KEY)],
+        &[("authorization", ""), ("x-api-key", INFERENCE_KEY)],
+        &[("authorization", "Basic abc"), ("x-api-key", INFERENCE_KEY)],
+    ];
+    for headers in right {
+        assert_eq!(with_headers(&gate, headers).await.status, 200, "{headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_management_key_does_not_generate_and_an_inference_key_does_not_manage() {
+    let (sim, gate) = start().await;
+    for path in ["/v1/messages", "/api/v1/messages/count_tokens"] {
+        let reply = gate.ask("POST", path).key(MANAGEMENT_KEY).json(hello(MODEL).to_string()).send().await;
+        let text = "Management keys cannot be used for inference";
+        assert_eq!(
+            (reply.status, reply.body_text()),
+            (403, &*json_error("permission_error", text, "permission_denied"))
+        );
+    }
+    assert_eq!(sim.calls() + sim.count_calls(), 0);
+    let reply = gate.ask("GET", "/metrics").key(INFERENCE_KEY).send().await;
+    let expected = json!({"error": {"code": 403, "message": "Only management keys can perform this operation"}});
+    assert_eq!((reply.status, reply.json()), (403, expected));
+}
+
+#[tokio::test]
+async fn every_route_admits_whom_it_declares_and_nobody_else() {
+    let (_sim, gate) = start().await;
+    let document = soon("a document", command(&["openapi"]).output()).await.unwrap();
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let mut public = Vec::new();
+    let mut cells = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let prefixes: &[&str] = if item.get("servers").is_some() { &[""] } else { &["/v1", "/api/v1"] };
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "servers") {
+            let schemes = operation["security"].as_array().unwrap();
+            let is_inference = schemes.iter().any(|scheme| scheme.get("apiKey").is_some());
+            let is_public = schemes.is_empty();
+            if is_public {
+                public.push(path.as_str());
+            }
+            for prefix in prefixes {
+                for caller in ["none", "garbage", "inference", "management"] {
+                    let ask = gate.ask(&method.to_uppercase(), &format!("{prefix}{path}"));
+                    let ask = match caller {
+                        "garbage" => ask.key("garbage"),
+                        "inference" => ask.key(INFERENCE_KEY),
+                        "management" => ask.key(MANAGEMENT_KEY),
+                        _ => ask,
+                    };
+                    let status = ask.send().await.status;
+                    let expected = match (is_public, is_inference, caller) {
+                        (true, _, _) | (_, false, "management") => 200,
+                        (_, _, "none" | "garbage") => 401,
+                        // It is let in; the empty body is refused next.
+                        (_, true, "inference") => 400,
+                        _ => 403,
+                    };
+                    assert_eq!(status, expected, "{method} {prefix}{path} as {caller}");
+                    cells += 1;
+                }
+            }
+        }
+    }
+    public.sort_unstable();
+    assert_eq!(public, ["/", "/healthz", "/openapi.json", "/readyz"], "nothing else is open to everyone");
+    assert!(cells >= 4 * 8);
+    // The other way a key can come is for inference only.
+    assert_eq!(gate.ask("GET", "/metrics").header("x-api-key", MANAGEMENT_KEY).send().await.status, 401);
+}
+
+/// Runs `tidegate keys create` and gives back the key and its hash.
+async fn create_key(place: &Place, words: &[&str]) -> (String, String) {
+    let output = place.run(&[&["keys", "create", "--name", "made by a test"], words].concat()).await;
+    assert!(output.status.success(), "{output:?}");
+    let key = String::from_utf8(output.stdout).expect("a key is text").trim().to_owned();
+    let said = String::from_utf8(output.stderr).expect("words");
+    let (_, rest) = said.split_once("with hash ").expect("the hash is named");
+    let (hash, _) = rest.split_once('.').expect("a sentence");
+    (key, hash.to_owned())
+}
+
+async fn status_of(gate: &Tidegate, key: &str) -> u16 {
+    gate.ask("POST", "/v1/messages").key(key).json(hello(MODEL).to_string()).send().await.status
+}
+
+const TWO_SECONDS: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn key_7_a_key_made_or_disabled_elsewhere_acts_within_two_seconds() {
+    let (_sim, gate) = start().await;
+    let (key, hash) = create_key(&gate.place, &[]).await;
+    assert!(key.starts_with("sk-tg-v1-") && !key::is_malformed(key.as_bytes(), &["sk-tg-v1-"]));
+    eventually("the key works", TWO_SECONDS, async || status_of(&gate, &key).await == 200).await;
+    let disabled = gate.place.run(&["keys", "disable", &hash[..12]]).await;
+    assert!(disabled.status.success());
+    eventually("the key is refused", TWO_SECONDS, async || status_of(&gate, &key).await == 401).await;
+    let reply = gate.ask("POST", "/v1/messages").key(&key).json(hello(MODEL).to_string()).send().await;
+    assert_eq!(reply.body_text(), refusal("Invalid API key"), "a disabled key looks like an unknown one");
+    assert!(gate.place.run(&["keys", "disable", "--undo", &hash]).await.status.success());
+    eventually("the key works again", TWO_SECONDS, async || status_of(&gate, &key).await == 200).await;
+
+    let (key, _) = create_key(&gate.place, &["--management"]).await;
+    assert!(key.starts_with("sk-tgm-v1-"));
+    eventually("the management key works", TWO_SECONDS, async || {
+        gate.ask("GET", "/version").key(&key).send().await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn key_6_an_expired_key_looks_like_an_unknown_one() {
+    let (_sim, gate) = start().await;
+    // Whole milliseconds, as the store keeps them; long enough for the command and one request.
+    let expires = jiff::Timestamp::now().as_millisecond() + 2_500;
+    let expires = jiff::Timestamp::from_millisecond(expires).unwrap();
+    let (key, _) = create_key(&gate.place, &["--expires", &expires.to_string()]).await;
+    eventually("the key works", TWO_SECONDS, async || status_of(&gate, &key).await == 200).await;
+    eventually("the key expires", Duration::from_secs(5), async || status_of(&gate, &key).await == 401).await;
+    assert!(jiff::Timestamp::now() >= expires, "not before its time");
+    let reply = gate.ask("POST", "/v1/messages").key(&key).json(hello(MODEL).to_string()).send().await;
+    assert_eq!(reply.body_text(), refusal("Invalid API key"));
+}
+
+#[tokio::test]
+async fn key_2_listed_keys_do_not_show_themselves() {
+    let (_sim, gate) = start().await;
+    let output = gate.place.run(&["keys", "list", "--all"]).await;
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.contains("management") && listed.contains("inference"), "{listed}");
+    assert!(!listed.contains(INFERENCE_KEY) && !listed.contains(MANAGEMENT_KEY), "keys are never shown again");
+}
+
+#[tokio::test]
+async fn key_8_too_many_failed_attempts_are_held_off_and_a_right_key_is_not() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config("[limits]\nauth_failures_per_minute = 10\n").run().await;
+    for _ in 0..12 {
+        assert_eq!(with_headers(&gate, &[]).await.status, 401, "a missing key is no attempt");
+    }
+    for attempt in 0..10 {
+        assert_eq!(status_of(&gate, "garbage").await, 401, "attempt {attempt}");
+    }
+    let reply = with_headers(&gate, &[("x-api-key", "garbage")]).await;
+    let expected = json_error("rate_limit_error", "Rate limit exceeded", "rate_limit_exceeded");
+    assert_eq!((reply.status, reply.body_text()), (429, &*expected));
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait));
+    assert_eq!(status_of(&gate, INFERENCE_KEY).await, 200);
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_limited_per_key_and_places_are_given_back() {
+    let sim = Sim::start(Behaviour::HangMidStream { after: 5 }).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config("[limits]\nin_flight_key = 2\n").run().await;
+    let (other, _) = create_key(&gate.place, &[]).await;
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let mut stream = gate.stream(hello_streamed(MODEL)).await;
+        stream.until("content_block_delta").await;
+        streams.push(stream);
+    }
+    for request in [hello(MODEL), hello_streamed(MODEL)] {
+        let reply = gate.messages(request).await;
+        let expected = json_error("rate_limit_error", "Rate limit exceeded", "rate_limit_exceeded");
+        assert_eq!((reply.status, reply.body_text()), (429, &*expected));
+        assert!(reply.header("retry-after").is_some());
+    }
+    assert_eq!(sim.calls(), 2);
+    sim.set(Behaviour::says("hello"));
+    eventually("another key has places of its own", TWO_SECONDS, async || status_of(&gate, &other).await == 200).await;
+    drop(streams.pop());
+    eventually("a place is free", TWO_SECONDS, async || status_of(&gate, INFERENCE_KEY).await == 200).await;
+    // Answers, errors and refusals give their places back too.
+    for behaviour in [Behaviour::says("x"), Behaviour::status(500), Behaviour::status(400), Behaviour::Garbage] {
+        sim.set(behaviour);
+        for _ in 0..3 {
+            assert_ne!(status_of(&gate, INFERENCE_KEY).await, 429);
+        }
+    }
+    for _ in 0..3 {
+        assert_eq!(gate.messages(hello("no/such-model")).await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn a_full_workspace_is_a_429_and_a_full_node_a_503() {
+    let sim = Sim::start(Behaviour::HangMidStream { after: 5 }).await;
+    for (setting, status, kind, message) in [
+        ("in_flight_workspace", 429, "rate_limit_error", "Rate limit exceeded"),
+        ("in_flight_node", 503, "overloaded_error", "Service temporarily unavailable"),
+    ] {
+        let gate = Tidegate::start().endpoint(MODEL, &sim).config(&format!("[limits]\n{setting} = 1\n")).run().await;
+        let mut stream = gate.stream(hello_streamed(MODEL)).await;
+        stream.until("content_block_delta").await;
+        let reply = gate.messages(hello(MODEL)).await;
+        let (got, error, _, text) = reply.error();
+        assert_eq!((got, error.as_str(), text.as_str()), (status, kind, message));
+        assert!(reply.header("retry-after").is_some());
+        assert_eq!(gate.get("/healthz").await.status, 200);
+    }
+}

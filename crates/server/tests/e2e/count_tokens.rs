@@ -1,0 +1,86 @@
+//! Counting without generating.
+
+use bytes::Bytes;
+use serde_json::json;
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{Ask, INFERENCE_KEY, Tidegate, hello};
+
+const MODEL: &str = "vendor/m";
+const PATH: &str = "/v1/messages/count_tokens";
+
+fn ask(gate: &Tidegate, body: impl Into<Bytes>) -> Ask {
+    gate.ask("POST", PATH).key(INFERENCE_KEY).json(body)
+}
+
+#[tokio::test]
+async fn the_upstreams_own_count_is_passed_on() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let body = r#"{"model":"vendor/m","session_id":"s","system":"be \u00e9","messages":[{"role":"user","content":"hi"}],"future":1.0}"#;
+    for path in [PATH, "/api/v1/messages/count_tokens"] {
+        let ask = gate.ask("POST", path).key(INFERENCE_KEY).header("anthropic-beta", "token-counting-2024-11-01");
+        let reply = ask.json(body).send().await;
+        let sent = r#"{"model":"m","system":"be \u00e9","messages":[{"role":"user","content":"hi"}],"future":1.0}"#;
+        let seen = sim.requests().pop().unwrap();
+        assert_eq!((seen.path.as_str(), &seen.body[..]), ("/v1/messages/count_tokens", sent.as_bytes()));
+        assert_eq!(seen.header("x-api-key"), Some("provider-secret-0"));
+        // The simulator counts a token for every four bytes it gets.
+        let expected = json!({"input_tokens": sent.len().div_ceil(4)});
+        assert_eq!((reply.status, reply.json()), (200, expected));
+        assert_eq!((reply.header("x-tidegate-count"), reply.header("x-generation-id")), (None, None));
+        assert_eq!(reply.header("content-type"), Some("application/json"));
+    }
+    assert_eq!((sim.calls(), sim.count_calls()), (0, 2));
+}
+
+#[tokio::test]
+async fn counting_never_fails_because_a_provider_did() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    for status in [400, 401, 404, 429, 500, 529] {
+        sim.set(Behaviour::status(status));
+        let reply = ask(&gate, hello(MODEL).to_string()).send().await;
+        assert_eq!((reply.status, reply.header("x-tidegate-count")), (200, Some("estimated")), "{status}");
+        assert!(reply.json()["input_tokens"].as_u64().is_some_and(|count| count > 0), "{status}");
+    }
+    let address = sim.base_url();
+    sim.stop().await;
+    let gate = Tidegate::start().endpoint_at(MODEL, &address, "").run().await;
+    let short = ask(&gate, hello(MODEL).to_string()).send().await;
+    assert_eq!(short.header("x-tidegate-count"), Some("estimated"));
+    let mut long = hello(MODEL);
+    long["messages"][0]["content"] = json!("tide ".repeat(1_000));
+    let long = ask(&gate, long.to_string()).send().await.json()["input_tokens"].as_u64().unwrap();
+    // Five characters a word: between one and four tokens each, whoever estimates.
+    assert!((1_000..=4_000).contains(&long), "{long}");
+    assert!(short.json()["input_tokens"].as_u64().unwrap() < long);
+}
+
+#[tokio::test]
+async fn an_estimate_answers_in_the_shape_of_a_count_with_context_management() {
+    let sim = Sim::start(Behaviour::status(404)).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let mut request = hello(MODEL);
+    request["context_management"] = json!({"edits": []});
+    let reply = ask(&gate, request.to_string()).send().await.json();
+    assert_eq!(reply["context_management"]["original_input_tokens"], reply["input_tokens"], "{reply}");
+}
+
+#[tokio::test]
+async fn counting_has_the_rules_of_generating() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let cases = [
+        ("{".to_owned(), 400, "Invalid request: body is not valid JSON"),
+        (r#"{"messages":[{"role":"user","content":"hi"}]}"#.to_owned(), 400, "Invalid request: model is required"),
+        (r#"{"model":"vendor/m"}"#.to_owned(), 400, "Invalid request: messages is required"),
+        (hello("no/such").to_string(), 400, "no/such is not a valid model ID"),
+    ];
+    for (body, status, message) in cases {
+        let (got, kind, _, text) = ask(&gate, body.clone()).send().await.error();
+        assert_eq!((got, kind.as_str(), text.as_str()), (status, "invalid_request_error", message), "{body}");
+    }
+    assert_eq!(gate.ask("POST", PATH).json(hello(MODEL).to_string()).send().await.status, 401);
+    assert_eq!(sim.count_calls(), 0);
+}

@@ -1,0 +1,88 @@
+//! An upstream played by hand, for tests in which the order of what happens on both sides matters: nothing is sent
+//! until the test says so, so nothing can arrive together that was meant to arrive apart.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::soon;
+
+pub struct Hand {
+    listener: TcpListener,
+}
+
+/// A call that has arrived whole and waits for its answer.
+pub struct Call {
+    stream: TcpStream,
+}
+
+impl Hand {
+    pub async fn start() -> Self {
+        Self { listener: TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port") }
+    }
+
+    pub fn base_url(&self) -> String {
+        format!("http://{}", self.listener.local_addr().expect("it listens"))
+    }
+
+    /// The next call.
+    pub async fn call(&self) -> Call {
+        soon("the gateway calls", async {
+            let (mut stream, _) = self.listener.accept().await.expect("a connection");
+            read_request(&mut stream).await;
+            Call { stream }
+        })
+        .await
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) {
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let read = stream.read(&mut buffer).await.expect("a request");
+        assert!(read > 0, "the gateway left before its request was whole");
+        seen.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&seen).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).expect("bodies have a length");
+        if body.len() >= length.trim().parse().expect("a number") {
+            return;
+        }
+    }
+}
+
+impl Call {
+    /// Status and headers of an event stream.
+    pub async fn streams(mut self) -> Self {
+        self.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        self
+    }
+
+    /// Sends a piece of the body, at once.
+    pub async fn send(&mut self, piece: &str) {
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        self.write(chunk.as_bytes()).await;
+    }
+
+    /// The same; false when the gateway has left.
+    pub async fn try_send(&mut self, piece: &str) -> bool {
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        self.stream.write_all(chunk.as_bytes()).await.is_ok()
+    }
+
+    /// The proper end of the body.
+    pub async fn end(mut self) {
+        self.write(b"0\r\n\r\n").await;
+    }
+
+    /// Returns when the gateway has closed the connection.
+    pub async fn gone(&mut self) {
+        let mut byte = [0];
+        let _ = soon("the gateway leaves", self.stream.read(&mut byte)).await;
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("the gateway reads");
+        self.stream.flush().await.expect("the gateway reads");
+    }
+}

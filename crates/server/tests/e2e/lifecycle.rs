@@ -1,0 +1,402 @@
+//! From the first start to the last breath.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+use tidegate_core::{GenerationId, Money, Outcome, Tenant};
+use tidegate_sim::{Behaviour, Sim};
+use tidegate_store::Store;
+use tidegate_store::generations::Generation;
+
+use crate::harness::{
+    Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, eventually, hello, hello_streamed, soon, tale,
+};
+
+const MODEL: &str = "vendor/m";
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+}
+
+/// Keys in a text, in order.
+fn keys_in(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let mut keys: Vec<String> =
+        words.filter(|word| word.starts_with("sk-tg") && word.len() > 40).map(ToOwned::to_owned).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+#[tokio::test]
+async fn lif_1_the_first_start_makes_a_private_place_and_shows_its_keys_once() {
+    let place = Place::new("[service]\nlisten = \"127.0.0.1:0\"\ndrain_delay = 0\n");
+    let gate = place.serve().await;
+    assert_eq!(mode(&gate.place.data_dir()), 0o700);
+    assert_eq!(mode(&gate.place.data_dir().join("master.key")), 0o600);
+    eventually("the keys are printed", FIVE_SECONDS, async || keys_in(&gate.stdout()).len() == 2).await;
+    let keys = keys_in(&gate.stdout());
+    let inference = keys.iter().find(|key| key.starts_with("sk-tg-v1-")).expect("an inference key");
+    let management = keys.iter().find(|key| key.starts_with("sk-tgm-v1-")).expect("a management key");
+    assert!(keys_in(&gate.stderr()).is_empty(), "keys are never logged");
+    // The built-in simulated model answers with nothing configured.
+    let body = json!({"model": "tidegate/sim", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]});
+    let reply = gate.ask("POST", "/v1/messages").key(inference).json(body.to_string()).send().await;
+    assert_eq!((reply.status, reply.text()), (200, "You said: Hello".to_owned()));
+    assert_eq!(gate.ask("GET", "/version").key(management).send().await.status, 200);
+    let master = std::fs::read(gate.place.data_dir().join("master.key")).unwrap();
+
+    let (status, place) = gate.stop().await;
+    assert!(status.success());
+    let gate = place.serve().await;
+    assert!(keys_in(&gate.stdout()).is_empty() && !gate.stdout().contains("First start"), "{}", gate.stdout());
+    assert_eq!(std::fs::read(gate.place.data_dir().join("master.key")).unwrap(), master);
+    let reply = gate.ask("POST", "/v1/messages").key(inference).json(body.to_string()).send().await;
+    assert_eq!(reply.status, 200, "the first key lives on");
+}
+
+#[tokio::test]
+async fn lif_1_a_second_process_on_the_same_folder_refuses_to_start() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let output = gate.place.run(&["serve"]).await;
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = said.lines().last().unwrap();
+    assert!(line.starts_with("tidegate: another tidegate is using the data folder "), "{said}");
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("listening"));
+    assert_eq!(gate.messages(hello(MODEL)).await.status, 200, "the first one is not disturbed");
+}
+
+#[tokio::test]
+async fn lif_1_a_lost_master_key_is_not_replaced_by_a_new_one() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let (_, place) = gate.stop().await;
+    std::fs::remove_file(place.data_dir().join("master.key")).unwrap();
+    let output = place.run(&["serve"]).await;
+    assert!(!output.status.success());
+    assert!(!place.data_dir().join("master.key").exists());
+}
+
+#[tokio::test]
+async fn lif_1_a_taken_address_is_a_clear_line() {
+    let taken = Hand::start().await;
+    let address = taken.base_url().replace("http://", "");
+    let place = Place::new(&format!("[service]\nlisten = \"{address}\"\n"));
+    let output = place.run(&["serve"]).await;
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+    // The start that failed showed no keys, so it must not have made any.
+    place.write_config("[service]\nlisten = \"127.0.0.1:0\"\n");
+    let gate = place.serve().await;
+    eventually("the keys are printed", FIVE_SECONDS, async || keys_in(&gate.stdout()).len() == 2).await;
+}
+
+#[tokio::test]
+async fn lif_4_a_reload_swaps_models_and_an_invalid_file_changes_nothing() {
+    let (old, new) = (Sim::start(Behaviour::says("old")).await, Sim::start(Behaviour::says("new")).await);
+    let gate = Tidegate::start().endpoint(MODEL, &old).run().await;
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "old");
+
+    gate.place.write_config(&Tidegate::start().endpoint(MODEL, &new).endpoint("vendor/more", &new).text());
+    gate.signal(Signal::HUP);
+    eventually("the new model is there", FIVE_SECONDS, async || {
+        gate.messages(hello("vendor/more")).await.status == 200
+    })
+    .await;
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
+
+    for broken in ["this is not TOML", "[service]\nlisen = \"127.0.0.1:0\"\n", "[limits]\nmax_body_bytes = 0\n"] {
+        let said = gate.stderr().matches("kept the old configuration").count();
+        gate.place.write_config(broken);
+        gate.signal(Signal::HUP);
+        eventually("the mistake is reported", FIVE_SECONDS, async || {
+            gate.stderr().matches("kept the old configuration").count() > said
+        })
+        .await;
+        assert_eq!(gate.messages(hello("vendor/more")).await.text(), "new");
+    }
+    std::fs::remove_file(gate.place.config()).unwrap();
+    gate.signal(Signal::HUP);
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
+}
+
+#[tokio::test]
+async fn lif_4_a_running_stream_keeps_the_configuration_it_began_with() {
+    let hand = Hand::start().await;
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").run().await;
+    let answering = async {
+        let mut call = hand.call().await.streams().await;
+        call.send(&tale("hello")[..3].concat()).await;
+        call
+    };
+    let (mut stream, mut call) = tokio::join!(gate.stream(hello_streamed(MODEL)), answering);
+    stream.until("content_block_delta").await;
+    let sim = Sim::start(Behaviour::says("new")).await;
+    gate.place.write_config(&Tidegate::start().endpoint("vendor/other", &sim).text());
+    gate.signal(Signal::HUP);
+    // Asked for by the new name: a call under the old one would wait for the hand.
+    eventually("the new model is there", FIVE_SECONDS, async || {
+        gate.messages(hello("vendor/other")).await.status == 200
+    })
+    .await;
+    assert_eq!(gate.messages(hello(MODEL)).await.status, 400);
+    call.send(&tale("hello")[3..].concat()).await;
+    call.end().await;
+    assert_eq!(stream.rest().await.last().map(|event| event.name.clone()).as_deref(), Some("message_stop"));
+}
+
+#[tokio::test]
+async fn lif_2_a_stop_lets_running_streams_finish_and_refuses_new_ones() {
+    let hand = Hand::start().await;
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config("[service]\ndrain_delay = 30\n");
+    let mut gate = gate.run().await;
+    let answering = async {
+        let mut call = hand.call().await.streams().await;
+        call.send(&tale("hello")[..3].concat()).await;
+        call
+    };
+    let (mut stream, mut call) = tokio::join!(gate.stream(hello_streamed(MODEL)), answering);
+    let id = stream.id();
+    stream.until("content_block_delta").await;
+    assert_eq!(gate.get("/readyz").await.status, 200);
+
+    gate.signal(Signal::TERM);
+    eventually("it is not ready any more", FIVE_SECONDS, async || gate.get("/readyz").await.status == 503).await;
+    let refused = gate.messages(hello(MODEL)).await;
+    let (status, kind, _, message) = refused.error();
+    assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!((gate.get("/healthz").await.status, refused.header("connection")), (200, Some("close")));
+
+    // The second signal skips the wait for load balancers, not the running stream.
+    gate.signal(Signal::TERM);
+    eventually("nothing is accepted any more", FIVE_SECONDS, async || {
+        tokio::net::TcpStream::connect(gate.address).await.is_err()
+    })
+    .await;
+    call.send(&tale("hello")[3..].concat()).await;
+    call.end().await;
+    assert_eq!(stream.rest().await.last().map(|event| event.name.clone()).as_deref(), Some("message_stop"));
+    assert_eq!(gate.exit().await.code(), Some(0));
+    let record = generation(&gate.place, &id).await.expect("it was recorded before the end");
+    assert_eq!(record.outcome, Outcome::Complete);
+}
+
+#[tokio::test]
+async fn lif_2_what_is_left_after_the_time_for_draining_is_told_so_and_settled() {
+    let sim = Sim::start(Behaviour::HangMidStream { after: 5 }).await;
+    let config = "[service]\ndrain_timeout = 0\n";
+    let mut gate = Tidegate::start().endpoint(MODEL, &sim).config(config).run().await;
+    let mut stream = gate.stream(hello_streamed(MODEL)).await;
+    let id = stream.id();
+    stream.until("content_block_delta").await;
+    gate.signal(Signal::TERM);
+    let rest = stream.rest().await;
+    let last = rest.last().expect("an end is told");
+    assert_eq!((last.name.as_str(), &last.json()["request_id"]), ("error", &json!(id)));
+    assert_eq!(gate.exit().await.code(), Some(0));
+    let record = generation(&gate.place, &id).await.expect("it was settled before the end");
+    assert_eq!(record.outcome, Outcome::Broken);
+}
+
+#[tokio::test]
+async fn lif_2_signals_in_any_order_end_in_a_clean_exit() {
+    for signals in [
+        vec![Signal::HUP, Signal::TERM],
+        vec![Signal::TERM, Signal::HUP],
+        vec![Signal::HUP, Signal::HUP, Signal::HUP, Signal::TERM, Signal::TERM, Signal::HUP, Signal::TERM],
+        vec![Signal::INT],
+    ] {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        // At the very moment the address is known, nothing may be lost and nothing may kill.
+        let mut gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+        for signal in &signals {
+            gate.signal(*signal);
+        }
+        assert_eq!(gate.exit().await.code(), Some(0), "{signals:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_without_work_is_quick() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    gate.messages(hello(MODEL)).await;
+    let before = tokio::time::Instant::now();
+    assert!(gate.stop().await.0.success());
+    assert!(before.elapsed() < Duration::from_millis(1_500), "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn lif_1_a_killed_process_can_be_started_again() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let mut gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    gate.messages(hello(MODEL)).await;
+    gate.signal(Signal::KILL);
+    gate.exit().await;
+    let gate = gate.place.serve().await;
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello");
+}
+
+/// Reads a record from the store of a place, beside the server if one runs.
+async fn generation(place: &Place, id: &str) -> Option<Generation> {
+    let store = Store::open("sqlite:tidegate.db", &place.data_dir()).await.expect("the store opens");
+    let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;
+    let id = GenerationId::parse(id).expect("an id");
+    let found = store.find_generation(&Tenant { organisation }, &id).await.expect("it answers");
+    store.close().await;
+    found
+}
+
+async fn recorded(gate: &Tidegate, id: &str) -> Generation {
+    eventually("it is recorded", FIVE_SECONDS, async || generation(&gate.place, id).await.is_some()).await;
+    generation(&gate.place, id).await.expect("it was there")
+}
+
+#[tokio::test]
+async fn every_generation_is_recorded_as_it_ended() {
+    let (first, second) = (Sim::start(Behaviour::status(529)).await, Sim::start(Behaviour::Echo).await);
+    let prices = "pricing = { input = 3, output = 15 }";
+    let gate = Tidegate::start().endpoint(MODEL, &first).endpoint_with(MODEL, &second, prices).run().await;
+    let body = r#"{"id":"msg_up","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{"input_tokens":14,"output_tokens":9}}"#;
+    second.set(Behaviour::Raw { status: 200, headers: vec![], body: body.into() });
+    let mut request = hello(MODEL);
+    request["user"] = json!("u-1");
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-session-id", "s-1");
+    let reply = ask.json(request.to_string()).send().await;
+    let record = recorded(&gate, reply.header("x-generation-id").unwrap()).await;
+    assert_eq!((record.outcome, record.status, record.streamed), (Outcome::Complete, 200, false));
+    assert_eq!((record.model.as_str(), record.provider.as_str()), (MODEL, "P1"));
+    assert_eq!((record.usage.input, record.usage.output), (14, 9));
+    // 14 at 3 and 9 at 15 millionths of a dollar, in nano-dollars.
+    assert_eq!(record.cost, Some(Money(14 * 3_000 + 9 * 15_000)));
+    assert_eq!((record.session.as_deref(), record.user.as_deref()), (Some("s-1"), Some("u-1")));
+    assert_eq!((record.stop_reason.as_deref(), record.upstream_id.as_deref()), (Some("end_turn"), Some("msg_up")));
+    let attempts: Vec<_> = record.attempts.iter().map(|attempt| (&*attempt.provider, attempt.status)).collect();
+    assert_eq!(attempts, [("P0", 529), ("P1", 200)]);
+    assert_eq!(record.request_bytes, request.to_string().len() as u64);
+
+    second.set(Behaviour::status(400));
+    let reply = gate.messages(hello(MODEL)).await;
+    let record = recorded(&gate, reply.header("x-generation-id").unwrap()).await;
+    assert_eq!(
+        (record.outcome, record.status, record.error_type.as_deref()),
+        (Outcome::Failed, 400, Some("invalid_request"))
+    );
+    assert_eq!(record.cost, None);
+
+    second.set(Behaviour::HangMidStream { after: 5 });
+    let mut stream = gate.stream(hello_streamed(MODEL)).await;
+    stream.until("content_block_delta").await;
+    let id = stream.id();
+    drop(stream);
+    let record = recorded(&gate, &id).await;
+    assert_eq!((record.outcome, record.streamed), (Outcome::Cancelled, true));
+
+    // A refused request that never was a generation leaves nothing, and no text of anyone is kept.
+    assert!(gate.post("{").await.header("x-generation-id").is_none());
+    let (_, place) = gate.stop().await;
+    for entry in std::fs::read_dir(place.data_dir()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        for secret in [INFERENCE_KEY, MANAGEMENT_KEY, "provider-secret"] {
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret} was stored");
+        }
+    }
+}
+
+#[tokio::test]
+async fn key_7_running_streams_of_a_disabled_key_are_cut() {
+    let sim = Sim::start(Behaviour::HangMidStream { after: 5 }).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let output = gate.place.run(&["keys", "create", "--name", "short-lived"]).await;
+    let key = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let hash = tidegate_core::KeyHash::of(key.as_bytes()).to_hex();
+    let ask = gate.ask("POST", "/v1/messages").key(&key).json(hello_streamed(MODEL).to_string());
+    let mut stream = ask.open().await;
+    stream.until("content_block_delta").await;
+    let mut other = gate.stream(hello_streamed(MODEL)).await;
+    other.until("content_block_delta").await;
+    assert!(gate.place.run(&["keys", "disable", &hash]).await.status.success());
+    let rest = tokio::time::timeout(FIVE_SECONDS, stream.rest()).await.expect("within five seconds");
+    assert_eq!(rest.last().map(|event| event.name.as_str()), Some("error"));
+    soon("its upstream call is dropped, the other one stays", sim.wait_open(1)).await;
+}
+
+#[tokio::test]
+async fn health_readiness_version_and_metrics_say_what_they_promise() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    assert_eq!(gate.get("/healthz").await.json(), json!({"status": "ok"}));
+    let ready = gate.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("ready")));
+    assert_eq!(ready.json()["checks"]["store"], json!({"ok": true}), "details are for operators");
+    assert!(gate.managed("/readyz").await.json()["checks"]["store"]["detail"].is_string());
+    assert_eq!(gate.managed("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
+
+    let metrics = gate.managed("/metrics").await;
+    assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    gate.messages(hello(MODEL)).await;
+    gate.messages(hello_streamed(MODEL)).await;
+    gate.post("{").await;
+    gate.ask("POST", "/v1/messages").key("garbage").send().await;
+    let counted =
+        r#"tidegate_generations_total{model="vendor/m",provider="P0",outcome="complete",stop_reason="end_turn"} 2"#;
+    eventually("both are counted", FIVE_SECONDS, async || gate.managed("/metrics").await.body_text().contains(counted))
+        .await;
+    let text = gate.managed("/metrics").await.body_text().to_owned();
+    for line in [
+        r#"tidegate_http_requests_total{route="/messages",method="POST",status="200"} 2"#,
+        r#"tidegate_http_requests_total{route="/messages",method="POST",status="400"} 1"#,
+        r#"tidegate_http_requests_total{route="/messages",method="POST",status="401"} 1"#,
+        r#"tidegate_upstream_attempts_total{provider="P0",model="vendor/m",status_class="2xx"} 2"#,
+        r#"tidegate_auth_failures_total{reason="invalid"} 1"#,
+        "tidegate_panics_total 0",
+        "tidegate_records_lost_total 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    assert!(!text.contains("e2e-inference-key"));
+}
+
+#[tokio::test]
+async fn a_newcomer_finds_a_page_and_a_document() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let page = gate.get("/").await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.body_text().contains(MODEL) && page.body_text().contains(&gate.url()));
+    assert!(page.header("content-security-policy").is_some());
+    let document = gate.get("/v1/openapi.json").await.json();
+    assert_eq!(document["servers"][0]["url"], json!(format!("{}/api/v1", gate.url())));
+    assert!(document["paths"]["/messages"]["post"].is_object());
+}
+
+#[tokio::test]
+async fn nothing_secret_is_ever_logged_even_at_the_finest_level() {
+    let sim = Sim::start(Behaviour::says("an answer nobody else may read")).await;
+    let gate =
+        Tidegate::start().endpoint(MODEL, &sim).config("[log]\nlevel = \"trace\"\nformat = \"json\"\n").run().await;
+    let mut request = hello_streamed(MODEL);
+    request["messages"][0]["content"] = json!("a question nobody else may read");
+    assert_eq!(gate.messages(request).await.status, 200);
+    gate.ask("POST", "/v1/messages").key("a-mistyped-key-of-someone").send().await;
+    gate.logs("generation").await;
+    let log = gate.stderr();
+    for secret in [
+        INFERENCE_KEY,
+        MANAGEMENT_KEY,
+        "provider-secret-0",
+        "a-mistyped-key-of-someone",
+        "question nobody else",
+        "answer nobody else",
+    ] {
+        assert!(!log.contains(secret), "{secret} was logged");
+    }
+}
