@@ -1,5 +1,6 @@
 //! Identifiers we make ourselves. All of them come from the system's random source.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use crate::clock::Timestamp;
@@ -14,7 +15,7 @@ pub struct GenerationId([u8; 30]);
 
 impl GenerationId {
     pub fn new(now: Timestamp) -> Self {
-        Self::from_parts(now, random())
+        Self::from_parts(now, pooled())
     }
 
     fn from_parts(now: Timestamp, random: [u8; 10]) -> Self {
@@ -83,6 +84,25 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// Random bytes for ids, taken from a store of the thread's own: a system call for every request would be the dearest
+/// part of its id. Keys and codes ask the system each time ([`random`]).
+fn pooled<const N: usize>() -> [u8; N] {
+    const SIZE: usize = 1024;
+    thread_local! {
+        static POOL: RefCell<([u8; SIZE], usize)> = const { RefCell::new(([0; SIZE], SIZE)) };
+    }
+    POOL.with_borrow_mut(|(bytes, used)| {
+        if *used + N > SIZE {
+            *bytes = random();
+            *used = 0;
+        }
+        let mut out = [0; N];
+        out.copy_from_slice(&bytes[*used..*used + N]);
+        *used += N;
+        out
+    })
+}
+
 /// `value` in base62, most significant digit first, padded with zeros to fill `out`.
 pub(crate) fn base62(mut value: Vec<u8>, out: &mut [u8]) {
     for place in out.iter_mut().rev() {
@@ -104,7 +124,7 @@ pub(crate) fn is_base62(text: &[u8]) -> bool {
 fn base62_fill(out: &mut [u8]) {
     let mut filled = 0;
     while filled < out.len() {
-        for byte in random::<32>() {
+        for byte in pooled::<32>() {
             if byte < 248 && filled < out.len() {
                 out[filled] = BASE62[usize::from(byte % 62)];
                 filled += 1;
@@ -138,6 +158,12 @@ mod tests {
         ] {
             assert_eq!(GenerationId::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn ids_of_one_instant_differ() {
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| GenerationId::new(Timestamp(1))).collect();
+        assert_eq!(ids.len(), 10_000);
     }
 
     #[test]

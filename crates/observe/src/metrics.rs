@@ -1,6 +1,8 @@
 //! Counters in Prometheus' text format. Labels are bounded: routes, models and providers of the catalogue, statuses;
 //! never keys, users or URLs.
 
+use std::sync::Arc;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -8,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_core::Exchange;
+use tidegate_core::{Exchange, Outcome};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Route {
@@ -71,6 +73,46 @@ pub struct Metrics {
     /// Finished requests whose record could not be kept because the queue was full.
     pub records_lost: Counter,
     pub panics: Counter,
+}
+
+/// The counters that requests of one kind end up in. Looking one up hashes its labels under a lock; a recorder meets the
+/// same few kinds over and over.
+#[derive(Default)]
+pub struct Handles(Vec<Ended>);
+
+/// Kinds remembered; beyond it the memory starts anew.
+const MOST_HANDLES: usize = 64;
+
+struct Ended {
+    model: Arc<str>,
+    provider: Arc<str>,
+    outcome: Outcome,
+    stop_reason: Box<str>,
+    generations: Counter,
+    answered: Counter,
+    tokens: [Counter; 5],
+    first_token: Histogram,
+    duration: Histogram,
+    cost_nanos: Counter,
+}
+
+impl Ended {
+    fn is_for(&self, exchange: &Exchange, stop_reason: &str) -> bool {
+        self.outcome == exchange.outcome
+            && *self.stop_reason == *stop_reason
+            && self.model == exchange.model
+            && self.provider == exchange.provider
+    }
+}
+
+fn tried(provider: &str, model: &str, status: u16) -> Tried {
+    let status_class = match status {
+        200..=299 => "2xx",
+        400..=499 => "4xx",
+        500..=599 => "5xx",
+        _ => "none",
+    };
+    Tried { provider: provider.to_owned(), model: model.to_owned(), status_class }
 }
 
 /// 5 ms to 600 s, log-spaced.
@@ -136,44 +178,69 @@ impl Metrics {
         }
     }
 
-    /// Counts a finished request. Called off the request's path.
-    pub fn record(&self, exchange: &Exchange) {
-        let (model, provider) = (exchange.model.to_string(), exchange.provider.to_string());
-        let stop_reason = exchange.stop_reason.as_deref().unwrap_or("none").to_owned();
-        let outcome = exchange.outcome.as_str();
-        let served = Served { model: model.clone(), provider: provider.clone() };
-        self.generations
-            .get_or_create(&Generation { model: model.clone(), provider: provider.clone(), outcome, stop_reason })
-            .inc();
+    /// Counts a finished request. Called off the request's path; `handles` belongs to the caller and saves look-ups.
+    pub fn record(&self, exchange: &Exchange, handles: &mut Handles) {
+        let stop_reason = exchange.stop_reason.as_deref().unwrap_or("none");
+        let ended = handles.0.iter().find(|known| known.is_for(exchange, stop_reason));
+        let ended = match ended {
+            Some(known) => known,
+            None => {
+                if handles.0.len() >= MOST_HANDLES {
+                    handles.0.clear();
+                }
+                handles.0.push(self.ended(exchange, stop_reason));
+                handles.0.last().expect("it was just put there")
+            }
+        };
+        ended.generations.inc();
         for attempt in &exchange.attempts {
-            let status_class = match attempt.status {
-                200..=299 => "2xx",
-                400..=499 => "4xx",
-                500..=599 => "5xx",
-                _ => "none",
-            };
-            let tried =
-                Tried { provider: attempt.provider.to_string(), model: attempt.model.to_string(), status_class };
-            self.attempts.get_or_create(&tried).inc();
+            if attempt.status == 200 && attempt.model == exchange.model && attempt.provider == exchange.provider {
+                ended.answered.inc();
+            } else {
+                self.attempts.get_or_create(&tried(&attempt.provider, &attempt.model, attempt.status)).inc();
+            }
         }
         let usage = &exchange.usage;
-        let kinds = [
-            ("input", usage.input),
-            ("output", usage.output),
-            ("cache_read", usage.cache_read),
-            ("cache_write", usage.cache_write.saturating_add(usage.cache_write_1h)),
-            ("reasoning", usage.thinking),
+        let counts = [
+            usage.input,
+            usage.output,
+            usage.cache_read,
+            usage.cache_write.saturating_add(usage.cache_write_1h),
+            usage.thinking,
         ];
-        for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
-            let tokens = Tokens { model: model.clone(), provider: provider.clone(), kind };
-            self.tokens.get_or_create(&tokens).inc_by(count);
+        for (counter, count) in ended.tokens.iter().zip(counts) {
+            counter.inc_by(count);
         }
         if let Some(first) = exchange.first_content_ms {
-            self.first_token.get_or_create(&served).observe(f64::from(first) / 1000.0);
+            ended.first_token.observe(f64::from(first) / 1000.0);
         }
-        self.duration.get_or_create(&served).observe(f64::from(exchange.duration_ms) / 1000.0);
+        ended.duration.observe(f64::from(exchange.duration_ms) / 1000.0);
         if let Some(cost) = exchange.cost.and_then(|cost| u64::try_from(cost.0).ok()) {
-            self.cost_nanos.get_or_create(&served).inc_by(cost);
+            ended.cost_nanos.inc_by(cost);
+        }
+    }
+
+    fn ended(&self, exchange: &Exchange, stop_reason: &str) -> Ended {
+        let (model, provider) = (exchange.model.to_string(), exchange.provider.to_string());
+        let served = Served { model: model.clone(), provider: provider.clone() };
+        let tokens =
+            |kind| self.tokens.get_or_create_owned(&Tokens { model: model.clone(), provider: provider.clone(), kind });
+        Ended {
+            model: exchange.model.clone(),
+            provider: exchange.provider.clone(),
+            outcome: exchange.outcome,
+            stop_reason: stop_reason.into(),
+            answered: self.attempts.get_or_create_owned(&tried(&provider, &model, 200)),
+            tokens: ["input", "output", "cache_read", "cache_write", "reasoning"].map(tokens),
+            first_token: self.first_token.get_or_create_owned(&served),
+            duration: self.duration.get_or_create_owned(&served),
+            cost_nanos: self.cost_nanos.get_or_create_owned(&served),
+            generations: self.generations.get_or_create_owned(&Generation {
+                model: model.clone(),
+                provider: provider.clone(),
+                outcome: exchange.outcome.as_str(),
+                stop_reason: stop_reason.to_owned(),
+            }),
         }
     }
 

@@ -42,18 +42,28 @@ pub(crate) async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<
 
 pub(crate) trait Dialect: Database {
     const BEGIN: &'static str;
+    /// Whether a value's place must be written with its number. SQLite takes `$1` for a name and looks names up in a
+    /// list, which costs a statement with thousands of values the square of their number; it takes plain `?` as well.
+    const NUMBERED: bool;
+}
+
+/// Asks a pool for what its database wants.
+pub(crate) fn is_numbered<DB: Dialect>(_pool: &Pool<DB>) -> bool {
+    DB::NUMBERED
 }
 
 impl Dialect for Sqlite {
     /// Takes the write lock at once. A transaction that reads first and then wants to write fails without waiting when
     /// another process has written in between.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const NUMBERED: bool = false;
 }
 
 impl Dialect for Postgres {
     /// Read committed: each statement sees what was committed before it began, which the code that waits on a row's
     /// lock and then looks again relies on.
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    const NUMBERED: bool = true;
 }
 
 pub(crate) async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {

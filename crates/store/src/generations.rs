@@ -1,10 +1,9 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Database, Pool, QueryBuilder};
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
     Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Tenant, Timestamp, Usage, WorkspaceId,
@@ -16,6 +15,7 @@ use crate::{Result, Store, dialect};
 /// Rows per statement, largest first. Few shapes, so that each is parsed once and then kept as a prepared statement;
 /// parsing costs more than inserting. SQLite binds at most 32 766 values in one statement and a row has 30.
 const SHAPES: [usize; 5] = [256, 64, 16, 4, 1];
+const COLUMNS: usize = 30;
 
 /// A finished request read back: an [`Exchange`] whose texts are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,42 +53,42 @@ impl Store {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             for chunk in shaped(exchanges) {
-                let mut insert = insert_for(pool);
-                insert.push_values(chunk, |mut row, exchange| {
+                let mut insert = sqlx::query(insert_text(chunk.len(), dialect::is_numbered(pool)));
+                for exchange in chunk {
                     let usage = &exchange.usage;
-                    row.push_bind(exchange.id.as_str())
-                        .push_bind(&*exchange.organisation.0)
-                        .push_bind(&*exchange.workspace.0)
-                        .push_bind(exchange.key.to_hex())
-                        .push_bind(storable(&exchange.model))
-                        .push_bind(storable(&exchange.provider))
-                        .push_bind(exchange.outcome.as_str())
-                        .push_bind(i64::from(exchange.status))
-                        .push_bind(exchange.streamed)
-                        .push_bind(exchange.stop_reason.as_deref().map(storable))
-                        .push_bind(exchange.upstream_id.as_deref().map(storable))
-                        .push_bind(exchange.error_type)
-                        .push_bind(stored(usage.input))
-                        .push_bind(stored(usage.output))
-                        .push_bind(stored(usage.cache_read))
-                        .push_bind(stored(usage.cache_write))
-                        .push_bind(stored(usage.cache_write_1h))
-                        .push_bind(stored(usage.thinking))
-                        .push_bind(stored(usage.web_searches))
-                        .push_bind(stored(usage.web_fetches))
-                        .push_bind(exchange.usage_reported)
-                        .push_bind(exchange.cost.map(|cost| cost.0))
-                        .push_bind(exchange.session.as_deref().map(storable))
-                        .push_bind(exchange.user.as_deref().map(storable))
-                        .push_bind(attempts_to_json(&exchange.attempts))
-                        .push_bind(exchange.started.0)
-                        .push_bind(exchange.first_content_ms.map(i64::from))
-                        .push_bind(i64::from(exchange.duration_ms))
-                        .push_bind(stored(exchange.request_bytes))
-                        .push_bind(stored(exchange.response_bytes));
-                });
-                insert.push(" ON CONFLICT (id) DO NOTHING");
-                insert.build().execute(&mut *transaction).await?;
+                    insert = insert
+                        .bind(exchange.id.as_str())
+                        .bind(&*exchange.organisation.0)
+                        .bind(&*exchange.workspace.0)
+                        .bind(exchange.key.to_hex())
+                        .bind(storable(&exchange.model))
+                        .bind(storable(&exchange.provider))
+                        .bind(exchange.outcome.as_str())
+                        .bind(i64::from(exchange.status))
+                        .bind(exchange.streamed)
+                        .bind(exchange.stop_reason.as_deref().map(storable))
+                        .bind(exchange.upstream_id.as_deref().map(storable))
+                        .bind(exchange.error_type)
+                        .bind(stored(usage.input))
+                        .bind(stored(usage.output))
+                        .bind(stored(usage.cache_read))
+                        .bind(stored(usage.cache_write))
+                        .bind(stored(usage.cache_write_1h))
+                        .bind(stored(usage.thinking))
+                        .bind(stored(usage.web_searches))
+                        .bind(stored(usage.web_fetches))
+                        .bind(exchange.usage_reported)
+                        .bind(exchange.cost.map(|cost| cost.0))
+                        .bind(exchange.session.as_deref().map(storable))
+                        .bind(exchange.user.as_deref().map(storable))
+                        .bind(attempts_to_json(&exchange.attempts))
+                        .bind(exchange.started.0)
+                        .bind(exchange.first_content_ms.map(i64::from))
+                        .bind(i64::from(exchange.duration_ms))
+                        .bind(stored(exchange.request_bytes))
+                        .bind(stored(exchange.response_bytes));
+                }
+                insert.execute(&mut *transaction).await?;
             }
             Ok(transaction.commit().await?)
         })
@@ -147,9 +147,20 @@ fn shaped(exchanges: &[Exchange]) -> impl Iterator<Item = &[Exchange]> {
     })
 }
 
-/// The beginning of the statement; the pool is asked only for which database it is.
-fn insert_for<DB: Database>(_pool: &Pool<DB>) -> QueryBuilder<DB> {
-    QueryBuilder::new(concat!("INSERT INTO generations (", columns!(), ") "))
+/// The statement for one of the [`SHAPES`], made once: writing thousands of placeholders costs more than filling them.
+fn insert_text(rows: usize, numbered: bool) -> &'static str {
+    static TEXTS: [[OnceLock<String>; SHAPES.len()]; 2] = [const { [const { OnceLock::new() }; SHAPES.len()] }; 2];
+    let shape = SHAPES.iter().position(|shape| *shape == rows).expect("batches are cut into these shapes");
+    TEXTS[usize::from(numbered)][shape].get_or_init(|| {
+        let place = |place: usize| if numbered { format!("${place}") } else { "?".to_owned() };
+        let row = |row: usize| {
+            let places: Vec<String> = (1..=COLUMNS).map(|column| place(row * COLUMNS + column)).collect();
+            format!("({})", places.join(", "))
+        };
+        let values: Vec<String> = (0..rows).map(row).collect();
+        let (columns, values) = (columns!(), values.join(", "));
+        format!("INSERT INTO generations ({columns}) VALUES {values} ON CONFLICT (id) DO NOTHING")
+    })
 }
 
 #[derive(sqlx::FromRow)]
