@@ -31,6 +31,11 @@ impl GenerationId {
         Self(text)
     }
 
+    /// The smallest id of an instant: ids are ordered by time, so it bounds a range of them.
+    pub fn first_at(instant: Timestamp) -> Self {
+        Self::from_parts(instant, [0; 10])
+    }
+
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("made of ASCII characters")
     }

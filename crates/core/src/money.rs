@@ -54,16 +54,39 @@ pub fn round(millionths: i128) -> Money {
 /// Dollars as a JSON number: no exponent, no trailing zeros, all nine places kept.
 impl fmt::Display for Money {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (dollars, nanos) = (self.0 / NANOS, (self.0 % NANOS).unsigned_abs());
-        if self.0 < 0 {
-            out.write_str("-")?;
-        }
-        write!(out, "{}", dollars.unsigned_abs())?;
+        // Written into a buffer from its end: this runs several times for every answer.
+        let (dollars, mut nanos) = (self.0.unsigned_abs() / NANOS as u64, self.0.unsigned_abs() % NANOS as u64);
+        let mut buffer = [b'0'; 32];
+        let mut start = buffer.len();
+        let end = buffer.len();
         if nanos != 0 {
-            let digits = format!("{nanos:09}");
-            write!(out, ".{}", digits.trim_end_matches('0'))?;
+            let mut places = 9;
+            while nanos % 10 == 0 {
+                nanos /= 10;
+                places -= 1;
+            }
+            for _ in 0..places {
+                start -= 1;
+                buffer[start] = b'0' + (nanos % 10) as u8;
+                nanos /= 10;
+            }
+            start -= 1;
+            buffer[start] = b'.';
         }
-        Ok(())
+        let mut rest = dollars;
+        loop {
+            start -= 1;
+            buffer[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if self.0 < 0 {
+            start -= 1;
+            buffer[start] = b'-';
+        }
+        out.write_str(std::str::from_utf8(&buffer[start..end]).expect("made of ASCII characters"))
     }
 }
 

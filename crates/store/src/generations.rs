@@ -109,16 +109,17 @@ impl Store {
         raw.map(Generation::try_from).transpose()
     }
 
-    /// What a key's requests have cost since `from`, as far as their records have arrived here.
+    /// What a key's requests have cost since `from`, as far as their records have arrived here. It reads every record
+    /// since then.
     pub async fn spend(&self, tenant: &Tenant, key: &KeyHash, from: Timestamp) -> Result<Money> {
         let nanos: i64 = on_reader!(self, pool => {
             Ok(sqlx::query_scalar(
                 "SELECT CAST(COALESCE(SUM(cost_nanos), 0) AS BIGINT) FROM generations \
-                 WHERE organisation_id = $1 AND key_hash = $2 AND started_at >= $3",
+                 WHERE organisation_id = $1 AND key_hash = $2 AND id >= $3",
             )
             .bind(&*tenant.organisation.0)
             .bind(key.to_hex())
-            .bind(from.0)
+            .bind(GenerationId::first_at(from).as_str())
             .fetch_one(pool)
             .await?)
         })?;

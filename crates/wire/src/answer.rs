@@ -22,21 +22,31 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of(usage: &RawValue) -> Self {
-        let Some(members) = Members::of(usage) else { return Self::default() };
-        let inner =
-            |object: &str, name: &str| members.get(object).and_then(Members::of).and_then(|o| count(o.get(name)));
-        Self {
-            input: count(members.get("input_tokens")),
-            output: count(members.get("output_tokens")),
-            cache_read: count(members.get("cache_read_input_tokens")),
-            cache_write: count(members.get("cache_creation_input_tokens")),
-            cache_write_5m: inner("cache_creation", "ephemeral_5m_input_tokens"),
-            cache_write_1h: inner("cache_creation", "ephemeral_1h_input_tokens"),
-            thinking: inner("output_tokens_details", "thinking_tokens"),
-            web_searches: inner("server_tool_use", "web_search_requests"),
-            web_fetches: inner("server_tool_use", "web_fetch_requests"),
+    fn of(usage: &Members<'_>) -> Self {
+        let mut counts = Self::default();
+        for (name, value) in &usage.0 {
+            match name.as_ref() {
+                "input_tokens" => counts.input = count(Some(value)),
+                "output_tokens" => counts.output = count(Some(value)),
+                "cache_read_input_tokens" => counts.cache_read = count(Some(value)),
+                "cache_creation_input_tokens" => counts.cache_write = count(Some(value)),
+                "cache_creation" => {
+                    let writes = object(value);
+                    counts.cache_write_5m = writes.as_ref().and_then(|o| count(o.get("ephemeral_5m_input_tokens")));
+                    counts.cache_write_1h = writes.as_ref().and_then(|o| count(o.get("ephemeral_1h_input_tokens")));
+                }
+                "output_tokens_details" => {
+                    counts.thinking = object(value).and_then(|o| count(o.get("thinking_tokens")));
+                }
+                "server_tool_use" => {
+                    let tools = object(value);
+                    counts.web_searches = tools.as_ref().and_then(|o| count(o.get("web_search_requests")));
+                    counts.web_fetches = tools.as_ref().and_then(|o| count(o.get("web_fetch_requests")));
+                }
+                _ => {}
+            }
         }
+        counts
     }
 
     /// Takes over what a later report says; what it leaves out stays.
@@ -56,6 +66,11 @@ impl Counts {
             *field = later.or(*field);
         }
     }
+}
+
+/// The members of an object; `None` for anything else, without the cost of a parser's error.
+fn object(value: &RawValue) -> Option<Members<'_>> {
+    if json::kind(value) == Kind::Object { Members::of(value) } else { None }
 }
 
 /// A count an upstream wrote; anything but a whole number from 0 upwards counts as not reported.
@@ -85,69 +100,66 @@ pub struct Charge<'a> {
 #[error("the upstream's answer is not a message")]
 pub struct Malformed;
 
-/// A message object: a whole answer, or the one inside `message_start`.
+/// A message object: a whole answer, or the one inside `message_start`. It is read once; all questions are answered from
+/// where its members lie.
 pub struct Message<'a> {
-    whole: &'a str,
-    object: &'a RawValue,
-    members: Members<'a>,
+    object: Object<'a>,
+    usage: Option<Object<'a>>,
 }
 
 impl<'a> Message<'a> {
     /// Reads a non-streamed answer.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(body).map_err(|_| Malformed)?;
-        let object: &RawValue = serde_json::from_str(whole).map_err(|_| Malformed)?;
-        Self::new(whole, object)
+        Ok(Self::new(Object::whole(whole)?))
     }
 
-    fn new(whole: &'a str, object: &'a RawValue) -> Result<Self, Malformed> {
-        let members = Members::of(object).ok_or(Malformed)?;
-        Ok(Self { whole, object, members })
+    fn new(object: Object<'a>) -> Self {
+        let usage = object.members.get("usage").and_then(|usage| Object::within(object.whole, usage));
+        Self { object, usage }
     }
 
     /// False for an answer that carries an error, or anything else, in a 200.
     pub fn is_message(&self) -> bool {
-        self.members.get("error").is_none_or(|error| json::kind(error) == Kind::Null)
-            && self.members.get("content").is_some_and(|content| json::kind(content) == Kind::Array)
+        self.object.members.get("error").is_none_or(|error| json::kind(error) == Kind::Null)
+            && self.object.members.get("content").is_some_and(|content| json::kind(content) == Kind::Array)
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.usage().map(Counts::of)
-    }
-
-    fn usage(&self) -> Option<&'a RawValue> {
-        self.members.get("usage").filter(|usage| json::kind(usage) == Kind::Object)
+        self.usage.as_ref().map(|usage| Counts::of(&usage.members))
     }
 
     pub fn id(&self) -> Option<String> {
-        self.members.get("id").and_then(json::string).map(Into::into)
+        self.object.members.get("id").and_then(json::string).map(Into::into)
     }
 
     pub fn stop_reason(&self) -> Option<String> {
-        self.members.get("stop_reason").and_then(json::string).map(Into::into)
+        self.object.members.get("stop_reason").and_then(text)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.members.get("content").is_some_and(|content| content.get()[1..content.get().len() - 1].trim().is_empty())
+        let content = self.object.members.get("content").map(RawValue::get);
+        content.is_some_and(|content| content[1..content.len() - 1].trim().is_empty())
     }
 
     /// The answer with our members set and the promised ones filled in.
-    pub fn completed(&self, additions: &Additions<'_>) -> Bytes {
+    pub fn completed(self, additions: &Additions<'_>) -> Bytes {
+        let whole = self.object.whole;
         let mut splice = Splice::default();
         self.complete(&mut splice, additions);
-        splice.apply(self.whole.as_bytes())
+        splice.apply(whole.as_bytes())
     }
 
-    fn complete(&self, splice: &mut Splice, additions: &Additions<'_>) {
-        let mut object = Object::new(self.whole, self.object, &self.members);
+    fn complete(self, splice: &mut Splice, additions: &Additions<'_>) {
+        let Self { mut object, usage } = self;
         object.set(splice, "model", &json::quoted(additions.model));
         object.set(splice, "provider", &json::quoted(additions.provider));
         for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
             object.fill(name, "null");
         }
-        stop_details(self.whole, &self.members, splice);
-        match self.usage() {
-            Some(usage) => complete_usage(self.whole, usage, splice, additions.charge.as_ref()),
+        stop_details(&object, splice);
+        match usage {
+            Some(usage) => complete_usage(usage, splice, additions.charge.as_ref()),
             None => object.set(splice, "usage", &empty_usage(additions.charge.as_ref())),
         }
         if let Some((name, value)) = additions.routing_json {
@@ -157,93 +169,91 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The object inside `message_start`, `message_delta` or `message_stop`.
-pub struct Event<'a> {
-    whole: &'a str,
-    object: &'a RawValue,
-    members: Members<'a>,
+/// A string's text, without the cost of a parser's error for anything else.
+fn text(value: &RawValue) -> Option<String> {
+    if json::kind(value) == Kind::String { json::string(value).map(Into::into) } else { None }
 }
+
+/// The object inside `message_start`, `message_delta` or `message_stop`.
+pub struct Event<'a>(Object<'a>);
 
 impl<'a> Event<'a> {
     pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(data).map_err(|_| Malformed)?;
-        let object: &RawValue = serde_json::from_str(whole).map_err(|_| Malformed)?;
-        let members = Members::of(object).ok_or(Malformed)?;
-        Ok(Self { whole, object, members })
+        Object::whole(whole).map(Self)
+    }
+
+    fn inner(&self, name: &str) -> Option<Object<'a>> {
+        self.0.members.get(name).and_then(|value| Object::within(self.0.whole, value))
     }
 
     /// The `type` member: the event's name where the frame gives none.
     pub fn kind(&self) -> Option<String> {
-        self.members.get("type").and_then(json::string).map(Into::into)
+        self.0.members.get("type").and_then(text)
     }
 
     pub fn message(&self) -> Result<Message<'a>, Malformed> {
-        Message::new(self.whole, self.members.get("message").ok_or(Malformed)?)
+        self.inner("message").map(Message::new).ok_or(Malformed)
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.members.get("usage").filter(|usage| json::kind(usage) == Kind::Object).map(Counts::of)
+        self.inner("usage").map(|usage| Counts::of(&usage.members))
     }
 
     /// The reason in a `message_delta`.
     pub fn stop_reason(&self) -> Option<String> {
-        let delta = self.members.get("delta").and_then(Members::of)?;
-        delta.get("stop_reason").and_then(json::string).map(Into::into)
+        self.inner("delta")?.members.get("stop_reason").and_then(text)
     }
 
     /// The error object of an `error` event: its type and message.
     pub fn error(&self) -> Option<&'a RawValue> {
-        self.members.get("error")
+        self.0.members.get("error")
     }
 
     pub fn start_completed(&self, additions: &Additions<'_>) -> Result<Bytes, Malformed> {
         let mut splice = Splice::default();
         self.message()?.complete(&mut splice, &Additions { charge: None, routing_json: None, ..*additions });
-        Ok(splice.apply(self.whole.as_bytes()))
+        Ok(splice.apply(self.0.whole.as_bytes()))
     }
 
     /// `message_delta` with the cost, and with input counts that only the start of the stream reported.
     pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>) -> Bytes {
         let mut splice = Splice::default();
-        if let Some((delta, members)) = self.members.get("delta").and_then(|delta| Some((delta, Members::of(delta)?))) {
-            let mut object = Object::new(self.whole, delta, &members);
+        if let Some(mut delta) = self.inner("delta") {
             for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
-                object.fill(name, "null");
+                delta.fill(name, "null");
             }
-            stop_details(self.whole, &members, &mut splice);
-            object.finish(&mut splice);
+            stop_details(&delta, &mut splice);
+            delta.finish(&mut splice);
         }
         let number = |count: Option<u64>| count.map_or_else(|| "null".to_owned(), |count| count.to_string());
-        let usage = self.members.get("usage").and_then(|usage| Some((usage, Members::of(usage)?)));
-        if let Some((usage, members)) = usage {
-            let mut object = Object::new(self.whole, usage, &members);
-            object.fill("input_tokens", &number(known.input));
-            object.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
-            object.fill("cache_creation_input_tokens", &number(known.cache_write));
-            object.fill("cache_read_input_tokens", &number(known.cache_read));
-            object.fill("output_tokens_details", "null");
-            object.fill("server_tool_use", "null");
-            charged(&mut object, &mut splice, charge);
-            object.finish(&mut splice);
+        if let Some(mut usage) = self.inner("usage") {
+            usage.fill("input_tokens", &number(known.input));
+            usage.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
+            usage.fill("cache_creation_input_tokens", &number(known.cache_write));
+            usage.fill("cache_read_input_tokens", &number(known.cache_read));
+            usage.fill("output_tokens_details", "null");
+            usage.fill("server_tool_use", "null");
+            charged(&mut usage, &mut splice, charge);
+            usage.finish(&mut splice);
         }
-        splice.apply(self.whole.as_bytes())
+        splice.apply(self.0.whole.as_bytes())
     }
 
     /// `message_stop` with the routing metadata.
-    pub fn stop_completed(&self, routing_json: (&str, &str)) -> Bytes {
+    pub fn stop_completed(self, routing_json: (&str, &str)) -> Bytes {
         let mut splice = Splice::default();
-        let mut object = Object::new(self.whole, self.object, &self.members);
+        let Self(mut object) = self;
+        let whole = object.whole;
         object.set(&mut splice, routing_json.0, routing_json.1);
         object.finish(&mut splice);
-        splice.apply(self.whole.as_bytes())
+        splice.apply(whole.as_bytes())
     }
 }
 
-fn complete_usage(whole: &str, usage: &RawValue, splice: &mut Splice, charge: Option<&Charge<'_>>) {
-    let Some(members) = Members::of(usage) else { return };
-    let mut object = Object::new(whole, usage, &members);
+fn complete_usage(mut usage: Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
     for name in ["input_tokens", "output_tokens"] {
-        object.fill(name, "0");
+        usage.fill(name, "0");
     }
     let nullable = [
         "cache_creation_input_tokens",
@@ -254,58 +264,64 @@ fn complete_usage(whole: &str, usage: &RawValue, splice: &mut Splice, charge: Op
         "inference_geo",
     ];
     for name in nullable {
-        object.fill(name, "null");
+        usage.fill(name, "null");
     }
-    if members.get("service_tier").is_none_or(|tier| json::kind(tier) != Kind::String) {
-        object.set(splice, "service_tier", "\"standard\"");
+    if usage.members.get("service_tier").is_none_or(|tier| json::kind(tier) != Kind::String) {
+        usage.set(splice, "service_tier", "\"standard\"");
     }
-    charged(&mut object, splice, charge);
-    object.finish(splice);
+    charged(&mut usage, splice, charge);
+    usage.finish(splice);
 }
 
 fn empty_usage(charge: Option<&Charge<'_>>) -> String {
-    let raw: &RawValue = serde_json::from_str("{}").expect("an empty object is JSON");
+    let Ok(usage) = Object::whole("{}") else { unreachable!("an empty object is one") };
     let mut splice = Splice::default();
-    complete_usage(raw.get(), raw, &mut splice, charge);
+    complete_usage(usage, &mut splice, charge);
     String::from_utf8(splice.apply(b"{}").to_vec()).expect("made of text")
 }
 
-fn charged(object: &mut Object<'_, '_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+fn charged(usage: &mut Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
     if let Some(charge) = charge {
-        object.set(splice, "cost", charge.cost_json);
-        object.set(splice, "cost_details", charge.details_json);
-        object.set(splice, "is_byok", if charge.is_byok { "true" } else { "false" });
+        usage.set(splice, "cost", charge.cost_json);
+        usage.set(splice, "cost_details", charge.details_json);
+        usage.set(splice, "is_byok", if charge.is_byok { "true" } else { "false" });
     }
 }
 
 /// `category` and `explanation` of a refusal are strings towards the client, also where the upstream has none.
-fn stop_details(whole: &str, members: &Members<'_>, splice: &mut Splice) {
-    let Some(details) = members.get("stop_details").filter(|details| json::kind(details) == Kind::Object) else {
-        return;
-    };
-    let Some(inner) = Members::of(details) else { return };
-    let mut object = Object::new(whole, details, &inner);
+fn stop_details(parent: &Object<'_>, splice: &mut Splice) {
+    let details = parent.members.get("stop_details").and_then(|details| Object::within(parent.whole, details));
+    let Some(mut details) = details else { return };
     let defaults =
         [("category", "\"general_harms\""), ("explanation", "\"The model declined to answer this request.\"")];
     for (name, text) in defaults {
-        if inner.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
-            object.set(splice, name, text);
+        if details.members.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
+            details.set(splice, name, text);
         }
     }
-    object.finish(splice);
+    details.finish(splice);
 }
 
 /// One object of the text and the members to be added before its closing brace.
-struct Object<'m, 'a> {
+struct Object<'a> {
     whole: &'a str,
-    members: &'m Members<'a>,
+    members: Members<'a>,
     end: usize,
     tail: Vec<u8>,
 }
 
-impl<'m, 'a> Object<'m, 'a> {
-    fn new(whole: &'a str, object: &'a RawValue, members: &'m Members<'a>) -> Self {
-        Self { whole, members, end: json::span(whole, object.get()).end - 1, tail: Vec::new() }
+impl<'a> Object<'a> {
+    /// The object that a text is.
+    fn whole(whole: &'a str) -> Result<Self, Malformed> {
+        let members = serde_json::from_str(whole).map_err(|_| Malformed)?;
+        let end = whole.rfind('}').ok_or(Malformed)?;
+        Ok(Self { whole, members, end, tail: Vec::new() })
+    }
+
+    /// An object inside a text.
+    fn within(whole: &'a str, value: &'a RawValue) -> Option<Self> {
+        let members = object(value)?;
+        Some(Self { whole, members, end: json::span(whole, value.get()).end - 1, tail: Vec::new() })
     }
 
     /// Replaces a member or adds it.
@@ -324,6 +340,9 @@ impl<'m, 'a> Object<'m, 'a> {
     }
 
     fn add(&mut self, name: &str, value: &str) {
+        if self.tail.is_empty() {
+            self.tail.reserve(256);
+        }
         if !(self.members.0.is_empty() && self.tail.is_empty()) {
             self.tail.push(b',');
         }
@@ -410,7 +429,7 @@ mod tests {
     fn absurd_counts_are_not_counts() {
         let usage: Box<RawValue> =
             serde_json::from_str(r#"{"input_tokens":-5,"output_tokens":"9","cache_read_input_tokens":1e99}"#).unwrap();
-        assert_eq!(Counts::of(&usage), Counts::default());
+        assert_eq!(Counts::of(&Members::of(&usage).unwrap()), Counts::default());
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
 }
 
 /// The members of an object in their order, values unread.
-pub struct Members<'a>(pub SmallVec<[(Cow<'a, str>, &'a RawValue); 8]>);
+pub struct Members<'a>(pub SmallVec<[(Cow<'a, str>, &'a RawValue); 12]>);
 
 impl<'a> Members<'a> {
     /// `None` when the value is no object.
