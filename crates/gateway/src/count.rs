@@ -45,7 +45,7 @@ impl Gateway {
         let head =
             anthropic::headers(&relay::forwarded(headers), provider.betas, provider.auth, provider.credential.as_ref());
         let asked = async {
-            let response = self.upstream.send(&provider.count_uri, head, sent).await.ok()?;
+            let response = self.upstream.send(&provider.count_uri, head, sent.into()).await.ok()?;
             if response.status() != StatusCode::OK {
                 return None;
             }

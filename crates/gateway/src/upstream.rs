@@ -1,20 +1,24 @@
 //! The only place that opens a connection to a provider. It takes a prepared call and gives back an answer or a fault;
 //! the address is always one that the operator configured.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body::Body as _;
-use http_body_util::{BodyExt as _, Full};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_platform_verifier::ConfigVerifierExt as _;
+use smallvec::{SmallVec, smallvec};
 use tidegate_providers::{Class, Fault};
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -23,19 +27,58 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("C
 /// Enough of an error answer to tell what it means.
 const ERROR_BODY: usize = 64 << 10;
 
+/// A request's body: pieces that are sent one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Pieces {
+    pieces: SmallVec<[Bytes; 4]>,
+    sent: usize,
+}
+
+impl From<SmallVec<[Bytes; 4]>> for Pieces {
+    fn from(pieces: SmallVec<[Bytes; 4]>) -> Self {
+        Self { pieces, sent: 0 }
+    }
+}
+
+impl From<Bytes> for Pieces {
+    fn from(bytes: Bytes) -> Self {
+        Self::from(smallvec![bytes])
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = self.get_mut();
+        let piece = body.pieces.get_mut(body.sent).map(std::mem::take);
+        body.sent += 1;
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.sent >= self.pieces.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.pieces.iter().map(|piece| piece.len() as u64).sum())
+    }
+}
+
 /// Pooled connections to providers, kept for the life of the process.
 #[derive(Default)]
 pub struct Client {
-    plain: OnceLock<Pool<HttpConnector, Full<Bytes>>>,
+    plain: OnceLock<Pool<HttpConnector, Pieces>>,
     /// Made at the first call over TLS: reading the system's trust store takes longer than the rest of a start.
-    tls: OnceLock<Pool<HttpsConnector<HttpConnector>, Full<Bytes>>>,
+    tls: OnceLock<Pool<HttpsConnector<HttpConnector>, Pieces>>,
 }
 
 impl Client {
     /// Sends a call and waits for the head of its answer.
-    pub async fn send(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, Fault> {
+    pub async fn send(&self, uri: &Uri, mut headers: HeaderMap, body: Pieces) -> Result<Response<Incoming>, Fault> {
         headers.insert(USER_AGENT, AGENT);
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
@@ -82,7 +125,7 @@ fn connector() -> HttpConnector {
     connector
 }
 
-fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Full<Bytes>>, rustls::Error> {
+fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Pieces>, rustls::Error> {
     // Another part of the process may have chosen the provider already; it is the same one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let config = rustls::ClientConfig::with_platform_verifier()?;

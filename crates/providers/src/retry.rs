@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn every_spelling_is_understood() {
-        let cases: [(&[(&str, &str)], Option<&str>, Option<u128>); 14] = [
+        type Headers = &'static [(&'static str, &'static str)];
+        let cases: [(Headers, Option<&str>, Option<u128>); 14] = [
             (&[], None, None),
             (&[("retry-after", "12")], None, Some(12_000)),
             (&[("retry-after", "1.5")], None, Some(1_500)),

@@ -68,6 +68,9 @@ impl Counts {
     }
 }
 
+/// What an answer says that ended without a word about why: `stop_reason` is null only while an answer is under way.
+pub const END_TURN: &str = "end_turn";
+
 /// The members of an object; `None` for anything else, without the cost of a parser's error.
 fn object(value: &RawValue) -> Option<Members<'_>> {
     if json::kind(value) == Kind::Object { Members::of(value) } else { None }
@@ -144,17 +147,18 @@ impl<'a> Message<'a> {
 
     /// The answer with our members set and the promised ones filled in.
     pub fn completed(self, additions: &Additions<'_>) -> Bytes {
-        let whole = self.object.whole;
+        let (whole, is_finished) = (self.object.whole, !self.is_empty());
         let mut splice = Splice::default();
-        self.complete(&mut splice, additions);
+        self.complete(&mut splice, additions, is_finished);
         splice.apply(whole.as_bytes())
     }
 
-    fn complete(self, splice: &mut Splice, additions: &Additions<'_>) {
+    fn complete(self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
         let Self { mut object, usage } = self;
         object.set(splice, "model", &json::quoted(additions.model));
         object.set(splice, "provider", &json::quoted(additions.provider));
-        for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
+        stop_reason(&mut object, splice, is_finished);
+        for name in ["stop_sequence", "stop_details", "container"] {
             object.fill(name, "null");
         }
         stop_details(&object, splice);
@@ -212,15 +216,18 @@ impl<'a> Event<'a> {
 
     pub fn start_completed(&self, additions: &Additions<'_>) -> Result<Bytes, Malformed> {
         let mut splice = Splice::default();
-        self.message()?.complete(&mut splice, &Additions { charge: None, routing_json: None, ..*additions });
+        let additions = Additions { charge: None, routing_json: None, ..*additions };
+        self.message()?.complete(&mut splice, &additions, false);
         Ok(splice.apply(self.0.whole.as_bytes()))
     }
 
-    /// `message_delta` with the cost, and with input counts that only the start of the stream reported.
-    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>) -> Bytes {
+    /// `message_delta` with the cost, and with input counts that only the start of the stream reported. `is_answered`
+    /// says that there was content, so that an end without a reason is an end all the same.
+    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, is_answered: bool) -> Bytes {
         let mut splice = Splice::default();
         if let Some(mut delta) = self.inner("delta") {
-            for name in ["stop_reason", "stop_sequence", "stop_details", "container"] {
+            stop_reason(&mut delta, &mut splice, is_answered);
+            for name in ["stop_sequence", "stop_details", "container"] {
                 delta.fill(name, "null");
             }
             stop_details(&delta, &mut splice);
@@ -248,6 +255,15 @@ impl<'a> Event<'a> {
         object.set(&mut splice, routing_json.0, routing_json.1);
         object.finish(&mut splice);
         splice.apply(whole.as_bytes())
+    }
+}
+
+fn stop_reason(object: &mut Object<'_>, splice: &mut Splice, is_finished: bool) {
+    let is_named = object.members.get("stop_reason").is_some_and(|reason| json::kind(reason) == Kind::String);
+    if is_finished && !is_named {
+        object.set(splice, "stop_reason", &json::quoted(END_TURN));
+    } else {
+        object.fill("stop_reason", "null");
     }
 }
 
@@ -412,6 +428,36 @@ mod tests {
     }
 
     #[test]
+    fn a_finished_answer_has_a_reason_and_a_start_has_none() {
+        let reason_of = |body: &str| {
+            let value: Value =
+                serde_json::from_slice(&Message::read(body.as_bytes()).unwrap().completed(&additions())).unwrap();
+            value["stop_reason"].clone()
+        };
+        let content = r#""content":[{"type":"text","text":"x"}]"#;
+        assert_eq!(reason_of(&format!("{{{content}}}")), "end_turn");
+        assert_eq!(reason_of(&format!(r#"{{"stop_reason":null,{content}}}"#)), "end_turn");
+        assert_eq!(reason_of(&format!(r#"{{"stop_reason":"max_tokens",{content}}}"#)), "max_tokens");
+        assert_eq!(reason_of(r#"{"stop_reason":"refusal","content":[]}"#), "refusal");
+        assert_eq!(reason_of(r#"{"stop_reason":null,"content":[]}"#), Value::Null, "nothing was said");
+
+        let delta = |data: &str, is_answered| {
+            let event = Event::read(data.as_bytes()).unwrap();
+            let value: Value =
+                serde_json::from_slice(&event.delta_completed(&Counts::default(), None, is_answered)).unwrap();
+            value["delta"]["stop_reason"].clone()
+        };
+        for data in [r#"{"delta":{}}"#, r#"{"delta":{"stop_reason":null,"stop_sequence":null}}"#] {
+            assert_eq!((delta(data, true), delta(data, false)), (json!("end_turn"), Value::Null), "{data}");
+        }
+        assert_eq!(delta(r#"{"delta":{"stop_reason":"tool_use"}}"#, true), "tool_use");
+
+        let start = br#"{"type":"message_start","message":{"content":[],"stop_reason":null}}"#;
+        let start = Event::read(start).unwrap().start_completed(&additions()).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&start).unwrap()["message"]["stop_reason"], Value::Null);
+    }
+
+    #[test]
     fn an_error_in_a_200_is_no_message() {
         assert!(!Message::read(br#"{"error":{"message":"no"}}"#).unwrap().is_message());
         assert!(Message::read(b"<html>").is_err());
@@ -447,7 +493,7 @@ mod tests {
         let delta = br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#;
         let known = Counts { input: Some(4), output: Some(9), ..Counts::default() };
         let value: Value =
-            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE))).unwrap();
+            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), true)).unwrap();
         let expected = json!({"type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": null, "stop_details": null, "container": null},
             "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,

@@ -37,6 +37,26 @@ impl Splice {
         self.edits.is_empty()
     }
 
+    /// The edited text as pieces of the source and of what is new: the source is not copied.
+    pub fn pieces(mut self, source: &Bytes) -> SmallVec<[Bytes; 4]> {
+        self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
+        let new = Bytes::from(self.new);
+        let mut pieces = SmallVec::new();
+        let mut push = |piece: Bytes| {
+            if !piece.is_empty() {
+                pieces.push(piece);
+            }
+        };
+        let mut done = 0;
+        for edit in &self.edits {
+            push(source.slice(done..edit.old.start));
+            push(new.slice(edit.new.clone()));
+            done = edit.old.end;
+        }
+        push(source.slice(done..));
+        pieces
+    }
+
     /// The edited text: one allocation, one copy.
     pub fn apply(mut self, source: &[u8]) -> Bytes {
         self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
@@ -62,7 +82,18 @@ mod tests {
         splice.replace(6..11, b"moon");
         splice.insert(0, b">");
         splice.cut(5..6);
-        assert_eq!(splice.apply(b"hello world!"), "> hellomoon!".replace("> ", ">"));
+        assert_eq!(splice.apply(b"hello world!"), ">hellomoon!");
+    }
+
+    #[test]
+    fn pieces_are_the_same_text_and_do_not_copy_the_source() {
+        let source = Bytes::from_static(b"hello world!");
+        let mut splice = Splice::default();
+        splice.replace(6..11, b"moon");
+        splice.cut(0..1);
+        let pieces = splice.pieces(&source);
+        assert_eq!(pieces.concat(), b"ello moon!");
+        assert_eq!(pieces[0].as_ptr(), source[1..].as_ptr());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use bytes::{Buf, Bytes, BytesMut};
+use memchr::memmem::Finder;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -48,11 +49,31 @@ impl Splitter {
         self.skip_mark();
     }
 
+    /// All whole frames of the chunk as one piece, when none of `words` occurs anywhere in them and none is a comment;
+    /// `None` otherwise, or when the chunk does not begin with a frame. A few searches over the whole chunk, nothing per frame.
+    pub fn calm(&mut self, words: &[Finder<'_>]) -> Option<Bytes> {
+        if !self.is_at_plain_frame() {
+            return None;
+        }
+        let end = memchr::memmem::rfind(&self.chunk, b"\n\n")? + 2;
+        let whole = &self.chunk[..end];
+        // A comment is no frame to hand on; data cannot hold a line that begins like one.
+        let comments = whole.starts_with(b":") || memchr::memmem::find(whole, b"\n:").is_some();
+        if end > self.limit || comments || words.iter().any(|word| word.find(whole).is_some()) {
+            return None;
+        }
+        Some(self.chunk.split_to(end))
+    }
+
+    fn is_at_plain_frame(&self) -> bool {
+        self.plain && self.carry.is_empty() && self.line_is_empty && !self.after_cr
+    }
+
     /// The next frames of the chunk as one piece, as long as each is whole and satisfies `wanted`; `None` when the next
     /// one does not. It finds less than [`Splitter::next`] (nothing that crosses a border or has other line endings),
     /// but what it finds costs one search per line and no reference per frame.
     pub fn run(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Option<Bytes> {
-        if !self.plain || !self.carry.is_empty() || !self.line_is_empty || self.after_cr {
+        if !self.is_at_plain_frame() {
             return None;
         }
         let mut end = 0;

@@ -1,7 +1,6 @@
 //! One upstream call after the other until an answer can be committed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -12,10 +11,10 @@ use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::{Class, Fault, Next, fault};
 use tidegate_routing::{Attempt, Plan};
-use tidegate_wire::answer::{Additions, Message};
+use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::Cuts;
 use tidegate_wire::sse::Splitter;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::pump::{Outbox, Pump, Step};
 use super::settle::Ticket;
@@ -50,6 +49,7 @@ pub(super) enum Done {
 
 /// Tries the plan's attempts in order. Nothing has reached the client when this returns.
 pub(super) async fn run(mut job: Job) -> Done {
+    let deadline = deadline(&job);
     let mut faults: Vec<(usize, Fault)> = Vec::new();
     let mut next = Some(0);
     while let Some(index) = next {
@@ -58,9 +58,11 @@ pub(super) async fn run(mut job: Job) -> Done {
         let since = job.gate.clock.now();
         job.ticket.attempt(&attempt.endpoint);
         let tried = if job.stream {
-            open_stream(&mut job, &attempt, has_alternative).await.map(|opened| Tried::Stream(Box::new(opened)))
+            open_stream(&mut job, &attempt, has_alternative, deadline)
+                .await
+                .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
-            whole(&mut job, &attempt, since).await.map(Tried::Whole)
+            whole(&mut job, &attempt, since, deadline).await.map(Tried::Whole)
         };
         match tried {
             Ok(Tried::Whole(answer)) => {
@@ -75,12 +77,21 @@ pub(super) async fn run(mut job: Job) -> Done {
             Err(fault) => {
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
                 job.ticket.attempted(&attempt.endpoint, fault.status, since);
-                next = following(&job.plan, index, &fault);
+                // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
+                let has_time = Instant::from_std(job.gate.clock.instant()) < deadline;
+                next = following(&job.plan, index, &fault).filter(|_| has_time);
                 faults.push((index, fault));
             }
         }
     }
     Done::Failed(give_up(job, &faults))
+}
+
+/// When all attempts together must have led to something: the client waits for the call, not for an attempt.
+fn deadline(job: &Job) -> Instant {
+    let settings = &job.snapshot.settings;
+    let total = if job.stream { settings.total_streamed } else { settings.total_whole };
+    Instant::from_std(job.gate.clock.instant() + total)
 }
 
 enum Tried {
@@ -127,10 +138,10 @@ fn following(plan: &Plan, index: usize, fault: &Fault) -> Option<usize> {
 async fn send(job: &Job, attempt: &Attempt) -> Result<Response<Incoming>, Fault> {
     let endpoint = &attempt.endpoint;
     let upstream = &job.snapshot.upstreams[endpoint.provider_index];
-    let body = job.cuts.upstream_body(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
+    let body = job.cuts.upstream_pieces(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
     let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, upstream.credential.as_ref());
     let uri = if job.beta_query { &upstream.messages_beta_uri } else { &upstream.messages_uri };
-    let response = job.gate.upstream.send(uri, headers, body).await?;
+    let response = job.gate.upstream.send(uri, headers, body.into()).await?;
     if response.status() == StatusCode::OK {
         return Ok(response);
     }
@@ -139,14 +150,14 @@ async fn send(job: &Job, attempt: &Attempt) -> Result<Response<Incoming>, Fault>
     Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    timeout(limit, work).await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)))
+async fn until<T>(limit: Instant, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    timeout_at(limit, work).await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)))
 }
 
 /// A whole answer, ready for the client.
-async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp) -> Result<Bytes, Fault> {
+async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Instant) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
-    let body = within(snapshot.settings.total_whole, async {
+    let body = until(deadline, async {
         let response = send(job, attempt).await?;
         upstream::whole(response.into_body(), snapshot.settings.max_answer_bytes).await
     })
@@ -168,7 +179,7 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     let ticket = &mut job.ticket;
     ticket.attempted(endpoint, 200, since);
     let charged = ticket.usage(&message.counts().unwrap_or_default(), endpoint, stop_reason.is_some());
-    ticket.answer(message.id(), stop_reason);
+    ticket.answer(message.id(), Some(stop_reason.unwrap_or_else(|| END_TURN.to_owned())));
     let routing =
         job.metadata.then(|| ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], Some(attempt), since));
     let answer = message.completed(&Additions {
@@ -191,11 +202,17 @@ fn error_in_answer(body: &[u8], now: Timestamp) -> Fault {
 }
 
 /// Reads a stream up to its first content: until then it can fail without anyone noticing.
-async fn open_stream(job: &mut Job, attempt: &Attempt, has_alternative: bool) -> Result<Opened, Fault> {
+async fn open_stream(
+    job: &mut Job,
+    attempt: &Attempt,
+    has_alternative: bool,
+    deadline: Instant,
+) -> Result<Opened, Fault> {
     let snapshot = job.snapshot.clone();
     let settings = &snapshot.settings;
     let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
-    within(limit, async {
+    let limit = Instant::from_std(job.gate.clock.instant() + limit);
+    until(limit.min(deadline), async {
         let response = send(job, attempt).await?;
         let is_stream =
             response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));

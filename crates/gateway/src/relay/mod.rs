@@ -115,7 +115,7 @@ impl Gateway {
             match if early.is_zero() { Ok(attempts.as_mut().await) } else { timeout(early, attempts.as_mut()).await } {
                 Ok(done) => done,
                 Err(_) => {
-                    let body = StreamBody::waiting(self.clone(), snapshot.clone(), attempts);
+                    let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
                     return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings));
                 }
             }

@@ -1,18 +1,22 @@
 //! What happens to the frames of a stream: nearly all pass as they are, a few are completed. No I/O.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::{Bytes, BytesMut};
+use memchr::memmem::Finder;
 use tidegate_core::Timestamp;
 use tidegate_providers::{Class, Fault, fault};
 use tidegate_routing::Endpoint;
-use tidegate_wire::answer::{Additions, Counts, Event};
+use tidegate_wire::answer::{Additions, Counts, END_TURN, Event};
 use tidegate_wire::sse::{self, Frame, Splitter};
 
 use super::settle::Ticket;
 
 pub(super) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
+
+/// Every frame that needs a look holds one of these, in its event's name or in the type of its data.
+static WORDS: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new("message_"), Finder::new("error")]);
 
 /// Bytes on their way to the client.
 #[derive(Default)]
@@ -50,12 +54,15 @@ pub(super) struct Pump {
     pinged: bool,
     /// There was content, or a reason why there is none: without either an end is no answer.
     answered: bool,
+    /// Every frame so far had an `event:` line.
+    named: bool,
     stop: Option<Frame>,
 }
 
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>) -> Self {
-        Self { endpoint, counts: Counts::default(), started: false, pinged: false, answered: false, stop: None }
+        let counts = Counts::default();
+        Self { endpoint, counts, started: false, pinged: false, answered: false, named: true, stop: None }
     }
 
     /// Takes the next bytes of the stream. A fault ends it.
@@ -69,9 +76,12 @@ impl Pump {
         let mut reached = Step::Held;
         splitter.feed(chunk);
         loop {
-            // Nearly all of a stream: whole frames of content, which leave as one piece of the chunk they came in.
-            if let Some(run) = splitter.run(is_content) {
+            // Nearly all of a stream: chunks in which no frame needs a look, and runs of content frames. They leave as one
+            // piece of the chunk they came in. An upstream that names no events needs a look at every frame.
+            let calm = if self.answered && self.named { splitter.calm(&*WORDS) } else { None };
+            if let Some(run) = calm.or_else(|| splitter.run(is_content)) {
                 out.push(run);
+                self.answered = true;
                 reached = Step::Content;
             }
             let Some(frame) = splitter.next().map_err(|_| Fault::in_answer(Class::BadResponse))? else { break };
@@ -111,7 +121,10 @@ impl Pump {
             }
             b"error" => Err(error(&frame)),
             b"" if frame.is_silent() => Ok(Step::Held), // their keep-alive; ours are our own
-            b"" => self.unnamed(&frame, out, ticket),
+            b"" => {
+                self.named = false;
+                self.unnamed(&frame, out, ticket)
+            }
             name => {
                 self.ping_first(name == b"ping", out);
                 out.push(frame.0);
@@ -153,9 +166,10 @@ impl Pump {
         let stop_reason = event.stop_reason();
         let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());
         self.answered |= stop_reason.is_some();
-        ticket.answer(None, stop_reason);
+        ticket.answer(None, stop_reason.or_else(|| self.answered.then(|| END_TURN.to_owned())));
         self.ping_first(false, out);
-        out.push(encoded("message_delta", &event.delta_completed(&self.counts, Some(&charged.charge()))));
+        let completed = event.delta_completed(&self.counts, Some(&charged.charge()), self.answered);
+        out.push(encoded("message_delta", &completed));
         Ok(if self.answered { Step::Content } else { Step::Held })
     }
 

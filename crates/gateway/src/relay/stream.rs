@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tidegate_core::Timestamp;
+use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::Attempt;
 use tidegate_wire::sse::Splitter;
@@ -81,7 +81,10 @@ pub struct StreamBody {
 
 enum Phase {
     /// Committed by time: the attempts go on, the client hears comments meanwhile.
-    Waiting(Pin<Box<dyn Future<Output = Done> + Send>>),
+    Waiting {
+        id: GenerationId,
+        attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
+    },
     Relaying(Box<Relay>),
     Over,
 }
@@ -208,9 +211,10 @@ impl StreamBody {
     pub(super) fn waiting(
         gate: Arc<Gateway>,
         snapshot: Arc<Snapshot>,
+        id: GenerationId,
         attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
     ) -> Self {
-        let mut body = Self::new(gate, snapshot, Phase::Waiting(attempts));
+        let mut body = Self::new(gate, snapshot, Phase::Waiting { id, attempts });
         body.comment();
         body
     }
@@ -243,12 +247,15 @@ impl StreamBody {
             }
             match &mut self.phase {
                 Phase::Over => return Poll::Ready(None),
-                Phase::Waiting(attempts) => match attempts.as_mut().poll(context) {
+                Phase::Waiting { id, attempts } => match attempts.as_mut().poll(context) {
                     Poll::Ready(Done::Stream(relay)) => self.begin(relay),
                     Poll::Ready(Done::Failed(failure)) => self.give_up(&failure),
                     Poll::Ready(Done::Whole(_)) => unreachable!("a streamed job ends in a stream"),
                     Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
-                        Poll::Ready(Due::Look) if self.gate.is_aborting() => self.give_up(&Failure::unavailable()),
+                        Poll::Ready(Due::Look) if self.gate.is_aborting() => {
+                            let failure = Failure { generation: Some(*id), ..Failure::unavailable() };
+                            self.give_up(&failure);
+                        }
                         Poll::Ready(Due::Look) => {}
                         Poll::Ready(Due::KeepAlive | Due::Deadline) => self.comment(),
                         Poll::Pending => return Poll::Pending,

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::ErrorType;
 use crate::json::{self, Excess};
@@ -22,6 +22,11 @@ pub const MAX_DEPTH: usize = 64;
 pub const MAX_NODES: usize = 200_000;
 pub const MAX_MESSAGES: usize = 10_000;
 pub const MAX_TOOLS: usize = 1_024;
+
+const IMAGE_KINDS: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// From this size on a body is spliced without a copy.
+const WORTH_PIECES: usize = 16 << 10;
 
 /// Members that are ours and never go upstream.
 const OWN: [&str; 11] = [
@@ -36,6 +41,22 @@ const OWN: [&str; 11] = [
     "stop_server_tools_when",
     "max_tool_calls",
     "preset",
+];
+
+/// Members that shape an answer but not the prompt. Anthropic refuses them where only a count is asked for.
+const NOT_COUNTED: [&str; 12] = [
+    "max_tokens",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "metadata",
+    "service_tier",
+    "speed",
+    "container",
+    "inference_geo",
+    "diagnostics",
 ];
 
 /// A request as far as the gateway reads it. Raw slices are checked for their shape but not decoded.
@@ -65,7 +86,8 @@ pub struct Envelope<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Cuts {
     model_value: Option<Range<usize>>,
-    own_members: SmallVec<[Range<usize>; 4]>,
+    /// Whole members that do not go upstream, in document order.
+    members: SmallVec<[Range<usize>; 4]>,
     has_max_tokens: bool,
     /// Just behind the opening brace.
     inside: usize,
@@ -85,6 +107,10 @@ impl Violation {
 
     fn prompt(message: impl Into<String>) -> Self {
         Self { error_type: ErrorType::InvalidPrompt, ..Self::new(message) }
+    }
+
+    fn image_format(message: impl Into<String>) -> Self {
+        Self { error_type: ErrorType::UnsupportedImageFormat, ..Self::new(message) }
     }
 }
 
@@ -125,9 +151,19 @@ fn not_json() -> Violation {
 }
 
 impl Cuts {
-    /// The body as a Messages upstream gets it: its own model name, our members gone, `max_tokens` added when the client
-    /// gave none. Every other byte is as it came.
+    /// The body as a Messages upstream gets it: its own model name, members that are not for it gone, `max_tokens` added
+    /// when the client gave none. Every other byte is as it came.
     pub fn upstream_body(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> Bytes {
+        self.splice(body, model, max_tokens).apply(body)
+    }
+
+    /// The same in pieces. A long body is not copied; for a short one a copy is cheaper than the pieces' own cost.
+    pub fn upstream_pieces(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> SmallVec<[Bytes; 4]> {
+        let splice = self.splice(body, model, max_tokens);
+        if body.len() < WORTH_PIECES { smallvec![splice.apply(body)] } else { splice.pieces(body) }
+    }
+
+    fn splice(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> Splice {
         let mut splice = Splice::default();
         let model = json::quoted(model);
         match &self.model_value {
@@ -138,12 +174,12 @@ impl Cuts {
             splice.insert(self.inside, format!("\"max_tokens\":{limit},").as_bytes());
         }
         let mut cut_to = 0;
-        for member in &self.own_members {
+        for member in &self.members {
             let cut = with_comma(body, member.clone(), cut_to);
             cut_to = cut.end;
             splice.cut(cut);
         }
-        splice.apply(body)
+        splice
     }
 }
 

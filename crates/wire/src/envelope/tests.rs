@@ -225,6 +225,99 @@ fn prompt_problems_have_their_own_type() {
     assert_eq!(read_value(&with("stream", json!(1))).unwrap_err().error_type, ErrorType::InvalidRequest);
 }
 
+/// A request whose second block is written as given.
+fn with_block(block: &str) -> String {
+    format!(
+        r#"{{"model":"a/b","max_tokens":9,"messages":[{{"role":"user","content":[{{"type":"text","text":"what is this?"}},{block}]}}]}}"#
+    )
+}
+
+#[test]
+fn an_image_of_a_kind_that_nobody_reads_is_refused_wherever_its_members_stand() {
+    let refused = [
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/bmp","data":"Qk0="}}"#,
+        r#"{"source":{"data":"Qk0=","media_type":"image/bmp","type":"base64"},"type":"image"}"#,
+        r#"{"source":{"media_type":"IMAGE/PNG","data":"Qk0=","type":"base64"},"type":"im\u0061ge"}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":7,"data":"Qk0="}}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":"application/pdf","data":"Qk0="}}"#,
+    ];
+    let problem = "Invalid request: messages[0].content[1].source.media_type must be one of image/jpeg, image/png, image/gif, image/webp";
+    for block in refused {
+        let violation = read(with_block(block).as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
+        assert_eq!(
+            (violation.message.as_str(), violation.error_type),
+            (problem, ErrorType::UnsupportedImageFormat),
+            "{block}"
+        );
+    }
+    for block in [
+        r#"{"type":"image","source":{"type":"base64","data":"Qk0="}}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":null,"data":"Qk0="}}"#,
+    ] {
+        let violation = read(with_block(block).as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
+        assert_eq!(violation.message, "Invalid request: messages[0].content[1].source.media_type is required");
+        assert_eq!(violation.error_type, ErrorType::InvalidRequest);
+    }
+    let twice = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","media_type":"image/bmp"}}"#;
+    let violation = read(with_block(twice).as_bytes(), BRAND, Purpose::Count).map(drop).unwrap_err();
+    assert_eq!(violation.message, "Invalid request: messages[0].content[1].source.media_type appears more than once");
+}
+
+#[test]
+fn sources_of_other_kinds_are_the_providers_to_judge() {
+    let accepted = [
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"/9j/"}}"#,
+        r#"{"type":"image","source":{"data":"iVBOR","type":"base64","media_type":"image/png"}}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/gif","data":"R0lG"}}"#,
+        r#"{"source":{"media_type":"image\/webp","type":"base64","data":"UklG"},"type":"image"}"#,
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"not base64"}}"#,
+        r#"{"type":"image","source":{"type":"url","url":"https://example.com/a.bmp","media_type":"image/bmp"}}"#,
+        r#"{"type":"image","source":{"type":"file","file_id":"file_1"}}"#,
+        r#"{"type":"image","source":{"type":"from_the_future","media_type":"image/avif"}}"#,
+        r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}}"#,
+        r#"{"type":"document","source":{"type":"content","content":[{"type":"text","text":"x"}]}}"#,
+        r#"{"type":"search_result","source":"https://example.com","title":"t","content":[]}"#,
+        r#"{"type":"from_the_future","source":[1,null]}"#,
+    ];
+    for block in accepted {
+        let read = read(with_block(block).as_bytes(), BRAND, Purpose::Generate).map(drop);
+        assert_eq!(read, Ok(()), "{block}");
+    }
+}
+
+#[test]
+fn a_count_sends_only_what_is_counted_and_strangers() {
+    let counted = r#"{"model":"a/b","messages":[{"role":"user","content":"x"}],"system":"s","tools":[],"thinking":{"type":"disabled"},"output_config":{},"cache_control":{"type":"ephemeral"},"context_management":{"edits":[]},"stranger":{"stream":true}}"#;
+    let dropped = r#""max_tokens":5,"stream":true,"temperature":1,"top_p":0.5,"top_k":4,"stop_sequences":["x"],"metadata":{"user_id":"u"},"service_tier":"auto","speed":"fast","container":"c","inference_geo":"eu","diagnostics":{},"session_id":"s""#;
+    // In front, behind, and among the rest.
+    let bodies = [
+        counted.replacen('{', &format!("{{{dropped},"), 1),
+        format!("{},{dropped}}}", &counted[..counted.len() - 1]),
+        counted.replacen("\"system\"", &format!("{dropped} , \"system\""), 1),
+    ];
+    for body in bodies.map(Bytes::from) {
+        let envelope = read(&body, BRAND, Purpose::Count).unwrap();
+        let sent: Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "a/b", None)).unwrap();
+        assert_eq!(sent, serde_json::from_str::<Value>(counted).unwrap());
+        // The same body that is to be answered loses our own member alone.
+        let envelope = read(&body, BRAND, Purpose::Generate).unwrap();
+        let sent: Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "a/b", None)).unwrap();
+        assert_eq!(sent.as_object().unwrap().len(), 9 + 12);
+    }
+}
+
+#[test]
+fn a_null_is_replaced_and_never_joined_by_a_second_member() {
+    let body = Bytes::from_static(
+        br#"{"model":null,"models":["a/b"],"max_tokens": null,"messages":[{"role":"user","content":"x"}]}"#,
+    );
+    let envelope = read(&body, BRAND, Purpose::Generate).unwrap();
+    assert_eq!(
+        envelope.cuts.upstream_body(&body, "up", Some(64)),
+        r#"{"max_tokens":64,"model":"up","messages":[{"role":"user","content":"x"}]}"#
+    );
+}
+
 #[test]
 fn branded_tools_are_named() {
     let body = with("tools", json!([{"type": "tidegate:web_search"}, {"name": "t", "input_schema": {}}])).to_string();
@@ -296,7 +389,10 @@ proptest! {
         }).collect();
         let body = Bytes::from(format!("{{{}}}", written.join(",")));
         let envelope = read(&body, BRAND, Purpose::Generate).unwrap();
-        let sent: Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "up", Some(3))).unwrap();
+        let sent = envelope.cuts.upstream_body(&body, "up", Some(3));
+        prop_assert_eq!(&envelope.cuts.upstream_pieces(&body, "up", Some(3)).concat(), &sent);
+        prop_assert_eq!(&envelope.cuts.splice(&body, "up", Some(3)).pieces(&body).concat(), &sent);
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();
         let map = expected.as_object_mut().unwrap();
         map.retain(|name, _| !OWN.contains(&name.as_str()));

@@ -7,13 +7,16 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::check::{self, Place};
-use super::{Brand, Envelope, MAX_MESSAGES, OWN, Purpose, Violation, member_range, not_json, options};
+use super::{
+    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, NOT_COUNTED, OWN, Purpose, Violation, member_range, not_json, options,
+};
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 
 /// What the walk has gathered; the first violation wins, the walk goes on so that the body is known to be JSON.
 struct State<'a, 'b> {
     text: &'a str,
     brand: Brand<'b>,
+    purpose: Purpose,
     envelope: Envelope<'a>,
     found: Option<Violation>,
     /// A model is named somewhere, be it in a form we refuse.
@@ -46,6 +49,7 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
     let mut state = State {
         text,
         brand,
+        purpose,
         envelope: Envelope::default(),
         found: None,
         names_model: false,
@@ -59,11 +63,11 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let walked = deserializer.deserialize_map(Top(&mut state)).and_then(|()| deserializer.end());
     walked.map_err(|_| not_json())?;
-    finish(state, purpose)
+    finish(state)
 }
 
 /// Required fields first, then document order, then rules across fields.
-fn finish<'a>(state: State<'a, '_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
+fn finish<'a>(state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
     let envelope = &state.envelope;
     if !state.names_model {
         return Err(Violation::new("model is required"));
@@ -80,7 +84,7 @@ fn finish<'a>(state: State<'a, '_>, purpose: Purpose) -> Result<Envelope<'a>, Vi
     if envelope.fallbacks.is_some() && envelope.models.is_some() {
         return Err(Violation::new("fallbacks cannot be combined with models"));
     }
-    if let (Some(budget), Some(limit), Purpose::Generate) = (state.thinking_budget, envelope.max_tokens, purpose)
+    if let (Some(budget), Some(limit), Purpose::Generate) = (state.thinking_budget, envelope.max_tokens, state.purpose)
         && limit <= budget
     {
         return Err(Violation::new("max_tokens must be greater than thinking.budget_tokens"));
@@ -129,15 +133,20 @@ fn shown(name: &str) -> Cow<'_, str> {
 }
 
 fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
-    if name == "model" && json::kind(value) != Kind::Null {
+    let is_null = json::kind(value) == Kind::Null;
+    if name == "model" {
         state.envelope.cuts.model_value = Some(json::span(state.text, value.get()));
     }
-    if OWN.contains(&name) {
+    let is_cut = OWN.contains(&name)
+        || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
+        // A limit is added where there is none; beside a null it would stand twice.
+        || (name == "max_tokens" && is_null);
+    if is_cut {
         let member = member_range(state.text, json::span(state.text, value.get()));
-        state.envelope.cuts.own_members.push(member);
+        state.envelope.cuts.members.push(member);
     }
     // Null means absent for every optional member.
-    if json::kind(value) == Kind::Null {
+    if is_null {
         return;
     }
     state.envelope.cuts.has_max_tokens |= name == "max_tokens";
@@ -316,7 +325,8 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
     fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { state, place } = self;
         let mut seen = Seen::default();
-        let mut named = false;
+        let (mut named, mut is_image) = (false, false);
+        let mut source = Source::default();
         while let Some(Text(name)) = map.next_key()? {
             if !seen.add(&name) {
                 state.note(Violation::new(format!("{}.{} appears more than once", place(), shown(&name))));
@@ -325,7 +335,9 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "type" => {
                     let value: &RawValue = map.next_value()?;
                     named = json::kind(value) == Kind::String;
+                    is_image = is_text(value, "image");
                 }
+                "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     if json::kind(value) != Kind::Null {
@@ -340,12 +352,77 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         if !named {
             state.note(Violation::prompt(format!("{}.type is required", place())));
         }
+        state.check(source.check(is_image, &|| format!("{}.source", place())));
         Ok(())
     }
 
     fn other(self, _: Kind) {
         self.state.note(Violation::prompt(format!("{} must be an object", (self.place)())));
     }
+}
+
+/// The source of a block. Its `data` is skipped: whether it is base64, and an image of the stated kind, is told by the
+/// provider that has to decode it; to look here would mean a second pass over the longest string of the body.
+#[derive(Default)]
+struct Source<'a> {
+    kind: Option<&'a RawValue>,
+    media_type: Option<&'a RawValue>,
+    repeated: Option<String>,
+}
+
+impl Source<'_> {
+    /// Called when the block is over, since members come in any order.
+    fn check(&self, is_image: bool, place: &dyn Fn() -> String) -> Result<(), Violation> {
+        let place = Place::Lazy(place);
+        if let Some(name) = &self.repeated {
+            return Err(place.member(name).is("appears more than once"));
+        }
+        if !is_image || !self.kind.is_some_and(|kind| is_text(kind, "base64")) {
+            return Ok(());
+        }
+        let place = place.member("media_type");
+        match self.media_type.filter(|media_type| json::kind(media_type) != Kind::Null) {
+            None => Err(place.required()),
+            Some(given) if IMAGE_KINDS.iter().any(|kind| is_text(given, kind)) => Ok(()),
+            Some(_) => Err(Violation::image_format(format!("{place} must be one of {}", IMAGE_KINDS.join(", ")))),
+        }
+    }
+}
+
+/// Whether a value is this text, which has nothing in it that JSON would have to escape.
+fn is_text(value: &RawValue, text: &str) -> bool {
+    let inner = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match inner {
+        Some(inner) if !inner.contains('\\') => inner == text,
+        // Escapes are allowed everywhere, and nobody writes them here.
+        Some(_) => json::string(value).is_some_and(|value| value == text),
+        None => false,
+    }
+}
+
+struct SourceNode<'s, 'a>(&'s mut Source<'a>);
+
+impl<'a> Node<'a> for SourceNode<'_, 'a> {
+    fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let source = self.0;
+        let mut seen = Seen::default();
+        while let Some(Text(name)) = map.next_key()? {
+            if !seen.add(&name) {
+                source.repeated.get_or_insert_with(|| shown(&name).into_owned());
+            }
+            match name.as_ref() {
+                "type" => source.kind = Some(map.next_value()?),
+                "media_type" => source.media_type = Some(map.next_value()?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    // Some kinds of blocks name their source in a plain string.
+    fn string(self, _: &str) {}
+
+    fn other(self, _: Kind) {}
 }
 
 struct System<'s, 'a, 'b>(&'s mut State<'a, 'b>);

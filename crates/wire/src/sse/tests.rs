@@ -30,6 +30,9 @@ fn events_by_runs(chunks: &[&[u8]], wanted: impl Fn(&[u8]) -> bool + Copy) -> Ve
     for chunk in chunks {
         splitter.feed(Bytes::copy_from_slice(chunk));
         loop {
+            if let Some(run) = splitter.calm(&[Finder::new("ping"), Finder::new("id")]) {
+                all.extend(events(&[b"\n", &run]).into_iter().skip(1));
+            }
             if let Some(run) = splitter.run(wanted) {
                 // Behind a frame of its own, so that nothing in the run counts as the beginning of a stream.
                 all.extend(events(&[b"\n", &run]).into_iter().skip(1));
@@ -91,6 +94,30 @@ fn a_frame_within_one_chunk_is_not_copied() {
     let second = splitter.next().unwrap().unwrap();
     assert_eq!(first.0.as_ptr(), chunk.as_ptr());
     assert_eq!(second.0.as_ptr(), chunk[22..].as_ptr());
+}
+
+#[test]
+fn a_chunk_without_certain_words_leaves_whole() {
+    let delta = "event: content_block_delta\ndata: {}\n\n";
+    let words = [Finder::new("message_"), Finder::new("error")];
+    let mut splitter = Splitter::new(1024);
+    splitter.feed(Bytes::from(format!("{delta}{delta}event: content_block_stop\ndata")));
+    assert_eq!(splitter.calm(&words).unwrap().len(), 2 * delta.len());
+    assert!(splitter.next().unwrap().is_none());
+    // In the middle of a frame nothing is calm.
+    splitter.feed(Bytes::from(format!(": {{}}\n\n{delta}")));
+    assert_eq!(splitter.calm(&words), None);
+    assert_eq!(splitter.next().unwrap().unwrap().event(), b"content_block_stop");
+    assert_eq!(splitter.calm(&words).unwrap(), delta);
+    for noisy in
+        [format!("{delta}event: message_stop\ndata: {{}}\n\n"), format!("{delta}: hush\n\n"), ": hush\n\n".to_owned()]
+    {
+        let mut splitter = Splitter::new(1024);
+        splitter.feed(Bytes::from(noisy.clone()));
+        assert_eq!(splitter.calm(&words), None, "{noisy:?}");
+    }
+    splitter.feed(Bytes::from(format!("{delta}event: message_stop\ndata: {{}}\n\n")));
+    assert_eq!(splitter.next().unwrap().unwrap().event(), b"content_block_delta");
 }
 
 #[test]
