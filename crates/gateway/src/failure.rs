@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use tidegate_core::GenerationId;
+use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Plan, PlanError};
 use tidegate_wire::envelope::Violation;
@@ -20,9 +20,19 @@ pub struct Failure {
     pub message: Cow<'static, str>,
     /// Seconds.
     pub retry_after: Option<u64>,
+    /// Only when it was a limit of ours that refused, never for what providers could not take.
+    pub limited: Option<Limited>,
     pub generation: Option<GenerationId>,
     /// What only failures of upstreams and plans have.
     pub more: Option<Box<More>>,
+}
+
+/// The limit of ours that a request ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    pub limit: u64,
+    /// When another try may go through.
+    pub reset: Timestamp,
 }
 
 /// Further members of an error body, as JSON texts.
@@ -36,7 +46,8 @@ pub struct More {
 
 impl Failure {
     pub fn new(status: u16, error_type: ErrorType, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, error_type, message: message.into(), retry_after: None, generation: None, more: None }
+        let message = message.into();
+        Self { status, error_type, message, retry_after: None, limited: None, generation: None, more: None }
     }
 
     pub fn more_mut(&mut self) -> &mut More {
@@ -68,8 +79,14 @@ impl Failure {
         Self::new(403, ErrorType::PermissionDenied, "Only management keys can perform this operation")
     }
 
-    pub fn rate_limited() -> Self {
-        Self { retry_after: Some(1), ..Self::new(429, ErrorType::RateLimitExceeded, "Rate limit exceeded") }
+    /// Refused by a limit of ours that is free again at `reset`.
+    pub fn rate_limited(limit: u64, reset: Timestamp, now: Timestamp) -> Self {
+        let wait = reset.since(now).as_millis().div_ceil(1000).max(1);
+        Self {
+            retry_after: Some(u64::try_from(wait).unwrap_or(u64::MAX)),
+            limited: Some(Limited { limit, reset }),
+            ..Self::new(429, ErrorType::RateLimitExceeded, "Rate limit exceeded")
+        }
     }
 
     /// Our own fault or our own protection, never the caller's mistake.
@@ -279,4 +296,19 @@ fn availability(
     }
     let _ = write!(out, r#","docs_url":{}}}"#, quoted(&format!("{}/errors#{code}", settings.docs_url)));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_ours_says_when_it_is_free_again_in_whole_seconds_from_one() {
+        let now = Timestamp(1_790_000_000_000);
+        let wait = |ms: i64| Failure::rate_limited(10, Timestamp(now.0 + ms), now).retry_after;
+        assert_eq!(
+            [wait(-5), wait(0), wait(1), wait(1_000), wait(1_001), wait(60_000)].map(Option::unwrap),
+            [1, 1, 1, 1, 2, 60]
+        );
+    }
 }

@@ -44,17 +44,17 @@ impl Drop for Place {
 pub struct Rate(AtomicI64);
 
 impl Rate {
-    /// Counts one event; false when it exceeds the rate. An event over the rate is not counted.
-    pub fn admit(&self, now: Timestamp, interval_ms: i64, burst: i64) -> bool {
+    /// Counts one event, or says when the next one is free. An event over the rate is not counted.
+    pub fn admit(&self, now: Timestamp, interval_ms: i64, burst: i64) -> Result<(), Timestamp> {
         let tolerance = interval_ms * (burst - 1).max(0);
         let mut due = self.0.load(Ordering::Relaxed);
         loop {
             let start = due.max(now.0);
             if start - now.0 > tolerance {
-                return false;
+                return Err(Timestamp(start - tolerance));
             }
             match self.0.compare_exchange_weak(due, start + interval_ms, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => return Ok(()),
                 Err(current) => due = current,
             }
         }
@@ -71,15 +71,15 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// Notes a failure; true when the source has had more than its share.
-    pub fn note(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> bool {
+    /// Notes a failure. An error says that the source has had its share, and when its next attempt is free.
+    pub fn note(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
         let rate = self.0.get(&source).unwrap_or_else(|| {
             let rate = Arc::new(Rate::default());
             self.0.insert(source, rate.clone());
             rate
         });
         let per_minute = i64::from(per_minute.max(1));
-        !rate.admit(now, (60_000 / per_minute).max(1), per_minute)
+        rate.admit(now, (60_000 / per_minute).max(1), per_minute)
     }
 }
 
@@ -101,12 +101,13 @@ mod tests {
         let failures = Failures::default();
         let source = IpAddr::from([127, 0, 0, 1]);
         let other = IpAddr::from([127, 0, 0, 2]);
-        let held_off = |source, ms: i64| failures.note(source, Timestamp(1_000_000 + ms), 10);
-        assert!((0..10).all(|_| !held_off(source, 0)));
-        assert!(held_off(source, 0));
-        assert!(held_off(source, 5_999));
-        assert!(!held_off(source, 6_000));
-        assert!(held_off(source, 6_000));
-        assert!(!held_off(other, 6_000));
+        let note = |source, ms: i64| failures.note(source, Timestamp(1_000_000 + ms), 10);
+        let free_at = |ms: i64| Err(Timestamp(1_000_000 + ms));
+        assert!((0..10).all(|_| note(source, 0).is_ok()));
+        assert_eq!(note(source, 0), free_at(6_000));
+        assert_eq!(note(source, 5_999), free_at(6_000));
+        assert_eq!(note(source, 6_000), Ok(()));
+        assert_eq!(note(source, 6_000), free_at(12_000));
+        assert_eq!(note(other, 6_000), Ok(()));
     }
 }

@@ -255,6 +255,139 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::exchange::AttemptRecord;
+    use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
+
+    fn attempt(provider: &str, model: &str, status: u16) -> AttemptRecord {
+        AttemptRecord { provider: provider.into(), model: model.into(), status, duration_ms: 5 }
+    }
+
+    /// A request that one provider could not take and another answered.
+    fn exchange(model: &str) -> Exchange {
+        let started = Timestamp(1_790_000_000_000);
+        let usage = Usage {
+            input: 14,
+            output: 9,
+            cache_read: 5,
+            cache_write: 3,
+            cache_write_1h: 4,
+            thinking: 2,
+            web_searches: 1,
+            web_fetches: 1,
+        };
+        Exchange {
+            id: GenerationId::new(started),
+            organisation: OrganisationId("org".into()),
+            workspace: WorkspaceId("workspace".into()),
+            key: KeyHash::of(b"a key"),
+            model: model.into(),
+            provider: "P1".into(),
+            outcome: Outcome::Complete,
+            status: 200,
+            streamed: true,
+            stop_reason: Some("end_turn".into()),
+            upstream_id: None,
+            error_type: None,
+            usage,
+            usage_reported: true,
+            cost: Some(Money(177_000)),
+            session: None,
+            user: None,
+            attempts: vec![attempt("P0", model, 529), attempt("P1", model, 200)],
+            started,
+            first_content_ms: Some(100),
+            duration_ms: 2_000,
+            request_bytes: 100,
+            response_bytes: 200,
+        }
+    }
+
+    /// The lines that count something of this model, without the words that all of them have.
+    fn lines_of(metrics: &Metrics, model: &str) -> Vec<String> {
+        let label = format!("model=\"{model}\"");
+        let text = metrics.text();
+        let lines = text.lines().filter(|line| line.contains(&label) && !line.contains("_bucket"));
+        let mut lines: Vec<String> =
+            lines.map(|line| line.replace(&format!("{label},"), "").replace("tidegate_", "")).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn a_finished_request_is_counted_in_every_family_under_its_own_labels() {
+        let metrics = Metrics::new("1.2.3");
+        let mut handles = Handles::default();
+        metrics.record(&exchange("a/b"), &mut handles);
+        metrics.record(&exchange("a/b"), &mut handles);
+        let twice = [
+            r#"cost_nanodollars_total{provider="P1"} 354000"#,
+            r#"generation_duration_seconds_count{provider="P1"} 2"#,
+            r#"generation_duration_seconds_sum{provider="P1"} 4.0"#,
+            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#,
+            r#"time_to_first_token_seconds_count{provider="P1"} 2"#,
+            r#"time_to_first_token_seconds_sum{provider="P1"} 0.2"#,
+            r#"tokens_total{provider="P1",kind="cache_read"} 10"#,
+            r#"tokens_total{provider="P1",kind="cache_write"} 14"#,
+            r#"tokens_total{provider="P1",kind="input"} 28"#,
+            r#"tokens_total{provider="P1",kind="output"} 18"#,
+            r#"tokens_total{provider="P1",kind="reasoning"} 4"#,
+            r#"upstream_attempts_total{provider="P0",status_class="5xx"} 2"#,
+            r#"upstream_attempts_total{provider="P1",status_class="2xx"} 2"#,
+        ];
+        assert_eq!(lines_of(&metrics, "a/b"), twice.map(|line| line.to_owned()));
+
+        // Another model through the same handles, and ended otherwise: nothing of it lands on the first.
+        let failed = Exchange {
+            provider: "P0".into(),
+            outcome: Outcome::Failed,
+            status: 504,
+            stop_reason: None,
+            usage: Usage::default(),
+            cost: None,
+            first_content_ms: None,
+            attempts: vec![attempt("P0", "c/d", 408), attempt("P0", "c/d", 0)],
+            ..exchange("c/d")
+        };
+        metrics.record(&failed, &mut handles);
+        assert_eq!(lines_of(&metrics, "a/b"), twice.map(|line| line.to_owned()));
+        let lines = lines_of(&metrics, "c/d");
+        for line in [
+            r#"cost_nanodollars_total{provider="P0"} 0"#,
+            r#"generations_total{provider="P0",outcome="failed",stop_reason="none"} 1"#,
+            r#"time_to_first_token_seconds_count{provider="P0"} 0"#,
+            r#"tokens_total{provider="P0",kind="output"} 0"#,
+            r#"upstream_attempts_total{provider="P0",status_class="4xx"} 1"#,
+            r#"upstream_attempts_total{provider="P0",status_class="none"} 1"#,
+        ] {
+            assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
+        }
+        // The same model that ends differently is another kind of end, on the same tokens.
+        metrics.record(&Exchange { outcome: Outcome::Cancelled, ..exchange("a/b") }, &mut handles);
+        let lines = lines_of(&metrics, "a/b");
+        for line in [
+            r#"generations_total{provider="P1",outcome="cancelled",stop_reason="end_turn"} 1"#,
+            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#,
+            r#"tokens_total{provider="P1",kind="input"} 42"#,
+        ] {
+            assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
+        }
+    }
+
+    #[test]
+    fn more_kinds_of_ends_than_are_remembered_lose_no_count() {
+        let metrics = Metrics::new("1.2.3");
+        let mut handles = Handles::default();
+        for _ in 0..2 {
+            for number in 0..=MOST_HANDLES {
+                metrics.record(&exchange(&format!("a/{number}")), &mut handles);
+            }
+        }
+        for number in 0..=MOST_HANDLES {
+            let lines = lines_of(&metrics, &format!("a/{number}"));
+            let line = r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#;
+            assert!(lines.iter().any(|known| known == line), "{number}: {lines:?}");
+        }
+    }
 
     #[test]
     fn the_text_names_what_was_counted() {

@@ -45,7 +45,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     // Whatever can be wrong with the configuration is found before anything is made.
     let sim = start_sim(&config).await?;
     let sim_url = sim.as_ref().map(Sim::base_url);
-    let snapshot = config.snapshot(sim_url.as_deref())?;
+    let mut snapshot = config.snapshot(sim_url.as_deref(), config.listen)?;
     create_data_dir(&config.data_dir)?;
     let _lock = lock(&config.data_dir)?;
     let store = Arc::new(Store::open(&config.storage_url, &config.data_dir).await?);
@@ -58,6 +58,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     }?;
     // Taken addresses too: keys made by a start that then fails would never be shown to anyone.
     let listener = listener(config.listen).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    // Port 0 and inherited sockets: only now is it known where that is.
+    snapshot.settings.docs_url = config.docs_url(address);
     let metrics_listener = match config.metrics_listen {
         Some(address) => Some(
             TcpListener::bind(address).await.with_context(|| format!("metrics.listen: cannot listen on {address}"))?,
@@ -77,8 +80,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.keys.follow().await }
     });
 
-    let address = listener.local_addr().context("the listener has no address")?;
-    let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let public_url = config.public_url(address);
     let app = Arc::new(App {
         gateway: gateway.clone(),
         store: store.clone(),
@@ -94,7 +96,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
 
     let patience = Patience { idle: config.keep_alive_idle, head: config.header_read, write: config.write_stall };
     let limits = Limits { connections: config.connections, patience };
-    let reloading = tasks::spawn("reload on SIGHUP", reload_on_signal(hangup, source, gateway.clone(), sim_url));
+    let reloading =
+        tasks::spawn("reload on SIGHUP", reload_on_signal(hangup, source, gateway.clone(), sim_url, address));
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
     let graceful = listen::accept(listener, app.clone(), limits, async {
         stop.received().await;
@@ -275,10 +278,16 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
 }
 
 /// Builds a whole new state on SIGHUP and swaps it in; when that fails, the old one stays.
-async fn reload_on_signal(mut hangup: Signal, source: Source, gateway: Arc<Gateway>, sim_url: Option<String>) {
+async fn reload_on_signal(
+    mut hangup: Signal,
+    source: Source,
+    gateway: Arc<Gateway>,
+    sim_url: Option<String>,
+    address: SocketAddr,
+) {
     while hangup.recv().await.is_some() {
         // The environment of a running process does not change; the file does.
-        match source.read().and_then(|config| config.snapshot(sim_url.as_deref())) {
+        match source.read().and_then(|config| config.snapshot(sim_url.as_deref(), address)) {
             Ok(next) => {
                 gateway.swap(next);
                 tracing::info!(

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -59,10 +60,11 @@ impl Gateway {
                 return Ok(entry);
             }
         }
-        if self.keys.failures.note(source, now, snapshot.settings.auth_failures_per_minute) {
-            return Err(self.refused("held_off", Failure { retry_after: Some(6), ..Failure::rate_limited() }));
-        }
-        Err(self.refused("invalid", Failure::invalid_key()))
+        let limit = snapshot.settings.auth_failures_per_minute;
+        Err(match self.keys.failures.note(source, now, limit) {
+            Ok(()) => self.refused("invalid", Failure::invalid_key()),
+            Err(free) => self.refused("held_off", Failure::rate_limited(limit.into(), free, now)),
+        })
     }
 
     /// As [`Gateway::authenticate`], for inference only.
@@ -90,10 +92,15 @@ impl Gateway {
         }
         let node = self.node.enter(settings.in_flight_node);
         let node = node.ok_or_else(|| rejected("node", Failure::unavailable()))?;
+        // Nobody knows when a place will be free; a second is the shortest wait that can be told.
+        let full = |limit: usize| {
+            let now = self.clock.now();
+            Failure::rate_limited(limit as u64, now.plus(Duration::from_secs(1)), now)
+        };
         let workspace = key.workspace_in_flight.enter(settings.in_flight_workspace);
-        let workspace = workspace.ok_or_else(|| rejected("workspace", Failure::rate_limited()))?;
+        let workspace = workspace.ok_or_else(|| rejected("workspace", full(settings.in_flight_workspace)))?;
         let place = key.live.in_flight.enter(settings.in_flight_key);
-        let place = place.ok_or_else(|| rejected("key", Failure::rate_limited()))?;
+        let place = place.ok_or_else(|| rejected("key", full(settings.in_flight_key)))?;
         Ok(Places { _node: node, _workspace: workspace, _key: place })
     }
 }

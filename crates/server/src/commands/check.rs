@@ -18,7 +18,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     let config = source.read()?;
     // The simulated provider stands last and is not running: its models are known here, but it is not called.
     let simulated = config.sim_enabled.then_some("http://simulator.invalid");
-    let snapshot = config.snapshot(simulated)?;
+    let snapshot = config.snapshot(simulated, config.listen)?;
     let providers = &snapshot.upstreams[..snapshot.upstreams.len() - usize::from(simulated.is_some())];
     let callable = snapshot.catalogue.models().iter().filter(|model| !model.endpoints.is_empty()).count();
     match &source.file {
@@ -71,7 +71,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
 async fn try_provider(client: &Client, upstream: &Upstream, model: &str) -> Result<String, String> {
     let body = serde_json::json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let headers = anthropic::headers(&Forwarded::default(), false, upstream.auth, upstream.credential.as_ref());
-    let asked = timeout(LIMIT, client.send(&upstream.count_uri, headers, Bytes::from(body))).await;
+    let asked = timeout(LIMIT, client.send(&upstream.count_uri, headers, Bytes::from(body).into())).await;
     let host = upstream.count_uri.authority().map_or_else(String::new, ToString::to_string);
     match asked {
         Err(_) => Err(format!("{host} did not answer within {} s", LIMIT.as_secs())),

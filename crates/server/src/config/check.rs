@@ -20,6 +20,7 @@ use super::{Source, built_in, nearest, raw, secret};
 pub struct Checked {
     pub listen: SocketAddr,
     pub public_url: Option<String>,
+    docs_url: Option<String>,
     pub metrics_listen: Option<SocketAddr>,
     pub data_dir: PathBuf,
     pub storage_url: String,
@@ -73,7 +74,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         check_brand(alias).context("service.name_aliases")?;
     }
     let listen = address(&service.listen).context("service.listen")?;
-    let public_url = service.public_url.clone().map(|url| url.trim_end_matches('/').to_owned());
+    let without_slash = |url: &Option<String>| url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
     let log_format = match config.log.format.as_str() {
         "auto" => logging::Format::Auto,
         "text" => logging::Format::Text,
@@ -112,8 +113,9 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         write_stall: millis("limits.write_stall_ms", config.limits.write_stall_ms)?,
         header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
-        settings: settings(&config, public_url.as_deref().unwrap_or_default())?,
-        public_url,
+        settings: settings(&config)?,
+        public_url: without_slash(&service.public_url),
+        docs_url: without_slash(&service.docs_url),
         providers,
         models: models(&config)?,
         aliases: config.aliases.into_iter().collect(),
@@ -121,13 +123,14 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
     })
 }
 
-fn settings(config: &raw::Config, public_url: &str) -> anyhow::Result<Settings> {
+fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
     let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
     Ok(Settings {
         brand: config.service.name.clone(),
         brand_aliases: config.service.name_aliases.clone(),
         region: config.service.region.clone(),
-        docs_url: config.service.docs_url.clone().unwrap_or_else(|| format!("{public_url}/docs")),
+        // Known only with the address that is really listened on; see `Checked::snapshot`.
+        docs_url: String::new(),
         key_prefixes: vec![config.keys.prefix.clone(), config.keys.management_prefix.clone()],
         max_body_bytes: positive("limits.max_body_bytes", limits.max_body_bytes)?,
         in_flight_node: positive("limits.in_flight_node", limits.in_flight_node)?,
@@ -336,8 +339,19 @@ fn pricing(raw: &raw::Pricing) -> anyhow::Result<Pricing> {
 }
 
 impl Checked {
-    /// The state a request works with. `sim` is the base address of the simulated provider, if it runs.
-    pub fn snapshot(&self, sim: Option<&str>) -> anyhow::Result<Snapshot> {
+    /// The address people use: the configured one, else the one we listen on.
+    pub fn public_url(&self, address: SocketAddr) -> String {
+        self.public_url.clone().unwrap_or_else(|| format!("http://{address}"))
+    }
+
+    /// Where error texts point to. Always absolute: a client shows it to people who have no page to resolve it against.
+    pub fn docs_url(&self, address: SocketAddr) -> String {
+        self.docs_url.clone().unwrap_or_else(|| format!("{}/docs", self.public_url(address)))
+    }
+
+    /// The state a request works with. `sim` is the base address of the simulated provider, if it runs; `address` is the
+    /// one we listen on.
+    pub fn snapshot(&self, sim: Option<&str>, address: SocketAddr) -> anyhow::Result<Snapshot> {
         let mut upstreams = Vec::with_capacity(self.providers.len() + 1);
         for provider in &self.providers {
             upstreams.push(upstream(provider)?);
@@ -360,7 +374,8 @@ impl Checked {
         for (name, target) in &self.aliases {
             ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
         }
-        Ok(Snapshot::new(self.settings.clone(), catalogue, upstreams))
+        let settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
+        Ok(Snapshot::new(settings, catalogue, upstreams))
     }
 
     fn model(&self, model: &raw::Model) -> anyhow::Result<Model> {

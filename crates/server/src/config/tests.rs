@@ -1,6 +1,10 @@
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 use super::*;
+
+/// Where it turned out to listen.
+const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4567));
 
 fn source(text: &str, environment: &[(&str, &str)]) -> (tempfile::TempDir, Source) {
     let folder = tempfile::tempdir().unwrap();
@@ -13,7 +17,7 @@ fn source(text: &str, environment: &[(&str, &str)]) -> (tempfile::TempDir, Sourc
 
 fn problem(text: &str) -> String {
     let (_folder, source) = source(text, &[]);
-    match source.read().and_then(|checked| checked.snapshot(None).map(drop)) {
+    match source.read().and_then(|checked| checked.snapshot(None, ADDRESS).map(drop)) {
         Ok(()) => "ok".to_owned(),
         Err(error) => format!("{error:#}"),
     }
@@ -85,7 +89,7 @@ fn prices_are_read_as_they_are_written() {
         "{PROVIDER}{MODEL}[[models.endpoints]]\nprovider = \"mine\"\nmodel = \"m\"\npricing = {{ input = 0.1, output = \"0.30\", request = 0.005 }}\n"
     );
     let (_folder, source) = source(&text, &[]);
-    let snapshot = source.read().unwrap().snapshot(None).unwrap();
+    let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
     let (model, _) = snapshot.catalogue.resolve("a/b").unwrap();
     let pricing = model.endpoints[0].pricing.unwrap();
     let prices = [pricing.input, pricing.output, pricing.cache_read, pricing.request].map(|price| price.0);
@@ -126,7 +130,7 @@ fn keys_in_the_environment_become_providers() {
     let checked = source.read().unwrap();
     let found: Vec<_> = checked.found.iter().map(|found| (found.variable, found.used)).collect();
     assert_eq!(found, [("ANTHROPIC_API_KEY", true), ("OLLAMA_HOST", true), ("OPENAI_API_KEY", false)]);
-    let snapshot = checked.snapshot(None).unwrap();
+    let snapshot = checked.snapshot(None, ADDRESS).unwrap();
     let uris: Vec<_> = snapshot.upstreams.iter().map(|upstream| upstream.messages_uri.to_string()).collect();
     assert_eq!(uris, ["https://api.anthropic.com/v1/messages", "http://10.0.0.1:11434/v1/messages"]);
     // The built-in catalogue is callable with the key that was found, by its own name and by Claude Code's.
@@ -138,7 +142,7 @@ fn keys_in_the_environment_become_providers() {
 #[test]
 fn a_credential_is_never_printed() {
     let (_folder, source) = source("[[providers]]\nslug = \"anthropic\"\napi_key = \"sk-very-secret\"\n", &[]);
-    let snapshot = source.read().unwrap().snapshot(None).unwrap();
+    let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
     assert!(!format!("{:?}", snapshot.upstreams[0].credential).contains("secret"));
 }
 
@@ -172,5 +176,19 @@ fn the_example_file_is_valid() {
         })
         .collect();
     let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k")]);
-    source.read().unwrap().snapshot(None).unwrap();
+    source.read().unwrap().snapshot(None, ADDRESS).unwrap();
+}
+
+#[test]
+fn errors_point_to_an_absolute_address_whatever_is_configured() {
+    for (service, expected) in [
+        ("", "http://127.0.0.1:4567/docs"),
+        ("public_url = \"https://gateway.example/\"", "https://gateway.example/docs"),
+        ("docs_url = \"https://docs.example/tide/\"", "https://docs.example/tide"),
+        ("public_url = \"https://gateway.example\"\ndocs_url = \"https://docs.example\"", "https://docs.example"),
+    ] {
+        let (_folder, source) = source(&format!("[service]\nlisten = \"127.0.0.1:0\"\n{service}\n"), &[]);
+        let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
+        assert_eq!(snapshot.settings.docs_url, expected, "{service}");
+    }
 }

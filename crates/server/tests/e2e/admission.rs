@@ -228,6 +228,15 @@ async fn key_2_listed_keys_do_not_show_themselves() {
     assert!(!listed.contains(INFERENCE_KEY) && !listed.contains(MANAGEMENT_KEY), "keys are never shown again");
 }
 
+/// The headers of a limit of ours; it is free again at most `within` milliseconds from now.
+fn assert_limit(reply: &Reply, limit: &str, within: i64) {
+    assert_eq!((reply.header("x-ratelimit-limit"), reply.header("x-ratelimit-remaining")), (Some(limit), Some("0")));
+    let reset = reply.header("x-ratelimit-reset").expect("it is told").parse::<i64>().expect("a number");
+    let now = jiff::Timestamp::now().as_millisecond();
+    assert!(reset <= now + within && reset > now - 30_000, "{reset} at {now}");
+    assert_eq!(reply.header("x-should-retry"), None, "waiting helps");
+}
+
 #[tokio::test]
 async fn key_8_too_many_failed_attempts_are_held_off_and_a_right_key_is_not() {
     let sim = Sim::start(Behaviour::says("hello")).await;
@@ -241,8 +250,10 @@ async fn key_8_too_many_failed_attempts_are_held_off_and_a_right_key_is_not() {
     let reply = with_headers(&gate, &[("x-api-key", "garbage")]).await;
     let expected = json_error("rate_limit_error", "Rate limit exceeded", "rate_limit_exceeded");
     assert_eq!((reply.status, reply.body_text()), (429, &*expected));
+    // One every six seconds: the first of the ten was made a moment ago.
     let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=60).contains(&wait));
+    assert!((1..=6).contains(&wait));
+    assert_limit(&reply, "10", 6_000);
     assert_eq!(status_of(&gate, INFERENCE_KEY).await, 200);
 }
 
@@ -261,7 +272,8 @@ async fn requests_in_flight_are_limited_per_key_and_places_are_given_back() {
         let reply = gate.messages(request).await;
         let expected = json_error("rate_limit_error", "Rate limit exceeded", "rate_limit_exceeded");
         assert_eq!((reply.status, reply.body_text()), (429, &*expected));
-        assert!(reply.header("retry-after").is_some());
+        assert_eq!(reply.header("retry-after"), Some("1"));
+        assert_limit(&reply, "2", 1_000);
     }
     assert_eq!(sim.calls(), 2);
     sim.set(Behaviour::says("hello"));
@@ -294,6 +306,9 @@ async fn a_full_workspace_is_a_429_and_a_full_node_a_503() {
         let (got, error, _, text) = reply.error();
         assert_eq!((got, error.as_str(), text.as_str()), (status, kind, message));
         assert!(reply.header("retry-after").is_some());
+        if status == 429 {
+            assert_limit(&reply, "1", 1_000);
+        }
         assert_eq!(gate.get("/healthz").await.status, 200);
     }
 }

@@ -1,9 +1,12 @@
 //! What goes wrong upstream, and what a client is told: an answer from elsewhere, or the truth in its documented form.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::GenerationId;
-use tidegate_sim::{Behaviour, End, Sim};
+use tidegate_sim::{Behaviour, End, Script, Sim};
+use tokio::time::Instant;
 
 use crate::harness::{Event, Hand, Reply, Tidegate, frame, hello, hello_streamed, soon, tale};
 
@@ -116,8 +119,11 @@ async fn ret_2_a_failing_endpoint_falls_back_before_the_first_byte() {
     ]);
     for fault in faults {
         for request in [hello(MODEL), hello_streamed(MODEL)] {
-            // Half of a stream holds content, and is then no matter of falling back.
-            if fault == Behaviour::TruncatedBody && request["stream"] == true {
+            let is_streamed = request["stream"] == true;
+            // Half of a stream holds content, and is then no matter of falling back. Silence of a whole answer lasts as
+            // long as all attempts may take together.
+            let is_silent = matches!(fault, Behaviour::HangBeforeHeaders | Behaviour::HangMidStream { .. });
+            if (fault == Behaviour::TruncatedBody && is_streamed) || (is_silent && !is_streamed) {
                 continue;
             }
             broken.set(fault.clone());
@@ -129,6 +135,40 @@ async fn ret_2_a_failing_endpoint_falls_back_before_the_first_byte() {
             assert_eq!(reply.body_text().matches(r#""role":"assistant""#).count(), 1, "one message: {fault:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn ret_3_all_attempts_at_a_whole_answer_share_one_deadline() {
+    let (first, second) = (Sim::start(Behaviour::HangBeforeHeaders).await, Sim::start(Behaviour::says("hello")).await);
+    let timers = "[upstream]\ntotal_whole_ms = 1500\n";
+    let gate = Tidegate::start().endpoint(MODEL, &first).endpoint(MODEL, &second).config(timers).run().await;
+    let reply = gate.messages(hello(MODEL)).await;
+    let expected = (504, "timeout_error", "timeout");
+    check_error(&reply, expected, Some("Timed out waiting for the provider"), "no time is left");
+    assert_eq!((first.calls(), second.calls()), (1, 0), "nobody is called only to be cut off");
+
+    first.set(Script::status(503).first_byte(Duration::from_millis(1_000)));
+    second.set(Behaviour::HangBeforeHeaders);
+    let started = Instant::now();
+    let reply = gate.messages(hello(MODEL)).await;
+    let took = started.elapsed();
+    check_error(&reply, (503, "overloaded_error", "provider_overloaded"), None, "the second gets what is left");
+    assert_eq!((first.calls(), second.calls()), (2, 1));
+    // With a time of its own for each attempt it would take two and a half seconds.
+    assert!((Duration::from_millis(1_450)..Duration::from_millis(2_400)).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn ret_3_attempts_at_a_stream_share_one_deadline_until_its_content() {
+    let hanging = || Sim::start(Behaviour::HangBeforeHeaders);
+    let sims = [hanging().await, hanging().await, Sim::start(Behaviour::says("hello")).await];
+    let timers = "[upstream]\nfirst_content_ms = 600\ntotal_streamed_ms = 900\n";
+    let gate = sims.iter().fold(Tidegate::start(), |gate, sim| gate.endpoint(MODEL, sim)).config(timers).run().await;
+    let reply = gate.messages(hello_streamed(MODEL)).await;
+    let (message, expected) =
+        ("vendor/m: no provider is reachable at the moment", (503, "overloaded_error", "provider_overloaded"));
+    check_error(&reply, expected, Some(message), "600 ms for the first, 300 for the second, none for the third");
+    assert_eq!(sims.each_ref().map(Sim::calls), [1, 1, 0]);
 }
 
 #[tokio::test]
@@ -207,8 +247,10 @@ async fn when_all_endpoints_fail_the_most_useful_story_is_told() {
             if !code.is_empty() {
                 assert_eq!(availability["requested_models"], json!([MODEL]), "{case}");
                 assert_eq!(availability["affected_providers"], json!(["p0", "p1"]), "{case}");
+                assert_eq!(availability["docs_url"], format!("{}/docs/errors#{code}", gate.url()), "{case}");
                 assert_eq!(availability["retryable"], code != "model_unavailable_upstream", "{case}");
             }
+            assert_eq!(reply.header("x-ratelimit-limit"), None, "{case}: it is no limit of ours");
             let previous = &json["metadata"]["previous_errors"];
             let statuses: Vec<&Value> = previous.as_array().unwrap().iter().map(|error| &error["status"]).collect();
             assert_eq!(statuses, [&json!(one), &json!(other)], "{case}");
@@ -431,6 +473,30 @@ async fn an_empty_answer_with_a_reason_is_an_answer() {
         (reply.status, names),
         (200, ["message_start", "ping", "message_delta", "message_stop"].map(str::to_owned).to_vec())
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_without_a_reason_has_come_to_its_end() {
+    let (sim, gate) = one().await;
+    let events = tale("hello");
+    for delta in [r#"{"stop_reason":null,"stop_sequence":null}"#, "{}"] {
+        let data = format!(r#"{{"type":"message_delta","delta":{delta},"usage":{{"output_tokens":9}}}}"#);
+        let stream = [&events[..4].concat(), &frame("message_delta", &data), &events[5]].map(String::as_str).concat();
+        // In one piece, and event by event.
+        let pieces = stream.split_inclusive("\n\n").map(|piece| Bytes::from(piece.to_owned())).collect();
+        for chunks in [vec![Bytes::from(stream.clone())], pieces] {
+            sim.set(Behaviour::RawStream { chunks, end: End::Close });
+            let events = gate.messages(hello_streamed(MODEL)).await.events();
+            let [.., delta, stop] = &events[..] else { panic!("{events:?}") };
+            assert_eq!((delta.name.as_str(), stop.name.as_str()), ("message_delta", "message_stop"));
+            assert_eq!(delta.json()["delta"]["stop_reason"], "end_turn");
+            assert_eq!(events[0].json()["message"]["stop_reason"], Value::Null);
+        }
+    }
+    let body = r#"{"id":"msg_up","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}"#;
+    sim.set(Behaviour::Raw { status: 200, headers: vec![], body: Bytes::from(body) });
+    let reply = gate.messages(hello(MODEL)).await;
+    assert_eq!((reply.text(), &reply.json()["stop_reason"]), ("hello".to_owned(), &json!("end_turn")));
 }
 
 /// The in-band error stands last, exactly once, and nothing pretends to be an end.

@@ -207,6 +207,23 @@ async fn lif_2_what_is_left_after_the_time_for_draining_is_told_so_and_settled()
 }
 
 #[tokio::test]
+async fn lif_2_a_stream_that_still_waits_for_content_is_told_so_too() {
+    let hand = Hand::start().await;
+    let config = "[service]\ndrain_timeout = 0\n[stream]\nearly_commit_ms = 60\n";
+    let mut gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
+    let (mut stream, _call) = tokio::join!(gate.stream(hello_streamed(MODEL)), hand.call());
+    let id = stream.id();
+    assert_eq!(stream.next().await.expect("a comment").name, "");
+    gate.signal(Signal::TERM);
+    let rest = stream.rest().await;
+    let last = rest.last().expect("an end is told");
+    let data = last.json();
+    assert_eq!((last.name.as_str(), &data["request_id"]), ("error", &json!(id)));
+    assert_eq!(data["error"]["message"], "Service temporarily unavailable");
+    assert_eq!(gate.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn lif_2_signals_in_any_order_end_in_a_clean_exit() {
     for signals in [
         vec![Signal::HUP, Signal::TERM],

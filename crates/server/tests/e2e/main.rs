@@ -9,5 +9,6 @@ mod faults;
 mod harness;
 mod lifecycle;
 mod passthrough;
+mod store;
 mod streaming;
 mod streams_at_scale;

@@ -1,0 +1,156 @@
+//! The store behind the gateway: that it can be either database, and what happens when it is gone.
+
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, SqliteConnection};
+use tidegate_core::{GenerationId, Outcome, Tenant, id};
+use tidegate_sim::{Behaviour, Sim};
+use tidegate_store::Store;
+use tidegate_store::generations::Generation;
+use tokio::task::LocalSet;
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
+
+const MODEL: &str = "vendor/m";
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+
+async fn with_key(gate: &Tidegate, key: &str) -> Reply {
+    gate.ask("POST", "/v1/messages").key(key).json(hello(MODEL).to_string()).send().await
+}
+
+/// What a client and a load balancer see before, during and after an outage that `change` begins and ends.
+async fn outage(gate: &Tidegate, mut change: impl AsyncFnMut(bool)) {
+    assert_eq!((with_key(gate, INFERENCE_KEY).await.status, gate.get("/readyz").await.status), (200, 200));
+    change(true).await;
+    gate.logs("the store does not answer").await;
+    for unknown in ["somebody-1", "somebody-2"] {
+        let refused = with_key(gate, unknown).await;
+        let (status, kind, _, message) = refused.error();
+        assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
+        assert!(refused.header("retry-after").is_some(), "it passes");
+    }
+    let reply = with_key(gate, INFERENCE_KEY).await;
+    assert_eq!((reply.status, reply.text()), (200, "hello".to_owned()), "a key in memory needs no store");
+    let ready = gate.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["checks"]["store"]["ok"]), (503, &false.into()));
+    assert_eq!(gate.get("/healthz").await.status, 200, "a restart would not help");
+
+    change(false).await;
+    gate.logs("the store answers again").await;
+    eventually("it is ready again", FIVE_SECONDS, async || gate.get("/readyz").await.status == 200).await;
+    assert_eq!(with_key(gate, "somebody-1").await.error().3, "Invalid API key", "now that is known");
+    assert_eq!(with_key(gate, INFERENCE_KEY).await.status, 200);
+}
+
+/// Readers of SQLite are held up by no lock of another process; but a table that is gone under its name cannot be asked.
+#[tokio::test]
+async fn key_6_without_its_store_known_keys_work_and_others_are_a_503() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let file = gate.place.data_dir().join("tidegate.db");
+    let mut connection: SqliteConnection =
+        SqliteConnectOptions::new().filename(file).connect().await.expect("the file is there");
+    outage(&gate, async |begins| {
+        let (old, new) = if begins { ("api_keys", "away") } else { ("away", "api_keys") };
+        let rename = AssertSqlSafe(format!("ALTER TABLE {old} RENAME TO {new}"));
+        sqlx::query(rename).execute(&mut connection).await.expect("the table is there");
+    })
+    .await;
+}
+
+/// Runs a test on a PostgreSQL database of its own, when there is a server for tests.
+async fn with_postgres<F: Future<Output = ()> + 'static>(test: impl FnOnce(Database) -> F) {
+    let Ok(server) = std::env::var("TEST_POSTGRES_URL") else { return };
+    let name: String = id::random::<8>().iter().map(|byte| format!("{byte:02x}")).collect();
+    let database = Database { server, name: format!("e2e_{name}") };
+    database.execute(format!("CREATE DATABASE {}", database.name)).await;
+    let local = LocalSet::new();
+    let running = local.spawn_local(test(database.clone()));
+    let result = local.run_until(running).await;
+    // Also after a test that failed: the server may be one that stays.
+    database.execute(format!("DROP DATABASE {} WITH (FORCE)", database.name)).await;
+    if let Err(error) = result {
+        resume_unwind(error.into_panic());
+    }
+}
+
+#[derive(Clone)]
+struct Database {
+    server: String,
+    name: String,
+}
+
+impl Database {
+    /// The address of this database on the same server.
+    fn url(&self) -> String {
+        let (address, parameters) = self.server.split_once('?').unwrap_or((&self.server, ""));
+        let (server, _) = address.rsplit_once('/').expect("the URL names a database");
+        let separator = if parameters.is_empty() { "" } else { "?" };
+        format!("{server}/{}{separator}{parameters}", self.name)
+    }
+
+    fn config(&self) -> String {
+        format!("[storage]\nurl = \"{}\"\n", self.url())
+    }
+
+    /// Runs a statement on the server, beside this database.
+    async fn execute(&self, sql: String) {
+        let mut connection = PgConnection::connect(&self.server).await.expect("the server for tests answers");
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.expect("the statement is right");
+        connection.close().await.expect("a goodbye");
+    }
+
+    async fn generation(&self, gate: &Tidegate, id: &str) -> Option<Generation> {
+        let store = Store::open(&self.url(), &gate.place.data_dir()).await.expect("the store opens");
+        let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;
+        let id = GenerationId::parse(id).expect("an id");
+        let found = store.find_generation(&Tenant { organisation }, &id).await.expect("it answers");
+        store.close().await;
+        found
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_serves_from_postgresql() {
+    with_postgres(async |database: Database| {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let gate = Tidegate::start().endpoint(MODEL, &sim).config(&database.config()).run().await;
+        assert!(!gate.place.data_dir().join("tidegate.db").exists());
+        let reply = gate.messages(hello(MODEL)).await;
+        assert_eq!((reply.status, reply.text()), (200, "hello".to_owned()));
+        let id = reply.header("x-generation-id").expect("it is a generation");
+        eventually("it is recorded", FIVE_SECONDS, async || database.generation(&gate, id).await.is_some()).await;
+        let record = database.generation(&gate, id).await.expect("it was there");
+        assert_eq!((record.outcome, record.model.as_str()), (Outcome::Complete, MODEL));
+
+        let made = gate.place.run(&["keys", "create", "--name", "made elsewhere"]).await;
+        assert!(made.status.success(), "{made:?}");
+        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+        assert_eq!(with_key(&gate, &key).await.status, 200);
+        let (status, place) = gate.stop().await;
+        assert!(status.success());
+        let gate = place.serve().await;
+        for key in [INFERENCE_KEY, &key] {
+            assert_eq!(with_key(&gate, key).await.status, 200, "keys outlive the process");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn key_6_a_postgresql_that_goes_away_and_comes_back_is_weathered() {
+    with_postgres(async |database: Database| {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let gate = Tidegate::start().endpoint(MODEL, &sim).config(&database.config()).run().await;
+        outage(&gate, async |begins| {
+            let name = &database.name;
+            database.execute(format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !begins)).await;
+            let everyone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname";
+            database.execute(format!("{everyone} = '{name}'")).await;
+        })
+        .await;
+    })
+    .await;
+}
