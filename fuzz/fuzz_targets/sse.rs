@@ -3,13 +3,22 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use memchr::memmem::Finder;
 use tidegate_wire::sse::Splitter;
 
-fn events(chunks: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// With `runs` the shortcuts are taken too, and what they give is read frame by frame behind a frame of its own.
+fn events(chunks: &[&[u8]], runs: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut splitter = Splitter::new(1 << 20);
     let mut events = Vec::new();
     for chunk in chunks {
         splitter.feed(Bytes::copy_from_slice(chunk));
+        if runs {
+            let calm = splitter.calm(&[Finder::new("x")]);
+            let run = splitter.run(|frame| !frame.contains(&b'y'));
+            for piece in calm.into_iter().chain(run) {
+                events.extend(self::events(&[b"\n", &piece], false).into_iter().skip(1));
+            }
+        }
         while let Some(frame) = splitter.next().expect("the input is below the limit") {
             events.push((frame.event().to_vec(), frame.data().into_owned()));
         }
@@ -29,5 +38,7 @@ fuzz_target!(|input: (Vec<u8>, Vec<u16>)| {
         from = cut;
     }
     chunks.push(&bytes[from..]);
-    assert_eq!(events(&chunks), events(&[&bytes]));
+    let whole = events(&[&bytes], false);
+    assert_eq!(events(&chunks, false), whole);
+    assert_eq!(events(&chunks, true), whole);
 });
