@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::Gateway;
 use crate::failure::{self, Failure};
+use crate::keys::KeyEntry;
 use crate::{relay, upstream};
 
 /// A count is worth waiting for only so long; the estimate is there at once.
@@ -28,10 +29,17 @@ pub struct Counted {
 
 impl Gateway {
     /// Serves `POST /messages/count_tokens` for a caller that has been let in.
-    pub async fn count_tokens(self: &Arc<Self>, headers: &HeaderMap, body: Bytes) -> Result<Counted, Failure> {
+    pub async fn count_tokens(
+        self: &Arc<Self>,
+        key: &KeyEntry,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Counted, Failure> {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
         let envelope = relay::read(&body, settings, Purpose::Count)?;
+        // A count asks an upstream as a message does, and holds as much while it waits.
+        let _places = self.enter(key, settings)?;
         if let Some(failure) = relay::unsupported(&envelope, settings) {
             return Err(failure);
         }

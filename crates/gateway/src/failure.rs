@@ -224,7 +224,10 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
     failure.retry_after =
         failure.retry_after.or_else(|| retry_after.filter(|_| matches!(failure.status, 429 | 503 | 529)));
     if failure.status != 500 {
-        failure.more_mut().details.clone_from(&last.details);
+        // A masked failure keeps the provider's details to itself as well.
+        if failure.status < 500 {
+            failure.more_mut().details.clone_from(&last.details);
+        }
         failure.more_mut().metadata = Some(metadata(faults, plan, last, &endpoint.provider_name));
     }
     failure

@@ -1,8 +1,8 @@
 //! The key index: every live key in memory, so that no request waits for a database to be let in.
 
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use papaya::HashMap;
@@ -14,6 +14,7 @@ use tidegate_store::{Store, StoreError};
 use crate::limit::{Count, Failures};
 
 const UNKNOWN_REMEMBERED: usize = 65_536;
+const GONE_REMEMBERED: usize = 65_536;
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
 const PAGE: u32 = 1_000;
@@ -27,6 +28,8 @@ pub struct KeyEntry {
     pub workspace: WorkspaceId,
     pub disabled: bool,
     pub expires: Option<Timestamp>,
+    /// Which change of the store this is.
+    change_seq: i64,
     pub live: Arc<Live>,
     pub workspace_in_flight: Arc<Count>,
 }
@@ -65,13 +68,19 @@ impl Hasher for DigestHasher {
     fn write_usize(&mut self, _: usize) {} // the length prefix of an array says nothing
 }
 
-type Index = HashMap<KeyHash, Arc<KeyEntry>, BuildHasherDefault<DigestHasher>>;
+/// What is known of keys, whoever says it and in whatever order.
+struct Entries {
+    keys: HashMap<KeyHash, Arc<KeyEntry>, BuildHasherDefault<DigestHasher>>,
+    workspaces: HashMap<WorkspaceId, Arc<Count>>,
+    /// With which change a key was deleted: an answer of the store from before must not bring it back. Held while a row
+    /// is applied, because the look at what is known and the change of it are two steps.
+    gone: Mutex<quick_cache::unsync::Cache<KeyHash, i64>>,
+}
 
 /// All keys by the digest of the whole token, fresh within a second of any change.
 pub struct KeyIndex {
     store: Arc<Store>,
-    keys: Index,
-    workspaces: HashMap<WorkspaceId, Arc<Count>>,
+    entries: Entries,
     /// Tokens the store did not know, until when. The index always wins over it.
     unknown: Cache<KeyHash, Timestamp>,
     seen: AtomicI64,
@@ -83,8 +92,7 @@ impl KeyIndex {
     pub fn new(store: Arc<Store>) -> Self {
         Self {
             store,
-            keys: Index::default(),
-            workspaces: HashMap::new(),
+            entries: Entries::default(),
             unknown: Cache::new(UNKNOWN_REMEMBERED),
             seen: AtomicI64::new(0),
             healthy: AtomicBool::new(true),
@@ -98,7 +106,7 @@ impl KeyIndex {
         let seen = self
             .store
             .all_live_keys(|row| {
-                self.apply(row);
+                self.entries.apply(row);
                 count += 1;
             })
             .await?;
@@ -113,7 +121,7 @@ impl KeyIndex {
             let Some(last) = rows.last() else { return Ok(()) };
             self.seen.store(last.change_seq, Ordering::SeqCst);
             for row in rows {
-                self.apply(row);
+                self.entries.apply(row);
             }
         }
     }
@@ -139,7 +147,7 @@ impl KeyIndex {
 
     /// A key that is in memory. The compare at the end takes the same time for every candidate.
     pub fn known(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
-        self.keys.pin().get(hash).filter(|entry| entry.hash.is(hash)).cloned()
+        self.entries.keys.pin().get(hash).filter(|entry| entry.hash.is(hash)).cloned()
     }
 
     /// Asks the store once about a key that is not in memory.
@@ -148,7 +156,7 @@ impl KeyIndex {
             return Ok(None);
         }
         match self.store.find_key(hash).await? {
-            Some(row) => Ok(self.apply(row)),
+            Some(row) => Ok(self.entries.apply(row)),
             None => {
                 self.unknown.insert(*hash, now.plus(UNKNOWN_FOR));
                 Ok(None)
@@ -157,19 +165,42 @@ impl KeyIndex {
     }
 
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.entries.keys.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.entries.keys.is_empty()
     }
+}
 
+impl Default for Entries {
+    fn default() -> Self {
+        Self {
+            keys: HashMap::default(),
+            workspaces: HashMap::new(),
+            gone: Mutex::new(quick_cache::unsync::Cache::new(GONE_REMEMBERED)),
+        }
+    }
+}
+
+impl Entries {
+    /// Takes a row over unless a later one is known; gives back the key as it is then known. A slow look-up may bring a
+    /// row from before a change that has been followed already.
     fn apply(&self, row: KeyRow) -> Option<Arc<KeyEntry>> {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = self.keys.pin();
+        let known = keys.get(&row.hash);
+        if let Some(known) = known.filter(|known| known.change_seq > row.change_seq) {
+            return Some(known.clone());
+        }
+        if gone.get(&row.hash).is_some_and(|deleted| *deleted >= row.change_seq) {
+            return None;
+        }
         // Requests under way keep their counter, and hear of it, when their key changes.
-        let live = keys.get(&row.hash).map_or_else(Arc::default, |entry| entry.live.clone());
+        let live = known.map_or_else(Arc::default, |entry| entry.live.clone());
         live.revoked.store(row.disabled || row.deleted, Ordering::Relaxed);
         if row.deleted {
+            gone.insert(row.hash, row.change_seq);
             keys.remove(&row.hash);
             return None;
         }
@@ -182,10 +213,59 @@ impl KeyIndex {
             workspace: row.workspace,
             disabled: row.disabled,
             expires: row.expires,
+            change_seq: row.change_seq,
             live,
             workspace_in_flight,
         });
         keys.insert(row.hash, entry.clone());
         Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(change_seq: i64) -> KeyRow {
+        KeyRow {
+            hash: KeyHash::of(b"a key"),
+            organisation: OrganisationId("o".into()),
+            workspace: WorkspaceId("w".into()),
+            kind: KeyKind::Inference,
+            name: "".into(),
+            label: "".into(),
+            disabled: false,
+            limit: None,
+            limit_reset: None,
+            include_byok_in_limit: false,
+            expires: None,
+            creator: None,
+            created: Timestamp(0),
+            updated: None,
+            deleted: false,
+            change_seq,
+        }
+    }
+
+    #[test]
+    fn a_row_from_before_a_disabling_does_not_enable_the_key_again() {
+        let entries = Entries::default();
+        let let_in = entries.apply(row(1)).unwrap();
+        assert!(entries.apply(KeyRow { disabled: true, ..row(2) }).unwrap().disabled);
+        let late = entries.apply(row(1)).expect("the key is known");
+        assert!(late.disabled && !let_in.may_go_on(Timestamp(0)), "what is newer stays");
+        assert!(!entries.apply(row(3)).unwrap().disabled && let_in.may_go_on(Timestamp(0)));
+    }
+
+    #[test]
+    fn a_row_from_before_a_deletion_does_not_bring_the_key_back() {
+        let entries = Entries::default();
+        // Nobody had asked for the key when it was deleted: there is no entry that could tell.
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_none());
+        assert!(entries.apply(row(1)).is_none() && entries.keys.is_empty());
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_none());
+        assert!(entries.apply(row(3)).is_some(), "a later change counts");
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_some(), "an earlier deletion does not");
+        assert_eq!(entries.keys.len(), 1);
     }
 }

@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use tidegate_core::Clock;
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::Store;
+use tokio::sync::Notify;
 
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
@@ -37,6 +38,7 @@ pub struct Gateway {
     pub(crate) node: Arc<limit::Count>,
     draining: AtomicBool,
     aborting: AtomicBool,
+    aborted: Notify,
 }
 
 impl Gateway {
@@ -57,6 +59,7 @@ impl Gateway {
             node: Arc::default(),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
+            aborted: Notify::new(),
         })
     }
 
@@ -78,9 +81,24 @@ impl Gateway {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Ends the streams that are left, each with the in-band error, at their next sign of life.
+    /// Ends what is left: streams with the in-band error at their next sign of life, the others with a status at once.
     pub fn abort(&self) {
         self.aborting.store(true, Ordering::SeqCst);
+        self.aborted.notify_waiters();
+    }
+
+    /// What the work gives, or nothing when everything is ended before it does.
+    pub(crate) async fn unless_aborted<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        // Made before the look: an abort between the two is heard by one of them.
+        let aborted = self.aborted.notified();
+        if self.is_aborting() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = aborted => None,
+        }
     }
 
     pub(crate) fn is_aborting(&self) -> bool {

@@ -46,18 +46,25 @@ pub struct Rate(AtomicI64);
 impl Rate {
     /// Counts one event, or says when the next one is free. An event over the rate is not counted.
     pub fn admit(&self, now: Timestamp, interval_ms: i64, burst: i64) -> Result<(), Timestamp> {
-        let tolerance = interval_ms * (burst - 1).max(0);
         let mut due = self.0.load(Ordering::Relaxed);
         loop {
-            let start = due.max(now.0);
-            if start - now.0 > tolerance {
-                return Err(Timestamp(start - tolerance));
-            }
+            let start = Self::start(due, now, interval_ms, burst)?;
             match self.0.compare_exchange_weak(due, start + interval_ms, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(current) => due = current,
             }
         }
+    }
+
+    /// The same answer without counting anything.
+    pub fn check(&self, now: Timestamp, interval_ms: i64, burst: i64) -> Result<(), Timestamp> {
+        Self::start(self.0.load(Ordering::Relaxed), now, interval_ms, burst).map(|_| ())
+    }
+
+    fn start(due: i64, now: Timestamp, interval_ms: i64, burst: i64) -> Result<i64, Timestamp> {
+        let tolerance = interval_ms * (burst - 1).max(0);
+        let start = due.max(now.0);
+        if start - now.0 > tolerance { Err(Timestamp(start - tolerance)) } else { Ok(start) }
     }
 }
 
@@ -78,9 +85,22 @@ impl Failures {
             self.0.insert(source, rate.clone());
             rate
         });
-        let per_minute = i64::from(per_minute.max(1));
-        rate.admit(now, (60_000 / per_minute).max(1), per_minute)
+        let (interval_ms, burst) = pace(per_minute);
+        rate.admit(now, interval_ms, burst)
     }
+
+    /// Whether a failure now would be one too many; notes nothing.
+    pub fn check(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
+        let Some(rate) = self.0.get(&source) else { return Ok(()) };
+        let (interval_ms, burst) = pace(per_minute);
+        rate.check(now, interval_ms, burst)
+    }
+}
+
+/// The interval in milliseconds and the burst of so many a minute.
+fn pace(per_minute: u32) -> (i64, i64) {
+    let per_minute = i64::from(per_minute.max(1));
+    ((60_000 / per_minute).max(1), per_minute)
 }
 
 #[cfg(test)]
@@ -109,5 +129,18 @@ mod tests {
         assert_eq!(note(source, 6_000), Ok(()));
         assert_eq!(note(source, 6_000), free_at(12_000));
         assert_eq!(note(other, 6_000), Ok(()));
+    }
+
+    #[test]
+    fn key_8_a_look_at_the_limit_counts_nothing() {
+        let failures = Failures::default();
+        let source = IpAddr::from([127, 0, 0, 1]);
+        let now = Timestamp(1_000_000);
+        assert!((0..5).all(|_| failures.check(source, now, 2).is_ok()), "a source nobody knows");
+        assert_eq!(failures.note(source, now, 2), Ok(()));
+        assert!((0..5).all(|_| failures.check(source, now, 2).is_ok()));
+        assert_eq!(failures.note(source, now, 2), Ok(()));
+        assert_eq!(failures.check(source, now, 2), Err(Timestamp(1_030_000)));
+        assert_eq!(failures.check(source, Timestamp(1_030_000), 2), Ok(()));
     }
 }

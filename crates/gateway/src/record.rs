@@ -6,12 +6,14 @@ use std::time::Duration;
 use tidegate_core::Exchange;
 use tidegate_observe::logging;
 use tidegate_observe::metrics::{Handles, Metrics};
-use tidegate_store::Store;
+use tidegate_store::{Store, StoreError};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 const QUEUE: usize = 16_384;
 const BATCH: usize = 1_024;
+/// Between two tries to write to a store that does not answer.
+const RETRY: Duration = Duration::from_millis(500);
 /// How long a record may wait for others: a transaction costs as much as dozens of rows.
 const GATHER: Duration = Duration::from_millis(100);
 
@@ -56,9 +58,29 @@ impl Records {
                 metrics.record(exchange, &mut handles);
                 logging::finished(exchange);
             }
-            if let Err(error) = store.insert_generations(&exchanges).await {
+            write(&store, &metrics, &exchanges).await;
+        }
+    }
+}
+
+/// Writes a batch, and goes on trying while the store does not answer: meanwhile the queue, which is bounded, fills.
+async fn write(store: &Store, metrics: &Metrics, exchanges: &[Exchange]) {
+    let mut failures = 0_u32;
+    loop {
+        match store.insert_generations(exchanges).await {
+            Ok(()) if failures > 0 => return tracing::info!("finished requests are recorded again"),
+            Ok(()) => return,
+            Err(error @ StoreError::Unavailable(_)) => {
+                if failures == 0 {
+                    tracing::error!(%error, count = exchanges.len(), "finished requests cannot be recorded; trying on");
+                }
+                failures += 1;
+                sleep(RETRY).await;
+            }
+            // Trying again would end the same way.
+            Err(error) => {
                 metrics.records_lost.inc_by(exchanges.len() as u64);
-                tracing::error!(%error, count = exchanges.len(), "finished requests could not be recorded");
+                return tracing::error!(%error, count = exchanges.len(), "finished requests were not recorded");
             }
         }
     }

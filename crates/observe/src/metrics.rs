@@ -100,8 +100,26 @@ impl Ended {
     fn is_for(&self, exchange: &Exchange, stop_reason: &str) -> bool {
         self.outcome == exchange.outcome
             && *self.stop_reason == *stop_reason
-            && self.model == exchange.model
+            && (self.model == exchange.model || exchange.provider.is_empty())
             && self.provider == exchange.provider
+    }
+}
+
+/// The upstream's reason as a label: an upstream may write anything there.
+fn known_reason(reason: Option<&str>) -> &'static str {
+    const KNOWN: [&str; 8] = [
+        "end_turn",
+        "max_tokens",
+        "stop_sequence",
+        "tool_use",
+        "pause_turn",
+        "refusal",
+        "model_context_window_exceeded",
+        "compaction",
+    ];
+    match reason {
+        None => "none",
+        Some(reason) => KNOWN.into_iter().find(|known| *known == reason).unwrap_or("other"),
     }
 }
 
@@ -180,7 +198,7 @@ impl Metrics {
 
     /// Counts a finished request. Called off the request's path; `handles` belongs to the caller and saves look-ups.
     pub fn record(&self, exchange: &Exchange, handles: &mut Handles) {
-        let stop_reason = exchange.stop_reason.as_deref().unwrap_or("none");
+        let stop_reason = known_reason(exchange.stop_reason.as_deref());
         let ended = handles.0.iter().find(|known| known.is_for(exchange, stop_reason));
         let ended = match ended {
             Some(known) => known,
@@ -221,7 +239,9 @@ impl Metrics {
     }
 
     fn ended(&self, exchange: &Exchange, stop_reason: &str) -> Ended {
-        let (model, provider) = (exchange.model.to_string(), exchange.provider.to_string());
+        // Until a provider was chosen the model is whatever the caller wrote, which is no label.
+        let model = if exchange.provider.is_empty() { "unknown" } else { &exchange.model };
+        let (model, provider) = (model.to_owned(), exchange.provider.to_string());
         let served = Served { model: model.clone(), provider: provider.clone() };
         let tokens =
             |kind| self.tokens.get_or_create_owned(&Tokens { model: model.clone(), provider: provider.clone(), kind });

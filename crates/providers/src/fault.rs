@@ -142,8 +142,8 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         status: status.as_u16(),
         retry_after: retry::after(headers, body.message.as_deref(), now),
         message: body.message.as_deref().map(cleaned),
-        code: body.code.or(body.kind),
-        details: body.details,
+        code: body.code.or(body.kind).filter(|code| is_code(code)),
+        details: body.details.and_then(|details| harmless(&details)),
     }
 }
 
@@ -170,8 +170,8 @@ pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
         status,
         retry_after: retry::after(&HeaderMap::new(), body.message.as_deref(), now),
         message: body.message.as_deref().map(cleaned),
-        code: body.code.or(body.kind),
-        details: body.details,
+        code: body.code.or(body.kind).filter(|code| is_code(code)),
+        details: body.details.and_then(|details| harmless(&details)),
     }
 }
 
@@ -304,6 +304,27 @@ fn text(value: Option<&RawValue>) -> Option<String> {
     value.and_then(tidegate_wire::json::string).map(Into::into)
 }
 
+/// A provider's code is a short word; anything else is not handed on.
+fn is_code(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+        && !is_sensitive(text)
+}
+
+/// Details on one line, or nothing when any part of them looks like a credential or an address: they are JSON, so a
+/// part cannot simply be blotted out.
+fn harmless(details: &str) -> Option<String> {
+    if details.len() > LONGEST_MESSAGE || details.contains("://") {
+        return None;
+    }
+    let mut words = details.split(|c: char| !(c.is_ascii_alphanumeric() || "-_.+/=".contains(c)));
+    if words.any(is_sensitive) {
+        return None;
+    }
+    // A line break in JSON text can only stand between its tokens.
+    Some(details.replace(['\n', '\r'], " "))
+}
+
 /// The provider's words as a client may see them.
 fn cleaned(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(LONGEST_MESSAGE));
@@ -394,6 +415,22 @@ mod tests {
         let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body, NOW);
         assert_eq!(fault.message.as_deref(), Some("key [removed] at [removed] is bad"));
         assert_eq!(fault.details.as_deref(), Some(r#"{"error_code":"x"}"#));
+    }
+
+    #[test]
+    fn details_and_codes_carry_no_secret_either() {
+        let fault = |error: &str| {
+            classify(StatusCode::UNAUTHORIZED, &HeaderMap::new(), format!(r#"{{"error":{error}}}"#).as_bytes(), NOW)
+        };
+        for details in [r#"{"key":"sk-ant-upstreamsecret00"}"#, r#"{"host":"http://10.0.0.7:8000"}"#] {
+            assert_eq!(fault(&format!(r#"{{"message":"no","details":{details}}}"#)).details, None, "{details}");
+        }
+        assert_eq!(fault(r#"{"message":"no","code":"sk-ant-upstreamsecret00"}"#).code, None);
+        assert_eq!(fault(r#"{"message":"no","code":"see http://x"}"#).code, None);
+        assert_eq!(
+            fault("{\"message\":\"no\",\"details\":{\n \"error_code\": \"x\"\n}}").details.as_deref(),
+            Some(r#"{  "error_code": "x" }"#)
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::{commands, openapi, serve};
 /// A self-hosted gateway to language models.
 #[derive(Parser)]
 #[command(
+    name = "tidegate",
     version,
-    about,
     after_help = "Example:\n  tidegate serve\n  tidegate serve --config tidegate.toml --listen 0.0.0.0:8080"
 )]
 pub struct Cli {

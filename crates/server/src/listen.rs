@@ -21,7 +21,8 @@ use crate::state::App;
 
 const HEADER_BYTES: usize = 32 << 10;
 const HEADERS: usize = 100;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// After a connection that could not be accepted.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the loop needs to know of the configuration.
 #[derive(Clone, Copy, Debug)]

@@ -308,7 +308,16 @@ fn serve_metrics(listener: TcpListener, app: &Arc<App>) -> anyhow::Result<tokio:
     // A reader that stays connected must not keep the gateway alive past its end.
     let gateway = Arc::downgrade(&app.gateway);
     Ok(tasks::spawn("serve metrics", async move {
-        while let Ok((stream, _)) = listener.accept().await {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // As for clients: out of descriptors now does not mean blind until the next start.
+                    tracing::warn!(%error, "a metrics reader could not be accepted");
+                    sleep(listen::ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
             let gateway = gateway.clone();
             tasks::spawn("serve a metrics reader", async move {
                 let service = service_fn(move |_: http::Request<hyper::body::Incoming>| {

@@ -19,6 +19,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// HTTP/2 keeps a connection alive with frames of this size. What is larger belongs to an answer.
+const PING_BYTES: usize = 17;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
@@ -94,7 +96,7 @@ pub struct Socket {
     since: Instant,
     begun: usize,
     /// How much of HTTP/2's beginning has come; `None` when it is another protocol. HTTP/2 has frames of its own between
-    /// requests and timers of its own for silence, but not before its beginning is whole.
+    /// requests: once its beginning is whole, what comes is no sign that a head does.
     preface: Option<usize>,
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -110,15 +112,27 @@ impl Socket {
 
     /// Notes which bytes came.
     fn heard(&mut self, bytes: &[u8]) {
+        let was_http2 = self.is_http2();
         if let Some(seen) = self.preface.filter(|seen| *seen < PREFACE.len()) {
             let fresh = bytes.len().min(PREFACE.len() - seen);
             self.preface = (bytes[..fresh] == PREFACE[seen..seen + fresh]).then_some(seen + fresh);
         }
         self.follow();
+        if self.is_http2() {
+            if !was_http2 {
+                self.waiting = Waiting::Idle;
+                self.since = Instant::now();
+            }
+            return;
+        }
         if self.waiting == Waiting::Idle && self.activity.open.load(Ordering::Relaxed) == 0 {
             self.waiting = Waiting::Head;
             self.since = Instant::now();
         }
+    }
+
+    fn is_http2(&self) -> bool {
+        self.preface == Some(PREFACE.len())
     }
 
     /// A request that began since the last look has ended the wait for its head.
@@ -131,15 +145,19 @@ impl Socket {
     }
 
     /// Whether the wait has lasted too long; arms the timer for the time when it will have.
+    ///
+    /// The timer is armed also while a request is open: nobody needs to read again when its answer is out, and then only
+    /// the timer can have the connection judged anew.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.follow();
-        if self.preface == Some(PREFACE.len()) || self.activity.open.load(Ordering::Relaxed) > 0 {
+        // An answer that its reader takes slowly is out only when all of it is written.
+        let is_busy = self.activity.open.load(Ordering::Relaxed) > 0 || self.stalled.is_some();
+        if is_busy {
             self.since = Instant::now();
-            return Poll::Pending;
         }
         let limit = match self.waiting {
-            Waiting::Idle => self.patience.idle,
-            Waiting::Head => self.patience.head,
+            Waiting::Head if !is_busy => self.patience.head,
+            _ => self.patience.idle,
         };
         let due = self.since + limit;
         if self.timer.deadline() > due {
@@ -147,10 +165,18 @@ impl Socket {
         }
         loop {
             ready!(self.timer.as_mut().poll(context));
-            if Instant::now() >= due {
+            if !is_busy && Instant::now() >= due {
                 return Poll::Ready(());
             }
             self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// Notes how many bytes went out: the client may idle from the last of an answer's.
+    fn wrote(&mut self, count: usize) {
+        self.follow();
+        if self.waiting == Waiting::Idle && (count > PING_BYTES || !self.is_http2()) {
+            self.since = Instant::now();
         }
     }
 
@@ -190,6 +216,9 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = result {
+            self.wrote(count);
+        }
         self.written(context, result)
     }
 
@@ -199,6 +228,9 @@ impl AsyncWrite for Socket {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        if let Poll::Ready(Ok(count)) = result {
+            self.wrote(count);
+        }
         self.written(context, result)
     }
 

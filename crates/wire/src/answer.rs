@@ -233,16 +233,19 @@ impl<'a> Event<'a> {
             stop_details(&delta, &mut splice);
             delta.finish(&mut splice);
         }
-        let number = |count: Option<u64>| count.map_or_else(|| "null".to_owned(), |count| count.to_string());
-        if let Some(mut usage) = self.inner("usage") {
-            usage.fill("input_tokens", &number(known.input));
-            usage.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
-            usage.fill("cache_creation_input_tokens", &number(known.cache_write));
-            usage.fill("cache_read_input_tokens", &number(known.cache_read));
-            usage.fill("output_tokens_details", "null");
-            usage.fill("server_tool_use", "null");
-            charged(&mut usage, &mut splice, charge);
-            usage.finish(&mut splice);
+        match self.inner("usage") {
+            Some(usage) => complete_delta_usage(usage, &mut splice, known, charge),
+            // Left out: what is known goes there all the same, and so does the cost.
+            None => {
+                let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
+                match self.0.members.get("usage") {
+                    Some(null) => splice.replace(json::span(self.0.whole, null.get()), usage.as_bytes()),
+                    None => {
+                        let comma = if self.0.members.0.is_empty() { "" } else { "," };
+                        splice.insert(self.0.end, format!("{comma}\"usage\":{usage}").as_bytes());
+                    }
+                }
+            }
         }
         splice.apply(self.0.whole.as_bytes())
     }
@@ -289,10 +292,27 @@ fn complete_usage(mut usage: Object<'_>, splice: &mut Splice, charge: Option<&Ch
     usage.finish(splice);
 }
 
+fn complete_delta_usage(mut usage: Object<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
+    let number = |count: Option<u64>| count.map_or_else(|| "null".to_owned(), |count| count.to_string());
+    usage.fill("input_tokens", &number(known.input));
+    usage.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
+    usage.fill("cache_creation_input_tokens", &number(known.cache_write));
+    usage.fill("cache_read_input_tokens", &number(known.cache_read));
+    usage.fill("output_tokens_details", "null");
+    usage.fill("server_tool_use", "null");
+    charged(&mut usage, splice, charge);
+    usage.finish(splice);
+}
+
 fn empty_usage(charge: Option<&Charge<'_>>) -> String {
-    let Ok(usage) = Object::whole("{}") else { unreachable!("an empty object is one") };
+    made(|usage, splice| complete_usage(usage, splice, charge))
+}
+
+/// An object made from nothing by what would complete one.
+fn made(complete: impl FnOnce(Object<'static>, &mut Splice)) -> String {
+    let Ok(empty) = Object::whole("{}") else { unreachable!("an empty object is one") };
     let mut splice = Splice::default();
-    complete_usage(usage, &mut splice, charge);
+    complete(empty, &mut splice);
     String::from_utf8(splice.apply(b"{}").to_vec()).expect("made of text")
 }
 
@@ -499,6 +519,15 @@ mod tests {
             "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,
                 "output_tokens_details": null, "server_tool_use": null, "cost": 0.000177, "cost_details": {"x": 1}, "is_byok": false}});
         assert_eq!(value, expected);
+
+        for delta in [
+            &br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#[..],
+            br#"{"type":"message_delta","usage":null}"#,
+        ] {
+            let completed = Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), true);
+            let value: Value = serde_json::from_slice(&completed).unwrap();
+            assert_eq!(value["usage"], expected["usage"], "a delta without usage still says what is known");
+        }
 
         let stop = Event::read(br#"{"type":"message_stop"}"#)
             .unwrap()

@@ -25,7 +25,7 @@ enum Presented<'a> {
 }
 
 /// Places of a request in the node, its workspace and its key; given back when it ends.
-pub(super) struct Places {
+pub(crate) struct Places {
     _node: Place,
     _workspace: Place,
     _key: Place,
@@ -46,24 +46,29 @@ impl Gateway {
         };
         let snapshot = self.snapshot();
         let now = self.clock.now();
+        let limit = snapshot.settings.auth_failures_per_minute;
+        let held_off = |free| self.refused("held_off", Failure::rate_limited(limit.into(), free, now));
         if let Some(token) = token.filter(|token| !is_malformed(token, &snapshot)) {
             let hash = KeyHash::of(token);
             let entry = match self.keys.known(&hash) {
                 Some(entry) => Some(entry),
-                None => self.keys.look_up(&hash, now).await.map_err(|error| {
-                    // A key we cannot look up is our fault, never an invalid key.
-                    tracing::error!(%error, "a key could not be looked up");
-                    Failure::unavailable()
-                })?,
+                None => {
+                    // Someone who guesses must not get a query of the store for every guess.
+                    self.keys.failures.check(source, now, limit).map_err(held_off)?;
+                    self.keys.look_up(&hash, now).await.map_err(|error| {
+                        // A key we cannot look up is our fault, never an invalid key.
+                        tracing::error!(%error, "a key could not be looked up");
+                        Failure::unavailable()
+                    })?
+                }
             };
             if let Some(entry) = entry.filter(|entry| entry.is_usable(now)) {
                 return Ok(entry);
             }
         }
-        let limit = snapshot.settings.auth_failures_per_minute;
         Err(match self.keys.failures.note(source, now, limit) {
             Ok(()) => self.refused("invalid", Failure::invalid_key()),
-            Err(free) => self.refused("held_off", Failure::rate_limited(limit.into(), free, now)),
+            Err(free) => held_off(free),
         })
     }
 
@@ -82,7 +87,7 @@ impl Gateway {
     }
 
     /// Takes a place in every limit of requests in flight, or none.
-    pub(super) fn enter(&self, key: &KeyEntry, settings: &Settings) -> Result<Places, Failure> {
+    pub(crate) fn enter(&self, key: &KeyEntry, settings: &Settings) -> Result<Places, Failure> {
         let rejected = |reason, failure| {
             self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
             failure

@@ -1,5 +1,5 @@
-//! The hot path: from a body of bytes to a reply. Steps are in the order in which a request takes them: [`admit`],
-//! envelope and plan (here), [`attempt`], [`stream`], [`settle`].
+//! The hot path: from a body of bytes to a reply. Steps are in the order in which a request takes them: `admit`,
+//! envelope and plan (here), `attempt`, `stream`, `settle`.
 //!
 //! Deliberately absent: SQL, `serde_json::Value`, locks across an await, a task per request, a copy of the body other
 //! than the splice.
@@ -108,19 +108,24 @@ impl Gateway {
             body: body.clone(),
         };
         drop(envelope);
-        let done = if stream {
-            let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));
-            let early = settings.early_commit;
+        let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));
+        let early = settings.early_commit;
+        let waiting = self.unless_aborted(async {
             // Zero means never: the status is then held until there is content.
-            match if early.is_zero() { Ok(attempts.as_mut().await) } else { timeout(early, attempts.as_mut()).await } {
-                Ok(done) => done,
-                Err(_) => {
-                    let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
-                    return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings));
-                }
+            if stream && !early.is_zero() {
+                timeout(early, attempts.as_mut()).await
+            } else {
+                Ok(attempts.as_mut().await)
             }
-        } else {
-            Box::pin(attempt::run(job)).await
+        });
+        let done = match waiting.await {
+            Some(Ok(done)) => done,
+            Some(Err(_)) => {
+                let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
+                return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings));
+            }
+            // The attempts are dropped here and settle themselves.
+            None => return Err(Failure { generation: Some(id), ..Failure::unavailable() }),
         };
         match done {
             Done::Whole(bytes) => Ok(reply(id, &snapshot.names, Body::full(bytes), false, warnings)),

@@ -99,10 +99,18 @@ impl Pump {
 
     /// The stream has ended; a last frame may lack its blank line.
     pub fn end(&mut self, splitter: &mut Splitter, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
-        match splitter.finish() {
-            Some(frame) => self.frame(frame, out, ticket),
-            None => Ok(Step::Held),
+        let Some(frame) = splitter.finish() else { return Ok(Step::Held) };
+        let data = frame.data();
+        if Event::read(&data).is_err() {
+            // Torn in the middle: handing it on would swallow the error that follows.
+            return Ok(Step::Held);
         }
+        // Written anew, because without its blank line a client would not take it for an event.
+        let whole = match std::str::from_utf8(frame.event()) {
+            Ok(name) if !name.is_empty() => Frame(encoded(name, &data)),
+            _ => frame.clone(),
+        };
+        self.frame(whole, out, ticket)
     }
 
     fn frame(&mut self, frame: Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
@@ -215,7 +223,7 @@ fn error(frame: &Frame) -> Fault {
 }
 
 /// A frame with `data` on one line: line breaks between JSON tokens become spaces.
-fn encoded(event: &str, data: &[u8]) -> Bytes {
+pub(super) fn encoded(event: &str, data: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     if data.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         let flat: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();

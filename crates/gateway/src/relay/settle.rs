@@ -100,6 +100,10 @@ impl Ticket {
         exchange.provider = endpoint.provider_name.clone();
         exchange.usage = Default::default();
         exchange.usage_reported = false;
+        // What an earlier attempt had begun to say belongs to it alone.
+        exchange.cost = None;
+        exchange.upstream_id = None;
+        exchange.stop_reason = None;
     }
 
     pub fn attempted(&mut self, endpoint: &Endpoint, status: u16, since: Timestamp) {

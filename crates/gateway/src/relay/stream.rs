@@ -19,7 +19,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Sleep, sleep};
 
 use super::attempt::{Done, Job, Opened};
-use super::pump::{Outbox, PING, Pump, Step};
+use super::pump::{Outbox, PING, Pump, Step, encoded};
 use super::settle::Ticket;
 use crate::failure::{self, Failure};
 use crate::{Gateway, Snapshot, tasks};
@@ -185,9 +185,7 @@ impl Relay {
 }
 
 fn error_frame(failure: &Failure, brand: &str) -> Bytes {
-    let mut out = bytes::BytesMut::new();
-    tidegate_wire::sse::encode(&mut out, "error", failure.messages_json(brand).as_bytes());
-    out.freeze()
+    encoded("error", failure.messages_json(brand).as_bytes())
 }
 
 impl StreamBody {

@@ -65,7 +65,9 @@ pub fn merged_betas(headers: &HeaderMap) -> Option<HeaderValue> {
 /// the short one.
 pub fn usage(counts: &Counts) -> Usage {
     let long = counts.cache_write_1h.unwrap_or(0);
-    let short = counts.cache_write_5m.unwrap_or_else(|| counts.cache_write.unwrap_or(0).saturating_sub(long));
+    // The total may have grown since the split was reported, or the split may be all zeros: nothing written goes unpaid.
+    let rest = counts.cache_write.unwrap_or(0).saturating_sub(long);
+    let short = counts.cache_write_5m.unwrap_or(0).max(rest);
     Usage {
         input: counts.input.unwrap_or(0),
         output: counts.output.unwrap_or(0),
@@ -112,5 +114,16 @@ mod tests {
         let counts =
             Counts { cache_write: Some(10), cache_write_5m: Some(4), cache_write_1h: Some(6), ..Counts::default() };
         assert_eq!((usage(&counts).cache_write, usage(&counts).cache_write_1h), (4, 6));
+    }
+
+    #[test]
+    fn cache_writes_that_only_the_total_reports_are_not_free() {
+        let counts = Counts {
+            cache_write: Some(100_000),
+            cache_write_5m: Some(0),
+            cache_write_1h: Some(0),
+            ..Counts::default()
+        };
+        assert_eq!((usage(&counts).cache_write, usage(&counts).cache_write_1h), (100_000, 0));
     }
 }

@@ -31,9 +31,10 @@ pub fn create(call: Call) -> Answering {
 pub fn count_tokens(call: Call) -> Answering {
     Box::pin(async move {
         let limits = limits(&call);
-        let Call { app, head, body, .. } = call;
+        let Call { app, key, head, body, .. } = call;
+        let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
-        let counted = app.gateway.count_tokens(&head.headers, body).await?;
+        let counted = app.gateway.count_tokens(&key, &head.headers, body).await?;
         let mut answer = plain(StatusCode::OK, "application/json", counted.body);
         if counted.estimated {
             let name = app.gateway.snapshot().names.count_header.clone();

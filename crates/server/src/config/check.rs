@@ -203,8 +203,7 @@ fn providers(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provi
 fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<Provider> {
     // A local server's variable holds its address; all others hold a key.
     let (base_url, key) = if platform.local {
-        let address = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
-        (address, None)
+        (local_address(value, platform.base_url.unwrap_or_default()), None)
     } else {
         (platform.base_url.unwrap_or_default().to_owned(), Some(Secret::new(value.trim())))
     };
@@ -218,6 +217,20 @@ fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<
         betas: platform.betas,
         local: platform.local,
     })
+}
+
+/// `OLLAMA_HOST` and the like: an address, a host with or without port, or what a server listens on.
+fn local_address(value: &str, default: &str) -> String {
+    let (scheme, host) = value.split_once("://").unwrap_or(("http", value));
+    let host = host.trim_end_matches('/');
+    let port = default.rsplit_once(':').map_or("80", |(_, port)| port);
+    let host = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    };
+    // What a server listens on with 0.0.0.0 is reached at the loopback address.
+    format!("{scheme}://{}", host.replace("0.0.0.0", "127.0.0.1"))
 }
 
 fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> {

@@ -15,6 +15,8 @@ pub use check::Checked;
 
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
+/// Settings that hold secrets; what is written there is never repeated.
+const SECRETS: [&str; 4] = ["api_key", "management_key", "inference_key", "master_key"];
 const CATALOGUE: &str = include_str!("../../../../catalogue/anthropic.toml");
 
 /// Where the configuration comes from; kept for reloads.
@@ -29,7 +31,7 @@ pub struct Source {
 impl Source {
     /// With the environment of this process.
     pub fn new(file: Option<PathBuf>, listen: Option<String>, data_dir: PathBuf) -> Self {
-        Self { file, listen, data_dir, environment: std::env::vars().collect() }
+        Self { file, listen, data_dir, environment: variables() }
     }
 
     /// Reads and checks everything; called again for every reload.
@@ -60,6 +62,13 @@ impl Source {
     }
 }
 
+/// The environment as far as it is text; a variable that is not cannot be one of ours.
+fn variables() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// The models that are compiled in.
 fn built_in() -> Vec<raw::Model> {
     #[derive(serde::Deserialize)]
@@ -71,8 +80,12 @@ fn built_in() -> Vec<raw::Model> {
 
 fn read_table(file: &Path) -> anyhow::Result<toml::Table> {
     let text = std::fs::read_to_string(file).with_context(|| format!("configuration file {}", file.display()))?;
-    // The parser's own text shows the line and a pointer to the place.
-    text.parse().map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+    // The parser's own text would quote the line, and the line may hold a secret.
+    text.parse().map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start).min(text.len());
+        let line = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
+        anyhow::anyhow!("{}, line {line}: {}", file.display(), error.message().replace('\n', "; "))
+    })
 }
 
 /// Sets one value of the table. What reads as TOML is taken as such, everything else as text.
@@ -87,6 +100,11 @@ fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<(
         let Some(next) = entry.as_table_mut() else { bail!("{name} is not a section") };
         section = next;
     }
+    if SECRETS.contains(&field.as_str()) {
+        // Always text, whatever it looks like: a number would be quoted in the error about it.
+        section.insert(field, value.into());
+        return Ok(());
+    }
     let parsed =
         toml::from_str::<toml::Table>(&format!("value = {value}")).ok().and_then(|mut read| read.remove("value"));
     section.insert(field, parsed.unwrap_or_else(|| value.into()));
@@ -96,7 +114,8 @@ fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<(
 fn parse<T: DeserializeOwned>(table: toml::Table) -> anyhow::Result<T> {
     serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
         let path = error.path().to_string();
-        let message = error.inner().message().trim().to_owned();
+        let is_secret = SECRETS.iter().any(|name| path.ends_with(name));
+        let message = if is_secret { "must be a text" } else { error.inner().message().trim() }.to_owned();
         anyhow::anyhow!("{}", explained(&path, &message))
     })
 }

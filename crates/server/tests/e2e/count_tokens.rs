@@ -1,10 +1,13 @@
 //! Counting without generating.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use rustix::process::Signal;
 use serde_json::json;
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{Ask, INFERENCE_KEY, Tidegate, hello};
+use crate::harness::{Ask, Hand, INFERENCE_KEY, Tidegate, eventually, hello};
 
 const MODEL: &str = "vendor/m";
 const PATH: &str = "/v1/messages/count_tokens";
@@ -84,4 +87,24 @@ async fn counting_has_the_rules_of_generating() {
     }
     assert_eq!(gate.ask("POST", PATH).json(hello(MODEL).to_string()).send().await.status, 401);
     assert_eq!(sim.count_calls(), 0);
+}
+
+#[tokio::test]
+async fn a_count_takes_a_place_as_a_message_does_and_none_while_draining() {
+    let hand = Hand::start().await;
+    let config = "[limits]\nin_flight_key = 1\n[service]\ndrain_delay = 30\n";
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
+    let refused = async {
+        // The call is there, so the place is taken until it is answered.
+        let mut call = hand.call().await;
+        let status = ask(&gate, hello(MODEL).to_string()).send().await.status;
+        call.write(b"HTTP/1.1 200 OK\r\ncontent-length: 18\r\n\r\n{\"input_tokens\":7}").await;
+        status
+    };
+    let (counted, refused) = tokio::join!(ask(&gate, hello(MODEL).to_string()).send(), refused);
+    assert_eq!((counted.status, counted.json(), refused), (200, json!({"input_tokens": 7}), 429));
+    gate.signal(Signal::TERM);
+    eventually("it drains", Duration::from_secs(5), async || gate.get("/readyz").await.status == 503).await;
+    let (status, kind, _, message) = ask(&gate, hello(MODEL).to_string()).send().await.error();
+    assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
 }

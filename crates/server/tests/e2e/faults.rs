@@ -499,6 +499,35 @@ async fn an_answer_that_ends_without_a_reason_has_come_to_its_end() {
     assert_eq!((reply.text(), &reply.json()["stop_reason"]), ("hello".to_owned(), &json!("end_turn")));
 }
 
+#[tokio::test]
+async fn a_frame_torn_at_the_end_of_a_stream_does_not_swallow_the_error() {
+    let (sim, gate) = one().await;
+    let events = tale("hello");
+    let torn = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"del";
+    let stream = [&events[..3].concat(), torn].concat();
+    sim.set(Behaviour::RawStream { chunks: vec![Bytes::from(stream)], end: End::Close });
+    let seen = gate.messages(hello_streamed(MODEL)).await.events();
+    assert_broken_off(&seen);
+    assert!(seen.iter().all(|event| event.json().is_object()), "{seen:?}");
+    // A last event that lacks only its blank line is an event, and leaves with one.
+    let whole = events.concat();
+    sim.set(Behaviour::RawStream { chunks: vec![Bytes::from(whole.trim_end().to_owned())], end: End::Close });
+    let reply = gate.messages(hello_streamed(MODEL)).await;
+    assert!(reply.body.ends_with(b"\n\n"));
+    assert_eq!(reply.events().last().map(|event| event.name.clone()).as_deref(), Some("message_stop"));
+}
+
+#[tokio::test]
+async fn an_error_whose_details_take_several_lines_is_still_one_event() {
+    let error = "event: error\ndata: {\"type\":\"error\",\ndata: \"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\",\ndata: \"details\":{\ndata: \"error_code\":\"x\"}}}\n\n";
+    let events = after_content(async |mut call| {
+        call.send(error).await;
+        call.end().await;
+    })
+    .await;
+    assert_eq!(assert_broken_off(&events)["error"]["type"], "overloaded_error");
+}
+
 /// The in-band error stands last, exactly once, and nothing pretends to be an end.
 fn assert_broken_off(events: &[Event]) -> Value {
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();

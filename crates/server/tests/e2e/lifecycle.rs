@@ -224,6 +224,28 @@ async fn lif_2_a_stream_that_still_waits_for_content_is_told_so_too() {
 }
 
 #[tokio::test]
+async fn lif_2_a_request_without_a_stream_is_told_so_with_a_status() {
+    let hand = Hand::start().await;
+    // The second is a stream whose status is held until there is content: it can still be told with one too.
+    for (request, config) in [(hello(MODEL), ""), (hello_streamed(MODEL), "[stream]\nearly_commit_ms = 0\n")] {
+        let config = format!("[service]\ndrain_timeout = 0\n{config}");
+        let mut gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(&config).run().await;
+        let stopping = async {
+            let call = hand.call().await;
+            gate.signal(Signal::TERM);
+            call
+        };
+        let (reply, _call) = tokio::join!(gate.messages(request), stopping);
+        let (status, kind, _, message) = reply.error();
+        assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
+        let id = reply.header("x-generation-id").expect("a generation has an id").to_owned();
+        assert_eq!(gate.exit().await.code(), Some(0));
+        let record = generation(&gate.place, &id).await.expect("it was settled before the end");
+        assert_eq!(record.outcome, Outcome::Cancelled);
+    }
+}
+
+#[tokio::test]
 async fn lif_2_signals_in_any_order_end_in_a_clean_exit() {
     for signals in [
         vec![Signal::HUP, Signal::TERM],

@@ -60,6 +60,29 @@ async fn key_6_without_its_store_known_keys_work_and_others_are_a_503() {
     .await;
 }
 
+#[tokio::test]
+async fn requests_that_end_while_the_store_is_away_are_recorded_when_it_is_back() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let options = SqliteConnectOptions::new().filename(gate.place.data_dir().join("tidegate.db"));
+    let mut connection: SqliteConnection = options.connect().await.expect("the file is there");
+    sqlx::query("ALTER TABLE generations RENAME TO away").execute(&mut connection).await.expect("the table is there");
+    let reply = with_key(&gate, INFERENCE_KEY).await;
+    assert_eq!(reply.status, 200, "nothing of this is the caller's concern");
+    gate.logs("finished requests cannot be recorded").await;
+    sqlx::query("ALTER TABLE away RENAME TO generations").execute(&mut connection).await.expect("the table is there");
+    let id = reply.header("x-generation-id").expect("it was a generation").to_owned();
+    let (folder, id) = (gate.place.data_dir(), GenerationId::parse(&id).expect("an id"));
+    eventually("it is recorded", FIVE_SECONDS, async || {
+        let store = Store::open("sqlite:tidegate.db", &folder).await.expect("the store opens");
+        let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;
+        let found = store.find_generation(&Tenant { organisation }, &id).await.expect("it answers");
+        store.close().await;
+        found.is_some()
+    })
+    .await;
+}
+
 /// Runs a test on a PostgreSQL database of its own, when there is a server for tests.
 async fn with_postgres<F: Future<Output = ()> + 'static>(test: impl FnOnce(Database) -> F) {
     let Ok(server) = std::env::var("TEST_POSTGRES_URL") else { return };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 use tokio::time::timeout;
 
 use crate::harness::{
@@ -368,4 +368,78 @@ async fn one_http_2_connection_carries_many_streams() {
     ended.unwrap();
     assert_eq!(bodies.len(), 50);
     assert!(bodies.iter().all(|body| body.contains("hello") && body.contains("message_stop")));
+}
+
+const SHORT_IDLE: &str = "[limits]\nkeep_alive_idle_ms = 300\n";
+
+/// Sends a request and reads until the server closes; what came, and how long it took.
+async fn until_closed(gate: &Tidegate, request: &str) -> (String, Duration) {
+    let before = tokio::time::Instant::now();
+    let answer = gate.raw(request).await;
+    (answer, before.elapsed())
+}
+
+#[tokio::test]
+async fn a_connection_that_idles_after_any_answer_is_closed() {
+    let sim = Sim::start(Script::from(Behaviour::says("hello")).first_byte(Duration::from_millis(50))).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(SHORT_IDLE).run().await;
+    let post = |key: &str, body: &str| {
+        format!(
+            "POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let (whole, streamed) = (hello(MODEL).to_string(), hello_streamed(MODEL).to_string());
+    let cases = [
+        (post(INFERENCE_KEY, &whole), "200"),
+        (post(INFERENCE_KEY, &streamed), "200"),
+        (post("wrong", &whole), "401"),
+        ("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(), "200"),
+    ];
+    for (request, status) in cases {
+        let (answer, took) = until_closed(&gate, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}: {request}");
+    }
+}
+
+#[tokio::test]
+async fn an_http_2_connection_that_idles_is_closed() {
+    use http_body_util::{BodyExt as _, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(SHORT_IDLE).run().await;
+    for asks in [false, true] {
+        let io = TokioIo::new(gate.connect().await);
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let mut connections = tokio::task::JoinSet::new();
+        connections.spawn(connection);
+        if asks {
+            let request = http::Request::get(format!("{}/healthz", gate.url()));
+            let request = request.body(Full::<bytes::Bytes>::default()).unwrap();
+            let response = soon("an answer", sender.send_request(request)).await.unwrap();
+            assert_eq!(response.status(), 200);
+            response.into_body().collect().await.unwrap();
+        }
+        // The sender is kept, so only the server can end it.
+        let ended = timeout(Duration::from_secs(4), connections.join_next()).await;
+        assert!(ended.is_ok(), "asks: {asks}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_longer_than_a_connection_may_idle_is_not_cut() {
+    let (hand, gate) = by_hand(SHORT_IDLE).await;
+    let answering = async {
+        let mut call = hand.call().await.streams().await;
+        call.send(&tale("hello")[..3].concat()).await;
+        call
+    };
+    let (mut stream, mut call) = tokio::join!(gate.stream(hello_streamed(MODEL)), answering);
+    stream.until("content_block_delta").await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    call.send(&tale("hello")[3..].concat()).await;
+    call.end().await;
+    assert_eq!(names(&stream.rest().await).last(), Some(&"message_stop"));
 }
