@@ -94,7 +94,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     announce(&config, address, &public_url, first.as_ref())?;
     drop(first);
 
-    let patience = Patience { idle: config.keep_alive_idle, head: config.header_read, write: config.write_stall };
+    let answer = config.settings.total_streamed.max(config.settings.total_whole) + config.write_stall;
+    let (idle, head, write) = (config.keep_alive_idle, config.header_read, config.write_stall);
+    let patience = Patience { idle, head, write, answer };
     let limits = Limits { connections: config.connections, patience };
     let reloading =
         tasks::spawn("reload on SIGHUP", reload_on_signal(hangup, source, gateway.clone(), sim_url, address));

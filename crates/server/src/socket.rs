@@ -22,11 +22,17 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// HTTP/2 keeps a connection alive with frames of this size. What is larger belongs to an answer.
 const PING_BYTES: usize = 17;
 
+/// A timer that fired is not armed for less: the loop must not spin.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub idle: Duration,
     pub head: Duration,
     pub write: Duration,
+    /// The longest that an answer can take: an HTTP/2 connection with open requests and no answer's byte in that time has
+    /// a client that does not let us write, which the socket alone cannot see.
+    pub answer: Duration,
 }
 
 /// What the connection's requests tell its socket.
@@ -94,6 +100,8 @@ pub struct Socket {
     timer: Pin<Box<Sleep>>,
     waiting: Waiting,
     since: Instant,
+    /// When the last request began or the last bytes of an answer went out.
+    progress: Instant,
     begun: usize,
     /// How much of HTTP/2's beginning has come; `None` when it is another protocol. HTTP/2 has frames of its own between
     /// requests: once its beginning is whole, what comes is no sign that a head does.
@@ -107,7 +115,8 @@ impl Socket {
         let timer = Box::pin(sleep_until(since + patience.head));
         // A connection that says nothing at all gets as long as a head.
         let waiting = Waiting::Head;
-        Self { stream, patience, activity, timer, waiting, since, begun: 0, preface: Some(0), stalled: None }
+        let (progress, begun, preface) = (since, 0, Some(0));
+        Self { stream, patience, activity, timer, waiting, since, progress, begun, preface, stalled: None }
     }
 
     /// Notes which bytes came.
@@ -141,6 +150,7 @@ impl Socket {
         if std::mem::replace(&mut self.begun, begun) != begun {
             self.waiting = Waiting::Idle;
             self.since = Instant::now();
+            self.progress = self.since;
         }
     }
 
@@ -159,24 +169,33 @@ impl Socket {
             Waiting::Head if !is_busy => self.patience.head,
             _ => self.patience.idle,
         };
-        let due = self.since + limit;
+        let mut due = self.since + limit;
+        // Pings keep a stalled HTTP/2 connection alive; only an answer's bytes are progress.
+        let is_stuck = is_busy && self.is_http2();
+        if is_stuck {
+            due = due.min(self.progress + self.patience.answer);
+        }
         if self.timer.deadline() > due {
             self.timer.as_mut().reset(due);
         }
         loop {
             ready!(self.timer.as_mut().poll(context));
-            if !is_busy && Instant::now() >= due {
+            let now = Instant::now();
+            if (!is_busy && now >= due) || (is_stuck && now >= self.progress + self.patience.answer) {
                 return Poll::Ready(());
             }
-            self.timer.as_mut().reset(due);
+            self.timer.as_mut().reset(due.max(now + SHORTEST));
         }
     }
 
     /// Notes how many bytes went out: the client may idle from the last of an answer's.
     fn wrote(&mut self, count: usize) {
         self.follow();
-        if self.waiting == Waiting::Idle && (count > PING_BYTES || !self.is_http2()) {
-            self.since = Instant::now();
+        if count > PING_BYTES || !self.is_http2() {
+            self.progress = Instant::now();
+            if self.waiting == Waiting::Idle {
+                self.since = self.progress;
+            }
         }
     }
 

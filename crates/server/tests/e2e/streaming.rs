@@ -428,6 +428,31 @@ async fn an_http_2_connection_that_idles_is_closed() {
     }
 }
 
+/// Flow control of HTTP/2 lets a client stop an answer without stopping the socket.
+#[tokio::test]
+async fn an_http_2_client_that_takes_nothing_is_given_up() {
+    use http_body_util::Full;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let sim = Sim::start(Behaviour::Tokens { count: 200, bytes: 1000 }).await;
+    let timers = "[upstream]\ntotal_streamed_ms = 1500\ntotal_whole_ms = 1500\n[limits]\nwrite_stall_ms = 300\n";
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(timers).run().await;
+    let io = TokioIo::new(gate.connect().await);
+    let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = client.initial_stream_window_size(1024).handshake(io).await.unwrap();
+    let mut connections = tokio::task::JoinSet::new();
+    connections.spawn(connection);
+    let request = http::Request::post(format!("{}/v1/messages", gate.url()))
+        .header("authorization", format!("Bearer {INFERENCE_KEY}"))
+        .body(Full::new(bytes::Bytes::from(hello_streamed(MODEL).to_string())))
+        .unwrap();
+    // The body is kept and never read.
+    let response = soon("an answer", sender.send_request(request)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    soon("the upstream is let go", sim.wait_open(0)).await;
+    assert!(timeout(Duration::from_secs(4), connections.join_next()).await.is_ok());
+    drop(response);
+}
+
 #[tokio::test]
 async fn a_stream_longer_than_a_connection_may_idle_is_not_cut() {
     let (hand, gate) = by_hand(SHORT_IDLE).await;
