@@ -1,233 +1,175 @@
-//! The master keys, under which stored secrets are sealed: where they come from and what is refused as one.
+//! The vault: how stored secrets are sealed, and the master keys they are sealed under. No database in here.
 //!
-//! A source yields lines `id base64`, each a key of 32 bytes, the active one first. Old keys stay in the ring until
-//! nothing is sealed under them any more. Sealing itself is not here yet.
+//! Each secret is encrypted under a data key of its own, which is wrapped under the active master key of the ring
+//! ([`ring`](MasterRing)). Both are bound to the place the secret is stored at, so that a ciphertext moved elsewhere
+//! does not open. A change of master keys wraps the data keys again and leaves the secrets alone. Start with [`Vault`];
+//! [`shape`] is what a provider's secret must look like and how it is shown.
 
+mod file;
+mod ring;
+mod seal;
 mod source;
 
-use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+pub mod shape;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use tidegate_core::{Secret, id};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use aws_lc_rs::{hkdf, hmac};
+use tidegate_core::Secret;
+use tokio::sync::Mutex;
+
+pub use file::{add_active_key, remove_keys};
+pub use ring::{MasterKey, MasterRing, RingError};
+pub use seal::{Binding, Sealed};
 pub use source::MasterKeySource;
 
-const KEY_BYTES: usize = 32;
-const ID_CHARACTERS: usize = 64;
+use source::Stamp;
 
-/// Keys that documentation and tests are fond of; ascending and descending bytes are refused by rule.
-const EXAMPLES: [&[u8; KEY_BYTES]; 4] = [
-    b"0123456789abcdef0123456789abcdef",
-    b"0123456789ABCDEF0123456789ABCDEF",
-    b"01234567890123456789012345678901",
-    b"abcdefghijklmnopqrstuvwxyz123456",
-];
+/// Keeps the keys for signatures apart from any other use that a master key is ever put to.
+const SIGNING_SALT: &[u8] = b"tidegate vault signature";
 
-/// The master keys; the active one seals, the others only open.
-pub struct MasterRing {
-    keys: Vec<MasterKey>,
+/// Where the check record is stored. Public, for it is rewrapped like any other record when the master key changes.
+pub const CHECK: Binding<'static> = Binding {
+    table: "meta",
+    column: "vault_check",
+    record: "vault_check",
+    workspace: "",
+    provider: "",
+    destination: None,
+};
+const CHECK_TEXT: &str = "this vault was opened with the right ring";
+
+/// Seals and opens secrets with the ring of the moment, which [`Vault::refresh`] replaces while others use it.
+pub struct Vault {
+    source: MasterKeySource,
+    ring: ArcSwap<MasterRing>,
+    /// The ring's file as it was when last read. Held during a read, lest a slow one put an older ring over a newer.
+    seen: Mutex<Option<Stamp>>,
 }
 
-pub struct MasterKey {
-    pub id: Box<str>,
-    pub key: Secret,
-}
-
-/// Why there is no ring: one line that says what to do, and never holds a key.
 #[derive(Debug, thiserror::Error)]
-pub enum RingError {
-    #[error("secrets.master_key must be file:PATH, env:NAME or cmd:[\"PROGRAM\", \"ARGUMENT\", …]")]
-    UnknownSource,
-    #[error("secrets.master_key: {place}: {reason}")]
-    Source { place: String, reason: String },
-    #[error("secrets.master_key: {place}, line {line}: {reason}")]
-    Line { place: String, line: usize, reason: &'static str },
+pub enum VaultError {
+    #[error("sealed under the master key {0:?}, which is not in the ring: put it back into secrets.master_key")]
+    UnknownMasterKey(Box<str>),
+    #[error("does not open: it was changed, moved from another place, or sealed under another key of the same id")]
+    DoesNotOpen,
+    #[error("sealed in format {0}, which this version of tidegate does not know")]
+    UnknownVersion(i64),
+    #[error("the cryptographic library failed")]
+    Broken,
+    #[error(transparent)]
+    Ring(#[from] RingError),
 }
 
-impl MasterRing {
-    /// Reads the ring. A missing source is an error: secrets may exist that only the missing keys can open.
-    pub async fn load(source: &MasterKeySource) -> Result<Self, RingError> {
-        let text = source.read().await?;
-        Self::parse(&text, &source.to_string())
+impl Vault {
+    /// A vault with a ring that was just read from `source`.
+    pub fn new(source: MasterKeySource, ring: MasterRing) -> Self {
+        Self { source, ring: ArcSwap::from_pointee(ring), seen: Mutex::new(None) }
     }
 
-    /// For the first start with an empty store: as [`MasterRing::load`], but a file that does not exist is created with
-    /// one fresh key, readable by its owner alone. The other sources are never written to.
-    pub async fn load_or_create(source: &MasterKeySource) -> Result<Self, RingError> {
-        if let MasterKeySource::File(path) = source {
-            match create_file(path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    let reason = format!("cannot create the file: {error}");
-                    return Err(RingError::Source { place: source.to_string(), reason });
-                }
-            }
+    /// Seals a secret under the active master key; no two results are alike.
+    pub fn seal(&self, binding: &Binding, secret: &Secret) -> Result<Sealed, VaultError> {
+        seal::seal(self.ring.load().active(), binding, secret)
+    }
+
+    pub fn open(&self, binding: &Binding, sealed: &Sealed) -> Result<Secret, VaultError> {
+        let ring = self.ring.load();
+        seal::open(key_of(&ring, sealed)?, binding, sealed)
+    }
+
+    /// Wraps the data key under the active master key; `None` when it already is. The secret is not decrypted and its
+    /// ciphertext stays as it is, byte for byte.
+    pub fn rewrap(&self, binding: &Binding, sealed: &Sealed) -> Result<Option<Sealed>, VaultError> {
+        let ring = self.ring.load();
+        let old = key_of(&ring, sealed)?;
+        if old.id == ring.active().id {
+            return Ok(None);
         }
-        Self::load(source).await
+        seal::rewrap(old, ring.active(), binding, sealed).map(Some)
     }
 
-    /// The key that new secrets are sealed under.
-    pub fn active(&self) -> &MasterKey {
-        self.keys.first().expect("a ring without keys is not made")
+    /// The id of the key that new secrets are sealed under.
+    pub fn active_id(&self) -> Box<str> {
+        self.ring.load().active().id.clone()
     }
 
-    pub fn get(&self, id: &str) -> Option<&MasterKey> {
-        self.keys.iter().find(|key| &*key.id == id)
+    /// The active one first.
+    pub fn ids(&self) -> Vec<Box<str>> {
+        self.ring.load().ids().map(Into::into).collect()
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.keys.iter().map(|key| &*key.id)
+    pub fn knows(&self, id: &str) -> bool {
+        self.ring.load().get(id).is_some()
     }
 
-    fn parse(text: &Secret, place: &str) -> Result<Self, RingError> {
-        text.expose(|bytes| {
-            let mut keys: Vec<MasterKey> = Vec::new();
-            for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-                let line = line.trim_ascii();
-                if line.is_empty() || line.starts_with(b"#") {
-                    continue;
-                }
-                let refuse = |reason| RingError::Line { place: place.to_owned(), line: index + 1, reason };
-                let key = parse_line(line).map_err(refuse)?;
-                if keys.iter().any(|other| other.id == key.id) {
-                    return Err(refuse("this id is in the ring already: give every key an id of its own"));
-                }
-                if keys.iter().any(|other| other.key.expose(|a| key.key.expose(|b| a == b))) {
-                    return Err(refuse("this key is in the ring already under another id: remove one of the two"));
-                }
-                keys.push(key);
-            }
-            if keys.is_empty() {
-                let reason = "holds no key: put one line there, an id and the output of `openssl rand -base64 32`";
-                return Err(RingError::Source { place: place.to_owned(), reason: reason.to_owned() });
-            }
-            Ok(Self { keys })
-        })
+    /// Reads the ring from its source again; whether it changed. When it cannot be read, the ring at hand stays.
+    pub async fn refresh(&self) -> Result<bool, RingError> {
+        let mut seen = self.seen.lock().await;
+        self.read_again(&mut seen).await
+    }
+
+    /// As [`Vault::refresh`], but only where a look at the file says that it is another one: cheap enough to be called
+    /// before every seal. Nothing happens for the other sources: a variable does not change, and a command can be dear.
+    pub async fn refresh_if_changed(&self) -> Result<bool, RingError> {
+        if !matches!(self.source, MasterKeySource::File(_)) {
+            return Ok(false);
+        }
+        let mut seen = self.seen.lock().await;
+        if seen.is_some() && *seen == self.source.stamp()? {
+            return Ok(false);
+        }
+        self.read_again(&mut seen).await
+    }
+
+    /// A signature of `data` that only this ring makes; each label has keys of its own.
+    pub fn sign(&self, label: &str, data: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&signing_key(self.ring.load().active(), label), data);
+        tag.as_ref().try_into().expect("a SHA-256 is 32 bytes long")
+    }
+
+    /// Whether any key of the ring made the signature, so that a rotation ends no session. In constant time.
+    pub fn verify(&self, label: &str, data: &[u8], tag: &[u8]) -> bool {
+        let ring = self.ring.load();
+        ring.keys().iter().any(|key| hmac::verify(&signing_key(key, label), data, tag).is_ok())
+    }
+
+    /// The check record, which is stored once and proves at every later start that the ring is the right one.
+    pub fn check(&self) -> Sealed {
+        self.seal(&CHECK, &Secret::new(CHECK_TEXT)).expect("a short text is sealed under a key of the right length")
+    }
+
+    /// Whether this ring sealed the check record.
+    pub fn is_ours(&self, check: &Sealed) -> bool {
+        self.open(&CHECK, check).is_ok_and(|text| text.expose(|text| text == CHECK_TEXT.as_bytes()))
+    }
+
+    async fn read_again(&self, seen: &mut Option<Stamp>) -> Result<bool, RingError> {
+        // Taken before the read: what changes during it then looks new the next time.
+        let stamp = self.source.stamp()?;
+        let ring = MasterRing::load(&self.source).await?;
+        *seen = stamp;
+        if ring.equals(&self.ring.load()) {
+            return Ok(false);
+        }
+        self.ring.store(Arc::new(ring));
+        Ok(true)
     }
 }
 
-/// Ids only.
-impl fmt::Debug for MasterRing {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_list().entries(self.ids()).finish()
+/// The version comes first: what a later format means by its master key is not for us to say.
+fn key_of<'a>(ring: &'a MasterRing, sealed: &Sealed) -> Result<&'a MasterKey, VaultError> {
+    if sealed.version != seal::VERSION {
+        return Err(VaultError::UnknownVersion(sealed.version));
     }
+    ring.get(&sealed.master_key).ok_or_else(|| VaultError::UnknownMasterKey(sealed.master_key.clone()))
 }
 
-fn parse_line(line: &[u8]) -> Result<MasterKey, &'static str> {
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let (Some(id), Some(encoded), None) = (words.next(), words.next(), words.next()) else {
-        return Err("is not an id and a key with a space between them");
-    };
-    let id = std::str::from_utf8(id).ok().filter(|id| is_id(id));
-    let id = id.ok_or("the id must be 1 to 64 letters, digits, dots, dashes or underscores")?;
-    let key = Secret::new(STANDARD.decode(encoded).map_err(|_| "the key is not base64")?);
-    key.expose(judge)?;
-    Ok(MasterKey { id: id.into(), key })
-}
-
-fn is_id(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    (1..=ID_CHARACTERS).contains(&text.len()) && text.bytes().all(allowed)
-}
-
-/// Refuses what no random source gives: too short, nearly the same byte everywhere, counted up or down, or an example.
-fn judge(key: &[u8]) -> Result<(), &'static str> {
-    if key.len() != KEY_BYTES {
-        return Err("the key is not 32 bytes long: make one with `openssl rand -base64 32`");
-    }
-    let mut distinct = key.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let few = distinct.len() < 8;
-    drop(Secret::new(distinct));
-    let counts = |step: u8| key.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(step));
-    if few || counts(1) || counts(255) || EXAMPLES.iter().any(|example| *example == key) {
-        return Err("the key is not random: make one with `openssl rand -base64 32`");
-    }
-    Ok(())
-}
-
-fn create_file(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let name: String = id::random::<4>().iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = Secret::new(id::random::<KEY_BYTES>());
-    let line = Secret::new(key.expose(|key| format!("k{name} {}\n", STANDARD.encode(key))));
-    let written = line.expose(|line| file.write_all(line)).and_then(|()| file.sync_all());
-    if written.is_err() {
-        // Half a ring would be refused at every later start.
-        let _ = std::fs::remove_file(path);
-    }
-    written?;
-    // The name of the file must survive a power cut as surely as what is sealed under its key.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    std::fs::File::open(folder)?.sync_all()
+fn signing_key(master: &MasterKey, label: &str) -> hmac::Key {
+    let pseudorandom = master.key.expose(|key| hkdf::Salt::new(hkdf::HKDF_SHA256, SIGNING_SALT).extract(key));
+    let info = [label.as_bytes()];
+    pseudorandom.expand(&info, hmac::HMAC_SHA256).expect("32 bytes are within what HKDF gives").into()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ring(text: &str) -> Result<MasterRing, String> {
-        MasterRing::parse(&Secret::new(text), "file:/ring").map_err(|error| error.to_string())
-    }
-
-    fn line(id: &str, key: &[u8]) -> String {
-        format!("{id} {}\n", STANDARD.encode(key))
-    }
-
-    #[test]
-    fn sec_3_the_first_key_is_active_and_the_others_are_found_by_id() {
-        let (new, old) = (id::random::<32>(), id::random::<32>());
-        let text = format!("# rotated in spring\r\n{}\n\t{}", line("2026", &new), line("2025-b", &old));
-        let ring = ring(&text).unwrap();
-        assert_eq!(&*ring.active().id, "2026");
-        assert!(ring.active().key.expose(|key| key == new));
-        assert!(ring.get("2025-b").unwrap().key.expose(|key| key == old));
-        assert!(ring.get("2024").is_none());
-        assert_eq!(format!("{ring:?}"), r#"["2026", "2025-b"]"#);
-    }
-
-    #[test]
-    fn sec_3_weak_keys_are_refused() {
-        let ascending: [u8; 32] = std::array::from_fn(|place| place as u8);
-        let descending: [u8; 32] = std::array::from_fn(|place| 255 - place as u8);
-        let repeated: [u8; 32] = std::array::from_fn(|place| [0xDE, 0xAD, 0xBE, 0xEF][place % 4]);
-        let weak = [[0; 32], [0xA5; 32], ascending, descending, repeated, *b"0123456789abcdef0123456789abcdef"];
-        for key in weak {
-            let error = ring(&line("a", &key)).unwrap_err();
-            assert!(error.contains("line 1: the key is not random"), "{error}");
-        }
-        for short in [&id::random::<31>()[..], &id::random::<33>(), &id::random::<16>(), &[]] {
-            let error = ring(&line("a", short)).unwrap_err();
-            assert!(error.starts_with("secrets.master_key: file:/ring, line 1: "), "{error}");
-        }
-    }
-
-    #[test]
-    fn sec_3_what_is_no_ring_is_refused_with_its_line() {
-        let key = id::random::<32>();
-        let good = line("a", &key);
-        let cases = [
-            (String::new(), "holds no key"),
-            ("# only a remark\n\n".to_owned(), "holds no key"),
-            (STANDARD.encode(key), "line 1: is not an id and a key"),
-            (format!("{good}b c d"), "line 2: is not an id and a key"),
-            (format!("{good}b !!!"), "line 2: the key is not base64"),
-            (format!("{good}{}", line("a", &id::random::<32>())), "line 2: this id is in the ring already"),
-            (format!("{good}{}", line("b", &key)), "line 2: this key is in the ring already"),
-            (line("a/b", &key), "line 1: the id must be"),
-            (line(&"x".repeat(65), &key), "line 1: the id must be"),
-        ];
-        for (text, expected) in cases {
-            let error = ring(&text).unwrap_err();
-            assert!(error.contains(expected), "{error}");
-            assert!(!error.contains(&STANDARD.encode(key)) && !error.contains('\n'), "{error}");
-        }
-    }
-}
+mod tests;

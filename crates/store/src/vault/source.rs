@@ -48,6 +48,17 @@ impl FromStr for MasterKeySource {
     }
 }
 
+/// What tells one state of a file from another without reading it. The time of its last change of any kind is among it,
+/// since the time of writing can be set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
 /// As in an error: of a command only the program, since arguments can hold anything.
 impl fmt::Display for MasterKeySource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,9 +79,27 @@ impl MasterKeySource {
         };
         text.map_err(|reason| RingError::Source { place: self.to_string(), reason })
     }
+
+    /// The state of the file; `None` for the other sources, which have none.
+    pub(super) fn stamp(&self) -> Result<Option<Stamp>, RingError> {
+        let Self::File(path) = self else { return Ok(None) };
+        match path.metadata() {
+            Ok(about) => Ok(Some(Stamp {
+                device: about.dev(),
+                inode: about.ino(),
+                length: about.len(),
+                written: (about.mtime(), about.mtime_nsec()),
+                changed: (about.ctime(), about.ctime_nsec()),
+            })),
+            Err(error) => {
+                let reason = format!("cannot read the file: {error}");
+                Err(RingError::Source { place: self.to_string(), reason })
+            }
+        }
+    }
 }
 
-fn read_file(path: &Path) -> Result<Secret, String> {
+pub(super) fn read_file(path: &Path) -> Result<Secret, String> {
     let failed = |error| format!("cannot read the file: {error}");
     let file = File::open(path).map_err(failed)?;
     // Of the open file, not of the path: between two looks at a path it can change.
@@ -119,7 +148,7 @@ async fn run(words: &[String]) -> Result<Secret, String> {
     }
 }
 
-fn within_size(text: Secret) -> Result<Secret, String> {
+pub(super) fn within_size(text: Secret) -> Result<Secret, String> {
     if text.expose(<[u8]>::len) > LARGEST_BYTES {
         return Err("is longer than 64 KiB, which is no ring of keys".to_owned());
     }
