@@ -65,6 +65,10 @@ pub struct Exchange {
     pub usage_reported: bool,
     /// `None` for an endpoint without a price: unknown is not zero.
     pub cost: Option<Money>,
+    /// Whether a credential of the customer's own was used.
+    pub is_byok: bool,
+    /// What it would have cost at list price; only when a credential of the customer's own was used.
+    pub list_cost: Option<Money>,
     pub session: Option<Box<str>>,
     pub user: Option<Box<str>>,
     pub attempts: Vec<AttemptRecord>,

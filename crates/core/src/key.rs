@@ -94,12 +94,24 @@ impl fmt::Debug for KeyHash {
 
 /// A new key: `prefix`, 43 base62 characters of 32 random bytes, 6 base62 characters of CRC-32 over all before them.
 pub fn generate(prefix: &str) -> Secret {
-    let mut text = prefix.as_bytes().to_vec();
-    text.resize(prefix.len() + RANDOM_CHARACTERS, 0);
-    id::base62(id::random::<32>().to_vec(), &mut text[prefix.len()..]);
+    let mut text = unguessable(prefix);
     let check = check_characters(&text);
     text.extend_from_slice(&check);
     Secret::new(text)
+}
+
+/// A new authorization code: `auth_code_` and 43 base62 characters of 32 random bytes.
+pub fn authorization_code() -> Secret {
+    Secret::new(unguessable("auth_code_"))
+}
+
+/// With room for a checksum, so that growing leaves no copy behind.
+fn unguessable(prefix: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(prefix.len() + RANDOM_CHARACTERS + CHECK_CHARACTERS);
+    text.extend_from_slice(prefix.as_bytes());
+    text.resize(prefix.len() + RANDOM_CHARACTERS, 0);
+    id::base62(id::random::<32>().to_vec(), &mut text[prefix.len()..]);
+    text
 }
 
 /// Whether `token` carries one of `prefixes` and yet cannot be a key of ours, so that no look-up is needed.

@@ -12,6 +12,7 @@ pub mod money;
 pub mod secret;
 pub mod tenant;
 pub mod usage;
+pub mod window;
 
 pub use clock::{Clock, Timestamp};
 pub use exchange::{Exchange, Outcome};
@@ -21,3 +22,4 @@ pub use money::{Money, Price};
 pub use secret::Secret;
 pub use tenant::{OrganisationId, Tenant, WorkspaceId};
 pub use usage::Usage;
+pub use window::Window;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tidegate_providers::anthropic;
-use tidegate_routing::plan::plan;
+use tidegate_routing::Attempt;
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::json::Members;
 use tokio::time::timeout;
@@ -45,13 +45,15 @@ impl Gateway {
         }
         let requested = relay::requested(&envelope);
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
-        let plan = plan(&snapshot.catalogue, names.iter().copied())
-            .map_err(|error| failure::from_plan(error, &names, settings))?;
-        let endpoint = &plan.attempts[0].endpoint;
+        let plan = self.plan(&snapshot, key, &names).map_err(|error| failure::from_plan(error, &names, settings))?;
+        let Attempt { endpoint, credential, .. } = &plan.attempts[0];
         let provider = &snapshot.upstreams[endpoint.provider_index];
         let sent = envelope.cuts.upstream_body(&body, &endpoint.upstream_model, None);
-        let head =
-            anthropic::headers(&relay::forwarded(headers), provider.betas, provider.auth, provider.credential.as_ref());
+        let credential = match credential {
+            Some(own) => self.credentials.value(&key.workspace, own, provider.auth, self.clock.now()).await,
+            None => provider.credential.clone(),
+        };
+        let head = anthropic::headers(&relay::forwarded(headers), provider.betas, provider.auth, credential.as_ref());
         let asked = async {
             let response = self.upstream.send(&provider.count_uri, head, sent.into()).await.ok()?;
             if response.status() != StatusCode::OK {

@@ -154,6 +154,8 @@ pub fn from_plan(error: PlanError, requested: &[&str], settings: &Settings) -> F
 pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
     let Some((index, last)) = faults.last() else { return Failure::internal() };
     let endpoint = &plan.attempts[*index].endpoint;
+    let is_byok = plan.attempts[*index].credential.is_some();
+    let provider = &endpoint.provider_name;
     let model = requested.first().copied().unwrap_or_default();
     let retry_after = faults
         .iter()
@@ -189,6 +191,17 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             Failure::new(400, ErrorType::ContentPolicyViolation, format!("Provider returned error: {words}"))
         }
         Class::TooLarge => Failure::too_large(),
+        // The customer's own credential: they can mend it. Not 401, which would look like the key they called with.
+        Class::Credential if is_byok => {
+            let text = match last.status {
+                0 => format!("The {provider} credential can no longer be used"),
+                status => format!("The {provider} credential was rejected by the provider (HTTP {status})"),
+            };
+            Failure::new(403, ErrorType::PermissionDenied, text)
+        }
+        Class::Billing if is_byok => {
+            Failure::new(402, ErrorType::PaymentRequired, format!("The {provider} account has insufficient credits"))
+        }
         _ if all(Class::RateLimit) => {
             let wait = retry_after.map(|seconds| format!(", retry after {seconds} s")).unwrap_or_default();
             let text = format!("{model}: no provider has capacity{wait}");
@@ -213,8 +226,9 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         }
         Class::Timeout => Failure::new(504, ErrorType::Timeout, "Timed out waiting for the provider"),
         Class::Unmapped => Failure::new(500, ErrorType::Unmapped, "Internal server error"),
-        Class::RateLimit | Class::NotFound => unreachable_by_all(),
-        Class::Credential
+        Class::RateLimit
+        | Class::NotFound
+        | Class::Credential
         | Class::Billing
         | Class::Server
         | Class::BadResponse
@@ -231,11 +245,6 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         failure.more_mut().metadata = Some(metadata(faults, plan, last, &endpoint.provider_name));
     }
     failure
-}
-
-/// A single fault of these classes is covered by `all` above.
-fn unreachable_by_all() -> Failure {
-    Failure::new(502, ErrorType::ProviderUnavailable, "Provider returned error")
 }
 
 /// A break after content: the in-band error.

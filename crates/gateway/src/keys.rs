@@ -11,12 +11,11 @@ use tidegate_core::{KeyHash, KeyKind, OrganisationId, Timestamp, WorkspaceId};
 use tidegate_store::keys::KeyRow;
 use tidegate_store::{Store, StoreError};
 
-use crate::limit::{Count, Failures};
+use crate::limit::{Count, PerSource, Rate};
 
 const UNKNOWN_REMEMBERED: usize = 65_536;
 const GONE_REMEMBERED: usize = 65_536;
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_secs(1);
 const PAGE: u32 = 1_000;
 
 /// A live key as admission needs it.
@@ -28,6 +27,8 @@ pub struct KeyEntry {
     pub workspace: WorkspaceId,
     pub disabled: bool,
     pub expires: Option<Timestamp>,
+    /// The person it belongs to.
+    pub creator: Option<Box<str>>,
     /// Which change of the store this is.
     change_seq: i64,
     pub live: Arc<Live>,
@@ -38,6 +39,8 @@ pub struct KeyEntry {
 #[derive(Debug, Default)]
 pub struct Live {
     pub in_flight: Arc<Count>,
+    /// Management operations.
+    pub managed: Rate,
     revoked: AtomicBool,
 }
 
@@ -84,8 +87,7 @@ pub struct KeyIndex {
     /// Tokens the store did not know, until when. The index always wins over it.
     unknown: Cache<KeyHash, Timestamp>,
     seen: AtomicI64,
-    healthy: AtomicBool,
-    pub failures: Failures,
+    pub failures: PerSource,
 }
 
 impl KeyIndex {
@@ -95,8 +97,7 @@ impl KeyIndex {
             entries: Entries::default(),
             unknown: Cache::new(UNKNOWN_REMEMBERED),
             seen: AtomicI64::new(0),
-            healthy: AtomicBool::new(true),
-            failures: Failures::default(),
+            failures: PerSource::default(),
         }
     }
 
@@ -118,30 +119,12 @@ impl KeyIndex {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         loop {
             let rows = self.store.keys_changed_after(self.seen.load(Ordering::SeqCst), PAGE).await?;
-            let Some(last) = rows.last() else { return Ok(()) };
-            self.seen.store(last.change_seq, Ordering::SeqCst);
+            let Some(last) = rows.last().map(|row| row.change_seq) else { return Ok(()) };
             for row in rows {
                 self.entries.apply(row);
             }
-        }
-    }
-
-    /// Keeps the index fresh until the process ends. A store that is down leaves the index as it was.
-    pub async fn follow(&self) {
-        let mut ticks = tokio::time::interval(POLL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let result = self.refresh().await;
-            let healthy = result.is_ok();
-            if self.healthy.swap(healthy, Ordering::SeqCst) != healthy {
-                match result {
-                    Ok(()) => tracing::info!("the store answers again"),
-                    Err(error) => {
-                        tracing::error!(%error, "the store does not answer: keys stay as they were last known")
-                    }
-                }
-            }
+            // Only now: whoever asks meanwhile fetches these again rather than believing that they are known.
+            self.seen.fetch_max(last, Ordering::SeqCst);
         }
     }
 
@@ -213,6 +196,7 @@ impl Entries {
             workspace: row.workspace,
             disabled: row.disabled,
             expires: row.expires,
+            creator: row.creator,
             change_seq: row.change_seq,
             live,
             workspace_in_flight,
@@ -240,6 +224,7 @@ mod tests {
             include_byok_in_limit: false,
             expires: None,
             creator: None,
+            external_user: None,
             created: Timestamp(0),
             updated: None,
             deleted: false,

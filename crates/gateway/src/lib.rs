@@ -5,6 +5,7 @@
 //! acted on, and the only one that talks to upstreams. Start with [`relay`].
 
 pub mod count;
+pub mod credentials;
 pub mod failure;
 pub mod keys;
 pub mod limit;
@@ -16,21 +17,28 @@ pub mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_core::Clock;
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::Store;
+use tidegate_store::vault::Vault;
 use tokio::sync::Notify;
 
+pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
 pub use snapshot::{Settings, Snapshot, Upstream};
+
+/// How often the store is asked for changes.
+const POLL: Duration = Duration::from_secs(1);
 
 /// Everything a request needs; one per process.
 pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
     pub keys: KeyIndex,
+    pub credentials: Credentials,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -45,13 +53,15 @@ impl Gateway {
     pub fn new(
         snapshot: Snapshot,
         store: Arc<Store>,
+        vault: Arc<Vault>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         recorder: record::Recorder,
     ) -> Arc<Self> {
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
-            keys: KeyIndex::new(store),
+            keys: KeyIndex::new(store.clone()),
+            credentials: Credentials::new(store, vault),
             clock,
             metrics,
             upstream: upstream::Client::default(),
@@ -70,6 +80,29 @@ impl Gateway {
 
     pub fn swap(&self, next: Snapshot) {
         self.snapshot.store(Arc::new(next));
+    }
+
+    /// Keeps keys and credentials fresh until the process ends. A store that is down leaves them as they were.
+    pub async fn follow(&self) {
+        let mut ticks = tokio::time::interval(POLL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut healthy = true;
+        loop {
+            ticks.tick().await;
+            let result = match self.keys.refresh().await {
+                Ok(()) => self.credentials.refresh().await,
+                error => error,
+            };
+            self.credentials.sweep(self.clock.now());
+            if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
+                match result {
+                    Ok(()) => tracing::info!("the store answers again"),
+                    Err(error) => {
+                        tracing::error!(%error, "the store does not answer: keys stay as they were last known")
+                    }
+                }
+            }
+        }
     }
 
     /// From now on new inference is refused; what runs goes on.

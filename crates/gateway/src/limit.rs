@@ -68,17 +68,17 @@ impl Rate {
     }
 }
 
-/// Failed authentications by source address.
-pub struct Failures(Cache<IpAddr, Arc<Rate>>);
+/// Something counted per source address: failed authentications, exchanges of codes.
+pub struct PerSource(Cache<IpAddr, Arc<Rate>>);
 
-impl Default for Failures {
+impl Default for PerSource {
     fn default() -> Self {
         Self(Cache::new(SOURCES))
     }
 }
 
-impl Failures {
-    /// Notes a failure. An error says that the source has had its share, and when its next attempt is free.
+impl PerSource {
+    /// Counts one. An error says that the source has had its share, and when its next one is free.
     pub fn note(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
         let rate = self.0.get(&source).unwrap_or_else(|| {
             let rate = Arc::new(Rate::default());
@@ -89,7 +89,7 @@ impl Failures {
         rate.admit(now, interval_ms, burst)
     }
 
-    /// Whether a failure now would be one too many; notes nothing.
+    /// Whether one more would be too many; counts nothing.
     pub fn check(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
         let Some(rate) = self.0.get(&source) else { return Ok(()) };
         let (interval_ms, burst) = pace(per_minute);
@@ -98,7 +98,7 @@ impl Failures {
 }
 
 /// The interval in milliseconds and the burst of so many a minute.
-fn pace(per_minute: u32) -> (i64, i64) {
+pub(crate) fn pace(per_minute: u32) -> (i64, i64) {
     let per_minute = i64::from(per_minute.max(1));
     ((60_000 / per_minute).max(1), per_minute)
 }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn key_8_ten_failures_a_minute_are_free_and_then_one_every_six_seconds() {
-        let failures = Failures::default();
+        let failures = PerSource::default();
         let source = IpAddr::from([127, 0, 0, 1]);
         let other = IpAddr::from([127, 0, 0, 2]);
         let note = |source, ms: i64| failures.note(source, Timestamp(1_000_000 + ms), 10);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn key_8_a_look_at_the_limit_counts_nothing() {
-        let failures = Failures::default();
+        let failures = PerSource::default();
         let source = IpAddr::from([127, 0, 0, 1]);
         let now = Timestamp(1_000_000);
         assert!((0..5).all(|_| failures.check(source, now, 2).is_ok()), "a source nobody knows");

@@ -70,7 +70,7 @@ async fn write(store: &Store, metrics: &Metrics, exchanges: &[Exchange]) {
         match store.insert_generations(exchanges).await {
             Ok(()) if failures > 0 => return tracing::info!("finished requests are recorded again"),
             Ok(()) => return,
-            Err(error @ StoreError::Unavailable(_)) => {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {
                 if failures == 0 {
                     tracing::error!(%error, count = exchanges.len(), "finished requests cannot be recorded; trying on");
                 }

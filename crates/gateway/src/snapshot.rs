@@ -60,6 +60,10 @@ pub struct Upstream {
     pub slug: Arc<str>,
     pub display_name: Arc<str>,
     pub protocol: Protocol,
+    /// Scheme, host and port; a customer's credential is stored for them.
+    pub origin: Arc<str>,
+    /// Whether the operator's own key may be used.
+    pub shared: bool,
     /// Built once: the client takes a path of ours, never an address from a request.
     pub messages_uri: Uri,
     pub messages_beta_uri: Uri,
@@ -84,6 +88,11 @@ pub struct Settings {
     pub in_flight_key: usize,
     /// Failed authentications per minute that one source may make before it is held off.
     pub auth_failures_per_minute: u32,
+    /// Management operations per minute and key.
+    pub management_per_minute: u32,
+    /// Exchanges of authorization codes per minute and address, and failed ones.
+    pub exchanges_per_minute: u32,
+    pub exchange_failures_per_minute: u32,
     pub first_content: Duration,
     pub first_content_alone: Duration,
     pub idle: Duration,
@@ -108,6 +117,9 @@ impl Default for Settings {
             in_flight_workspace: 1024,
             in_flight_key: 256,
             auth_failures_per_minute: 10,
+            management_per_minute: 600,
+            exchanges_per_minute: 20,
+            exchange_failures_per_minute: 5,
             first_content: Duration::from_secs(30),
             first_content_alone: Duration::from_secs(120),
             idle: Duration::from_secs(120),

@@ -311,6 +311,8 @@ mod tests {
             usage,
             usage_reported: true,
             cost: Some(Money(177_000)),
+            is_byok: false,
+            list_cost: None,
             session: None,
             user: None,
             attempts: vec![attempt("P0", model, 529), attempt("P1", model, 200)],

@@ -8,6 +8,7 @@ pub mod anthropic;
 pub mod fault;
 pub mod platform;
 pub mod retry;
+pub mod slugs;
 
 pub use fault::{Class, Fault, Next};
 pub use platform::{Auth, Platform, Protocol};

@@ -15,12 +15,16 @@ pub struct Endpoint {
     pub provider_index: usize,
     /// The provider's name as shown to people.
     pub provider_name: Arc<str>,
+    /// Scheme, host and port of the provider: a credential goes only where it was stored for.
+    pub origin: Arc<str>,
     /// The provider's own name of the model.
     pub upstream_model: Arc<str>,
     pub context_length: u64,
     pub max_output_tokens: u64,
     /// `None` is an unknown price, which is not zero.
     pub pricing: Option<Pricing>,
+    /// Whether the operator's own key may be used; otherwise only credentials of customers can.
+    pub shared: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::byok::{self, Credential, Own};
 use crate::catalogue::{Catalogue, Endpoint};
 
-/// Attempts per model and per call (RET-3).
-const PER_MODEL: usize = 3;
-const PER_CALL: usize = 6;
+/// Attempts per model and per call (RET-3). A credential that was refused does not count against its model: that is no
+/// word about the model at all.
+pub const PER_MODEL: usize = 3;
+pub const PER_CALL: usize = 6;
+/// Candidates of a model that are listed.
+const LISTED: usize = 16;
 
 /// How the model was found, as routing metadata tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ impl Strategy {
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub endpoint: Arc<Endpoint>,
+    /// The customer's credential; `None`: the operator's own.
+    pub credential: Option<Arc<Credential>>,
     /// Place of its model in the request's list.
     pub model: usize,
     pub strategy: Strategy,
@@ -53,7 +59,11 @@ pub enum PlanError {
 
 /// Endpoints of the named models in order; an unknown name anywhere in the list is the caller's mistake. Models come in
 /// the order of the request, endpoints in the order of the catalogue.
-pub fn plan<'a>(catalogue: &Catalogue, names: impl IntoIterator<Item = &'a str>) -> Result<Plan, PlanError> {
+pub fn plan<'a>(
+    catalogue: &Catalogue,
+    names: impl IntoIterator<Item = &'a str>,
+    own: Option<Own<'_>>,
+) -> Result<Plan, PlanError> {
     let mut plan = Plan { attempts: Vec::with_capacity(2), total: 0 };
     let mut seen: Vec<Arc<str>> = Vec::with_capacity(1);
     let mut without_endpoints = None;
@@ -63,19 +73,28 @@ pub fn plan<'a>(catalogue: &Catalogue, names: impl IntoIterator<Item = &'a str>)
             continue;
         }
         seen.push(model.id.clone());
-        plan.total += model.endpoints.len();
-        if model.endpoints.is_empty() {
-            without_endpoints.get_or_insert_with(|| model.id.to_string());
-        }
         let strategy = match (place, is_alias) {
             (0, false) => Strategy::Direct,
             (0, true) => Strategy::Alias,
             _ => Strategy::Fallback,
         };
-        let attempts = model.endpoints.iter().take(PER_MODEL);
-        plan.attempts.extend(attempts.map(|endpoint| Attempt { endpoint: endpoint.clone(), model: place, strategy }));
+        let attempts = byok::candidates(&model.endpoints, own).take(LISTED);
+        let before = plan.attempts.len();
+        plan.attempts.extend(attempts.map(|(endpoint, credential)| Attempt {
+            endpoint: endpoint.clone(),
+            credential: credential.cloned(),
+            model: place,
+            strategy,
+        }));
+        let listed = &plan.attempts[before..];
+        let is_listed = |endpoint: &&Arc<Endpoint>| {
+            endpoint.shared || listed.iter().any(|attempt| Arc::ptr_eq(&attempt.endpoint, endpoint))
+        };
+        plan.total += model.endpoints.iter().filter(is_listed).count();
+        if listed.is_empty() {
+            without_endpoints.get_or_insert_with(|| model.id.to_string());
+        }
     }
-    plan.attempts.truncate(PER_CALL);
     if plan.attempts.is_empty() {
         // An empty list names nothing; whoever calls with one has a model that is not there.
         return Err(without_endpoints.map_or_else(|| PlanError::UnknownModel(String::new()), PlanError::NoEndpoints));
@@ -103,10 +122,12 @@ mod tests {
                         provider: (*provider).into(),
                         provider_index,
                         provider_name: (*provider).into(),
+                        origin: "https://x".into(),
                         upstream_model: id.into(),
                         context_length: 1,
                         max_output_tokens: 1,
                         pricing: None,
+                        shared: true,
                     })
                 })
                 .collect(),
@@ -116,7 +137,7 @@ mod tests {
     }
 
     fn story(names: &[&str]) -> Result<Vec<String>, PlanError> {
-        plan(&catalogue(), names.iter().copied()).map(|plan| {
+        plan(&catalogue(), names.iter().copied(), None).map(|plan| {
             plan.attempts
                 .iter()
                 .map(|a| format!("{} {} {}", a.endpoint.model, a.endpoint.provider, a.strategy.as_str()))
@@ -126,9 +147,10 @@ mod tests {
 
     #[test]
     fn endpoints_follow_the_order_of_models_and_of_the_catalogue() {
-        let expected = ["a/two p direct", "a/one p fallback", "a/one q fallback", "a/one r fallback"];
+        let expected =
+            ["a/two p direct", "a/one p fallback", "a/one q fallback", "a/one r fallback", "a/one s fallback"];
         assert_eq!(story(&["a/two", "a/one", "a/two"]).unwrap(), expected);
-        assert_eq!(story(&["one"]).unwrap(), ["a/one p alias", "a/one q alias", "a/one r alias"]);
+        assert_eq!(story(&["one"]).unwrap(), ["a/one p alias", "a/one q alias", "a/one r alias", "a/one s alias"]);
     }
 
     #[test]

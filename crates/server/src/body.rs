@@ -38,6 +38,11 @@ pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: Limits) -> R
     unpacked.map_err(|_| Failure::internal())?
 }
 
+/// A body of any type that is not packed.
+pub async fn read_plain(headers: &HeaderMap, body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
+    read(headers, body, limits).await
+}
+
 fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use tidegate_core::KeyKind;
 use tidegate_sim::TokenShape;
 use tidegate_store::keys::LimitReset;
+use tidegate_store::members::Role;
 
 use crate::config::{Source, generate};
 use crate::{commands, openapi, serve};
@@ -73,9 +74,21 @@ enum Command {
         #[arg(long)]
         no_record: bool,
     },
-    /// Create, list and disable API keys
+    /// Create, list, disable and delete API keys
     #[command(subcommand)]
     Keys(Keys),
+    /// Add, list and remove the people of the organisation
+    #[command(subcommand)]
+    Members(Members),
+    /// Store, list, rotate and delete credentials for providers
+    #[command(subcommand)]
+    Byok(commands::byok::Byok),
+    /// Rotate the master keys that protect stored secrets, or try whether each secret opens
+    #[command(subcommand)]
+    Secrets(commands::secrets::Secrets),
+    /// Check the audit log
+    #[command(subcommand)]
+    Audit(commands::audit::Audit),
     /// Start a program with the base URL and key set for it
     #[command(
         after_help = "Examples:\n  TIDEGATE_API_KEY=sk-tg-v1-... tidegate run claude\n  tidegate run --key sk-tg-v1-... -- python app.py"
@@ -127,15 +140,21 @@ enum Keys {
         /// When the key expires, such as 2027-01-31T00:00:00Z
         #[arg(long)]
         expires: Option<String>,
+        /// The id or slug of its workspace, instead of the default one
+        #[arg(long)]
+        workspace: Option<String>,
     },
     /// List keys
-    #[command(after_help = "Example:\n  tidegate keys list --all")]
+    #[command(after_help = "Examples:\n  tidegate keys list --all\n  tidegate keys list --workspace research")]
     List {
         #[command(flatten)]
         place: Place,
         /// Disabled keys too
         #[arg(long)]
         all: bool,
+        /// Only those of this workspace, named by its id or slug
+        #[arg(long)]
+        workspace: Option<String>,
     },
     /// Disable a key; it stops working within two seconds
     #[command(after_help = "Example:\n  tidegate keys disable 9f86d081")]
@@ -147,6 +166,49 @@ enum Keys {
         /// Enable it again instead
         #[arg(long)]
         undo: bool,
+    },
+    /// Delete a key for good; it stops working within two seconds
+    #[command(after_help = "Example:\n  tidegate keys delete 9f86d081")]
+    Delete {
+        #[command(flatten)]
+        place: Place,
+        /// The key's hash or the beginning of it, as `keys list` shows it
+        hash: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum Members {
+    /// Add a person and print their id
+    #[command(
+        after_help = "Examples:\n  tidegate members add --email ada@example.com --role admin\n  tidegate members add --email bob@example.com --first-name Bob --last-name Byte"
+    )]
+    Add {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long)]
+        email: String,
+        /// admin, who acts in all workspaces, or member
+        #[arg(long, default_value = "member", value_parser = role)]
+        role: Role,
+        #[arg(long)]
+        first_name: Option<String>,
+        #[arg(long)]
+        last_name: Option<String>,
+    },
+    /// List the people of the organisation
+    #[command(after_help = "Example:\n  tidegate members list")]
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove a person; their keys stop working within two seconds
+    #[command(after_help = "Example:\n  tidegate members remove ada@example.com")]
+    Remove {
+        #[command(flatten)]
+        place: Place,
+        /// Their address or id, as `members list` shows them
+        member: String,
     },
 }
 
@@ -162,13 +224,17 @@ pub struct Place {
 }
 
 impl Place {
-    fn source(self, listen: Option<String>) -> Source {
+    pub fn source(self, listen: Option<String>) -> Source {
         Source::new(self.config, listen, self.data_dir)
     }
 }
 
 fn reset(text: &str) -> Result<LimitReset, String> {
     LimitReset::parse(text).ok_or_else(|| "must be daily, weekly or monthly".to_owned())
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    Role::parse(text).ok_or_else(|| "must be admin or member".to_owned())
 }
 
 impl Cli {
@@ -212,15 +278,29 @@ impl Command {
                     () = serve::stop_signal() => {}
                 }
             }
-            Self::Keys(Keys::Create { place, name, management, limit, reset, expires }) => {
+            Self::Keys(Keys::Create { place, name, management, limit, reset, expires, workspace }) => {
                 let kind = if management { KeyKind::Management } else { KeyKind::Inference };
-                let options = commands::keys::Create { name, kind, limit, reset, expires };
+                let options = commands::keys::Create { name, kind, limit, reset, expires, workspace };
                 commands::keys::create(&place.source(None), options).await?;
             }
-            Self::Keys(Keys::List { place, all }) => commands::keys::list(&place.source(None), all).await?,
+            Self::Keys(Keys::List { place, all, workspace }) => {
+                commands::keys::list(&place.source(None), all, workspace.as_deref()).await?
+            }
             Self::Keys(Keys::Disable { place, hash, undo }) => {
                 commands::keys::set_disabled(&place.source(None), &hash, !undo).await?
             }
+            Self::Keys(Keys::Delete { place, hash }) => commands::keys::delete(&place.source(None), &hash).await?,
+            Self::Members(Members::Add { place, email, role, first_name, last_name }) => {
+                let options = commands::members::Add { email, role, first_name, last_name };
+                commands::members::add(&place.source(None), options).await?;
+            }
+            Self::Members(Members::List { place }) => commands::members::list(&place.source(None)).await?,
+            Self::Members(Members::Remove { place, member }) => {
+                commands::members::remove(&place.source(None), &member).await?
+            }
+            Self::Byok(command) => command.run().await?,
+            Self::Secrets(command) => return command.run().await,
+            Self::Audit(command) => return command.run().await,
             Self::Run { .. } | Self::Openapi | Self::Config { .. } => unreachable!("done before the runtime starts"),
         }
         Ok(ExitCode::SUCCESS)

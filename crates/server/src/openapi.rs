@@ -50,9 +50,15 @@ fn operation(route: &Route) -> Value {
             "default": {"description": "Error", "content": {"application/json": {"schema": {"$ref": error}}}},
         },
     });
+    operation["x-callers"] = json!(match route.callers {
+        Callers::Anyone => "anyone",
+        Callers::Inference => "inference",
+        Callers::Management => "management",
+        Callers::Both => "both",
+    });
     operation["security"] = match route.callers {
         Callers::Anyone => json!([]),
-        Callers::Inference => json!([{"bearer": []}, {"apiKey": []}]),
+        Callers::Inference | Callers::Both => json!([{"bearer": []}, {"apiKey": []}]),
         Callers::Management => json!([{"bearer": []}]),
     };
     if route.surface == Surface::Messages {

@@ -34,6 +34,10 @@ pub struct Call {
     pub head: request::Parts,
     pub body: Incoming,
     pub peer: SocketAddr,
+    /// The variable parts of the path, in their order.
+    pub params: Vec<String>,
+    /// What the answer will carry as its request id, where it is not a generation's.
+    pub request: RequestId,
 }
 
 /// The routes of one path.
@@ -61,17 +65,23 @@ impl Router {
         Self(router)
     }
 
-    /// The route of a request, or why there is none.
-    fn find(&self, method: &Method, path: &str) -> Result<&'static Route, Failure> {
+    /// The route of a request and the variable parts of its path, or why there is none.
+    fn find(&self, method: &Method, path: &str) -> Result<(&'static Route, Vec<String>), Failure> {
         if !is_plain(path) {
             return Err(Failure::invalid(
                 "Invalid request: the path must not hold encoded slashes, dot segments or empty segments",
             ));
         }
         let not_found = || Failure::new(404, ErrorType::NotFound, "Not found");
-        let site = &self.0.at(path).map_err(|_| not_found())?.value;
-        let route = site.routes.iter().find(|route| route.method == *method);
-        route.copied().ok_or_else(|| Failure::new(405, ErrorType::InvalidRequest, "Method Not Allowed"))
+        let found = self.0.at(path).map_err(|_| not_found())?;
+        let route = found.value.routes.iter().find(|route| route.method == *method);
+        let route = route.copied().ok_or_else(|| Failure::new(405, ErrorType::InvalidRequest, "Method Not Allowed"))?;
+        Ok((route, found.params.iter().map(|(_, value)| value.to_owned()).collect()))
+    }
+
+    /// Whether a page of any origin may call this path from a browser.
+    fn is_open(&self, path: &str) -> bool {
+        self.0.at(path).is_ok_and(|found| found.value.routes.iter().any(|route| route.cors))
     }
 
     fn allowed(&self, path: &str) -> Option<String> {
@@ -107,20 +117,27 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
     } else {
         app.router.find(&method, head.uri.path())
     };
-    let route = match found {
-        Ok(route) => route,
+    let request = RequestId::new();
+    let (route, params) = match found {
+        Ok(found) => found,
         Err(failure) => {
             let path = head.uri.path();
+            let is_open = app.router.is_open(path);
+            if is_open && method == Method::OPTIONS {
+                return finished(&app, None, &method, request, opened(preflight()));
+            }
             let mut answer = error::answer(&failure, app.router.surface(path), &app.brand());
             if failure.status == 405
                 && let Some(allowed) = app.router.allowed(path).and_then(|allowed| HeaderValue::from_str(&allowed).ok())
             {
                 answer.headers_mut().insert(ALLOW, allowed);
             }
-            return finished(&app, None, &method, answer);
+            let answer = if is_open { opened(answer) } else { answer };
+            return finished(&app, None, &method, request, answer);
         }
     };
-    let served = guarded(call(app.clone(), route, head, body, peer)).await;
+    let call = Call { app: app.clone(), key: None, head, body, peer, params, request };
+    let served = guarded(let_in(route, call)).await;
     let answer = match served {
         Ok(Ok(answer)) => answer,
         Ok(Err(failure)) => error::answer(&failure, route.surface, &app.brand()),
@@ -130,35 +147,55 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
             error::answer(&Failure::internal(), route.surface, &app.brand())
         }
     };
-    finished(&app, Some(route), &method, answer)
+    let answer = if route.cors { opened(answer) } else { answer };
+    finished(&app, Some(route), &method, request, answer)
 }
 
-async fn call(
-    app: Arc<App>,
-    route: &'static Route,
-    head: request::Parts,
-    body: Incoming,
-    peer: SocketAddr,
-) -> Result<Answer, Failure> {
-    let source = peer.ip();
-    let key = match route.callers {
+async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure> {
+    let (gateway, source) = (&call.app.gateway, call.peer.ip());
+    call.key = match route.callers {
         Callers::Anyone => None,
-        Callers::Inference => Some(app.gateway.authenticate_inference(&head.headers, source).await?),
+        Callers::Inference => Some(gateway.authenticate_inference(&call.head.headers, source).await?),
+        Callers::Both => Some(gateway.authenticate(&call.head.headers, source, true).await?),
         Callers::Management => {
-            let key = app.gateway.authenticate(&head.headers, source, false).await?;
+            let key = gateway.authenticate(&call.head.headers, source, false).await?;
             if key.kind != KeyKind::Management {
                 return Err(Failure::management_only());
             }
+            gateway.admit_management(&key)?;
             Some(key)
         }
     };
-    (route.handler)(Call { app, key, head, body, peer }).await
+    (route.handler)(call).await
+}
+
+/// The answer to a browser that asks before it sends.
+fn preflight() -> Answer {
+    let mut answer = Response::new(Body::full(bytes::Bytes::new()));
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    let headers = answer.headers_mut();
+    headers.insert(http::header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+    headers.insert(http::header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
+    headers.insert(http::header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    answer
+}
+
+/// Readable by pages of any origin. No credential of the browser is ever used on such a path.
+fn opened(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(http::header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    answer
 }
 
 /// Every answer carries an id, and is counted.
-fn finished(app: &App, route: Option<&'static Route>, method: &Method, mut answer: Answer) -> Answer {
+fn finished(
+    app: &App,
+    route: Option<&'static Route>,
+    method: &Method,
+    request: RequestId,
+    mut answer: Answer,
+) -> Answer {
     if !answer.headers().contains_key(&X_REQUEST_ID) {
-        let id = HeaderValue::from_str(RequestId::new().as_str()).expect("an id is plain ASCII");
+        let id = HeaderValue::from_str(request.as_str()).expect("an id is plain ASCII");
         answer.headers_mut().insert(REQUEST_ID, id.clone());
         answer.headers_mut().insert(X_REQUEST_ID, id);
     }
@@ -198,7 +235,8 @@ mod tests {
         let router = Router::new();
         for route in ROUTES {
             for path in paths(route) {
-                assert!(std::ptr::eq(router.find(&route.method, &path).unwrap(), route), "{path}");
+                let path = path.replace(['{', '}'], "");
+                assert!(std::ptr::eq(router.find(&route.method, &path).unwrap().0, route), "{path}");
             }
         }
         let status = |method, path| router.find(&method, path).map(|_| 200).unwrap_or_else(|failure| failure.status);

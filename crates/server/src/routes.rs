@@ -3,7 +3,8 @@
 
 use http::Method;
 
-use crate::api::{health, messages, pages};
+use crate::api::{auth_codes, budgets, byok, health, key, keys, members, messages, pages, workspaces};
+use crate::pages::{assets, authorize};
 use crate::router::Handler;
 
 /// Who may call an operation.
@@ -12,6 +13,8 @@ pub enum Callers {
     Anyone,
     Inference,
     Management,
+    /// Either kind of key.
+    Both,
 }
 
 /// Where an operation is mounted.
@@ -36,28 +39,94 @@ pub struct Route {
     pub mount: Mount,
     pub callers: Callers,
     pub surface: Surface,
+    /// Whether pages of other origins may call it from a browser.
+    pub cors: bool,
     pub summary: &'static str,
     pub handler: Handler,
 }
 
 const fn api(method: Method, path: &'static str, callers: Callers, summary: &'static str, handler: Handler) -> Route {
-    Route { method, path, mount: Mount::Api, callers, surface: Surface::General, summary, handler }
+    Route { method, path, mount: Mount::Api, callers, surface: Surface::General, cors: false, summary, handler }
+}
+
+/// For management keys alone.
+const fn managed(method: Method, path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    api(method, path, Callers::Management, summary, handler)
 }
 
 const fn site(path: &'static str, callers: Callers, summary: &'static str, handler: Handler) -> Route {
-    Route { method: Method::GET, path, mount: Mount::Site, callers, surface: Surface::General, summary, handler }
+    Route {
+        method: Method::GET,
+        path,
+        mount: Mount::Site,
+        callers,
+        surface: Surface::General,
+        cors: false,
+        summary,
+        handler,
+    }
+}
+
+/// What a page of ours sends.
+const fn form(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    let (method, mount, callers, surface) = (Method::POST, Mount::Site, Callers::Anyone, Surface::General);
+    Route { method, path, mount, callers, surface, cors: false, summary, handler }
+}
+
+/// For anyone, pages of other origins included.
+const fn open(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    let (method, mount, callers, surface) = (Method::POST, Mount::Api, Callers::Anyone, Surface::General);
+    Route { method, path, mount, callers, surface, cors: true, summary, handler }
 }
 
 const fn inference(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let (mount, callers, surface) = (Mount::Api, Callers::Inference, Surface::Messages);
-    Route { method: Method::POST, path, mount, callers, surface, summary, handler }
+    Route { method: Method::POST, path, mount, callers, surface, cors: false, summary, handler }
 }
 
 pub static ROUTES: &[Route] = &[
     inference("/messages", "Create a message, streamed or not", messages::create),
     inference("/messages/count_tokens", "Count input tokens without generating", messages::count_tokens),
+    open("/auth/keys", "Exchange an authorization code for a key", auth_codes::exchange),
+    api(Method::POST, "/auth/keys/code", Callers::Management, "Create an authorization code", auth_codes::create),
+    api(Method::GET, "/key", Callers::Both, "The key that calls", key::show),
+    managed(Method::GET, "/keys", "List inference keys, newest first", keys::list),
+    managed(Method::POST, "/keys", "Create an inference key", keys::create),
+    managed(Method::GET, "/keys/{hash}", "One inference key", keys::show),
+    managed(Method::PATCH, "/keys/{hash}", "Change an inference key", keys::update),
+    managed(Method::DELETE, "/keys/{hash}", "Delete an inference key", keys::delete),
+    managed(Method::GET, "/credits", "What the account has and has used", key::credits),
+    managed(Method::GET, "/workspaces", "List workspaces", workspaces::list),
+    managed(Method::POST, "/workspaces", "Create a workspace", workspaces::create),
+    managed(Method::GET, "/workspaces/{id}", "One workspace, by id or slug", workspaces::show),
+    managed(Method::PATCH, "/workspaces/{id}", "Change a workspace", workspaces::update),
+    managed(Method::DELETE, "/workspaces/{id}", "Delete a workspace without live keys", workspaces::delete),
+    managed(Method::GET, "/workspaces/{id}/members", "List the members of a workspace", members::list),
+    managed(Method::POST, "/workspaces/{id}/members/add", "Add members to a workspace", members::add),
+    managed(Method::POST, "/workspaces/{id}/members/remove", "Remove members from a workspace", members::remove),
+    managed(Method::GET, "/workspaces/{id}/budgets", "List the budgets of a workspace", budgets::list),
+    managed(Method::GET, "/workspaces/{id}/budgets/{interval}", "One budget of a workspace", budgets::show),
+    managed(Method::PUT, "/workspaces/{id}/budgets/{interval}", "Set a budget of a workspace", budgets::put),
+    managed(Method::DELETE, "/workspaces/{id}/budgets/{interval}", "Delete a budget of a workspace", budgets::delete),
+    managed(
+        Method::GET,
+        "/organization/members",
+        "List the members of the organisation",
+        members::list_of_organisation,
+    ),
+    managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list),
+    managed(Method::POST, "/byok", "Store a provider credential", byok::create),
+    managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),
+    managed(Method::PATCH, "/byok/{id}", "Change a provider credential, or rotate its key", byok::update),
+    managed(Method::DELETE, "/byok/{id}", "Delete a provider credential", byok::delete),
     api(Method::GET, "/openapi.json", Callers::Anyone, "This interface as an OpenAPI document", pages::openapi),
     site("/", Callers::Anyone, "What this is and how to call it", pages::home),
+    site("/auth", Callers::Anyone, "The page on which a person authorizes an application", authorize::show),
+    form("/auth/sign-in", "Sign in with a management key", authorize::sign_in),
+    form("/auth/sign-out", "End the session", authorize::sign_out),
+    form("/auth/authorize", "Consent to an application, or refuse", authorize::authorize),
+    site("/assets/page.css", Callers::Anyone, "The style of the pages", assets::style),
+    site("/assets/copy.js", Callers::Anyone, "The button that copies a code", assets::copy),
     site("/healthz", Callers::Anyone, "Whether the process is alive", health::alive),
     site("/readyz", Callers::Anyone, "Whether requests can be served", health::ready),
     site("/version", Callers::Management, "The running build", health::version),

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use tidegate_core::clock::{Clock, SystemClock};
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Secret};
+use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::{Gateway, record, tasks};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::Metrics;
@@ -19,7 +20,7 @@ use tidegate_sim::{Behaviour, Script, Sim};
 use tidegate_store::Store;
 use tidegate_store::keys::{LimitReset, NewKey};
 use tidegate_store::organisations::Bootstrap;
-use tidegate_store::vault::MasterRing;
+use tidegate_store::vault::{MasterRing, Vault};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -51,11 +52,12 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let store = Arc::new(Store::open(&config.storage_url, &config.data_dir).await?);
     let is_first = store.sole_organisation().await?.is_none();
     // A ring is made only where nothing can have been sealed under another one.
-    if is_first {
+    let ring = if is_first {
         MasterRing::load_or_create(&config.master_key).await
     } else {
         MasterRing::load(&config.master_key).await
     }?;
+    let vault = Arc::new(Vault::new(config.master_key.clone(), ring));
     // Taken addresses too: keys made by a start that then fails would never be shown to anyone.
     let listener = listener(config.listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -67,25 +69,33 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         ),
         None => None,
     };
+    // As late as can be: a start that fails before must not tie an empty store to its ring.
+    prove_ring(&store, &vault, &config).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let first = bootstrap(&store, &config, &*clock).await?;
 
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let (recorder, records) = record::queue(metrics.clone());
-    let gateway = Gateway::new(snapshot, store.clone(), clock, metrics.clone(), recorder);
+    let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics.clone(), recorder);
     gateway.keys.load().await.context("the keys could not be loaded")?;
+    gateway.credentials.refresh().await.context("the credentials could not be loaded")?;
     let recording = tasks::spawn("record finished requests", records.run(store.clone(), metrics));
-    let following = tasks::spawn("follow key changes", {
+    let following = tasks::spawn("follow key and credential changes", {
         let gateway = gateway.clone();
-        async move { gateway.keys.follow().await }
+        async move { gateway.follow().await }
     });
 
     let public_url = config.public_url(address);
     let app = Arc::new(App {
         gateway: gateway.clone(),
         store: store.clone(),
+        vault,
         router: Router::new(),
         public_url: public_url.clone(),
+        key_prefix: config.key_prefix.clone(),
+        oauth: config.oauth.clone(),
+        exchanges: PerSource::default(),
+        exchange_failures: PerSource::default(),
         body_idle: config.body_idle,
         body_total: config.body_total,
     });
@@ -200,6 +210,18 @@ async fn start_sim(config: &Checked) -> anyhow::Result<Option<Sim>> {
     Ok(Some(sim))
 }
 
+/// Refuses a ring that the stored secrets would not open with.
+pub async fn prove_ring(store: &Store, vault: &Vault, config: &Checked) -> anyhow::Result<()> {
+    if store.is_ring_right(vault).await? {
+        return Ok(());
+    }
+    bail!(
+        "secrets.master_key: {} holds another ring of master keys than the one the stored secrets were sealed with: \
+         put that one back",
+        config.master_key
+    )
+}
+
 /// The keys of a first start, in clear until they are printed.
 struct First {
     management: Option<Secret>,
@@ -224,6 +246,10 @@ async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow
             include_byok_in_limit: false,
             expires: None,
             creator: None,
+            external_user: None,
+            app_id: None,
+            spawn_agent: None,
+            spawn_cloud: None,
         })
     };
     let management = first.management.as_ref().or(config.management_key.as_ref()).expect("one of the two is there");

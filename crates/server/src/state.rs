@@ -1,23 +1,65 @@
 //! What every handler can reach.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_gateway::Gateway;
+use tidegate_core::{KeyHash, Tenant, Timestamp};
+use tidegate_gateway::limit::PerSource;
+use tidegate_gateway::{Failure, Gateway};
 use tidegate_store::Store;
+use tidegate_store::vault::Vault;
 
+use crate::config::Oauth;
 use crate::router::Router;
 
 pub struct App {
     pub gateway: Arc<Gateway>,
     pub store: Arc<Store>,
+    pub vault: Arc<Vault>,
     pub router: Router,
     pub public_url: String,
+    pub key_prefix: String,
+    pub oauth: Oauth,
+    /// Exchanges of codes by address: all, and failed ones.
+    pub exchanges: PerSource,
+    pub exchange_failures: PerSource,
     pub body_idle: Duration,
     pub body_total: Duration,
 }
 
 impl App {
+    /// Counts an exchange of a code against the rates of its address.
+    pub fn admit_exchange(&self, source: IpAddr, now: Timestamp) -> Result<(), Failure> {
+        let snapshot = self.gateway.snapshot();
+        let settings = &snapshot.settings;
+        let (all, failed) = (settings.exchanges_per_minute, settings.exchange_failures_per_minute);
+        let limited = |limit: u32| move |free| Failure::rate_limited(limit.into(), free, now);
+        self.exchange_failures.check(source, now, failed).map_err(limited(failed))?;
+        self.exchanges.note(source, now, all).map_err(limited(all))
+    }
+
+    /// Takes a change of keys over at once; the other nodes hear of it within a second or two.
+    pub async fn keys_changed(&self) {
+        if let Err(error) = self.gateway.keys.refresh().await {
+            // Stored it is; the index follows by itself when the store answers again.
+            tracing::warn!(%error, "a changed key is not known on this node yet");
+        }
+    }
+
+    /// Counts an exchange that failed.
+    pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
+        let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;
+        // The one that is too many has been answered; the next one is told.
+        let _ = self.exchange_failures.note(source, now, failed);
+    }
+
+    /// What may be shown of a key.
+    pub async fn label_of(&self, tenant: &Tenant, hash: &KeyHash) -> String {
+        let found = self.store.find_tenant_key(tenant, hash, None).await.ok().flatten();
+        found.map_or_else(|| "a management key".to_owned(), |key| key.label.into())
+    }
+
     pub fn brand(&self) -> String {
         self.gateway.snapshot().settings.brand.clone()
     }

@@ -13,6 +13,10 @@ use crate::{LOCK_WAIT, POOL_WAIT, STATEMENT_LIMIT};
 const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
+/// SQLite itself waits for readers at each of these tries.
+const TRUNCATE_TRIES: usize = 5;
+const TRUNCATE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Runs one body with whichever pool may write. The body is compiled once per database, so it must hold SQL that both
 /// understand; it is a block that ends in a [`Result`] and may use `?`.
 macro_rules! on_writer {
@@ -74,6 +78,30 @@ pub(crate) async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'s
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|database| database.code()?.parse::<i32>().ok());
     code.is_some_and(|code| code & 0xFF == 5)
+}
+
+/// Whether a statement lost against another one: SQLite is busy, or PostgreSQL says that a lock was not to be had, that
+/// two waited for each other, or that the order of two transactions cannot be kept.
+pub(crate) fn is_contention(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|database| database.code());
+    is_busy(error) || code.is_some_and(|code| matches!(&*code, "55P03" | "40P01" | "40001"))
+}
+
+/// Folds SQLite's write-ahead log into the file and empties it: until then the log still holds what was overwritten.
+/// False when somebody was reading all the while; SQLite then does it at a later write.
+pub(crate) async fn truncate_log(writer: &SqlitePool) -> Result<bool> {
+    for _ in 0..TRUNCATE_TRIES {
+        let folded: sqlx::Result<(i64, i64, i64)> =
+            sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(writer).await;
+        match folded {
+            Ok((0, _, _)) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if is_busy(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(TRUNCATE_PAUSE).await;
+    }
+    Ok(false)
 }
 
 /// The connection that writes. Secure delete overwrites what is deleted, so that a removed secret does not stay in the

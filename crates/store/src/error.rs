@@ -4,6 +4,9 @@ use std::error::Error;
 
 use sqlx::error::ErrorKind;
 
+use crate::dialect;
+use crate::vault::VaultError;
+
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 #[derive(Debug, thiserror::Error)]
@@ -11,11 +14,48 @@ pub enum StoreError {
     /// The store's own fault (connection, pool, disk, time limit, unreadable row) and never the caller's.
     #[error("the store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// Somebody else holds what this needed, and did not let go in time. Nothing was changed; another try may go well.
+    #[error("the store is busy")]
+    Busy(#[source] Box<dyn Error + Send + Sync>),
     #[error("it exists already")]
     Conflict,
     /// A record was to refer to something that is not there, or not this tenant's.
     #[error("it refers to something that does not exist")]
     Missing,
+    /// A rule forbids the change; nothing was written.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// The rules a change can break, in words that fit behind the name of what was to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("has as many keys as a workspace may have")]
+    TooManyKeys,
+    #[error("is not a member of the workspace")]
+    NotAMember,
+    #[error("has as many workspaces as an account may have")]
+    TooManyWorkspaces,
+    #[error("is the slug of another workspace")]
+    SlugTaken,
+    #[error("is the default workspace")]
+    IsDefault,
+    #[error("has live keys")]
+    HasKeys,
+    #[error("is the address of another member")]
+    EmailTaken,
+    #[error("names somebody who is not a member of the organisation")]
+    UnknownUser,
+    #[error("names a member who holds live keys in the workspace")]
+    HoldsKeys,
+    #[error("has as many credentials as a workspace may have")]
+    TooManyCredentials,
+    #[error("names a key that the account does not have")]
+    UnknownKey,
+    #[error("cannot be combined with is_fallback")]
+    ByokOnlyFallback,
+    #[error("the {narrow} budget must be less than the {wide} budget")]
+    BudgetOrder { wide: &'static str, narrow: &'static str },
 }
 
 /// A value in a column that this release cannot read.
@@ -30,11 +70,16 @@ pub(crate) struct Unreadable {
 #[error("no answer within the time limit")]
 pub(crate) struct TimedOut;
 
+#[derive(Debug, thiserror::Error)]
+#[error("others changed it at every try")]
+pub(crate) struct Outrun;
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error.as_database_error().map(|database| database.kind()) {
             Some(ErrorKind::UniqueViolation) => Self::Conflict,
             Some(ErrorKind::ForeignKeyViolation) => Self::Missing,
+            _ if dialect::is_contention(&error) => Self::Busy(Box::new(error)),
             _ => Self::Unavailable(Box::new(error)),
         }
     }
@@ -42,6 +87,13 @@ impl From<sqlx::Error> for StoreError {
 
 impl From<Unreadable> for StoreError {
     fn from(error: Unreadable) -> Self {
+        Self::Unavailable(Box::new(error))
+    }
+}
+
+/// What cannot be sealed cannot be stored.
+impl From<VaultError> for StoreError {
+    fn from(error: VaultError) -> Self {
         Self::Unavailable(Box::new(error))
     }
 }

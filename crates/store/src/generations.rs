@@ -10,12 +10,13 @@ use tidegate_core::{
 };
 
 use crate::error::Unreadable;
+use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
 /// Rows per statement, largest first. Few shapes, so that each is parsed once and then kept as a prepared statement;
-/// parsing costs more than inserting. SQLite binds at most 32 766 values in one statement and a row has 30.
+/// parsing costs more than inserting. SQLite binds at most 32 766 values in one statement and a row has 32.
 const SHAPES: [usize; 5] = [256, 64, 16, 4, 1];
-const COLUMNS: usize = 30;
+const COLUMNS: usize = 32;
 
 /// A finished request read back: an [`Exchange`] whose texts are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Generation {
     pub usage_reported: bool,
     /// `None`: unknown, which is not zero.
     pub cost: Option<Money>,
+    pub is_byok: bool,
+    pub list_cost: Option<Money>,
     pub session: Option<String>,
     pub user: Option<String>,
     pub attempts: Vec<AttemptRecord>,
@@ -47,13 +50,24 @@ pub struct Generation {
 }
 
 impl Store {
-    /// Stores finished requests, all or none. One that is stored already is left as it is, so the same batch may be
-    /// sent again.
+    /// Stores finished requests and adds them to what their keys spent, all or none. One that is stored already is left
+    /// as it is and counts no further, so the same batch may be sent again.
     pub async fn insert_generations(&self, exchanges: &[Exchange]) -> Result<()> {
+        if self.insert_batch(exchanges, true).await? {
+            return Ok(());
+        }
+        // Some of it is here already: one by one it shows which.
+        self.insert_batch(exchanges, false).await.map(|_| ())
+    }
+
+    /// True when it is stored; false, with nothing stored, when `is_new` was promised and some of it was here already.
+    async fn insert_batch(&self, exchanges: &[Exchange], is_new: bool) -> Result<bool> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
-            for chunk in shaped(exchanges) {
-                let mut insert = sqlx::query(insert_text(chunk.len(), dialect::is_numbered(pool)));
+            let numbered = dialect::is_numbered(pool);
+            let mut days = Days::default();
+            for chunk in shaped(exchanges, if is_new { &SHAPES } else { &[1] }) {
+                let mut insert = sqlx::query(insert_text(chunk.len(), numbered));
                 for exchange in chunk {
                     let usage = &exchange.usage;
                     insert = insert
@@ -79,6 +93,8 @@ impl Store {
                         .bind(stored(usage.web_fetches))
                         .bind(exchange.usage_reported)
                         .bind(exchange.cost.map(|cost| cost.0))
+                        .bind(exchange.is_byok)
+                        .bind(exchange.list_cost.map(|cost| cost.0))
                         .bind(exchange.session.as_deref().map(storable))
                         .bind(exchange.user.as_deref().map(storable))
                         .bind(attempts_to_json(&exchange.attempts))
@@ -88,9 +104,16 @@ impl Store {
                         .bind(stored(exchange.request_bytes))
                         .bind(stored(exchange.response_bytes));
                 }
-                insert.execute(&mut *transaction).await?;
+                let inserted = insert.execute(&mut *transaction).await?.rows_affected();
+                if inserted == chunk.len() as u64 {
+                    chunk.iter().for_each(|exchange| days.add(exchange));
+                } else if is_new {
+                    return Ok(false);
+                }
             }
-            Ok(transaction.commit().await?)
+            add_days!(transaction, days, numbered);
+            transaction.commit().await?;
+            Ok(true)
         })
     }
 
@@ -108,40 +131,24 @@ impl Store {
         })?;
         raw.map(Generation::try_from).transpose()
     }
-
-    /// What a key's requests have cost since `from`, as far as their records have arrived here. It reads every record
-    /// since then.
-    pub async fn spend(&self, tenant: &Tenant, key: &KeyHash, from: Timestamp) -> Result<Money> {
-        let nanos: i64 = on_reader!(self, pool => {
-            Ok(sqlx::query_scalar(
-                "SELECT CAST(COALESCE(SUM(cost_nanos), 0) AS BIGINT) FROM generations \
-                 WHERE organisation_id = $1 AND key_hash = $2 AND id >= $3",
-            )
-            .bind(&*tenant.organisation.0)
-            .bind(key.to_hex())
-            .bind(GenerationId::first_at(from).as_str())
-            .fetch_one(pool)
-            .await?)
-        })?;
-        Ok(Money(nanos))
-    }
 }
 
 macro_rules! columns {
     () => {
         "id, organisation_id, workspace_id, key_hash, model, provider, outcome, status, streamed, stop_reason, \
          upstream_id, error_type, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
-         cache_write_1h_tokens, thinking_tokens, web_searches, web_fetches, usage_reported, cost_nanos, session_id, \
-         external_user, attempts, started_at, first_content_ms, duration_ms, request_bytes, response_bytes"
+         cache_write_1h_tokens, thinking_tokens, web_searches, web_fetches, usage_reported, cost_nanos, is_byok, \
+         list_cost_nanos, session_id, external_user, attempts, started_at, first_content_ms, duration_ms, \
+         request_bytes, response_bytes"
     };
 }
 use columns;
 
-/// Cuts a batch into pieces of the known shapes.
-fn shaped(exchanges: &[Exchange]) -> impl Iterator<Item = &[Exchange]> {
+/// Cuts a batch into pieces of these shapes, largest first.
+fn shaped<'a>(exchanges: &'a [Exchange], shapes: &'static [usize]) -> impl Iterator<Item = &'a [Exchange]> {
     let mut rest = exchanges;
     std::iter::from_fn(move || {
-        let rows = SHAPES.into_iter().find(|rows| *rows <= rest.len())?;
+        let rows = *shapes.iter().find(|rows| **rows <= rest.len())?;
         let (chunk, left) = rest.split_at(rows);
         rest = left;
         Some(chunk)
@@ -188,6 +195,8 @@ struct RawGeneration {
     web_fetches: i64,
     usage_reported: bool,
     cost_nanos: Option<i64>,
+    is_byok: bool,
+    list_cost_nanos: Option<i64>,
     session_id: Option<String>,
     external_user: Option<String>,
     attempts: String,
@@ -229,6 +238,8 @@ impl TryFrom<RawGeneration> for Generation {
             },
             usage_reported: raw.usage_reported,
             cost: raw.cost_nanos.map(Money),
+            is_byok: raw.is_byok,
+            list_cost: raw.list_cost_nanos.map(Money),
             session: raw.session_id,
             user: raw.external_user,
             attempts: attempts_from_json(&raw.attempts).ok_or_else(|| unreadable("attempts"))?,

@@ -4,22 +4,63 @@
 //! thereby wait for each other, so a number is never seen before a smaller one: that is what lets every node keep the
 //! whole index in memory and fetch only what changed.
 
+mod change;
 mod packed;
 mod row;
 
 use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Tenant, Timestamp, WorkspaceId};
 
-pub use row::{KeyRow, LimitReset};
+pub use change::KeyChange;
+pub(crate) use change::created;
+pub use row::KeyRow;
+/// When a key's spending starts again from zero.
+pub use tidegate_core::Window as LimitReset;
 
+use crate::audit::{By, append_audit};
 use crate::{Result, Store, dialect};
 use packed::{PackedKey, select_packed_keys};
-use row::{Names, RawKey, select_keys};
+use row::{Names, RawKey, one_tenant_key, select_keys};
 
 /// Keys fetched at a time when the whole index is loaded: few round trips, little memory.
 const LOAD_PAGE: i64 = 10_000;
 
+/// Live keys of a workspace at most.
+const MOST_KEYS: i64 = 10_000;
+
 /// Taken first in every transaction that writes a key; the row's lock is held until the commit.
 pub(crate) const NEXT_CHANGE: &str = "UPDATE sequences SET value = value + 1 WHERE name = 'api_keys' RETURNING value";
+
+/// The same lock without a number, taken first by those who change what keys depend on: workspaces and members. Whoever
+/// makes a key then sees them as they are and not as they were.
+pub(crate) const HOLD_KEYS: &str = "UPDATE sequences SET value = value WHERE name = 'api_keys'";
+
+/// Leaves the function when a rule forbids the key: its workspace is full, or its creator has no place there.
+macro_rules! check_new_key {
+    ($transaction:ident, $organisation:expr, $workspace:expr, $key:expr) => {
+        let live: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM api_keys WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL",
+        )
+        .bind(&*$organisation.0)
+        .bind(&*$workspace.0)
+        .fetch_one(&mut *$transaction)
+        .await?;
+        if live >= $crate::keys::MOST_KEYS {
+            return Err($crate::Refused::TooManyKeys.into());
+        }
+        if let Some(creator) = &$key.creator {
+            let is_member: i64 = sqlx::query_scalar($crate::members::IS_MEMBER)
+                .bind(&*$organisation.0)
+                .bind(&*$workspace.0)
+                .bind(creator)
+                .bind($crate::workspaces::DEFAULT_SLUG)
+                .fetch_one(&mut *$transaction)
+                .await?;
+            if is_member == 0 {
+                return Err($crate::Refused::NotAMember.into());
+            }
+        }
+    };
+}
 
 /// Inserts a key inside a transaction of either database, or leaves the function with [`StoreError::Missing`] when the
 /// workspace is not a live one of the organisation. A macro, because a function over both would need a page of bounds.
@@ -29,8 +70,9 @@ macro_rules! insert_key {
     ($transaction:ident, $organisation:expr, $workspace:expr, $key:expr, $change_seq:expr, $now:expr) => {
         let inserted = sqlx::query(
             "INSERT INTO api_keys (hash, organisation_id, workspace_id, kind, name, label, disabled, limit_nanos, \
-             limit_reset, include_byok_in_limit, expires_at, creator_user_id, created_at, change_seq) \
-             SELECT $1, organisation_id, id, $4, $5, $6, FALSE, $7, $8, $9, $10, $11, $12, $13 \
+             limit_reset, include_byok_in_limit, expires_at, creator_user_id, external_user, app_id, spawn_agent, \
+             spawn_cloud, created_at, change_seq) \
+             SELECT $1, organisation_id, id, $4, $5, $6, FALSE, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17 \
              FROM workspaces WHERE organisation_id = $2 AND id = $3 AND deleted_at IS NULL",
         )
         .bind($key.hash.to_hex())
@@ -44,6 +86,10 @@ macro_rules! insert_key {
         .bind($key.include_byok_in_limit)
         .bind($key.expires.map(|time| time.0))
         .bind(&$key.creator)
+        .bind(&$key.external_user)
+        .bind($key.app_id)
+        .bind(&$key.spawn_agent)
+        .bind(&$key.spawn_cloud)
         .bind($now.0)
         .bind($change_seq)
         .execute(&mut *$transaction)
@@ -69,7 +115,15 @@ pub struct NewKey {
     pub limit_reset: Option<LimitReset>,
     pub include_byok_in_limit: bool,
     pub expires: Option<Timestamp>,
+    /// The member it belongs to.
     pub creator: Option<String>,
+    /// Whom the customer says it is for.
+    pub external_user: Option<String>,
+    /// The application that it was made for.
+    pub app_id: Option<i64>,
+    /// What an application said of itself; it means nothing to us.
+    pub spawn_agent: Option<String>,
+    pub spawn_cloud: Option<String>,
 }
 
 /// Which keys of a tenant to list.
@@ -104,15 +158,18 @@ impl Store {
         one(raw)
     }
 
-    /// The live key of this tenant with this hash.
-    pub async fn find_tenant_key(&self, tenant: &Tenant, hash: &KeyHash) -> Result<Option<KeyRow>> {
+    /// The live key of this tenant with this hash. `kind`: `None` for either.
+    pub async fn find_tenant_key(
+        &self,
+        tenant: &Tenant,
+        hash: &KeyHash,
+        kind: Option<KeyKind>,
+    ) -> Result<Option<KeyRow>> {
         let raw: Option<RawKey> = on_reader!(self, pool => {
-            Ok(sqlx::query_as(concat!(
-                select_keys!(),
-                " WHERE organisation_id = $1 AND hash = $2 AND deleted_at IS NULL"
-            ))
+            Ok(sqlx::query_as(concat!(select_keys!(), one_tenant_key!()))
             .bind(&*tenant.organisation.0)
             .bind(hash.to_hex())
+            .bind(kind.map(KeyKind::as_str))
             .fetch_optional(pool)
             .await?)
         })?;
@@ -168,21 +225,17 @@ impl Store {
     }
 
     /// Stores a key in a live workspace of the tenant. A hash that was ever used is a conflict, also after deletion.
-    pub async fn create_key(
-        &self,
-        tenant: &Tenant,
-        workspace: &WorkspaceId,
-        key: NewKey,
-        now: Timestamp,
-    ) -> Result<KeyRow> {
+    pub async fn create_key(&self, tenant: &Tenant, by: &By, workspace: &WorkspaceId, key: NewKey) -> Result<KeyRow> {
         let change_seq = on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             let change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
-            insert_key!(transaction, tenant.organisation, workspace, key, change_seq, now);
+            check_new_key!(transaction, tenant.organisation, workspace, key);
+            insert_key!(transaction, tenant.organisation, workspace, key, change_seq, by.at);
+            append_audit!(transaction, tenant.organisation, by, created(&key, workspace, &key.hash.to_hex()));
             transaction.commit().await?;
             Ok(change_seq)
         })?;
-        Ok(key.into_row(tenant.organisation.clone(), workspace.clone(), change_seq, now))
+        Ok(key.into_row(tenant.organisation.clone(), workspace.clone(), change_seq, by.at))
     }
 
     /// The tenant's live keys, newest first.
@@ -230,54 +283,6 @@ impl Store {
             (Some(_), Some(_)) => KeyMatch::Several,
         })
     }
-
-    /// Switches a key off or on; false when the tenant has no such key.
-    pub async fn set_key_disabled(
-        &self,
-        tenant: &Tenant,
-        hash: &KeyHash,
-        disabled: bool,
-        now: Timestamp,
-    ) -> Result<bool> {
-        on_writer!(self, pool => {
-            let mut transaction = dialect::begin(pool).await?;
-            let change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
-            let changed = sqlx::query(
-                "UPDATE api_keys SET disabled = $3, updated_at = $4, change_seq = $5 \
-                 WHERE organisation_id = $1 AND hash = $2 AND deleted_at IS NULL",
-            )
-            .bind(&*tenant.organisation.0)
-            .bind(hash.to_hex())
-            .bind(disabled)
-            .bind(now.0)
-            .bind(change_seq)
-            .execute(&mut *transaction)
-            .await?;
-            transaction.commit().await?;
-            Ok(changed.rows_affected() == 1)
-        })
-    }
-
-    /// Deletes a key; false when the tenant has no such key. The row stays, for its history and so that its hash cannot
-    /// come back.
-    pub async fn delete_key(&self, tenant: &Tenant, hash: &KeyHash, now: Timestamp) -> Result<bool> {
-        on_writer!(self, pool => {
-            let mut transaction = dialect::begin(pool).await?;
-            let change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
-            let changed = sqlx::query(
-                "UPDATE api_keys SET deleted_at = $3, change_seq = $4 \
-                 WHERE organisation_id = $1 AND hash = $2 AND deleted_at IS NULL",
-            )
-            .bind(&*tenant.organisation.0)
-            .bind(hash.to_hex())
-            .bind(now.0)
-            .bind(change_seq)
-            .execute(&mut *transaction)
-            .await?;
-            transaction.commit().await?;
-            Ok(changed.rows_affected() == 1)
-        })
-    }
 }
 
 impl NewKey {
@@ -301,6 +306,7 @@ impl NewKey {
             include_byok_in_limit: self.include_byok_in_limit,
             expires: self.expires,
             creator: self.creator.map(Into::into),
+            external_user: self.external_user.map(Into::into),
             created,
             updated: None,
             deleted: false,

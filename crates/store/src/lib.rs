@@ -15,9 +15,17 @@ mod error;
 mod migrations;
 mod open;
 
+pub mod audit;
+pub mod auth_codes;
+pub mod budgets;
+pub mod credentials;
 pub mod generations;
+pub mod idempotency;
 pub mod keys;
+pub mod members;
+pub mod meta;
 pub mod organisations;
+pub mod spend;
 pub mod vault;
 pub mod workspaces;
 
@@ -25,7 +33,7 @@ use std::time::Duration;
 
 use sqlx::{PgPool, SqlitePool};
 
-pub use error::{Result, StoreError};
+pub use error::{Refused, Result, StoreError};
 pub use open::OpenError;
 
 /// How long a caller waits for a free connection.

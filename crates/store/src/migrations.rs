@@ -27,7 +27,7 @@ macro_rules! pair {
 }
 
 /// A file that was released is never changed again: stores remember its checksum and would refuse to start.
-const PAIRS: &[Pair] = &[pair!(1, "first", "0001_first.sql")];
+const PAIRS: &[Pair] = &[pair!(1, "first", "0001_first.sql"), pair!(2, "accounts", "0002_accounts.sql")];
 
 pub(crate) fn sqlite() -> Migrator {
     migrator(|pair| pair.sqlite)

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tidegate_core::{GenerationId, OrganisationId, Timestamp, WorkspaceId};
 
-use crate::keys::{KeyRow, NEXT_CHANGE, NewKey, insert_key};
+use crate::audit::{By, Change, append_audit};
+use crate::keys::{self, KeyRow, NEXT_CHANGE, NewKey, insert_key};
 use crate::workspaces::{self, DEFAULT_SLUG};
 use crate::{Result, Store, dialect};
 
@@ -68,6 +69,13 @@ impl Store {
                 insert_key!(transaction, organisation, workspace, key, next, now);
                 changes.push(next);
                 next = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
+            }
+            let by = By::shell(now);
+            let made = Change::new("workspace.created", &workspace.0)
+                .with(serde_json::json!({"name": first.workspace_name, "slug": DEFAULT_SLUG}));
+            append_audit!(transaction, organisation, &by, made);
+            for key in &first.keys {
+                append_audit!(transaction, organisation, &by, keys::created(key, &workspace, &key.hash.to_hex()));
             }
             transaction.commit().await?;
             Ok(Some(changes))

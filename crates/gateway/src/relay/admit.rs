@@ -12,7 +12,7 @@ use tidegate_observe::metrics::Reason;
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::limit::Place;
+use crate::limit::{self, Place};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot};
 
@@ -79,6 +79,16 @@ impl Gateway {
             KeyKind::Inference => Ok(key),
             KeyKind::Management => Err(self.refused("kind", Failure::not_for_inference())),
         }
+    }
+
+    /// Counts a management operation against its key's rate.
+    pub fn admit_management(&self, key: &KeyEntry) -> Result<(), Failure> {
+        let (now, per_minute) = (self.clock.now(), self.snapshot().settings.management_per_minute);
+        let (interval_ms, burst) = limit::pace(per_minute);
+        key.live.managed.admit(now, interval_ms, burst).map_err(|free| {
+            self.metrics.limit_rejections.get_or_create(&Reason { reason: "management" }).inc();
+            Failure::rate_limited(per_minute.into(), free, now)
+        })
     }
 
     fn refused(&self, reason: &'static str, failure: Failure) -> Failure {

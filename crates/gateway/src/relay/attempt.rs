@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::{Class, Fault, Next, fault};
+use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::Cuts;
@@ -56,7 +57,7 @@ pub(super) async fn run(mut job: Job) -> Done {
         let attempt = job.plan.attempts[index].clone();
         let has_alternative = index + 1 < job.plan.attempts.len();
         let since = job.gate.clock.now();
-        job.ticket.attempt(&attempt.endpoint);
+        job.ticket.attempt(&attempt);
         let tried = if job.stream {
             open_stream(&mut job, &attempt, has_alternative, deadline)
                 .await
@@ -79,8 +80,11 @@ pub(super) async fn run(mut job: Job) -> Done {
                 job.ticket.attempted(&attempt.endpoint, fault.status, since);
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
                 let has_time = Instant::from_std(job.gate.clock.instant()) < deadline;
-                next = following(&job.plan, index, &fault).filter(|_| has_time);
+                if let (Some(own), Class::Credential | Class::Billing) = (&attempt.credential, fault.class) {
+                    job.gate.credentials.rest(job.ticket.workspace(), own, job.gate.clock.now());
+                }
                 faults.push((index, fault));
+                next = following(&job.plan, &faults).filter(|_| has_time);
             }
         }
     }
@@ -121,9 +125,23 @@ fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
     failure
 }
 
-/// The attempt after a fault: what kind of fault it was decides how far the list is skipped.
-fn following(plan: &Plan, index: usize, fault: &Fault) -> Option<usize> {
-    let failed = &plan.attempts[index];
+/// The attempt after the last fault: what kind of fault it was decides how far the list is skipped, and how often the
+/// model was tried whether it is tried again.
+fn following(plan: &Plan, faults: &[(usize, Fault)]) -> Option<usize> {
+    let (index, fault) = faults.last()?;
+    let failed = &plan.attempts[*index];
+    let counts = |place: usize, fault: &Fault| {
+        // A customer's credential that was refused says nothing about the model.
+        let refused = matches!(fault.class, Class::Credential | Class::Billing | Class::RateLimit);
+        plan.attempts[place].credential.is_none() || !refused
+    };
+    let tried = |model: usize| {
+        let of_model = faults.iter().filter(|(place, _)| plan.attempts[*place].model == model);
+        of_model.filter(|(place, fault)| counts(*place, fault)).count()
+    };
+    if faults.len() >= PER_CALL {
+        return None;
+    }
     let later = plan.attempts.iter().enumerate().skip(index + 1);
     let mut later = later.filter(|(_, attempt)| match fault.class.next() {
         Next::AnotherEndpoint => true,
@@ -132,14 +150,22 @@ fn following(plan: &Plan, index: usize, fault: &Fault) -> Option<usize> {
         }
         Next::AnotherModel => attempt.model != failed.model,
     });
-    later.next().map(|(place, _)| place)
+    later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL).map(|(place, _)| place)
 }
 
 async fn send(job: &Job, attempt: &Attempt) -> Result<Response<Incoming>, Fault> {
     let endpoint = &attempt.endpoint;
     let upstream = &job.snapshot.upstreams[endpoint.provider_index];
     let body = job.cuts.upstream_pieces(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
-    let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, upstream.credential.as_ref());
+    let credential = match &attempt.credential {
+        Some(own) => {
+            let value = job.gate.credentials.value(job.ticket.workspace(), own, upstream.auth, job.gate.clock.now());
+            // Disabled, deleted or unreadable since the plan was made: the next one is tried.
+            Some(value.await.ok_or_else(|| Fault::without_answer(Class::Credential))?)
+        }
+        None => upstream.credential.clone(),
+    };
+    let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, credential.as_ref());
     let uri = if job.beta_query { &upstream.messages_beta_uri } else { &upstream.messages_uri };
     let response = job.gate.upstream.send(uri, headers, body.into()).await?;
     if response.status() == StatusCode::OK {
@@ -246,37 +272,75 @@ async fn open_stream(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_routing::{Endpoint, Strategy};
+    use tidegate_core::KeyHash;
+    use tidegate_routing::{Credential, Endpoint, Strategy};
 
-    fn plan(list: &[(usize, u64)]) -> Plan {
-        let attempts = list
-            .iter()
-            .map(|(model, context_length)| Attempt {
-                endpoint: Arc::new(Endpoint {
-                    model: "m".into(),
-                    provider: "p".into(),
-                    provider_index: 0,
-                    provider_name: "P".into(),
-                    upstream_model: "u".into(),
-                    context_length: *context_length,
-                    max_output_tokens: 1,
-                    pricing: None,
-                }),
-                model: *model,
-                strategy: Strategy::Direct,
-            })
-            .collect();
+    fn attempt(model: usize, context_length: u64, own: bool) -> Attempt {
+        let endpoint = Endpoint {
+            model: "m".into(),
+            provider: "p".into(),
+            provider_index: 0,
+            provider_name: "P".into(),
+            origin: "https://p".into(),
+            upstream_model: "u".into(),
+            context_length,
+            max_output_tokens: 1,
+            pricing: None,
+            shared: true,
+        };
+        let credential = Credential {
+            id: "c".into(),
+            provider: "p".into(),
+            destination: None,
+            disabled: false,
+            is_fallback: false,
+            is_required: false,
+            is_byok_only: false,
+            sort_order: 0,
+            models: None,
+            users: None,
+            keys: Some([KeyHash::of(b"k")].into()),
+        };
+        let credential = own.then(|| Arc::new(credential));
+        Attempt { endpoint: Arc::new(endpoint), credential, model, strategy: Strategy::Direct }
+    }
+
+    fn plan(list: &[(usize, u64, bool)]) -> Plan {
+        let attempts = list.iter().map(|(model, length, own)| attempt(*model, *length, *own)).collect();
         Plan { attempts, total: list.len() }
+    }
+
+    fn next(plan: &Plan, faults: &[(usize, Class)]) -> Option<usize> {
+        let faults: Vec<_> = faults.iter().map(|(place, class)| (*place, Fault::without_answer(*class))).collect();
+        following(plan, &faults)
     }
 
     #[test]
     fn ret_2_the_class_of_a_fault_decides_where_to_go_on() {
-        let plan = plan(&[(0, 100), (0, 50), (0, 200), (1, 10)]);
-        let next = |index, class| following(&plan, index, &Fault::without_answer(class));
-        assert_eq!(next(0, Class::Server), Some(1));
-        assert_eq!(next(0, Class::ContextLength), Some(2));
-        assert_eq!(next(2, Class::ContextLength), Some(3));
-        assert_eq!(next(0, Class::InvalidRequest), Some(3));
-        assert_eq!(next(3, Class::Server), None);
+        let plan = plan(&[(0, 100, false), (0, 50, false), (0, 200, false), (1, 10, false)]);
+        assert_eq!(next(&plan, &[(0, Class::Server)]), Some(1));
+        assert_eq!(next(&plan, &[(0, Class::ContextLength)]), Some(2));
+        assert_eq!(next(&plan, &[(2, Class::ContextLength)]), Some(3));
+        assert_eq!(next(&plan, &[(0, Class::InvalidRequest)]), Some(3));
+        assert_eq!(next(&plan, &[(3, Class::Server)]), None);
+    }
+
+    #[test]
+    fn ret_3_a_model_is_tried_three_times_and_a_call_six_times() {
+        let plan = plan(&[(0, 1, false); 4].into_iter().chain([(1, 1, false); 4]).collect::<Vec<_>>());
+        let server = |places: &[usize]| places.iter().map(|place| (*place, Class::Server)).collect::<Vec<_>>();
+        assert_eq!(next(&plan, &server(&[0, 1])), Some(2));
+        assert_eq!(next(&plan, &server(&[0, 1, 2])), Some(4), "the fourth endpoint of the model is not tried");
+        assert_eq!(next(&plan, &server(&[0, 1, 2, 4, 5, 6])), None);
+    }
+
+    #[test]
+    fn ret_3_refused_credentials_of_a_customer_do_not_use_up_the_tries_of_a_model() {
+        let own = (0, 1, true);
+        let plan = plan(&[own, own, own, own, (0, 1, false), (0, 1, false)]);
+        let refused: Vec<_> = (0..4).map(|place| (place, Class::Credential)).collect();
+        assert_eq!(next(&plan, &refused), Some(4));
+        let broken: Vec<_> = (0..3).map(|place| (place, Class::Server)).collect();
+        assert_eq!(next(&plan, &broken), None);
     }
 }

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use tidegate_core::GenerationId;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_routing::plan::plan;
+use tidegate_routing::{Attempt, Caller, Own, Plan, PlanError};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
@@ -26,10 +27,10 @@ use tokio::time::timeout;
 
 pub use stream::{Body, StreamBody};
 
-use crate::Gateway;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::snapshot::{Names, Settings};
+use crate::{Gateway, Snapshot};
 use attempt::{Done, Job};
 use settle::Ticket;
 
@@ -87,7 +88,7 @@ impl Gateway {
         };
         let plan = match unsupported(&envelope, settings).map_or_else(|| Ok(()), Err) {
             Err(failure) => return Err(refuse(ticket, failure)),
-            Ok(()) => match plan(&snapshot.catalogue, names.iter().copied()) {
+            Ok(()) => match self.plan(&snapshot, key, &names) {
                 Ok(plan) => plan,
                 Err(error) => return Err(refuse(ticket, failure::from_plan(error, &names, settings))),
             },
@@ -135,6 +136,23 @@ impl Gateway {
             }
             Done::Failed(failure) => Err(failure),
         }
+    }
+}
+
+impl Gateway {
+    /// The attempts for these models, with the caller's own credentials where there are any. Those that were refused a
+    /// short while ago come after the others of their model.
+    pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, PlanError> {
+        let Some(owned) = self.credentials.of(&key.workspace) else {
+            return plan(&snapshot.catalogue, names.iter().copied(), None);
+        };
+        let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
+        let own = Own { caller, credentials: &owned.list };
+        let mut plan = plan(&snapshot.catalogue, names.iter().copied(), Some(own))?;
+        let now = self.clock.now();
+        let rests = |attempt: &Attempt| attempt.credential.as_ref().is_some_and(|own| owned.rests(own, now));
+        plan.attempts.sort_by_key(|attempt| (attempt.model, rests(attempt)));
+        Ok(plan)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use tidegate_core::exchange::AttemptRecord;
-use tidegate_core::{Exchange, GenerationId, Outcome, Timestamp};
+use tidegate_core::{Exchange, GenerationId, Money, Outcome, Timestamp, WorkspaceId};
 use tidegate_providers::anthropic;
 use tidegate_routing::price::Cost;
 use tidegate_routing::{Attempt, Endpoint, Plan};
@@ -29,11 +29,12 @@ pub(super) struct Ticket {
 pub(super) struct Charged {
     cost: String,
     details: String,
+    is_byok: bool,
 }
 
 impl Charged {
     pub fn charge(&self) -> Charge<'_> {
-        Charge { cost_json: &self.cost, details_json: &self.details, is_byok: false }
+        Charge { cost_json: &self.cost, details_json: &self.details, is_byok: self.is_byok }
     }
 }
 
@@ -64,6 +65,8 @@ impl Ticket {
             usage: Default::default(),
             usage_reported: false,
             cost: None,
+            is_byok: false,
+            list_cost: None,
             session: envelope.session_id.as_deref().or(header_session).map(Into::into),
             user: user.map(Into::into),
             attempts: Vec::with_capacity(1),
@@ -93,15 +96,23 @@ impl Ticket {
         self.exchange.as_deref_mut().expect("a ticket is closed once, by the call that consumes it or by its drop")
     }
 
-    /// Notes that an attempt goes to `endpoint`; from here on the record names it.
-    pub fn attempt(&mut self, endpoint: &Endpoint) {
+    /// Whose request it is.
+    pub fn workspace(&self) -> &WorkspaceId {
+        &self.key.workspace
+    }
+
+    /// Notes where an attempt goes; from here on the record names it.
+    pub fn attempt(&mut self, attempt: &Attempt) {
+        let endpoint = &attempt.endpoint;
         let exchange = self.edit();
+        exchange.is_byok = attempt.credential.is_some();
         exchange.model = endpoint.model.clone();
         exchange.provider = endpoint.provider_name.clone();
         exchange.usage = Default::default();
         exchange.usage_reported = false;
         // What an earlier attempt had begun to say belongs to it alone.
         exchange.cost = None;
+        exchange.list_cost = None;
         exchange.upstream_id = None;
         exchange.stop_reason = None;
     }
@@ -142,17 +153,21 @@ impl Ticket {
         let insured = !finished && exchange.usage.output == 0;
         let cost =
             endpoint.pricing.map(|pricing| if insured { Cost::default() } else { pricing.cost(&exchange.usage) });
-        exchange.cost = cost.map(|cost| cost.total);
-        match cost {
-            Some(cost) => Charged {
-                cost: cost.total.to_string(),
-                details: format!(
-                    r#"{{"upstream_inference_cost":null,"upstream_inference_prompt_cost":{},"upstream_inference_completions_cost":{}}}"#,
-                    cost.prompt, cost.completion
-                ),
-            },
-            None => Charged { cost: "null".to_owned(), details: "null".to_owned() },
-        }
+        let list = cost.map(|cost| cost.total);
+        let is_byok = exchange.is_byok;
+        // Through a customer's own credential the provider charges them; what we charge is a fee, and it is none.
+        (exchange.cost, exchange.list_cost) = if is_byok { (Some(Money::ZERO), list) } else { (list, None) };
+        let Some(cost) = cost else {
+            let cost = if is_byok { "0" } else { "null" };
+            return Charged { cost: cost.to_owned(), details: "null".to_owned(), is_byok };
+        };
+        let upstream = if is_byok { cost.total.to_string() } else { "null".to_owned() };
+        let details = format!(
+            r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{},"upstream_inference_completions_cost":{}}}"#,
+            cost.prompt, cost.completion
+        );
+        let charged = if is_byok { Money::ZERO } else { cost.total };
+        Charged { cost: charged.to_string(), details, is_byok }
     }
 
     pub fn answer(&mut self, id: Option<String>, stop_reason: Option<String>) {
@@ -170,6 +185,7 @@ impl Ticket {
     pub fn fail(mut self, failure: &Failure) {
         let exchange = self.edit();
         exchange.cost = None;
+        exchange.list_cost = None;
         exchange.usage = Default::default();
         self.close(Outcome::Failed, failure.status, Some(failure.error_type.as_str()));
     }
@@ -177,7 +193,8 @@ impl Ticket {
     /// Content had gone out when the upstream broke: an error finish is not charged.
     pub fn broken(mut self, failure: &Failure) {
         let exchange = self.edit();
-        exchange.cost = exchange.cost.map(|_| tidegate_core::Money::ZERO);
+        exchange.cost = exchange.cost.map(|_| Money::ZERO);
+        exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
         self.close(Outcome::Broken, 200, Some(failure.error_type.as_str()));
     }
 
@@ -219,14 +236,19 @@ impl Ticket {
             .attempts
             .iter()
             .map(|attempt| {
-                let chosen = selected.is_some_and(|selected| Arc::ptr_eq(&selected.endpoint, &attempt.endpoint));
+                let chosen = selected.is_some_and(|selected| {
+                    let same = selected.credential.as_ref().map(|own| &own.id)
+                        == attempt.credential.as_ref().map(|own| &own.id);
+                    same && Arc::ptr_eq(&selected.endpoint, &attempt.endpoint)
+                });
                 let (provider, model) = (quoted(&attempt.endpoint.provider_name), quoted(&attempt.endpoint.model));
                 format!(r#"{{"provider":{provider},"model":{model},"selected":{chosen}}}"#)
             })
             .collect();
         let _ = write!(
             out,
-            r#","is_byok":false,"endpoints":{{"total":{},"available":[{}]}}"#,
+            r#","is_byok":{},"endpoints":{{"total":{},"available":[{}]}}"#,
+            selected.is_some_and(|attempt| attempt.credential.is_some()),
             plan.total,
             listed.join(",")
         );

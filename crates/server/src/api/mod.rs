@@ -1,5 +1,14 @@
 //! One module per group of operations. A handler reads its input, calls what does the work and forms the answer.
 
+pub mod account;
+pub mod auth_codes;
+pub mod budgets;
+pub mod byok;
+pub mod form;
 pub mod health;
+pub mod key;
+pub mod keys;
+pub mod members;
 pub mod messages;
 pub mod pages;
+pub mod workspaces;

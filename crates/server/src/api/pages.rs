@@ -21,7 +21,7 @@ pub fn home(call: Call) -> Answering {
         .catalogue
         .models()
         .iter()
-        .filter(|model| !model.endpoints.is_empty())
+        .filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared))
         .map(|model| format!("<li><code>{}</code> {}</li>", escaped(&model.id), escaped(&model.name)))
         .collect();
     let page = HOME

@@ -20,7 +20,12 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     let simulated = config.sim_enabled.then_some("http://simulator.invalid");
     let snapshot = config.snapshot(simulated, config.listen)?;
     let providers = &snapshot.upstreams[..snapshot.upstreams.len() - usize::from(simulated.is_some())];
-    let callable = snapshot.catalogue.models().iter().filter(|model| !model.endpoints.is_empty()).count();
+    let callable = snapshot
+        .catalogue
+        .models()
+        .iter()
+        .filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared))
+        .count();
     match &source.file {
         Some(file) => println!("ok    {} is valid", file.display()),
         None => println!("ok    no configuration file: defaults hold"),
@@ -36,12 +41,15 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    if providers.is_empty() {
+    if !providers.iter().any(|upstream| upstream.shared) {
         println!("note  no provider is configured: only the simulated models answer");
     }
     let client = Client::default();
     let mut failed = false;
     for (index, upstream) in providers.iter().enumerate() {
+        if !upstream.shared {
+            continue;
+        }
         if offline {
             println!("ok    {} is configured (not called)", upstream.slug);
             continue;

@@ -5,7 +5,9 @@ use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Tenant, Timestamp};
 use tidegate_store::Store;
-use tidegate_store::keys::{KeyFilter, KeyMatch, LimitReset, NewKey};
+use tidegate_store::audit::By;
+use tidegate_store::keys::{KeyFilter, KeyMatch, KeyRow, LimitReset, NewKey};
+use tidegate_store::workspaces::{DEFAULT_SLUG, Workspace};
 
 use crate::config::Source;
 
@@ -17,9 +19,10 @@ pub struct Create {
     pub limit: Option<String>,
     pub reset: Option<LimitReset>,
     pub expires: Option<String>,
+    pub workspace: Option<String>,
 }
 
-async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
+pub async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
     let config = source.read()?;
     if config.storage_url.starts_with("sqlite:") && !config.data_dir.is_dir() {
         bail!(
@@ -30,6 +33,13 @@ async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
     let store = Store::open(&config.storage_url, &config.data_dir).await?;
     let organisation = store.sole_organisation().await?.context("the store is empty: run `tidegate serve` first")?;
     Ok((store, Tenant { organisation: organisation.id }))
+}
+
+/// The workspace with this id or slug, or the default one.
+async fn workspace(store: &Store, tenant: &Tenant, name: Option<&str>) -> anyhow::Result<Workspace> {
+    let name = name.unwrap_or(DEFAULT_SLUG);
+    let found = store.find_workspace_named(tenant, &name.to_lowercase()).await?;
+    found.with_context(|| format!("there is no workspace {name:?}"))
 }
 
 pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
@@ -46,7 +56,7 @@ pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
     let expires = options.expires.as_deref().map(|text| instant(text, now)).transpose()?;
     let config = source.read()?;
     let (store, tenant) = open(source).await?;
-    let workspace = store.default_workspace(&tenant).await?.context("there is no default workspace")?;
+    let workspace = workspace(&store, &tenant, options.workspace.as_deref()).await?;
     let prefix = match options.kind {
         KeyKind::Inference => &config.key_prefix,
         KeyKind::Management => &config.management_prefix,
@@ -62,8 +72,13 @@ pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
         include_byok_in_limit: false,
         expires,
         creator: None,
+        external_user: None,
+        app_id: None,
+        spawn_agent: None,
+        spawn_cloud: None,
     });
-    let row = store.create_key(&tenant, &workspace.id, new, now).await?;
+    let made = store.create_key(&tenant, &By::shell(now), &workspace.id, new).await;
+    let row = made.with_context(|| format!("workspace {}", workspace.slug))?;
     raw.expose(|bytes| println!("{}", String::from_utf8_lossy(bytes)));
     eprintln!("Created {} key {:?} with hash {}. It is shown only this once.", row.kind.as_str(), row.name, row.hash);
     store.close().await;
@@ -80,13 +95,17 @@ fn instant(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
     Ok(expires)
 }
 
-pub async fn list(source: &Source, all: bool) -> anyhow::Result<()> {
+pub async fn list(source: &Source, all: bool, only: Option<&str>) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
+    let only = match only {
+        Some(name) => Some(workspace(&store, &tenant, Some(name)).await?.id),
+        None => None,
+    };
     println!("{:<10} {:<11} {:<9} {:<24} {:<14} NAME", "HASH", "KIND", "STATE", "LABEL", "LIMIT");
     let now = SystemClock.now();
     let page = 100;
     for offset in (0..).step_by(page as usize) {
-        let filter = KeyFilter { workspace: None, kind: None, include_disabled: all, offset, limit: page };
+        let filter = KeyFilter { workspace: only.as_ref(), kind: None, include_disabled: all, offset, limit: page };
         let keys = store.list_keys(&tenant, filter).await?;
         for key in &keys {
             let state = match (key.disabled, key.expires) {
@@ -116,15 +135,31 @@ pub async fn list(source: &Source, all: bool) -> anyhow::Result<()> {
 
 pub async fn set_disabled(source: &Source, hash: &str, disabled: bool) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
-    let key = match store.find_key_by_prefix(&tenant, &hash.to_lowercase()).await? {
-        KeyMatch::One(key) => key,
-        KeyMatch::None => bail!("no key's hash begins with {hash:?}: see `tidegate keys list --all`"),
-        KeyMatch::Several => bail!("several keys' hashes begin with {hash:?}: give more of it"),
-    };
-    if !store.set_key_disabled(&tenant, &key.hash, disabled, SystemClock.now()).await? {
+    let key = named(&store, &tenant, hash).await?;
+    if !store.set_key_disabled(&tenant, &By::shell(SystemClock.now()), &key.hash, disabled).await? {
         bail!("the key is gone");
     }
     println!("{} {} ({})", if disabled { "Disabled" } else { "Enabled" }, key.label, key.name);
     store.close().await;
     Ok(())
+}
+
+pub async fn delete(source: &Source, hash: &str) -> anyhow::Result<()> {
+    let (store, tenant) = open(source).await?;
+    let key = named(&store, &tenant, hash).await?;
+    if !store.delete_key(&tenant, &By::shell(SystemClock.now()), &key.hash, None).await? {
+        bail!("the key is gone");
+    }
+    println!("Deleted {} ({})", key.label, key.name);
+    store.close().await;
+    Ok(())
+}
+
+/// The key whose hash begins so.
+async fn named(store: &Store, tenant: &Tenant, hash: &str) -> anyhow::Result<Box<KeyRow>> {
+    match store.find_key_by_prefix(tenant, &hash.to_lowercase()).await? {
+        KeyMatch::One(key) => Ok(key),
+        KeyMatch::None => bail!("no key's hash begins with {hash:?}: see `tidegate keys list --all`"),
+        KeyMatch::Several => bail!("several keys' hashes begin with {hash:?}: give more of it"),
+    }
 }

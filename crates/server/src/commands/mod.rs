@@ -1,5 +1,9 @@
 //! Commands other than `serve`.
 
+pub mod audit;
+pub mod byok;
 pub mod check;
 pub mod keys;
+pub mod members;
 pub mod run;
+pub mod secrets;

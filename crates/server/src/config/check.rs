@@ -41,11 +41,23 @@ pub struct Checked {
     pub header_read: Duration,
     pub keep_alive_idle: Duration,
     pub settings: Settings,
+    pub oauth: Oauth,
     providers: Vec<Provider>,
     models: Vec<raw::Model>,
     aliases: Vec<(String, String)>,
     /// What was found besides the file, for the first screen and for `tidegate check`.
     pub found: Vec<Found>,
+}
+
+/// How authorization codes are treated.
+#[derive(Clone, Debug)]
+pub struct Oauth {
+    pub code_ttl: Duration,
+    pub max_pending_codes: u32,
+    pub allow_plain: bool,
+    pub strict_pkce: bool,
+    /// Whether a code that comes a second time disables its key.
+    pub replay_disables: bool,
 }
 
 /// A provider key in the environment.
@@ -65,6 +77,10 @@ struct Provider {
     credential: Option<HeaderValue>,
     betas: bool,
     local: bool,
+    /// Scheme, host and port of `base_url`.
+    origin: Arc<str>,
+    /// Whether the operator's own key can be used. A vendor nobody gave a key for is there for those who bring one.
+    shared: bool,
 }
 
 pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Checked> {
@@ -114,6 +130,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
         settings: settings(&config)?,
+        oauth: oauth(&config.oauth)?,
         public_url: without_slash(&service.public_url),
         docs_url: without_slash(&service.docs_url),
         providers,
@@ -137,6 +154,9 @@ fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
         in_flight_workspace: positive("limits.in_flight_workspace", limits.in_flight_workspace)?,
         in_flight_key: positive("limits.in_flight_key", limits.in_flight_key)?,
         auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
+        management_per_minute: limits.management_rpm.max(1),
+        exchanges_per_minute: limits.exchanges_per_minute.max(1),
+        exchange_failures_per_minute: limits.exchange_failures_per_minute.max(1),
         first_content: millis("upstream.first_content_ms", upstream.first_content_ms)?,
         first_content_alone: millis("upstream.first_content_alone_ms", upstream.first_content_alone_ms)?,
         idle: millis("upstream.idle_ms", upstream.idle_ms)?,
@@ -146,6 +166,23 @@ fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
         keep_alive: millis("stream.keep_alive_ms", stream.keep_alive_ms)?,
         max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
+    })
+}
+
+fn oauth(raw: &raw::Oauth) -> anyhow::Result<Oauth> {
+    ensure!((60..=600).contains(&raw.code_ttl), "oauth.code_ttl: must be 60 to 600 seconds");
+    ensure!(raw.max_pending_codes > 0, "oauth.max_pending_codes: must be at least 1");
+    let replay_disables = match raw.code_replay.as_str() {
+        "disable" => true,
+        "deny" => false,
+        other => bail!("oauth.code_replay: {other:?} is none of disable, deny"),
+    };
+    Ok(Oauth {
+        code_ttl: Duration::from_secs(raw.code_ttl),
+        max_pending_codes: raw.max_pending_codes,
+        allow_plain: raw.allow_plain,
+        strict_pkce: raw.strict_pkce,
+        replay_disables,
     })
 }
 
@@ -197,7 +234,34 @@ fn providers(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provi
                 .push(from_environment(platform, value).with_context(|| format!("environment variable {variable}"))?);
         }
     }
+    let vendors = platform::PLATFORMS.iter().filter(|platform| platform.protocol.is_spoken() && !platform.local);
+    for platform in vendors {
+        if providers.iter().all(|provider| *provider.slug != *platform.slug) {
+            providers.push(known_vendor(platform));
+        }
+    }
     Ok((providers, found))
+}
+
+/// A vendor without a key of the operator's: only credentials of customers reach it.
+fn known_vendor(platform: &'static Platform) -> Provider {
+    let base_url = platform.base_url.unwrap_or_default();
+    Provider {
+        slug: platform.slug.into(),
+        display_name: platform.display_name.into(),
+        protocol: platform.protocol,
+        base_url: base_url.to_owned(),
+        auth: platform.auth,
+        credential: None,
+        betas: platform.betas,
+        local: false,
+        origin: origin(base_url),
+        shared: false,
+    }
+}
+
+fn origin(base_url: &str) -> Arc<str> {
+    url::Url::parse(base_url).map_or_else(|_| "".into(), |url| url.origin().ascii_serialization().into())
 }
 
 fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<Provider> {
@@ -208,6 +272,8 @@ fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<
         (platform.base_url.unwrap_or_default().to_owned(), Some(Secret::new(value.trim())))
     };
     Ok(Provider {
+        origin: origin(&base_url),
+        shared: true,
         slug: platform.slug.into(),
         display_name: platform.display_name.into(),
         protocol: platform.protocol,
@@ -274,6 +340,9 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
         slug: entry.slug.as_str().into(),
         display_name: display_name.into(),
         protocol,
+        origin: origin(&base_url),
+        // A vendor that wants a key and was given none can only be called with somebody else's.
+        shared: key.is_some() || known.is_none_or(|platform| platform.local),
         base_url,
         auth,
         credential: key.map(|key| credential(&key, auth)).transpose().context("api_key")?,
@@ -411,10 +480,12 @@ impl Checked {
                 provider: provider.slug.clone(),
                 provider_index,
                 provider_name: provider.display_name.clone(),
+                origin: provider.origin.clone(),
                 upstream_model: endpoint.model.as_str().into(),
                 context_length: endpoint.context_length.unwrap_or(model.context_length),
                 max_output_tokens: endpoint.max_output_tokens.unwrap_or(model.max_output_tokens),
                 pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
+                shared: provider.shared,
             }));
         }
         Ok(Model {
@@ -445,6 +516,8 @@ fn simulator(base_url: &str) -> Provider {
         credential: None,
         betas: true,
         local: true,
+        origin: origin(base_url),
+        shared: true,
     }
 }
 
@@ -460,10 +533,12 @@ fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, 
             provider: provider.slug.clone(),
             provider_index,
             provider_name: provider.display_name.clone(),
+            origin: provider.origin.clone(),
             upstream_model: demo.id.into(),
             context_length: 200_000,
             max_output_tokens: 8_192,
             pricing: Some(Pricing::default()),
+            shared: true,
         })],
     }
 }
@@ -478,6 +553,8 @@ fn upstream(provider: &Provider) -> anyhow::Result<Upstream> {
         slug: provider.slug.clone(),
         display_name: provider.display_name.clone(),
         protocol: provider.protocol,
+        origin: provider.origin.clone(),
+        shared: provider.shared,
         messages_uri: uri(anthropic::MESSAGES_PATH)?,
         messages_beta_uri: uri(&format!("{}?beta=true", anthropic::MESSAGES_PATH))?,
         count_uri: uri(anthropic::COUNT_PATH)?,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
 
-pub use check::Checked;
+pub use check::{Checked, Oauth};
 
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";

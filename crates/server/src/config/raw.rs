@@ -13,6 +13,7 @@ pub struct Config {
     pub storage: Storage,
     pub secrets: Secrets,
     pub keys: Keys,
+    pub oauth: Oauth,
     pub limits: Limits,
     pub stream: Stream,
     pub upstream: UpstreamTimers,
@@ -117,6 +118,34 @@ impl Default for Keys {
     }
 }
 
+/// Authorization codes, which applications exchange for keys.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Oauth {
+    /// Seconds that a code lives: 60 to 600.
+    pub code_ttl: u64,
+    /// Codes of an account that may wait for their exchange.
+    pub max_pending_codes: u32,
+    /// Whether the method `plain` is accepted.
+    pub allow_plain: bool,
+    /// Whether verifiers and plain challenges must have the 43 to 128 characters of RFC 7636.
+    pub strict_pkce: bool,
+    /// What a code that comes a second time does to its key: `disable` or `deny` (nothing).
+    pub code_replay: String,
+}
+
+impl Default for Oauth {
+    fn default() -> Self {
+        Self {
+            code_ttl: 600,
+            max_pending_codes: 1000,
+            allow_plain: true,
+            strict_pkce: false,
+            code_replay: "disable".to_owned(),
+        }
+    }
+}
+
 /// Sizes and counts beyond which a request is refused.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -131,6 +160,11 @@ pub struct Limits {
     pub in_flight_key: usize,
     /// Failed authentications per minute and address before it is held off.
     pub auth_failures_per_minute: u32,
+    /// Management operations per minute and key.
+    pub management_rpm: u32,
+    /// Exchanges of authorization codes per minute and address: all of them, and failed ones.
+    pub exchanges_per_minute: u32,
+    pub exchange_failures_per_minute: u32,
     /// Milliseconds: without a byte of a request body; for the whole body; for a client that does not read.
     pub body_idle_ms: u64,
     pub body_total_ms: u64,
@@ -149,6 +183,9 @@ impl Default for Limits {
             in_flight_workspace: 1024,
             in_flight_key: 256,
             auth_failures_per_minute: 10,
+            management_rpm: 600,
+            exchanges_per_minute: 20,
+            exchange_failures_per_minute: 5,
             body_idle_ms: 15_000,
             body_total_ms: 300_000,
             write_stall_ms: 60_000,

@@ -1,8 +1,14 @@
 //! The real `tidegate` process on loopback against simulated upstreams. A test starts what it needs, says what the
 //! upstream does, and looks at HTTP, exit codes and files only.
 
+mod accounts_keys;
+mod accounts_workspaces;
 mod admission;
+mod auth_codes;
+mod auth_matrix;
 mod bad_input;
+mod byok;
+mod byok_routing;
 mod commands;
 mod count_tokens;
 mod faults;

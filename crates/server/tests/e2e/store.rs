@@ -1,17 +1,15 @@
 //! The store behind the gateway: that it can be either database, and what happens when it is gone.
 
-use std::panic::resume_unwind;
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, SqliteConnection};
-use tidegate_core::{GenerationId, Outcome, Tenant, id};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, SqliteConnection};
+use tidegate_core::{GenerationId, Outcome, Tenant};
 use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::Store;
 use tidegate_store::generations::Generation;
-use tokio::task::LocalSet;
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
+use crate::harness::{Database, INFERENCE_KEY, Reply, Tidegate, eventually, hello, with_postgres};
 
 const MODEL: &str = "vendor/m";
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -83,69 +81,26 @@ async fn requests_that_end_while_the_store_is_away_are_recorded_when_it_is_back(
     .await;
 }
 
-/// Runs a test on a PostgreSQL database of its own, when there is a server for tests.
-async fn with_postgres<F: Future<Output = ()> + 'static>(test: impl FnOnce(Database) -> F) {
-    let Ok(server) = std::env::var("TEST_POSTGRES_URL") else { return };
-    let name: String = id::random::<8>().iter().map(|byte| format!("{byte:02x}")).collect();
-    let database = Database { server, name: format!("e2e_{name}") };
-    database.execute(format!("CREATE DATABASE {}", database.name)).await;
-    let local = LocalSet::new();
-    let running = local.spawn_local(test(database.clone()));
-    let result = local.run_until(running).await;
-    // Also after a test that failed: the server may be one that stays.
-    database.execute(format!("DROP DATABASE {} WITH (FORCE)", database.name)).await;
-    if let Err(error) = result {
-        resume_unwind(error.into_panic());
-    }
+async fn generation(database: &Database, gate: &Tidegate, id: &str) -> Option<Generation> {
+    let store = Store::open(&database.url(), &gate.place.data_dir()).await.expect("the store opens");
+    let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;
+    let id = GenerationId::parse(id).expect("an id");
+    let found = store.find_generation(&Tenant { organisation }, &id).await.expect("it answers");
+    store.close().await;
+    found
 }
 
-#[derive(Clone)]
-struct Database {
-    server: String,
-    name: String,
-}
-
-impl Database {
-    /// The address of this database on the same server.
-    fn url(&self) -> String {
-        let (address, parameters) = self.server.split_once('?').unwrap_or((&self.server, ""));
-        let (server, _) = address.rsplit_once('/').expect("the URL names a database");
-        let separator = if parameters.is_empty() { "" } else { "?" };
-        format!("{server}/{}{separator}{parameters}", self.name)
-    }
-
-    fn config(&self) -> String {
-        format!("[storage]\nurl = \"{}\"\n", self.url())
-    }
-
-    /// Runs a statement on the server, beside this database.
-    async fn execute(&self, sql: String) {
-        let mut connection = PgConnection::connect(&self.server).await.expect("the server for tests answers");
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.expect("the statement is right");
-        connection.close().await.expect("a goodbye");
-    }
-
-    async fn generation(&self, gate: &Tidegate, id: &str) -> Option<Generation> {
-        let store = Store::open(&self.url(), &gate.place.data_dir()).await.expect("the store opens");
-        let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;
-        let id = GenerationId::parse(id).expect("an id");
-        let found = store.find_generation(&Tenant { organisation }, &id).await.expect("it answers");
-        store.close().await;
-        found
-    }
-}
-
-#[tokio::test]
-async fn a_gateway_serves_from_postgresql() {
-    with_postgres(async |database: Database| {
+#[test]
+fn a_gateway_serves_from_postgresql() {
+    with_postgres(async |database| {
         let sim = Sim::start(Behaviour::says("hello")).await;
         let gate = Tidegate::start().endpoint(MODEL, &sim).config(&database.config()).run().await;
         assert!(!gate.place.data_dir().join("tidegate.db").exists());
         let reply = gate.messages(hello(MODEL)).await;
         assert_eq!((reply.status, reply.text()), (200, "hello".to_owned()));
         let id = reply.header("x-generation-id").expect("it is a generation");
-        eventually("it is recorded", FIVE_SECONDS, async || database.generation(&gate, id).await.is_some()).await;
-        let record = database.generation(&gate, id).await.expect("it was there");
+        eventually("it is recorded", FIVE_SECONDS, async || generation(database, &gate, id).await.is_some()).await;
+        let record = generation(database, &gate, id).await.expect("it was there");
         assert_eq!((record.outcome, record.model.as_str()), (Outcome::Complete, MODEL));
 
         let made = gate.place.run(&["keys", "create", "--name", "made elsewhere"]).await;
@@ -158,22 +113,19 @@ async fn a_gateway_serves_from_postgresql() {
         for key in [INFERENCE_KEY, &key] {
             assert_eq!(with_key(&gate, key).await.status, 200, "keys outlive the process");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn key_6_a_postgresql_that_goes_away_and_comes_back_is_weathered() {
-    with_postgres(async |database: Database| {
+#[test]
+fn key_6_a_postgresql_that_goes_away_and_comes_back_is_weathered() {
+    with_postgres(async |database| {
         let sim = Sim::start(Behaviour::says("hello")).await;
         let gate = Tidegate::start().endpoint(MODEL, &sim).config(&database.config()).run().await;
         outage(&gate, async |begins| {
-            let name = &database.name;
-            database.execute(format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !begins)).await;
+            database.beside(|name| format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !begins)).await;
             let everyone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname";
-            database.execute(format!("{everyone} = '{name}'")).await;
+            database.beside(|name| format!("{everyone} = '{name}'")).await;
         })
         .await;
-    })
-    .await;
+    });
 }

@@ -5,7 +5,8 @@
 
 use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Timestamp, WorkspaceId};
 
-use super::row::{KeyRow, LimitReset, Names};
+use super::LimitReset;
+use super::row::{KeyRow, Names};
 use crate::Result;
 use crate::error::Unreadable;
 
@@ -49,6 +50,7 @@ pub(super) fn unpack(packed: PackedKey, names: &mut Names) -> Result<KeyRow> {
         limit: fields.read("limit_nanos", |text| optional(text, |text| text.parse().ok().map(Money)))?,
         limit_reset: fields.read("limit_reset", |text| optional(text, LimitReset::parse))?,
         creator: fields.read("creator_user_id", |text| Some((!text.is_empty()).then(|| text.into())))?,
+        external_user: None,
         deleted: false,
         change_seq,
     })

@@ -6,7 +6,9 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 use tidegate_core::{KeyHash, KeyKind, Tenant, Timestamp, WorkspaceId, id};
 use tidegate_store::Store;
+use tidegate_store::audit::{By, Verdict};
 use tidegate_store::keys::NewKey;
+use tidegate_store::members::{NewMember, Role};
 use tidegate_store::organisations::{Bootstrap, Bootstrapped};
 use tokio::runtime::Runtime;
 
@@ -120,6 +122,23 @@ impl Database {
         }
     }
 
+    /// One number, asked behind the store's back.
+    pub async fn number(&self, sql: &'static str) -> i64 {
+        match &self.store {
+            Store::Sqlite { readers, .. } => sqlx::query_scalar(sql).fetch_one(readers).await.unwrap(),
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        }
+    }
+
+    /// The actions in the audit log with their targets, oldest first; the chain must hold.
+    pub async fn audited(&self, tenant: &Tenant) -> Vec<(String, String)> {
+        let sound = self.store.verify_audit(|_| {}).await.unwrap();
+        assert!(matches!(sound, Verdict::Sound(_)), "{sound:?}");
+        let mut entries = self.store.list_audit(tenant, Timestamp(0), 0, 1_000).await.unwrap();
+        entries.reverse();
+        entries.into_iter().map(|entry| (entry.action, entry.target)).collect()
+    }
+
     async fn remove(self) {
         self.store.close().await;
         if let Some((schema, server)) = self.schema {
@@ -133,6 +152,16 @@ impl Database {
 
 pub fn first(keys: Vec<NewKey>) -> Bootstrap {
     Bootstrap { organisation_name: "Test".to_owned(), workspace_name: "Default".to_owned(), keys }
+}
+
+/// The operator at a shell.
+pub fn by(at: Timestamp) -> By {
+    By::shell(at)
+}
+
+/// A member to be added.
+pub fn member(email: &str) -> NewMember {
+    NewMember { email: email.to_owned(), first_name: None, last_name: None, role: Role::Member }
 }
 
 pub fn hash(of: impl ToString) -> KeyHash {
@@ -150,5 +179,9 @@ pub fn new_key(name: impl ToString) -> NewKey {
         include_byok_in_limit: false,
         expires: None,
         creator: None,
+        external_user: None,
+        app_id: None,
+        spawn_agent: None,
+        spawn_cloud: None,
     }
 }

@@ -6,11 +6,11 @@ use tidegate_core::{
 use crate::databases::{NOW, hash};
 use crate::on_both;
 
-fn tenant(name: &str) -> Tenant {
+pub fn tenant(name: &str) -> Tenant {
     Tenant { organisation: OrganisationId(name.into()) }
 }
 
-fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange {
+pub fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange {
     Exchange {
         id: GenerationId::new(started),
         organisation: OrganisationId("org_1".into()),
@@ -27,6 +27,8 @@ fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange {
         usage: Usage::default(),
         usage_reported: false,
         cost: cost.map(Money),
+        is_byok: false,
+        list_cost: None,
         session: None,
         user: None,
         attempts: vec![],
@@ -60,6 +62,8 @@ on_both! {
             error_type: Some("overloaded_error"),
             usage,
             usage_reported: true,
+            is_byok: true,
+            list_cost: Some(Money(9)),
             session: Some("s".into()),
             user: Some("u".into()),
             attempts: vec![attempt(0), attempt(200)],
@@ -81,6 +85,7 @@ on_both! {
             assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
             assert_eq!(read.error_type.as_deref(), sent.error_type);
             assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
+            assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
             assert_eq!(read.session.as_deref(), sent.session.as_deref());
             assert_eq!(read.user.as_deref(), sent.user.as_deref());
             assert_eq!(read.attempts, sent.attempts);
@@ -106,37 +111,5 @@ on_both! {
         assert_eq!(read.session.as_deref(), Some("a\u{FFFD}b"));
         assert_eq!(read.user.as_deref(), odd.user.as_deref());
         assert_eq!(read.usage.input, i64::MAX as u64);
-    }
-
-    async fn led_21_a_repeated_batch_counts_once(database: &Database) {
-        // More than fit into one statement.
-        let batch: Vec<_> = (0..1_203).map(|number| exchange(hash("k"), Some(number), NOW)).collect();
-        let total = Money((0..1_203).sum());
-        let (store, tenant) = (&database.store, tenant("org_1"));
-        store.insert_generations(&batch).await.unwrap();
-        assert_eq!(store.spend(&tenant, &hash("k"), NOW).await.unwrap(), total);
-        store.insert_generations(&batch[600..]).await.unwrap();
-        assert_eq!(store.spend(&tenant, &hash("k"), NOW).await.unwrap(), total);
-        store.insert_generations(&[]).await.unwrap();
-    }
-
-    async fn spend_adds_up_what_one_key_has_cost_since_an_instant(database: &Database) {
-        let at = |millis: i64| Timestamp(NOW.0 + millis);
-        let batch = [
-            exchange(hash("a"), Some(1), at(0)),
-            exchange(hash("a"), Some(10), at(5)),
-            exchange(hash("a"), None, at(6)),
-            exchange(hash("a"), Some(100), at(7)),
-            exchange(hash("b"), Some(1_000), at(7)),
-        ];
-        database.store.insert_generations(&batch).await.unwrap();
-        let spend = async |organisation: &str, key: &str, from: i64| {
-            database.store.spend(&tenant(organisation), &hash(key), at(from)).await.unwrap().0
-        };
-        assert_eq!(spend("org_1", "a", 0).await, 111);
-        assert_eq!(spend("org_1", "a", 5).await, 110);
-        assert_eq!(spend("org_1", "a", 8).await, 0);
-        assert_eq!(spend("org_1", "c", 0).await, 0);
-        assert_eq!(spend("org_2", "a", 0).await, 0);
     }
 }

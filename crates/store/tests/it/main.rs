@@ -2,9 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+mod budgets;
+mod credentials;
 mod databases;
 mod generations;
 mod keys;
+mod members;
 mod organisations;
 mod ring;
 mod schema;
+mod seals;
+mod spend;
+mod workspaces;

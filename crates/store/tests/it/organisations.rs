@@ -22,8 +22,8 @@ on_both! {
 
         let workspace = store.default_workspace(&tenant).await.unwrap().unwrap();
         assert_eq!((&workspace.id, &*workspace.slug, &*workspace.name), (&made.workspace, "default", "Default"));
-        assert_eq!(store.list_workspaces(&tenant, 0, 10).await.unwrap(), [workspace]);
-        assert!(store.list_workspaces(&tenant, 1, 10).await.unwrap().is_empty());
+        assert_eq!(store.list_workspaces(&tenant, 0, 10).await.unwrap(), (vec![workspace], 1));
+        assert!(store.list_workspaces(&tenant, 1, 10).await.unwrap().0.is_empty());
 
         for key in &made.keys {
             assert_eq!(store.find_key(&key.hash).await.unwrap().as_ref(), Some(key));
@@ -64,7 +64,7 @@ on_both! {
         let (theirs, foreign) = database.other_tenant().await;
         for (tenant, workspace) in [(&ours, &made.workspace), (&theirs, &foreign)] {
             assert_eq!(&database.store.default_workspace(tenant).await.unwrap().unwrap().id, workspace);
-            assert_eq!(database.store.list_workspaces(tenant, 0, 10).await.unwrap().len(), 1);
+            assert_eq!(database.store.list_workspaces(tenant, 0, 10).await.unwrap().1, 1);
         }
         let nobody = Tenant { organisation: OrganisationId("org_NOBODY".into()) };
         assert_eq!(database.store.default_workspace(&nobody).await.unwrap(), None);

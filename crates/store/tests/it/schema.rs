@@ -5,7 +5,7 @@ use sqlx::Row;
 use tidegate_core::Timestamp;
 use tidegate_store::{Store, StoreError};
 
-use crate::databases::{Database, NOW, first, hash, new_key, with_postgres, with_sqlite};
+use crate::databases::{Database, NOW, by, first, hash, new_key, with_postgres, with_sqlite};
 use crate::on_both;
 
 /// Table → column → type and whether it may be NULL. Key columns are compared as well, as `primary`.
@@ -195,7 +195,7 @@ fn times_are_kept_to_the_millisecond() {
         let (tenant, made) = database.bootstrap(vec![]).await;
         for millis in [i64::MIN, -1, 0, i64::MAX] {
             let key = new_key(millis);
-            let made = database.store.create_key(&tenant, &made.workspace, key, Timestamp(millis)).await.unwrap();
+            let made = database.store.create_key(&tenant, &by(Timestamp(millis)), &made.workspace, key).await.unwrap();
             assert_eq!(database.store.find_key(&made.hash).await.unwrap(), Some(made));
         }
     });

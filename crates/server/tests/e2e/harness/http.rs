@@ -94,6 +94,16 @@ impl Ask {
     }
 }
 
+/// All requests at once, and their answers as they came.
+pub async fn together(asks: impl IntoIterator<Item = Ask>) -> Vec<Reply> {
+    let mut running: JoinSet<Reply> = asks.into_iter().map(Ask::send).collect();
+    let mut replies = Vec::new();
+    while let Some(reply) = running.join_next().await {
+        replies.push(reply.expect("a request does not panic"));
+    }
+    replies
+}
+
 /// A whole answer.
 #[derive(Debug)]
 pub struct Reply {

@@ -1,12 +1,19 @@
 //! What every test starts with: a running gateway, requests to it, answers from it.
 
+mod account;
+mod databases;
 mod gate;
 mod hand;
 mod http;
+mod recorder;
 
+pub use account::{Account, assert_not_found, assert_refused, hash_of, shell};
+pub(crate) use databases::on_both;
+pub use databases::{Database, with_postgres, with_sqlite};
 pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
 pub use hand::{Call, Hand};
-pub use http::{Ask, Event, Reply};
+pub use http::{Ask, Event, Reply, together};
+pub use recorder::Recorder;
 
 use std::time::Duration;
 

@@ -1,0 +1,226 @@
+//! The credentials of customers: all of them in memory, sealed, so that a request finds its own without a database; and
+//! opened for a few minutes at a time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use quick_cache::sync::Cache;
+use tidegate_core::{Secret, Timestamp, WorkspaceId};
+use tidegate_providers::Auth;
+use tidegate_routing::Credential;
+use tidegate_store::credentials::CredentialRow;
+use tidegate_store::vault::{Vault, VaultError};
+use tidegate_store::{Store, StoreError};
+use zeroize::Zeroizing;
+
+/// Opened values that are kept, and how long.
+const OPENED: usize = 1_024;
+const OPENED_FOR: Duration = Duration::from_secs(300);
+/// How long a credential that its provider refused is passed over.
+const REST: Duration = Duration::from_secs(60);
+
+/// All credentials by workspace, fresh within a second of any change.
+pub struct Credentials {
+    store: Arc<Store>,
+    vault: Arc<Vault>,
+    workspaces: papaya::HashMap<WorkspaceId, Arc<Owned>>,
+    /// Held while a change is taken over: the look at a workspace's list and its replacement are two steps.
+    changing: Mutex<()>,
+    seen: AtomicI64,
+    opened: Cache<Arc<str>, Arc<Opened>>,
+}
+
+/// The credentials of one workspace.
+#[derive(Default)]
+pub struct Owned {
+    /// In the order in which they are tried.
+    pub list: Vec<Arc<Credential>>,
+    entries: HashMap<Arc<str>, Arc<Entry>>,
+}
+
+struct Entry {
+    row: CredentialRow,
+    credential: Arc<Credential>,
+    /// Until when it rests; it goes on resting when something else about it changes.
+    rests: Arc<AtomicI64>,
+}
+
+/// A header value with the secret in it.
+struct Opened {
+    revision: i64,
+    auth: Auth,
+    value: HeaderValue,
+    until: Timestamp,
+}
+
+impl Credentials {
+    pub fn new(store: Arc<Store>, vault: Arc<Vault>) -> Self {
+        Self {
+            store,
+            vault,
+            workspaces: papaya::HashMap::new(),
+            changing: Mutex::new(()),
+            seen: AtomicI64::new(0),
+            opened: Cache::new(OPENED),
+        }
+    }
+
+    /// Takes over what changed in the store since the last call; the first call loads everything.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        loop {
+            let rows = self.store.credentials_changed_after(self.seen.load(Ordering::SeqCst)).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            let last = last.change_seq;
+            for row in rows {
+                self.apply(row);
+            }
+            self.seen.fetch_max(last, Ordering::SeqCst);
+        }
+    }
+
+    /// Lets go of what has been open for long enough; dropping it wipes it.
+    pub fn sweep(&self, now: Timestamp) {
+        self.opened.retain(|_, opened| opened.until > now);
+    }
+
+    /// The credentials of a workspace; `None` when it has none.
+    pub fn of(&self, workspace: &WorkspaceId) -> Option<Arc<Owned>> {
+        self.workspaces.pin().get(workspace).cloned()
+    }
+
+    /// The header value that carries a credential: of one row, so never a mixture of two. `None` when it cannot be
+    /// used any more, or does not open.
+    pub async fn value(
+        &self,
+        workspace: &WorkspaceId,
+        credential: &Credential,
+        auth: Auth,
+        now: Timestamp,
+    ) -> Option<HeaderValue> {
+        let owned = self.of(workspace)?;
+        let entry = owned.entries.get(&credential.id).filter(|entry| !entry.row.disabled)?;
+        // The plan was made for the address of another row.
+        if entry.row.destination.as_deref() != credential.destination.as_deref() {
+            return None;
+        }
+        if let Some(opened) = self.opened.get(&credential.id)
+            && opened.revision == entry.row.revision
+            && opened.auth == auth
+            && opened.until > now
+        {
+            return Some(opened.value.clone());
+        }
+        let secret = match self.open(&entry.row).await {
+            Ok(secret) => secret,
+            Err(error) => {
+                tracing::error!(credential = %credential.id, %error, "a stored credential does not open");
+                return None;
+            }
+        };
+        let value = carried(&secret, auth)?;
+        let opened = Opened { revision: entry.row.revision, auth, value, until: now.plus(OPENED_FOR) };
+        let value = opened.value.clone();
+        self.opened.insert(credential.id.clone(), Arc::new(opened));
+        Some(value)
+    }
+
+    async fn open(&self, row: &CredentialRow) -> Result<Secret, VaultError> {
+        let sealed = row.sealed.as_ref().ok_or(VaultError::DoesNotOpen)?;
+        match self.vault.open(&row.binding(), sealed) {
+            // Another process may have changed the ring.
+            Err(VaultError::UnknownMasterKey(_)) if self.vault.refresh().await? => {
+                self.vault.open(&row.binding(), sealed)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Its provider refused it: others go first for a while.
+    pub fn rest(&self, workspace: &WorkspaceId, credential: &Credential, now: Timestamp) {
+        if let Some(owned) = self.of(workspace)
+            && let Some(entry) = owned.entries.get(&credential.id)
+        {
+            entry.rests.store(now.plus(REST).0, Ordering::Relaxed);
+        }
+    }
+
+    fn apply(&self, row: CredentialRow) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspaces = self.workspaces.pin();
+        let known = workspaces.get(&row.workspace);
+        let old = known.and_then(|owned| owned.entries.get(&row.id));
+        if old.is_some_and(|old| old.row.change_seq > row.change_seq) {
+            return;
+        }
+        // A secret that was replaced must not outlive its row.
+        if old.is_some_and(|old| old.row.sealed != row.sealed) || row.deleted || row.disabled {
+            self.opened.remove(&row.id);
+        }
+        // Another secret is another credential; it has not been refused by anyone.
+        let same_secret = old.filter(|old| old.row.sealed == row.sealed && !row.disabled);
+        let rests = same_secret.map_or_else(Arc::default, |old| old.rests.clone());
+        let workspace = row.workspace.clone();
+        let mut entries = known.map(|owned| owned.entries.clone()).unwrap_or_default();
+        if row.deleted {
+            entries.remove(&row.id);
+        } else {
+            let credential = Arc::new(credential(&row));
+            entries.insert(row.id.clone(), Arc::new(Entry { row, credential, rests }));
+        }
+        if entries.is_empty() {
+            workspaces.remove(&workspace);
+            return;
+        }
+        let mut list: Vec<_> = entries.values().map(|entry| entry.credential.clone()).collect();
+        list.sort_by(|one, other| (one.sort_order, &one.id).cmp(&(other.sort_order, &other.id)));
+        workspaces.insert(workspace, Arc::new(Owned { list, entries }));
+    }
+}
+
+impl Owned {
+    /// Whether a credential was refused a short while ago.
+    pub fn rests(&self, credential: &Credential, now: Timestamp) -> bool {
+        self.entries.get(&credential.id).is_some_and(|entry| entry.rests.load(Ordering::Relaxed) > now.0)
+    }
+}
+
+fn credential(row: &CredentialRow) -> Credential {
+    let texts =
+        |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().map(|text| text.as_str().into()).collect());
+    Credential {
+        id: row.id.clone(),
+        provider: row.provider.clone(),
+        destination: row.destination.as_deref().map(Into::into),
+        disabled: row.disabled,
+        is_fallback: row.is_fallback,
+        is_required: row.is_required,
+        is_byok_only: row.is_byok_only,
+        sort_order: row.sort_order,
+        models: texts(&row.allowed_models),
+        users: texts(&row.allowed_users),
+        keys: row.allowed_keys.as_ref().map(|keys| keys.iter().copied().collect()),
+    }
+}
+
+/// The header value that carries a secret. Its bytes are wiped when the last copy of the value is dropped: copies share
+/// them.
+fn carried(secret: &Secret, auth: Auth) -> Option<HeaderValue> {
+    struct Wiped(Zeroizing<Vec<u8>>);
+    impl AsRef<[u8]> for Wiped {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let bytes = secret.expose(|secret| match auth {
+        Auth::ApiKey => secret.to_vec(),
+        Auth::Bearer => [b"Bearer ", secret].concat(),
+    });
+    let bytes = Bytes::from_owner(Wiped(Zeroizing::new(bytes)));
+    let mut value = HeaderValue::from_maybe_shared(bytes).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

@@ -1,0 +1,203 @@
+//! Credentials of customers: whom each may serve, and in which order they come before and after the operator's own.
+
+use std::sync::Arc;
+
+use tidegate_core::KeyHash;
+
+use crate::catalogue::Endpoint;
+
+/// A customer's credential, as far as routing must know it: everything but the secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    pub id: Arc<str>,
+    pub provider: Arc<str>,
+    /// Scheme, host and port it may be sent to. Without one it is sent nowhere.
+    pub destination: Option<Box<str>>,
+    pub disabled: bool,
+    /// Used only when everything else has failed.
+    pub is_fallback: bool,
+    /// For the models it applies to, the operator's own key of this provider is not used.
+    pub is_required: bool,
+    /// The same for every model of the provider.
+    pub is_byok_only: bool,
+    pub sort_order: i64,
+    /// `None`: no restriction. An empty list matches nothing.
+    pub models: Option<Box<[Box<str>]>>,
+    pub users: Option<Box<[Box<str>]>>,
+    pub keys: Option<Box<[KeyHash]>>,
+}
+
+/// Who is calling.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    pub key: &'a KeyHash,
+    /// The person the key belongs to.
+    pub user: Option<&'a str>,
+}
+
+/// The credentials of the caller's workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'a> {
+    pub caller: Caller<'a>,
+    /// In ascending `sort_order`.
+    pub credentials: &'a [Arc<Credential>],
+}
+
+impl Credential {
+    /// Whether it applies to a model, whoever asks. A variant such as `:free` is the same model.
+    fn covers(&self, model: &str) -> bool {
+        fn base(slug: &str) -> &str {
+            slug.split(':').next().unwrap_or_default()
+        }
+        self.models.as_ref().is_none_or(|models| models.iter().any(|allowed| base(allowed) == base(model)))
+    }
+
+    /// Whether it may be used for this caller's request to this endpoint.
+    pub fn serves(&self, caller: Caller<'_>, endpoint: &Endpoint) -> bool {
+        let user = || caller.user.is_some_and(|user| self.users.iter().flatten().any(|allowed| **allowed == *user));
+        !self.disabled
+            && self.provider == endpoint.provider
+            && self.destination.as_deref() == Some(&*endpoint.origin)
+            && self.covers(&endpoint.model)
+            && (self.users.is_none() || user())
+            && self.keys.as_ref().is_none_or(|keys| keys.iter().any(|allowed| allowed.is(caller.key)))
+    }
+
+    /// Whether it keeps the operator's own key from serving the endpoint.
+    fn displaces(&self, endpoint: &Endpoint) -> bool {
+        let applies = self.is_byok_only || (self.is_required && self.covers(&endpoint.model));
+        !self.disabled && applies && self.provider == endpoint.provider
+    }
+}
+
+/// The ways to call the endpoints of one model, in the order in which they are tried: the caller's own credentials, then
+/// the operator's, then the caller's fallback credentials; each time in the order of the endpoints.
+pub(crate) fn candidates<'e>(
+    endpoints: &'e [Arc<Endpoint>],
+    own: Option<Own<'e>>,
+) -> impl Iterator<Item = (&'e Arc<Endpoint>, Option<&'e Arc<Credential>>)> {
+    let credentials = own.map_or(&[][..], |own| own.credentials);
+    let with = move |fallback: bool| {
+        endpoints.iter().flat_map(move |endpoint| {
+            let usable = credentials.iter().filter(move |credential| {
+                credential.is_fallback == fallback && own.is_some_and(|own| credential.serves(own.caller, endpoint))
+            });
+            usable.map(move |credential| (endpoint, Some(credential)))
+        })
+    };
+    let shared = endpoints
+        .iter()
+        .filter(move |endpoint| endpoint.shared && !credentials.iter().any(|credential| credential.displaces(endpoint)))
+        .map(|endpoint| (endpoint, None));
+    with(false).chain(shared).chain(with(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(provider: &str, shared: bool) -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            model: "vendor/m".into(),
+            provider: provider.into(),
+            provider_index: 0,
+            provider_name: provider.into(),
+            origin: "https://x".into(),
+            upstream_model: "m".into(),
+            context_length: 1,
+            max_output_tokens: 1,
+            pricing: None,
+            shared,
+        })
+    }
+
+    fn credential(id: &str, provider: &str) -> Credential {
+        Credential {
+            id: id.into(),
+            provider: provider.into(),
+            destination: Some("https://x".into()),
+            disabled: false,
+            is_fallback: false,
+            is_required: false,
+            is_byok_only: false,
+            sort_order: 0,
+            models: None,
+            users: None,
+            keys: None,
+        }
+    }
+
+    fn order(endpoints: &[Arc<Endpoint>], credentials: Vec<Credential>) -> Vec<String> {
+        let key = KeyHash::of(b"key");
+        let credentials: Vec<_> = credentials.into_iter().map(Arc::new).collect();
+        let own = Own { caller: Caller { key: &key, user: Some("user_1") }, credentials: &credentials };
+        let name = |(endpoint, credential): (&Arc<Endpoint>, Option<&Arc<Credential>>)| {
+            format!("{} {}", endpoint.provider, credential.map_or("shared", |credential| &credential.id))
+        };
+        candidates(endpoints, Some(own)).map(name).collect()
+    }
+
+    #[test]
+    fn own_credentials_come_first_and_fallback_ones_last() {
+        let endpoints = [endpoint("p", true), endpoint("q", true), endpoint("r", false)];
+        let last = Credential { is_fallback: true, ..credential("pf", "p") };
+        let credentials = vec![credential("q1", "q"), credential("q2", "q"), last, credential("r1", "r")];
+        let expected = ["q q1", "q q2", "r r1", "p shared", "q shared", "p pf"];
+        assert_eq!(order(&endpoints, credentials), expected);
+    }
+
+    #[test]
+    fn the_specified_example_holds() {
+        // Keys for Vertex only, Bedrock named first: Vertex (own key), Bedrock (shared), Vertex (shared).
+        let endpoints = [endpoint("amazon-bedrock", true), endpoint("google-vertex", true)];
+        let expected = ["google-vertex v", "amazon-bedrock shared", "google-vertex shared"];
+        assert_eq!(order(&endpoints, vec![credential("v", "google-vertex")]), expected);
+    }
+
+    #[test]
+    fn every_restriction_must_match_and_an_empty_list_matches_nothing() {
+        let endpoints = [endpoint("p", false)];
+        let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).into()).collect());
+        let keys = |list: &[&[u8]]| Some(list.iter().map(|key| KeyHash::of(key)).collect());
+        let base = credential("c", "p");
+        let cases = [
+            (base.clone(), true),
+            (Credential { disabled: true, ..base.clone() }, false),
+            (Credential { provider: "q".into(), ..base.clone() }, false),
+            (Credential { destination: Some("https://y".into()), ..base.clone() }, false),
+            (Credential { destination: Some("http://x".into()), ..base.clone() }, false),
+            (Credential { destination: None, ..base.clone() }, false),
+            (Credential { models: texts(&["vendor/m"]), ..base.clone() }, true),
+            (Credential { models: texts(&["vendor/m:free"]), ..base.clone() }, true),
+            (Credential { models: texts(&["vendor/*", "vendor/mm", "m"]), ..base.clone() }, false),
+            (Credential { models: texts(&[]), ..base.clone() }, false),
+            (Credential { users: texts(&["user_2", "user_1"]), ..base.clone() }, true),
+            (Credential { users: texts(&["user_2"]), ..base.clone() }, false),
+            (Credential { users: texts(&[]), ..base.clone() }, false),
+            (Credential { keys: keys(&[b"key"]), ..base.clone() }, true),
+            (Credential { keys: keys(&[b"other"]), ..base.clone() }, false),
+            (Credential { keys: keys(&[b"key"]), users: texts(&["user_2"]), ..base.clone() }, false),
+        ];
+        for (credential, serves) in cases {
+            assert_eq!(order(&endpoints, vec![credential.clone()]).len(), usize::from(serves), "{credential:?}");
+        }
+        let key = KeyHash::of(b"key");
+        let nobody = Caller { key: &key, user: None };
+        let owned = Credential { users: texts(&["user_1"]), ..base };
+        assert!(!owned.serves(nobody, &endpoints[0]), "a key without an owner matches no list of owners");
+    }
+
+    #[test]
+    fn required_credentials_take_the_operators_key_out_of_the_plan() {
+        let endpoints = [endpoint("p", true), endpoint("q", true)];
+        let other = Some([Box::from("vendor/other")].into());
+        let base = credential("c", "p");
+        let required = Credential { is_required: true, ..base.clone() };
+        assert_eq!(order(&endpoints, vec![required.clone()]), ["p c", "q shared"]);
+        let elsewhere = Credential { models: other.clone(), ..required.clone() };
+        assert_eq!(order(&endpoints, vec![elsewhere.clone()]), ["p shared", "q shared"]);
+        let only = Credential { is_byok_only: true, is_required: false, ..elsewhere };
+        assert_eq!(order(&endpoints, vec![only.clone()]), ["q shared"]);
+        assert_eq!(order(&endpoints, vec![Credential { disabled: true, ..only }]), ["p shared", "q shared"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! `tidegate secrets`: the master keys that protect stored secrets. All of it works beside a running server.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use tidegate_core::Tenant;
+use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_store::Store;
+use tidegate_store::audit::By;
+use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key, remove_keys};
+
+use super::keys::open;
+use crate::cli::Place;
+use crate::serve::prove_ring;
+
+#[derive(Subcommand)]
+pub enum Secrets {
+    /// Make a new master key active and wrap every secret's key under it
+    #[command(
+        after_help = "Examples:\n  tidegate secrets rotate\n  tidegate secrets rotate --remove-old\n\nA rotation that was cut short is finished by the next one. Where servers have copies of the ring, or take it from a\nvariable or a command, give each of them the new ring first: add the key in front of the others, restart the servers,\nthen rotate."
+    )]
+    Rotate {
+        #[command(flatten)]
+        place: Place,
+        /// Remove the old master keys from the file when nothing is sealed under them any more
+        #[arg(long)]
+        remove_old: bool,
+    },
+    /// Open every stored secret and name those that do not open
+    #[command(after_help = "Example:\n  tidegate secrets verify")]
+    Verify {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+impl Secrets {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        let (place, rotation) = match self {
+            Self::Rotate { place, remove_old } => (place, Some(remove_old)),
+            Self::Verify { place } => (place, None),
+        };
+        let source = place.source(None);
+        let config = source.read()?;
+        let (store, tenant) = open(&source).await?;
+        let vault = Vault::new(config.master_key.clone(), MasterRing::load(&config.master_key).await?);
+        let code = match rotation {
+            Some(remove_old) => {
+                prove_ring(&store, &vault, &config).await?;
+                rotate(&store, &tenant, &vault, &config.master_key, remove_old).await?
+            }
+            None => verify(&store, &tenant, &vault).await?,
+        };
+        store.close().await;
+        Ok(code)
+    }
+}
+
+async fn rotate(
+    store: &Store,
+    tenant: &Tenant,
+    vault: &Vault,
+    source: &MasterKeySource,
+    remove_old: bool,
+) -> anyhow::Result<ExitCode> {
+    let check = store.vault_check().await?;
+    let is_unfinished = check.is_some_and(|check| check.master_key != vault.active_id())
+        || store.count_to_rewrap(tenant, vault).await? > 0;
+    match source {
+        MasterKeySource::File(path) if !is_unfinished => {
+            let id = add_active_key(path)?;
+            vault.refresh().await?;
+            eprintln!("new master key {id} is active");
+        }
+        MasterKeySource::File(_) => {
+            eprintln!("going on with a rotation to master key {} that was not finished", vault.active_id());
+        }
+        _ if is_unfinished => eprintln!("wrapping under master key {}, the first in {source}", vault.active_id()),
+        _ => {
+            eprintln!(
+                "everything is sealed under master key {}, the first in {source}: put a new key in front of it, restart \
+                 the servers, then run this again",
+                vault.active_id()
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let failed = rewrap(store, tenant, vault).await?;
+    give_up_old(store, vault, source, remove_old).await?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Wraps everything under the active key, batch by batch; how many records could not be.
+async fn rewrap(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result<usize> {
+    let total = store.count_to_rewrap(tenant, vault).await?;
+    let (mut done, mut failed, mut after) = (0, 0, String::new());
+    loop {
+        let batch = store.rewrap_credentials(tenant, &By::shell(SystemClock.now()), vault, &after).await?;
+        done += batch.count;
+        failed += batch.failed.len();
+        for record in &batch.failed {
+            eprintln!("tidegate: {} was left as it is: {}", record.id, record.error);
+        }
+        // Others may have added some.
+        eprintln!("rewrapped {done} of {}", total.max(done));
+        match batch.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    store.rewrap_vault_check(vault).await?;
+    // What was wrapped under the old key must not outlive it.
+    store.forget_overwritten().await;
+    Ok(failed)
+}
+
+async fn give_up_old(store: &Store, vault: &Vault, source: &MasterKeySource, remove_old: bool) -> anyhow::Result<()> {
+    let old: Vec<Box<str>> = vault.ids().into_iter().skip(1).collect();
+    let unused = store
+        .give_up_master_keys(&old, |ids| match source {
+            MasterKeySource::File(path) if remove_old => remove_keys(path, ids),
+            _ => Ok(()),
+        })
+        .await?;
+    for id in &old {
+        match (unused.contains(id), source) {
+            (false, _) => eprintln!("master key {id} is still in use"),
+            (true, MasterKeySource::File(_)) if remove_old => println!("removed master key {id}"),
+            (true, MasterKeySource::File(_)) => {
+                println!("master key {id} is not used any more: --remove-old removes it");
+            }
+            (true, _) => println!("master key {id} is not used any more: remove it from {source}"),
+        }
+    }
+    Ok(())
+}
+
+async fn verify(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result<ExitCode> {
+    let is_right = store.is_ring_right(vault).await?;
+    if !is_right {
+        eprintln!("tidegate: the check record does not open: this is another ring of master keys");
+    }
+    let verified = store.verify_credentials(tenant, vault, |count| eprintln!("opened {count}")).await?;
+    for record in &verified.failed {
+        eprintln!("tidegate: {} {}", record.id, record.error);
+    }
+    let failed = verified.failed.len() as u64;
+    println!("{} secrets open, {failed} do not", verified.count - failed);
+    Ok(if is_right && failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

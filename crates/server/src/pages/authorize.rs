@@ -1,0 +1,371 @@
+//! The page on which a person lets an application have a key: sign in, look at what is asked for, change it, authorize
+//! or cancel. Nothing is stored before Authorize.
+
+use std::sync::Arc;
+
+use askama::Template;
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, SET_COOKIE};
+use tidegate_core::{Tenant, Timestamp};
+use tidegate_gateway::Failure;
+use tidegate_store::audit::{Actor, By};
+use tidegate_store::keys::LimitReset;
+use tidegate_store::workspaces::Workspace;
+
+use super::session::{self, Session};
+use super::{page, see_other};
+use crate::api::account::{Answering, internal};
+use crate::api::auth_codes::{self, Outcome, Wanted};
+use crate::api::form::Query;
+use crate::body::{self, Limits};
+use crate::oauth::asked::Asked;
+use crate::router::{Answer, Call};
+use crate::state::App;
+
+const FORM_BYTES: usize = 64 << 10;
+const FORM: &str = "application/x-www-form-urlencoded";
+/// Workspaces offered on the page.
+const CHOICES: u32 = 500;
+/// What the form carries on unchanged.
+const CARRIED: [&str; 6] =
+    ["callback_url", "code_challenge", "code_challenge_method", "state", "spawn_agent", "spawn_cloud"];
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignIn<'a> {
+    brand: &'a str,
+    query: &'a str,
+    problem: Option<&'a str>,
+}
+
+#[derive(Template)]
+#[template(path = "consent.html")]
+struct Consent<'a> {
+    brand: &'a str,
+    title: String,
+    origin: Option<String>,
+    is_local: bool,
+    problems: &'a [(String, String)],
+    csrf: String,
+    hidden: Vec<(&'static str, String)>,
+    label: String,
+    workspaces: Vec<Choice>,
+    limit: String,
+    reset: String,
+    expires: String,
+    query: &'a str,
+    signed_in: String,
+}
+
+struct Choice {
+    id: String,
+    name: String,
+    selected: bool,
+}
+
+#[derive(Template)]
+#[template(path = "code.html")]
+struct Code<'a> {
+    brand: &'a str,
+    title: &'a str,
+    code: &'a str,
+    minutes: u64,
+}
+
+#[derive(Template)]
+#[template(path = "notice.html")]
+struct Notice<'a> {
+    brand: &'a str,
+    heading: &'a str,
+    paragraphs: &'a [&'a str],
+    problems: &'a [(String, String)],
+}
+
+/// `GET /auth`.
+pub fn show(call: Call) -> Answering {
+    Box::pin(async move {
+        let app = call.app;
+        let now = app.gateway.clock.now();
+        let text = call.head.uri.query().unwrap_or_default().to_owned();
+        let mut query = Query::read(Some(&text));
+        let asked = Asked::from_query(&mut query, &app.oauth, now);
+        // An address that is wrong is never redirected to, nor shown as if it were right.
+        if !query.issues.is_empty() {
+            return refused(&app, query.issues.list());
+        }
+        let Some(session) = Session::of(&app, &call.head.headers, now) else {
+            return sign_in_page(&app, StatusCode::OK, &text, None);
+        };
+        consent(&app, &session, &asked, Shown { query: &text, fields: &query, problems: &[] }).await
+    })
+}
+
+/// `POST /auth/sign-in`.
+pub fn sign_in(call: Call) -> Answering {
+    Box::pin(async move {
+        let (app, peer) = (call.app.clone(), call.peer);
+        let headers = call.head.headers.clone();
+        let mut form = form(call).await?;
+        let query = form.text("query").unwrap_or_default();
+        if !session::is_same_site(&headers) {
+            return foreign(&app);
+        }
+        if !session::may_sign_in(&app, &headers) {
+            let text = "This page was reached over plain http, where a key could be read on its way. Serve it over \
+                        https and set service.public_url, or open it on the machine the gateway runs on.";
+            return notice(&app, StatusCode::BAD_REQUEST, "Sign-in needs https", &[text]);
+        }
+        let token = form.text("key").unwrap_or_default();
+        match Session::start(&app, token.trim(), peer.ip(), app.gateway.clock.now()).await {
+            Ok(cookie) => {
+                let mut answer = see_other(&format!("/auth?{query}"))?;
+                answer.headers_mut().insert(SET_COOKIE, cookie);
+                Ok(answer)
+            }
+            Err(failure) => {
+                let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let problem = match failure.status {
+                    401 => "This is not a key of this gateway, or it no longer works.",
+                    403 => "This is an inference key. Signing in needs a management key.",
+                    429 => "Too many attempts from your address. Wait a minute and try again.",
+                    _ => "The gateway cannot check keys at the moment. Try again in a little while.",
+                };
+                sign_in_page(&app, status, &query, Some(problem))
+            }
+        }
+    })
+}
+
+/// `POST /auth/sign-out`.
+pub fn sign_out(call: Call) -> Answering {
+    Box::pin(async move {
+        let (app, headers) = (call.app.clone(), call.head.headers.clone());
+        let now = app.gateway.clock.now();
+        let mut form = form(call).await?;
+        let query = form.text("query").unwrap_or_default();
+        let token = form.text("csrf").unwrap_or_default();
+        if Session::of(&app, &headers, now).is_some_and(|session| !session.is_csrf(&app, &token)) {
+            return foreign(&app);
+        }
+        let mut answer = see_other(&format!("/auth?{query}"))?;
+        answer.headers_mut().insert(SET_COOKIE, session::ended(&app)?);
+        Ok(answer)
+    })
+}
+
+/// `POST /auth/authorize`: consent, or the refusal of it.
+pub fn authorize(call: Call) -> Answering {
+    Box::pin(async move {
+        let (app, headers, peer) = (call.app.clone(), call.head.headers.clone(), call.peer);
+        let request = call.request;
+        let now = app.gateway.clock.now();
+        let mut form = form(call).await?;
+        form.edit("expires_at", in_utc);
+        let query = form.again(&CARRIED);
+        let Some(session) = Session::of(&app, &headers, now) else {
+            return sign_in_page(&app, StatusCode::UNAUTHORIZED, &query, Some("Your session is over. Sign in again."));
+        };
+        let token = form.text("csrf").unwrap_or_default();
+        if !session::is_same_site(&headers) || !session.is_csrf(&app, &token) {
+            return foreign(&app);
+        }
+        let decision = form.text("decision").unwrap_or_default();
+        let asked = Asked::from_query(&mut form, &app.oauth, now);
+        let problems = form.issues.list();
+        // What the application sent must be right in any case; what the person typed can be mended by them.
+        if problems.iter().any(|(field, _)| CARRIED.contains(&field.as_str())) {
+            return refused(&app, problems);
+        }
+        if decision != "authorize" {
+            return cancelled(&app, &asked);
+        }
+        let mut problems = problems;
+        let tenant = Tenant { organisation: session.key.organisation.clone() };
+        let choices = open_to(&app, &tenant, &session).await?;
+        let workspace = chosen(&choices, asked.workspace.as_deref()).map(|workspace| workspace.id.clone());
+        if workspace.is_none() {
+            problems.push(("workspace_id".to_owned(), "is not a workspace of yours".to_owned()));
+        }
+        let (Some(workspace), true) = (workspace, problems.is_empty()) else {
+            let shown = Shown { query: &query, fields: &form, problems: &problems };
+            return consent(&app, &session, &asked, shown).await;
+        };
+        let by = By {
+            actor: Actor::Key(session.key.hash),
+            request: Some(request.as_str().into()),
+            address: Some(peer.ip().to_string().into()),
+            at: now,
+        };
+        let creator = session.key.creator.as_deref().map(ToOwned::to_owned);
+        let wanted = Wanted { asked: asked.clone(), workspace, creator, title: None, once: None };
+        let fresh = match auth_codes::issue(&app, &tenant, &by, wanted).await {
+            Ok(Outcome::Fresh(fresh)) => fresh,
+            Ok(Outcome::Before(_)) => return Err(Failure::internal()),
+            Err(failure) if failure.status == 409 => {
+                let text = "Too many codes are waiting to be used. Try again in a few minutes.";
+                return notice(&app, StatusCode::CONFLICT, "Not now", &[text]);
+            }
+            Err(failure) => return Err(failure),
+        };
+        fresh.code.expose(|code| handed_over(&app, &asked, &String::from_utf8_lossy(code)))
+    })
+}
+
+/// The code goes to the application, or to the person who carries it there.
+fn handed_over(app: &App, asked: &Asked, code: &str) -> Result<Answer, Failure> {
+    match &asked.callback {
+        Some(callback) => {
+            let state = asked.state.as_deref().map(|state| ("state", state));
+            let parameters: Vec<_> = std::iter::once(("code", code)).chain(state).collect();
+            see_other(&callback.with(&parameters))
+        }
+        None => {
+            let title = asked.application(None).title;
+            let minutes = app.oauth.code_ttl.as_secs() / 60;
+            page(StatusCode::OK, &Code { brand: &app.brand(), title: &title, code, minutes }, None)
+        }
+    }
+}
+
+fn cancelled(app: &App, asked: &Asked) -> Result<Answer, Failure> {
+    let Some(callback) = &asked.callback else {
+        return notice(app, StatusCode::OK, "Cancelled", &["No key was made. You can close this page."]);
+    };
+    let state = asked.state.as_deref().map(|state| ("state", state));
+    let parameters: Vec<_> = std::iter::once(("error", "access_denied")).chain(state).collect();
+    see_other(&callback.with(&parameters))
+}
+
+/// What a consent page is filled with besides the request itself.
+struct Shown<'a> {
+    query: &'a str,
+    fields: &'a Query,
+    problems: &'a [(String, String)],
+}
+
+async fn consent(app: &App, session: &Session, asked: &Asked, shown: Shown<'_>) -> Result<Answer, Failure> {
+    let tenant = Tenant { organisation: session.key.organisation.clone() };
+    let choices = open_to(app, &tenant, session).await?;
+    let selected = chosen(&choices, asked.workspace.as_deref()).map(|workspace| workspace.id.clone());
+    let application = asked.application(None);
+    let title = app.store.application_title(&application.origin).await.map_err(internal)?.unwrap_or(application.title);
+    let origin = asked.callback.as_ref().map(|callback| callback.origin());
+    // After a mistake the form shows what was typed, right or wrong.
+    let typed = |name: &str, right: Option<String>| right.or_else(|| shown.fields.raw(name)).unwrap_or_default();
+    let template = Consent {
+        brand: &app.brand(),
+        title,
+        origin: origin.clone(),
+        is_local: asked.callback.as_ref().is_some_and(|callback| callback.is_local()),
+        problems: shown.problems,
+        csrf: session.csrf(app),
+        hidden: CARRIED.into_iter().filter_map(|name| Some((name, shown.fields.raw(name)?))).collect(),
+        label: typed("key_label", asked.key_label.clone()),
+        workspaces: choices
+            .iter()
+            .map(|workspace| Choice {
+                id: workspace.id.0.to_string(),
+                name: workspace.name.clone(),
+                selected: Some(&workspace.id) == selected.as_ref(),
+            })
+            .collect(),
+        limit: typed("limit", asked.limit.map(|limit| limit.to_string())),
+        reset: asked.limit_reset.map(LimitReset::as_str).unwrap_or_default().to_owned(),
+        expires: typed("expires_at", asked.expires.map(local)),
+        query: shown.query,
+        signed_in: app.label_of(&tenant, &session.key.hash).await,
+    };
+    let status = if shown.problems.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    page(status, &template, origin.as_deref())
+}
+
+/// The workspaces in which the person may make keys.
+async fn open_to(app: &App, tenant: &Tenant, session: &Session) -> Result<Vec<Workspace>, Failure> {
+    let user = session.key.creator.as_deref();
+    app.store.workspaces_open_to(tenant, user, CHOICES).await.map_err(internal)
+}
+
+/// The named one, or the default one, which comes first; `None` when the named one is not among them.
+fn chosen<'a>(choices: &'a [Workspace], named: Option<&str>) -> Option<&'a Workspace> {
+    match named {
+        Some(named) => choices.iter().find(|workspace| *workspace.id.0 == *named),
+        None => choices.first(),
+    }
+}
+
+fn sign_in_page(app: &App, status: StatusCode, query: &str, problem: Option<&str>) -> Result<Answer, Failure> {
+    page(status, &SignIn { brand: &app.brand(), query, problem }, None)
+}
+
+fn refused(app: &App, problems: Vec<(String, String)>) -> Result<Answer, Failure> {
+    let paragraphs =
+        ["The application that sent you here asks in a way that is not accepted, so you are not sent back \
+                       to it. Its developer has to change this:"];
+    let template = Notice {
+        brand: &app.brand(),
+        heading: "This request cannot be authorized",
+        paragraphs: &paragraphs,
+        problems: &problems,
+    };
+    page(StatusCode::BAD_REQUEST, &template, None)
+}
+
+fn foreign(app: &App) -> Result<Answer, Failure> {
+    let text = "This form was not sent by a page of this gateway, or the page was too old. Go back to the application \
+                and start again.";
+    notice(app, StatusCode::FORBIDDEN, "Not accepted", &[text])
+}
+
+fn notice(app: &App, status: StatusCode, heading: &str, paragraphs: &[&str]) -> Result<Answer, Failure> {
+    page(status, &Notice { brand: &app.brand(), heading, paragraphs, problems: &[] }, None)
+}
+
+/// The fields of a form.
+async fn form(call: Call) -> Result<Query, Failure> {
+    let app: &Arc<App> = &call.app;
+    let limits = Limits { bytes: FORM_BYTES, idle: app.body_idle, total: app.body_total };
+    let kind = call.head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
+    if !kind.starts_with(FORM.as_bytes()) {
+        return Err(Failure::invalid(format!("Invalid request: Content-Type must be {FORM}")));
+    }
+    let bytes = body::read_plain(&call.head.headers, call.body, limits).await?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| Failure::invalid("Invalid request: body must be UTF-8"))?;
+    Ok(Query::read(Some(text)))
+}
+
+/// What a browser's field for date and time says, which has no offset: the page says that it means UTC.
+fn in_utc(text: &str) -> String {
+    let has_offset = text.ends_with(['Z', 'z']) || text.get(10..).is_some_and(|time| time.contains(['+', '-']));
+    match text.len() {
+        _ if text.is_empty() || has_offset => text.to_owned(),
+        16 => format!("{text}:00Z"),
+        _ => format!("{text}Z"),
+    }
+}
+
+/// The same the other way.
+fn local(instant: Timestamp) -> String {
+    let text = instant.to_string();
+    text.get(..19).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_offset_is_utc() {
+        let cases = [
+            ("", ""),
+            ("2027-01-31T10:30", "2027-01-31T10:30:00Z"),
+            ("2027-01-31T10:30:05", "2027-01-31T10:30:05Z"),
+            ("2027-01-31T10:30:05Z", "2027-01-31T10:30:05Z"),
+            ("2027-01-31T10:30:05+02:00", "2027-01-31T10:30:05+02:00"),
+            ("2027-01-31T10:30:05-02:00", "2027-01-31T10:30:05-02:00"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(in_utc(text), expected);
+        }
+        assert_eq!(local(Timestamp(1_787_567_400_007)), "2026-08-24T10:30:00");
+    }
+}

@@ -1,0 +1,113 @@
+//! Who looks at a page: somebody who signed in with a management key. The cookie holds the key's hash and a signature,
+//! so every replica that shares the master keys can read it and nothing is stored; it ends with the key.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue};
+use tidegate_core::{KeyHash, KeyKind, Timestamp, id};
+use tidegate_gateway::{Failure, KeyEntry};
+
+use crate::state::App;
+
+const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+/// Labels of what is signed: a signature for one is none for the other.
+const SESSION: &str = "session";
+const CSRF: &str = "csrf";
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// A person's session.
+pub struct Session {
+    pub key: Arc<KeyEntry>,
+    cookie: String,
+}
+
+impl Session {
+    /// The session of a request, if its cookie is ours, not over, and its key still stands.
+    pub fn of(app: &App, headers: &HeaderMap, now: Timestamp) -> Option<Self> {
+        let cookie = cookies(headers).find(|(name, _)| *name == cookie_name(app)).map(|(_, value)| value)?;
+        let (payload, tag) = cookie.split_once('.')?;
+        let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
+        if !app.vault.verify(SESSION, payload.as_bytes(), &tag) {
+            return None;
+        }
+        let mut parts = payload.split('-');
+        let (hash, until) = (KeyHash::parse(parts.next()?)?, parts.next()?.parse().ok().map(Timestamp)?);
+        if until <= now {
+            return None;
+        }
+        let key = app.gateway.keys.known(&hash)?;
+        let stands = key.kind == KeyKind::Management && key.is_usable(now);
+        stands.then(|| Self { key, cookie: cookie.to_owned() })
+    }
+
+    /// Signs in with a management key: the value of the cookie to set. Failed tries count as they do elsewhere.
+    pub async fn start(app: &App, token: &str, source: IpAddr, now: Timestamp) -> Result<HeaderValue, Failure> {
+        let mut headers = HeaderMap::new();
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Failure::invalid_key())?;
+        bearer.set_sensitive(true);
+        headers.insert(AUTHORIZATION, bearer);
+        let key = app.gateway.authenticate(&headers, source, false).await?;
+        if key.kind != KeyKind::Management {
+            return Err(Failure::management_only());
+        }
+        let nonce = URL_SAFE_NO_PAD.encode(id::random::<16>()).replace('-', "_");
+        let payload = format!("{}-{}-{nonce}", key.hash.to_hex(), now.plus(LIFE).0);
+        let tag = URL_SAFE_NO_PAD.encode(app.vault.sign(SESSION, payload.as_bytes()));
+        cookie(app, &format!("{payload}.{tag}"), LIFE)
+    }
+
+    /// What forms of this session must carry, so that no other site can send them.
+    pub fn csrf(&self, app: &App) -> String {
+        URL_SAFE_NO_PAD.encode(app.vault.sign(CSRF, self.cookie.as_bytes()))
+    }
+
+    pub fn is_csrf(&self, app: &App, token: &str) -> bool {
+        let tag = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+        app.vault.verify(CSRF, self.cookie.as_bytes(), &tag)
+    }
+}
+
+/// The cookie that ends a session.
+pub fn ended(app: &App) -> Result<HeaderValue, Failure> {
+    cookie(app, "", Duration::ZERO)
+}
+
+fn cookie(app: &App, value: &str, life: Duration) -> Result<HeaderValue, Failure> {
+    let secure = if is_https(app) { "; Secure" } else { "" };
+    let text =
+        format!("{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}", cookie_name(app), life.as_secs());
+    let mut value = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn cookie_name(app: &App) -> String {
+    format!("{}_session", app.brand())
+}
+
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+/// Whether people reach this site over TLS.
+fn is_https(app: &App) -> bool {
+    app.public_url.starts_with("https://")
+}
+
+/// Whether a key may be typed in here: over TLS, or on the very machine the gateway runs on.
+pub fn may_sign_in(app: &App, headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    is_https(app) || matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// Whether a form was sent by a page of this site, as far as the browser tells.
+pub fn is_same_site(headers: &HeaderMap) -> bool {
+    headers.get(FETCH_SITE).is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
