@@ -10,7 +10,7 @@ import urllib.request
 import anthropic
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("TIDEGATE", str(ROOT / "target/debug/tidegate"))
 INFERENCE_KEY = "sdk-tests-inference-key"
 MANAGEMENT_KEY = "sdk-tests-management-key"
@@ -50,9 +50,8 @@ def upstream():
     process.stop()
 
 
-@pytest.fixture(scope="session")
-def gateway(upstream, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gateway")
+def start_gateway(upstream, folder, settings=""):
+    """A gateway in front of the upstream; `settings` come last in its configuration."""
     models = "".join(
         f"""
 [[models]]
@@ -69,9 +68,6 @@ pricing = {{ input = 3, output = 15, cache_read = 0.3, cache_write = 3.75, cache
     config = folder / "tidegate.toml"
     config.write_text(
         f"""
-[service]
-listen = "127.0.0.1:0"
-drain_delay = 0
 [keys]
 inference_key = "env:INFERENCE_KEY"
 management_key = "env:MANAGEMENT_KEY"
@@ -84,10 +80,42 @@ protocol = "anthropic"
 base_url = "{upstream.url}"
 api_key = "upstream-secret"
 {models}
+[service]
+listen = "127.0.0.1:0"
+drain_delay = 0
+{settings}
 """
     )
     environment = {"INFERENCE_KEY": INFERENCE_KEY, "MANAGEMENT_KEY": MANAGEMENT_KEY}
-    process = Process(["serve", "--config", str(config), "--data-dir", str(folder / "data")], environment)
+    arguments = ["--config", str(config), "--data-dir", str(folder / "data")]
+    process = Process(["serve", *arguments], environment)
+
+    def command(*words):
+        """Another command of the binary on the same data."""
+        whole = [BINARY, *words, *arguments]
+        return subprocess.run(whole, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    process.command = command
+    return process
+
+
+@pytest.fixture(scope="session")
+def gateway(upstream, tmp_path_factory):
+    process = start_gateway(upstream, tmp_path_factory.mktemp("gateway"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def branded(upstream, tmp_path_factory):
+    """A gateway under the name that OpenRouter's clients have in their headers, without limits that tests would meet."""
+    settings = """name = "openrouter"
+[limits]
+management_rpm = 600000
+exchanges_per_minute = 600000
+exchange_failures_per_minute = 600000
+"""
+    process = start_gateway(upstream, tmp_path_factory.mktemp("branded"), settings)
     yield process
     process.stop()
 

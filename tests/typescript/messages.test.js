@@ -7,7 +7,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 
-const root = path.resolve(import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname), "../../..");
+const root = path.resolve(import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname), "../..");
 const binary = process.env.TIDEGATE ?? path.join(root, "target/debug/tidegate");
 const key = "sdk-tests-inference-key";
 const messages = [{ role: "user", content: "Hello there" }];
