@@ -37,7 +37,9 @@ fn operations(document: &Value) -> Vec<Operation> {
     for (path, item) in document["paths"].as_object().expect("paths") {
         let prefixes: &[&str] = if item.get("servers").is_some() { &[""] } else { &["/v1", "/api/v1"] };
         let known = ["get", "post", "put", "patch", "delete"];
-        for (method, operation) in item.as_object().expect("an item").iter().filter(|(name, _)| known.contains(&&***name)) {
+        for (method, operation) in
+            item.as_object().expect("an item").iter().filter(|(name, _)| known.contains(&&***name))
+        {
             let callers = operation["x-callers"].as_str().expect("who may call it").to_owned();
             for prefix in prefixes {
                 operations.push(Operation {
@@ -59,7 +61,13 @@ fn filled(path: &str) -> String {
         .replace("{id}", "0198c8b0-0000-7000-8000-00000000dead")
 }
 
-async fn store_key(store: &Store, tenant: &Tenant, workspace: &WorkspaceId, kind: KeyKind, expires: Option<Timestamp>) -> String {
+async fn store_key(
+    store: &Store,
+    tenant: &Tenant,
+    workspace: &WorkspaceId,
+    kind: KeyKind,
+    expires: Option<Timestamp>,
+) -> String {
     let prefix = match kind {
         KeyKind::Inference => "sk-tg-v1-",
         KeyKind::Management => "sk-tgm-v1-",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -13,8 +13,8 @@ use tidegate_store::keys::NewKey;
 use tidegate_store::members::{NewMember, Role};
 
 use crate::harness::{
-    Account, INFERENCE_KEY, MANAGEMENT_KEY, Recorder, Reply, Tidegate, eventually, hash_of, hello, hello_streamed,
-    on_both, shell, together,
+    Account, INFERENCE_KEY, Load, Recorder, Reply, Tidegate, eventually, hash_of, hello, hello_streamed, on_both, say,
+    shell,
 };
 
 const MODEL: &str = "vendor/m";
@@ -245,34 +245,14 @@ on_both! {
         let key = |version: usize| format!("own-key-{version:04}-{}", "x".repeat(version));
         let id = stored(&account, json!({"provider": "p0", "key": key(0), "is_byok_only": true})).await;
         // The version that was in force when a request was made goes along in it.
-        let (version, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let ask = |version: usize| {
-            let body = json!({"model": MODEL, "max_tokens": 8, "messages": [{"role": "user", "content": version.to_string()}]});
-            account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string()).send()
-        };
-        let load = async {
-            let worker = async || {
-                let mut sent = 0;
-                while !done.load(Ordering::SeqCst) {
-                    let reply = ask(version.load(Ordering::SeqCst)).await;
-                    assert_eq!(reply.status, 200, "{}", reply.body_text());
-                    sent += 1;
-                }
-                sent
-            };
-            together((0..WORKERS).map(|_| worker())).await.into_iter().sum::<usize>()
-        };
-        let rotate = async {
-            for next in 1..=ROTATIONS {
-                let body = json!({"key": key(next)}).to_string();
-                let path = format!("/api/v1/byok/{id}");
-                let reply = account.gate.ask("PATCH", &path).key(MANAGEMENT_KEY).json(body).send().await;
-                assert_eq!(reply.status, 200, "{}", reply.body_text());
-                version.store(next, Ordering::SeqCst);
-            }
-            done.store(true, Ordering::SeqCst);
-        };
-        let (sent, ()) = tokio::join!(load, rotate);
+        let version = Arc::new(AtomicUsize::new(0));
+        let now = version.clone();
+        let load = Load::start(account.gate.address, WORKERS, MODEL, move || now.load(Ordering::SeqCst).to_string());
+        for next in 1..=ROTATIONS {
+            patched(&account, &id, json!({"key": key(next)})).await;
+            version.store(next, Ordering::SeqCst);
+        }
+        let sent = load.stop().await;
         let seen = upstream.seen();
         assert_eq!(seen.len(), sent, "each request was answered by the first call");
         let known: Vec<String> = (0..=ROTATIONS).map(key).collect();
@@ -285,7 +265,7 @@ on_both! {
         let used: BTreeSet<_> = seen.iter().map(|(carried, _)| carried).collect();
         assert!(used.len() > 1, "the load went on during the rotations");
         for _ in 0..WORKERS {
-            assert_eq!(ask(ROTATIONS).await.status, 200);
+            assert_eq!(say(account.gate.address, MODEL, "after").await.status, 200);
         }
         let last: Vec<_> = upstream.seen().split_off(seen.len());
         assert!(last.len() == WORKERS && last.iter().all(|(carried, _)| *carried == key(ROTATIONS)), "{last:?}");

@@ -21,17 +21,32 @@ pub struct Ask {
     method: String,
     path: String,
     headers: Vec<(String, Vec<u8>)>,
+    host: String,
     body: Bytes,
 }
 
 impl Ask {
     pub fn new(address: SocketAddr, method: &str, path: &str) -> Self {
-        Self { address, method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Bytes::new() }
+        Self {
+            address,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            host: "gateway.test".to_owned(),
+            body: Bytes::new(),
+        }
     }
 
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.to_owned(), value.as_ref().to_vec()));
+        self
+    }
+
+    /// The name under which the gateway is called.
+    #[must_use]
+    pub fn host(mut self, host: &str) -> Self {
+        self.host = host.to_owned();
         self
     }
 
@@ -85,7 +100,7 @@ impl Ask {
         tasks.spawn(async move {
             let _ = connection.await;
         });
-        let mut request = Request::builder().method(&*self.method).uri(&self.path).header("host", "gateway.test");
+        let mut request = Request::builder().method(&*self.method).uri(&self.path).header("host", &self.host);
         for (name, value) in &self.headers {
             request = request.header(name, value.as_slice());
         }

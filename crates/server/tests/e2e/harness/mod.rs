@@ -5,6 +5,7 @@ mod databases;
 mod gate;
 mod hand;
 mod http;
+mod load;
 mod recorder;
 
 pub use account::{Account, assert_not_found, assert_refused, hash_of, shell};
@@ -13,6 +14,7 @@ pub use databases::{Database, with_postgres, with_sqlite};
 pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
 pub use hand::{Call, Hand};
 pub use http::{Ask, Event, Reply, together};
+pub use load::{Load, say};
 pub use recorder::Recorder;
 
 use std::time::Duration;
