@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tidegate_core::clock::{Clock, SystemClock};
 use tidegate_core::key::{self, KeyHash};
-use tidegate_core::{KeyKind, Money, Secret};
+use tidegate_core::{KeyKind, Money, Secret, Timestamp};
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::{Gateway, record, tasks};
 use tidegate_observe::logging;
@@ -33,6 +33,9 @@ use crate::state::App;
 
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
+/// How often codes that are over are looked for, and how long they are kept.
+const PURGE: Duration = Duration::from_secs(60 * 60);
+const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
 /// Streams notice an abort at their next sign of life; they get that long to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -85,6 +88,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.follow().await }
     });
 
+    let purging = tasks::spawn("take old codes away", purge(store.clone(), gateway.clock.clone()));
+
     let public_url = config.public_url(address);
     let app = Arc::new(App {
         gateway: gateway.clone(),
@@ -135,7 +140,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway.abort();
         sleep(GOODBYE).await;
     }
-    for task in [Some(following), Some(reloading), metrics_task].into_iter().flatten() {
+    for task in [Some(following), Some(purging), Some(reloading), metrics_task].into_iter().flatten() {
         task.abort();
     }
     drop(sim);
@@ -150,6 +155,21 @@ async fn flush(gateway: Arc<Gateway>, app: Arc<App>, recording: tokio::task::Joi
     drop((gateway, app));
     if timeout(GOODBYE, recording).await.is_err() {
         tracing::warn!("some finished requests may not have been recorded");
+    }
+}
+
+/// Codes that were not used, and answers kept for those who call twice, go a day after their time.
+async fn purge(store: Arc<Store>, clock: Arc<dyn Clock>) {
+    let mut ticks = tokio::time::interval(PURGE);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let day_ago = Timestamp(clock.now().0 - KEPT_MS);
+        match store.purge_codes(day_ago).await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!(count, "old codes were taken away"),
+            Err(error) => tracing::warn!(%error, "old codes could not be taken away; trying again in an hour"),
+        }
     }
 }
 

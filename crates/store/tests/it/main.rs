@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+mod audit;
+mod auth_codes;
 mod budgets;
 mod credentials;
 mod databases;
