@@ -111,6 +111,7 @@ def branded(upstream, tmp_path_factory):
     """A gateway under the name that OpenRouter's clients have in their headers, without limits that tests would meet."""
     settings = """name = "openrouter"
 [limits]
+auth_failures_per_minute = 600000
 management_rpm = 600000
 exchanges_per_minute = 600000
 exchange_failures_per_minute = 600000

@@ -130,12 +130,26 @@ impl Credentials {
 
     async fn open(&self, row: &CredentialRow) -> Result<Secret, VaultError> {
         let sealed = row.sealed.as_ref().ok_or(VaultError::DoesNotOpen)?;
-        match self.vault.open(&row.binding(), sealed) {
-            // Another process may have changed the ring.
-            Err(VaultError::UnknownMasterKey(_)) if self.vault.refresh().await? => {
-                self.vault.open(&row.binding(), sealed)
+        let unknown = match self.vault.open(&row.binding(), sealed) {
+            Err(unknown @ VaultError::UnknownMasterKey(_)) => unknown,
+            opened => return opened,
+        };
+        // Another process has changed the ring: either we do not know its new key yet, or it has given up the old one
+        // and sealed the row anew.
+        if self.vault.refresh().await? {
+            match self.vault.open(&row.binding(), sealed) {
+                Err(VaultError::UnknownMasterKey(_)) => {}
+                opened => return opened,
             }
-            opened => opened,
+        }
+        if self.refresh().await.is_err() {
+            return Err(unknown);
+        }
+        let owned = self.of(&row.workspace);
+        let newer = owned.as_ref().and_then(|owned| owned.entries.get(&row.id)).filter(|entry| !entry.row.disabled);
+        match newer.and_then(|entry| Some((&entry.row, entry.row.sealed.as_ref()?))) {
+            Some((row, sealed)) => self.vault.open(&row.binding(), sealed),
+            None => Err(unknown),
         }
     }
 

@@ -123,7 +123,7 @@ mod tests {
                 !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
             })
         };
-        assert!(VENDORS.iter().all(|slug| is_slug(slug)));
+        assert!(VENDORS.iter().all(is_slug));
         assert!(!is_vendor("") && !is_vendor("OpenAI") && !is_vendor("open"));
     }
 }

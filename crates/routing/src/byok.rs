@@ -192,9 +192,9 @@ mod tests {
         let endpoints = [endpoint("p", true), endpoint("q", true)];
         let other = Some([Box::from("vendor/other")].into());
         let base = credential("c", "p");
-        let required = Credential { is_required: true, ..base.clone() };
+        let required = Credential { is_required: true, ..base };
         assert_eq!(order(&endpoints, vec![required.clone()]), ["p c", "q shared"]);
-        let elsewhere = Credential { models: other.clone(), ..required.clone() };
+        let elsewhere = Credential { models: other, ..required };
         assert_eq!(order(&endpoints, vec![elsewhere.clone()]), ["p shared", "q shared"]);
         let only = Credential { is_byok_only: true, is_required: false, ..elsewhere };
         assert_eq!(order(&endpoints, vec![only.clone()]), ["q shared"]);

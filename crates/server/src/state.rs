@@ -47,6 +47,13 @@ impl App {
         }
     }
 
+    /// The same for credentials.
+    pub async fn credentials_changed(&self) {
+        if let Err(error) = self.gateway.credentials.refresh().await {
+            tracing::warn!(%error, "a changed credential is not known on this node yet");
+        }
+    }
+
     /// Counts an exchange that failed.
     pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
         let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;

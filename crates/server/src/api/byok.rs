@@ -16,7 +16,6 @@ use tidegate_store::{Refused, StoreError};
 use super::account::{Answering, Instant, Request, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
-use crate::state::App;
 
 pub const LONGEST_NAME: usize = 255;
 pub const LARGEST_KEY_BYTES: usize = 65_536;
@@ -113,7 +112,7 @@ pub fn create(call: Call) -> Answering {
         let new = NewCredential { workspace: &workspace, provider: &provider, secret, settings };
         let (app, tenant, by) = (&request.app, &request.tenant, &request.by);
         let row = app.store.create_credential(tenant, by, &new).await.map_err(not_stored)?;
-        noticed(app).await;
+        app.credentials_changed().await;
         let mut answer = data(StatusCode::CREATED, &Credential::from(&row));
         if upstream(&snapshot, &provider).is_none() {
             answer.headers_mut().insert(snapshot.names.warnings_header.clone(), UNROUTABLE);
@@ -155,7 +154,7 @@ pub fn update(call: Call) -> Answering {
         let change = CredentialChange { settings, sort_order, secret };
         let changed = app.store.update_credential(tenant, by, &id, &change).await.map_err(not_stored)?;
         let row = changed.ok_or_else(not_found)?;
-        noticed(app).await;
+        app.credentials_changed().await;
         Ok(data(StatusCode::OK, &Credential::from(&row)))
     })
 }
@@ -168,7 +167,7 @@ pub fn delete(call: Call) -> Answering {
         if !gone {
             return Err(not_found());
         }
-        noticed(&request.app).await;
+        request.app.credentials_changed().await;
         Ok(deleted())
     })
 }
@@ -208,14 +207,6 @@ fn not_stored(error: StoreError) -> Failure {
         StoreError::Refused(rule @ Refused::ByokOnlyFallback) => refused("is_byok_only", rule.to_string()),
         StoreError::Refused(rule @ Refused::TooManyCredentials) => refused("workspace_id", rule.to_string()),
         error => internal(error),
-    }
-}
-
-/// Takes a change over at once; the other nodes hear of it within a second or two.
-async fn noticed(app: &App) {
-    if let Err(error) = app.gateway.credentials.refresh().await {
-        // Stored it is; the index follows by itself when the store answers again.
-        tracing::warn!(%error, "a changed credential is not known on this node yet");
     }
 }
 

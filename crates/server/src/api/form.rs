@@ -273,6 +273,20 @@ impl Reader<'_> {
         whole.then_some(list)
     }
 
+    /// An object as a form of its own, whose mistakes are noted under this place.
+    pub fn form<'a, T>(&mut self, raw: &'a RawValue, read: impl FnOnce(&mut Form<'a>) -> Option<T>) -> Option<T> {
+        let Some(members) = Members::of(raw) else { return self.refuse("must be an object") };
+        if let Some(name) = members.repeated() {
+            return self.refuse(format!("has {name} twice"));
+        }
+        let mut form = Form { members, issues: Issues::default() };
+        let value = read(&mut form);
+        for (path, message) in form.issues.0 {
+            self.issues.add(format!("{}.{path}", self.path), message);
+        }
+        value
+    }
+
     pub fn key_hash(&mut self, raw: &RawValue) -> Option<KeyHash> {
         let hash = json::string(raw).and_then(|text| KeyHash::parse(&text));
         hash.or_else(|| self.refuse("must be 64 lower-case hexadecimal characters"))

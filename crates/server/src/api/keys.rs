@@ -134,7 +134,7 @@ pub fn create(call: Call) -> Answering {
             StoreError::Refused(rule) => refused("workspace_id", rule.to_string()),
             error => internal(error),
         })?;
-        noticed(&request.app).await;
+        request.app.keys_changed().await;
         Ok(raw.expose(|bytes| {
             let created = Created { data: Key::new(&row, &Spend::default()), key: std::str::from_utf8(bytes).ok() };
             answer(StatusCode::CREATED, &created)
@@ -151,7 +151,7 @@ fn new_key(form: &mut Form<'_>, app: &App, now: Timestamp) -> (Secret, Option<Ne
     let include_byok_in_limit = form.flag("include_byok_in_limit").unwrap_or(false);
     let expires = form.nullable("expires_at", |reader, raw| reader.future(raw, now, true)).flatten();
     let creator = form.nullable_text("creator_user_id", 1..=LONGEST_ID).flatten();
-    let external_user = form.nullable_text("external_user", 1..=LONGEST_ID).flatten();
+    let external_user = external_user(form);
     let raw = key::generate(&app.key_prefix);
     let new = name.map(|name| {
         raw.expose(|bytes| NewKey {
@@ -171,6 +171,23 @@ fn new_key(form: &mut Form<'_>, app: &App, now: Timestamp) -> (Secret, Option<Ne
         })
     });
     (raw, new)
+}
+
+/// Whom the caller makes the key for: by the name under which it is shown, or as `{"user": …}` in `external`, which is
+/// how newer clients say it.
+fn external_user(form: &mut Form<'_>) -> Option<String> {
+    let shown = form.nullable_text("external_user", 1..=LONGEST_ID).flatten();
+    let nested = form.value("external", |reader, raw| {
+        reader.form(raw, |external| {
+            // Ignored, it would leave the caller with a key that they think works.
+            if external.text("api_key", 0..=usize::MAX).is_some() {
+                external.issues.add("api_key", "cannot be chosen: keys are made here");
+            }
+            let user = external.text("user", 1..=LONGEST_ID);
+            external.require("user", user)
+        })
+    });
+    nested.or(shown)
 }
 
 pub fn show(call: Call) -> Answering {
@@ -200,7 +217,7 @@ pub fn update(call: Call) -> Answering {
         form.finish()?;
         let changed = request.app.store.update_key(&request.tenant, &request.by, &hash, KIND, &change).await;
         let row = changed.map_err(internal)?.ok_or_else(not_found)?;
-        noticed(&request.app).await;
+        request.app.keys_changed().await;
         let spend = spend(&request, &hash).await?;
         Ok(data(StatusCode::OK, &Key::new(&row, &spend)))
     })
@@ -213,7 +230,7 @@ pub fn delete(call: Call) -> Answering {
         if !request.app.store.delete_key(&request.tenant, &request.by, &hash, KIND).await.map_err(internal)? {
             return Err(not_found());
         }
-        noticed(&request.app).await;
+        request.app.keys_changed().await;
         Ok(deleted())
     })
 }
@@ -226,14 +243,6 @@ fn addressed(request: &Request) -> Result<KeyHash, Failure> {
 pub async fn spend(request: &Request, hash: &KeyHash) -> Result<Spend, Failure> {
     let spends = request.app.store.key_spend(&request.tenant, &[*hash], request.now()).await.map_err(internal)?;
     Ok(spends.get(hash).copied().unwrap_or_default())
-}
-
-/// Lets this node act on a change at once. When the store does not answer the change is made all the same, and the node
-/// follows as the others do.
-pub async fn noticed(app: &App) {
-    if let Err(error) = app.gateway.keys.refresh().await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "a change of keys will act a moment later");
-    }
 }
 
 #[cfg(test)]

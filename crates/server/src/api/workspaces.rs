@@ -127,6 +127,7 @@ pub fn delete(call: Call) -> Answering {
             StoreError::Refused(rule) => refused("id", rule.to_string()),
             error => internal(error),
         })?;
+        request.app.credentials_changed().await;
         if gone { Ok(deleted()) } else { Err(not_found()) }
     })
 }

@@ -137,6 +137,15 @@ fn keys_in_the_environment_become_providers() {
 }
 
 #[test]
+fn the_example_names_every_section() {
+    let defaults = serde_json::to_value(raw::Config::default()).unwrap();
+    let example = generate::example();
+    for (name, _) in defaults.as_object().unwrap().iter().filter(|(_, value)| value.is_object()) {
+        assert!(example.contains(&format!("[{name}]")), "{name}");
+    }
+}
+
+#[test]
 fn vendors_without_a_key_of_ours_are_there_for_those_who_bring_one() {
     let (_folder, source) = source("[[providers]]\nslug = \"anthropic\"\n", &[("DEEPSEEK_API_KEY", "k")]);
     let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();

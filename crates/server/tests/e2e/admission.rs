@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_core::key;
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{
-    INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, command, eventually, hello, hello_streamed, soon,
-};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, eventually, hello, hello_streamed};
 
 const MODEL: &str = "vendor/m";
 

@@ -9,7 +9,7 @@ use tidegate_core::{KeyKind, Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::Store;
 use tidegate_store::keys::NewKey;
 
-use crate::harness::{Account, Database, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, on_both, shell};
+use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, on_both, shell};
 
 const MISSING: &str = "Missing Authentication header";
 const INVALID: &str = "Invalid API key";

@@ -1,6 +1,7 @@
 //! `/byok`: what an account can do with its credentials for providers.
 
-use bytes::Bytes;
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use serde_json::{Value, json};
 use tidegate_core::Timestamp;
 use tidegate_core::clock::{Clock as _, SystemClock};
@@ -9,7 +10,7 @@ use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 
 use crate::harness::{
     Account, Database, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, assert_not_found, assert_refused, hash_of, on_both,
-    shell,
+    shell, together,
 };
 
 const MODEL: &str = "vendor/m";
@@ -241,5 +242,27 @@ on_both! {
         assert_eq!(order().await, "b1 c2 x0 a1");
         assert_eq!(patch("b", json!({"is_fallback": true, "sort_order": 0})).await, 0);
         assert_eq!(order().await, "c2 b0 x1 a2");
+    }
+
+    async fn sec_4_concurrent_changes_all_succeed(database: &Database) {
+        let (account, _sim) = start(database).await;
+        let made = created(&account, json!({"provider": "p0", "key": KEY})).await;
+        let path = format!("/api/v1/byok/{}", id_of(&made));
+        let asks = (0..24).map(|number| {
+            let change = match number % 3 {
+                0 => json!({"key": format!("sk-live-0123456789ab{number:04}")}),
+                1 => json!({"name": format!("name {number}")}),
+                _ => json!({"disabled": number % 2 == 0}),
+            };
+            account.gate.ask("PATCH", &path).key(MANAGEMENT_KEY).json(change.to_string())
+        });
+        for reply in together(asks).await {
+            assert_eq!(reply.status, 200, "never 409: {}", reply.body_text());
+        }
+        let last = account.data("GET", &format!("/byok/{}", id_of(&made)), None, 200).await;
+        assert!(last["name"].as_str().is_some_and(|name| name.starts_with("name ")), "{last}");
+        assert!(last["label"].as_str().is_some_and(|label| label.starts_with("sk-...00")), "{last}");
+        let rotated = account.audited().await.iter().filter(|action| *action == "byok.rotated").count();
+        assert_eq!(rotated, 8);
     }
 }

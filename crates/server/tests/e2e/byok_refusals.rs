@@ -1,5 +1,7 @@
 //! `/byok`: what is refused, with the place of each mistake, and that nothing changes then.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::Secret;

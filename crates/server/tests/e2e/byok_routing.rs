@@ -1,5 +1,7 @@
 //! Which credential reaches which provider: seen from the header that the upstream received.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,6 +90,20 @@ on_both! {
         let (status, kind, _, message) = reply.error();
         assert_eq!((status, &*kind), (403, "permission_error"));
         assert_eq!(message, "The P0 credential was rejected by the provider (HTTP 401)");
+    }
+
+    async fn a_credential_is_shown_to_its_provider_alone(database: &Database) {
+        let (one, two) = (Sim::start(Behaviour::says("one")).await, Sim::start(Behaviour::says("two")).await);
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &one).endpoint(MODEL, &two)).await;
+        stored(&account, json!({"provider": "p1", "key": "own-p1"})).await;
+        assert_eq!(account.gate.messages(hello(MODEL)).await.text(), "two", "an own key goes before the order");
+        two.set(Script::status(401));
+        assert_eq!(account.gate.messages(hello(MODEL)).await.text(), "one");
+        one.set(Script::status(503));
+        assert!(account.gate.messages(hello(MODEL)).await.status >= 400);
+        assert!(keys(&one).iter().all(|key| key == "provider-secret-0") && !keys(&one).is_empty());
+        assert!(keys(&two).iter().all(|key| key == "own-p1" || key == "provider-secret-1"), "{:?}", keys(&two));
+        assert_eq!(keys(&two)[..2], ["own-p1", "own-p1"]);
     }
 
     async fn the_first_credential_that_works_answers(database: &Database) {

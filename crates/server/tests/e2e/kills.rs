@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_core::id;
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{Account, Database, MANAGEMENT_KEY, Tidegate, hello, on_both};
+use crate::harness::{Account, MANAGEMENT_KEY, Tidegate, hello, on_both};
 
 const MODEL: &str = "vendor/m";
 const ROUNDS: usize = 25;
@@ -70,10 +70,11 @@ on_both! {
         let progress = Arc::new(Progress::default());
         for round in 0..ROUNDS {
             let before = progress.acknowledged.load(Ordering::SeqCst);
-            let running = tokio::spawn(change(gate.address, path.clone(), progress.clone()));
+            let mut running = tokio::task::JoinSet::new();
+            running.spawn(change(gate.address, path.clone(), progress.clone()));
             // Somewhere in the middle of a change: the moment is chance, and differs from round to round.
             let wait = u64::from(u16::from_le_bytes(id::random::<2>())) * 40_000 / 65_536;
-            let ended = tokio::time::timeout(Duration::from_micros(wait), running).await;
+            let ended = tokio::time::timeout(Duration::from_micros(wait), running.join_next()).await;
             assert!(ended.is_err(), "changes go on until the process is gone: {ended:?}");
             gate.signal(Signal::KILL);
             gate.exit().await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tidegate_core::id;
 
-use crate::harness::{Account, Database, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both};
+use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both};
 
 const MODEL: &str = "vendor/m";
 const TRACE: &str = "[log]\nlevel = \"trace\"\nformat = \"json\"\n[limits]\nexchanges_per_minute = 60000\n\
@@ -18,6 +18,9 @@ const TRACE: &str = "[log]\nlevel = \"trace\"\nformat = \"json\"\n[limits]\nexch
 /// A proof key of RFC 7636, appendix B.
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+
+/// A request with a secret in it.
+type Body = fn(&str) -> Value;
 
 /// Everything that was planted, by what it is, and everything that came out.
 #[derive(Default)]
@@ -142,7 +145,7 @@ on_both! {
             assert_eq!(reply.status, 201, "{reply:?}");
             hunt.keep(what, &reply);
         }
-        let refused: [(&str, fn(&str) -> Value); 7] = [
+        let refused: [(&str, Body); 7] = [
             ("half an AWS credential", |key| json!({"provider": "amazon-bedrock", "key": format!("{{\"accessKeyId\":\"{key}\"}}")})),
             ("broken JSON", |key| json!({"provider": "google-vertex", "key": format!("{{{key}")})),
             ("a key for a provider that is none", |key| json!({"provider": "nobody", "key": key})),

@@ -216,8 +216,10 @@ impl TryFrom<RawCode> for Known {
             // Half a challenge must not become none.
             _ => return Err(unreadable("challenge").into()),
         };
-        let reset = raw.limit_reset.as_deref().map(|text| LimitReset::parse(text).ok_or(unreadable("limit_reset")));
-        let key = raw.api_key_hash.as_deref().map(|text| KeyHash::parse(text).ok_or(unreadable("api_key_hash")));
+        let reset =
+            raw.limit_reset.as_deref().map(|text| LimitReset::parse(text).ok_or_else(|| unreadable("limit_reset")));
+        let key =
+            raw.api_key_hash.as_deref().map(|text| KeyHash::parse(text).ok_or_else(|| unreadable("api_key_hash")));
         Ok(Self {
             hash: KeyHash::parse(&raw.hash).ok_or_else(|| unreadable("hash"))?,
             organisation: OrganisationId(raw.organisation_id.into()),

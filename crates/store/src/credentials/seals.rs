@@ -113,7 +113,8 @@ impl Store {
             }
             if done.count > 0 {
                 let values = json!({"count": done.count, "master_key": &*active});
-                append_audit!(transaction, tenant.organisation, by, Change::new("secrets.rewrapped", &active).with(values));
+                let change = Change::new("secrets.rewrapped", &active).with(values);
+                append_audit!(transaction, tenant.organisation, by, change);
                 transaction.commit().await?;
             }
             Ok(done)

@@ -18,7 +18,7 @@ const TRIES: usize = 10;
 
 /// What became of a try.
 enum Tried {
-    Done(Option<CredentialRow>),
+    Done(Option<Box<CredentialRow>>),
     /// Somebody else was quicker.
     Lost,
 }
@@ -106,7 +106,7 @@ impl Store {
                     if row.is_some() && change.secret.is_some() {
                         self.forget_overwritten().await;
                     }
-                    return Ok(row);
+                    return Ok(row.map(|row| *row));
                 }
                 Ok(Tried::Lost) => {}
                 Err(error @ StoreError::Busy(_)) => last = error,
@@ -142,7 +142,7 @@ impl Store {
                 new.destination.clone_from(&secret.destination);
                 new.sealed = Some(seal(&new, secret).await?);
             } else if old.settings() == new.settings() {
-                return Ok(Tried::Done(Some(old)));
+                return Ok(Tried::Done(Some(Box::new(old))));
             }
             new.revision += 1;
             new.updated = Some(by.at);
@@ -187,7 +187,7 @@ impl Store {
             }
             append_audit!(transaction, tenant.organisation, by, changed(&old, &new, change.secret.is_some()));
             transaction.commit().await?;
-            Ok(Tried::Done(Some(new)))
+            Ok(Tried::Done(Some(Box::new(new))))
         })
     }
 
@@ -209,7 +209,8 @@ impl Store {
             .await?;
             let Some((provider, name)) = gone else { return Ok(false) };
             let old = json!({"provider": provider, "name": name});
-            append_audit!(transaction, tenant.organisation, by, Change { old: Some(old), ..Change::new("byok.deleted", id) });
+            let change = Change { old: Some(old), ..Change::new("byok.deleted", id) };
+            append_audit!(transaction, tenant.organisation, by, change);
             transaction.commit().await?;
             Ok(true)
         })?;

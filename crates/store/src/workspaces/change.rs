@@ -7,15 +7,12 @@ use super::row::{RawWorkspace, select_workspaces};
 use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
+use crate::credentials::NEXT_CHANGE;
 use crate::keys::HOLD_KEYS;
 use crate::{Refused, Result, Store, dialect};
 
 /// Live workspaces of an account at most.
 const MOST_WORKSPACES: i64 = 500;
-
-/// As for keys: taken before a credential is written, one number for each.
-const NEXT_CREDENTIAL_CHANGE: &str =
-    "UPDATE sequences SET value = value + 1 WHERE name = 'credentials' RETURNING value";
 
 /// What is to be different; `None` leaves a setting as it is.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +159,7 @@ impl Store {
     /// Deletes a workspace with its budgets, memberships, credentials and the codes that wait there; false when the
     /// tenant has no such one. The default workspace stays, and so does one with live keys.
     pub async fn delete_workspace(&self, tenant: &Tenant, by: &By, id: &WorkspaceId) -> Result<bool> {
-        on_writer!(self, pool => {
+        let deleted = on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             sqlx::query(HOLD_KEYS).execute(&mut *transaction).await?;
             let Some(workspace) = live_workspace!(transaction, tenant, id) else { return Ok(false) };
@@ -180,7 +177,7 @@ impl Store {
                 return Err(Refused::HasKeys.into());
             }
             // Whoever stores a credential takes a number first: none can appear behind the look at what is there.
-            let mut change_seq: i64 = sqlx::query_scalar(NEXT_CREDENTIAL_CHANGE).fetch_one(&mut *transaction).await?;
+            let mut change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
             let credentials: Vec<String> = sqlx::query_scalar(
                 "SELECT id FROM credentials \
                  WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL ORDER BY id",
@@ -201,7 +198,7 @@ impl Store {
                 .bind(change_seq)
                 .execute(&mut *transaction)
                 .await?;
-                change_seq = sqlx::query_scalar(NEXT_CREDENTIAL_CHANGE).fetch_one(&mut *transaction).await?;
+                change_seq = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
             }
             sqlx::query("UPDATE workspaces SET deleted_at = $3 WHERE organisation_id = $1 AND id = $2")
                 .bind(&*tenant.organisation.0)
@@ -236,7 +233,11 @@ impl Store {
             append_audit!(transaction, tenant.organisation, by, change);
             transaction.commit().await?;
             Ok(true)
-        })
+        })?;
+        if deleted {
+            self.forget_overwritten().await;
+        }
+        Ok(deleted)
     }
 }
 

@@ -131,7 +131,7 @@ on_both! {
         store.rewrap_vault_check(&vault).await.unwrap();
         let now = store.vault_check().await.unwrap().unwrap();
         assert!(now.master_key == new && now.ciphertext == check.ciphertext && vault.is_ours(&now));
-        assert_eq!(give_up().await.unwrap(), [old.clone()]);
+        assert_eq!(give_up().await.unwrap(), std::slice::from_ref(&old));
         vault.refresh().await.unwrap();
         assert!(!vault.knows(&old));
         let verified = store.verify_credentials(&tenant, &vault, |_| {}).await.unwrap();
@@ -178,5 +178,26 @@ on_both! {
         assert_eq!(store.keep_vault_check(&one).await.unwrap(), one);
         assert_eq!(database.open_again().await.keep_vault_check(&other).await.unwrap(), one);
         assert_eq!(store.vault_check().await.unwrap(), Some(one));
+    }
+
+    async fn sec_3_a_ring_is_tried_on_what_is_there(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (elsewhere, store) = (tempfile::TempDir::new().unwrap(), &database.store);
+        let ((right, path), (wrong, _)) = (vault(&database.folder).await, vault(&elsewhere).await);
+        stored(store, &tenant, &right, &made.workspace, "p", "s", Settings::default()).await.unwrap();
+        assert!(!store.is_ring_right(&wrong).await.unwrap());
+        assert_eq!(store.vault_check().await.unwrap(), None, "a wrong ring leaves nothing behind");
+        assert!(store.is_ring_right(&right).await.unwrap());
+        let check = store.vault_check().await.unwrap();
+        assert!(check.is_some() && store.is_ring_right(&right).await.unwrap());
+        assert!(!store.is_ring_right(&wrong).await.unwrap());
+        assert_eq!(store.vault_check().await.unwrap(), check);
+        // A ring that was read before another process rotated it is read again.
+        let source = tidegate_store::vault::MasterKeySource::File(path.clone());
+        let other = Vault::new(source.clone(), tidegate_store::vault::MasterRing::load(&source).await.unwrap());
+        add_active_key(&path).unwrap();
+        other.refresh().await.unwrap();
+        store.rewrap_vault_check(&other).await.unwrap();
+        assert!(store.is_ring_right(&right).await.unwrap());
     }
 }

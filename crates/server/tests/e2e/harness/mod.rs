@@ -7,6 +7,7 @@ mod hand;
 mod http;
 mod load;
 mod recorder;
+mod shell;
 
 pub use account::{Account, assert_not_found, assert_refused, hash_of, shell};
 pub(crate) use databases::on_both;
@@ -16,6 +17,7 @@ pub use hand::{Call, Hand};
 pub use http::{Ask, Event, Reply, together};
 pub use load::{Load, say};
 pub use recorder::Recorder;
+pub use shell::{fed, ran, text};
 
 use std::time::Duration;
 

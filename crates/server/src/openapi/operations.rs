@@ -1,0 +1,283 @@
+//! What the route table does not say of an operation: its parameters, its body, its answers. Keyed by method and path;
+//! a test holds the two tables together.
+
+/// One operation.
+pub struct Description {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub id: &'static str,
+    pub tag: &'static str,
+    /// Names in `components/parameters`.
+    pub parameters: &'static [&'static str],
+    pub body: Option<Content>,
+    pub success: &'static [Success],
+    /// Statuses of errors beyond those that the callers and the body bring with them.
+    pub errors: &'static [u16],
+    /// Statuses of errors that are told on a page.
+    pub error_pages: &'static [u16],
+}
+
+/// What is in a body.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    /// JSON of a schema in `components/schemas`.
+    Json(&'static str),
+    /// A form of such a schema.
+    Form(&'static str),
+    /// JSON, or the same as a stream of events.
+    JsonOrEvents(&'static str),
+    /// Text of a media type.
+    Text(&'static str),
+    Nothing,
+}
+
+pub struct Success {
+    pub status: u16,
+    pub content: Content,
+    pub text: &'static str,
+    /// Names in `components/headers`, beside those that every answer has.
+    pub headers: &'static [&'static str],
+}
+
+const fn ok(schema: &'static str) -> Success {
+    Success { status: 200, content: Content::Json(schema), text: "Success", headers: &[] }
+}
+
+const fn created(schema: &'static str) -> Success {
+    Success { status: 201, content: Content::Json(schema), text: "Created", headers: &[] }
+}
+
+const fn text(media: &'static str) -> Success {
+    Success { status: 200, content: Content::Text(media), text: "Success", headers: &[] }
+}
+
+const HTML: &str = "text/html";
+
+impl Description {
+    const fn new(
+        method: &'static str,
+        path: &'static str,
+        id: &'static str,
+        tag: &'static str,
+        success: &'static [Success],
+    ) -> Self {
+        Self { method, path, id, tag, parameters: &[], body: None, success, errors: &[], error_pages: &[] }
+    }
+
+    const fn with(mut self, parameters: &'static [&'static str]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    const fn taking(mut self, body: Content) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    const fn failing(mut self, errors: &'static [u16]) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    const fn failing_on_a_page(mut self, errors: &'static [u16]) -> Self {
+        self.error_pages = errors;
+        self
+    }
+}
+
+const DELETED: &[Success] = &[ok("Deleted")];
+const PAGE: &[&str] = &["Offset", "Limit"];
+const RELAYED: &[u16] = &[402, 404, 502, 504, 529];
+const SEE_OTHER: Success =
+    Success { status: 303, content: Content::Nothing, text: "Go on there", headers: &["Location"] };
+const SIGNED: Success =
+    Success { status: 303, content: Content::Nothing, text: "Back to the page", headers: &["Location", "Set-Cookie"] };
+
+use Content::{Form, Json};
+
+pub static DESCRIPTIONS: &[Description] = &[
+    Description::new(
+        "POST",
+        "/messages",
+        "createMessage",
+        "Messages",
+        &[Success {
+            status: 200,
+            content: Content::JsonOrEvents("Message"),
+            text: "The message, or its events when `stream` is true",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("MessagesRequest"))
+    .failing(RELAYED),
+    Description::new("POST", "/messages/count_tokens", "countTokens", "Messages", &[ok("TokenCount")])
+        .taking(Json("CountTokensRequest"))
+        .failing(&[404]),
+    Description::new("POST", "/auth/keys", "exchangeAuthorizationCode", "Authorization", &[ok("ExchangedKey")])
+        .taking(Json("ExchangeCode"))
+        .failing(&[403, 429]),
+    Description::new(
+        "POST",
+        "/auth/keys/code",
+        "createAuthorizationCode",
+        "Authorization",
+        &[Success {
+            status: 200,
+            content: Json("AuthorizationCodeAnswer"),
+            text: "The code",
+            headers: &["IdempotentReplayed"],
+        }],
+    )
+    .with(&["IdempotencyKey", "ApplicationTitle"])
+    .taking(Json("CreateCode"))
+    .failing(&[409]),
+    Description::new("GET", "/key", "getCurrentKey", "Keys", &[ok("CurrentKeyAnswer")]),
+    Description::new("GET", "/keys", "listKeys", "Keys", &[ok("KeyList")])
+        .with(&["Offset", "IncludeDisabled", "WorkspaceOfKeys"])
+        .failing(&[400]),
+    Description::new("POST", "/keys", "createKey", "Keys", &[created("CreatedKey")]).taking(Json("CreateKey")),
+    Description::new("GET", "/keys/{hash}", "getKey", "Keys", &[ok("KeyAnswer")]).with(&["KeyHash"]).failing(&[404]),
+    Description::new("PATCH", "/keys/{hash}", "updateKey", "Keys", &[ok("KeyAnswer")])
+        .with(&["KeyHash"])
+        .taking(Json("UpdateKey"))
+        .failing(&[404]),
+    Description::new("DELETE", "/keys/{hash}", "deleteKey", "Keys", DELETED).with(&["KeyHash"]).failing(&[404]),
+    Description::new("GET", "/credits", "getCredits", "Keys", &[ok("CreditsAnswer")]),
+    Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),
+    Description::new("POST", "/workspaces", "createWorkspace", "Workspaces", &[created("WorkspaceAnswer")])
+        .taking(Json("CreateWorkspace")),
+    Description::new("GET", "/workspaces/{id}", "getWorkspace", "Workspaces", &[ok("WorkspaceAnswer")])
+        .with(&["WorkspaceRef"])
+        .failing(&[404]),
+    Description::new("PATCH", "/workspaces/{id}", "updateWorkspace", "Workspaces", &[ok("WorkspaceAnswer")])
+        .with(&["WorkspaceRef"])
+        .taking(Json("UpdateWorkspace"))
+        .failing(&[404]),
+    Description::new("DELETE", "/workspaces/{id}", "deleteWorkspace", "Workspaces", DELETED)
+        .with(&["WorkspaceRef"])
+        .failing(&[400, 404]),
+    Description::new(
+        "GET",
+        "/workspaces/{id}/members",
+        "listWorkspaceMembers",
+        "Workspaces",
+        &[ok("WorkspaceMemberList")],
+    )
+    .with(&["WorkspaceRef", "Offset", "Limit"])
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/workspaces/{id}/members/add",
+        "addWorkspaceMembers",
+        "Workspaces",
+        &[ok("AddedMembers")],
+    )
+    .with(&["WorkspaceRef"])
+    .taking(Json("MemberIds"))
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/workspaces/{id}/members/remove",
+        "removeWorkspaceMembers",
+        "Workspaces",
+        &[ok("RemovedMembers")],
+    )
+    .with(&["WorkspaceRef"])
+    .taking(Json("MemberIds"))
+    .failing(&[404]),
+    Description::new("GET", "/workspaces/{id}/budgets", "listBudgets", "Workspaces", &[ok("BudgetList")])
+        .with(&["WorkspaceRef"])
+        .failing(&[404]),
+    Description::new("GET", "/workspaces/{id}/budgets/{interval}", "getBudget", "Workspaces", &[ok("BudgetAnswer")])
+        .with(&["WorkspaceRef", "Interval"])
+        .failing(&[400, 404]),
+    Description::new("PUT", "/workspaces/{id}/budgets/{interval}", "putBudget", "Workspaces", &[ok("PutBudgetAnswer")])
+        .with(&["WorkspaceRef", "Interval"])
+        .taking(Json("PutBudget"))
+        .failing(&[404]),
+    Description::new("DELETE", "/workspaces/{id}/budgets/{interval}", "deleteBudget", "Workspaces", DELETED)
+        .with(&["WorkspaceRef", "Interval"])
+        .failing(&[400, 404]),
+    Description::new("GET", "/organization/members", "listMembers", "Workspaces", &[ok("MemberList")]).with(PAGE),
+    Description::new("GET", "/byok", "listCredentials", "Credentials", &[ok("CredentialList")])
+        .with(&["Offset", "Limit", "WorkspaceOfCredentials", "Provider"])
+        .failing(&[400]),
+    Description::new(
+        "POST",
+        "/byok",
+        "createCredential",
+        "Credentials",
+        &[Success { status: 201, content: Json("CredentialAnswer"), text: "Created", headers: &["Warnings"] }],
+    )
+    .taking(Json("CreateCredential")),
+    Description::new("GET", "/byok/{id}", "getCredential", "Credentials", &[ok("CredentialAnswer")])
+        .with(&["CredentialId"])
+        .failing(&[404]),
+    Description::new("PATCH", "/byok/{id}", "updateCredential", "Credentials", &[ok("CredentialAnswer")])
+        .with(&["CredentialId"])
+        .taking(Json("UpdateCredential"))
+        .failing(&[404]),
+    Description::new("DELETE", "/byok/{id}", "deleteCredential", "Credentials", DELETED)
+        .with(&["CredentialId"])
+        .failing(&[404]),
+    Description::new("GET", "/openapi.json", "getInterface", "Operation", &[ok("Interface")]),
+    Description::new("GET", "/", "home", "Pages", &[text(HTML)]),
+    Description::new("GET", "/auth", "showAuthorization", "Pages", &[text(HTML)])
+        .with(&[
+            "CallbackUrl",
+            "CodeChallenge",
+            "CodeChallengeMethod",
+            "KeyLabel",
+            "SpendLimit",
+            "UsageLimitType",
+            "ExpiresAt",
+            "TargetWorkspace",
+            "State",
+            "SpawnAgent",
+            "SpawnCloud",
+        ])
+        .failing_on_a_page(&[400]),
+    Description::new("POST", "/auth/sign-in", "signIn", "Pages", &[SIGNED])
+        .taking(Form("SignInForm"))
+        .failing_on_a_page(&[400, 401, 403, 429, 500, 503]),
+    Description::new("POST", "/auth/sign-out", "signOut", "Pages", &[SIGNED])
+        .taking(Form("SignOutForm"))
+        .failing_on_a_page(&[403]),
+    Description::new(
+        "POST",
+        "/auth/authorize",
+        "authorize",
+        "Pages",
+        &[
+            SEE_OTHER,
+            Success {
+                status: 200,
+                content: Content::Text(HTML),
+                text: "Without a callback: the code, or the word that there is none",
+                headers: &[],
+            },
+        ],
+    )
+    .taking(Form("AuthorizeForm"))
+    .failing_on_a_page(&[400, 401, 403, 409]),
+    Description::new("GET", "/assets/page.css", "pageStyle", "Pages", &[text("text/css")]),
+    Description::new("GET", "/assets/copy.js", "copyScript", "Pages", &[text("text/javascript")]),
+    Description::new("GET", "/healthz", "isAlive", "Operation", &[ok("Health")]),
+    Description::new(
+        "GET",
+        "/readyz",
+        "isReady",
+        "Operation",
+        &[
+            ok("Readiness"),
+            Success { status: 503, content: Json("Readiness"), text: "Not ready; the checks say why", headers: &[] },
+        ],
+    ),
+    Description::new("GET", "/version", "getVersion", "Operation", &[ok("Version")]),
+    Description::new("GET", "/metrics", "getMetrics", "Operation", &[text("application/openmetrics-text")]),
+];
+
+/// The description of a route.
+pub fn find(method: &str, path: &str) -> Option<&'static Description> {
+    DESCRIPTIONS.iter().find(|description| description.method == method && description.path == path)
+}

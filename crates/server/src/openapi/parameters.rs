@@ -1,0 +1,133 @@
+//! Parameters and headers, each described once and referred to by name.
+
+use serde_json::{Value, json};
+
+use super::schemas::{date_time, key_hash, money, uuid, word};
+
+fn parameter(place: &str, name: &str, description: &str, schema: Value) -> Value {
+    json!({"name": name, "in": place, "required": place == "path", "description": description, "schema": schema})
+}
+
+fn query(name: &str, description: &str, schema: Value) -> Value {
+    parameter("query", name, description, schema)
+}
+
+pub fn parameters() -> Value {
+    json!({
+        "KeyHash": parameter("path", "hash", "SHA-256 of the key, in lower-case hexadecimal.", key_hash()),
+        "CredentialId": parameter("path", "id", "The id of the credential.", uuid()),
+        "WorkspaceRef": parameter(
+            "path",
+            "id",
+            "The id of the workspace, or its slug.",
+            json!({"type": "string", "minLength": 1}),
+        ),
+        "Interval": parameter(
+            "path",
+            "interval",
+            "The window of the budget.",
+            word(&["daily", "weekly", "monthly", "lifetime"]),
+        ),
+        "Offset": query("offset", "How many to pass over.", json!({"type": "integer", "minimum": 0, "default": 0})),
+        "Limit": query(
+            "limit",
+            "How many at most.",
+            json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 50}),
+        ),
+        "IncludeDisabled": query(
+            "include_disabled",
+            "Whether disabled keys are listed too.",
+            json!({"type": "string", "enum": ["true", "false", "1", "0"], "default": "false"}),
+        ),
+        "WorkspaceOfKeys": query("workspace_id", "Whose keys; by default those of the default workspace.", uuid()),
+        "WorkspaceOfCredentials": query("workspace_id", "Only those of this workspace.", uuid()),
+        "Provider": query("provider", "Only those for this provider.", provider()),
+        "IdempotencyKey": parameter(
+            "header",
+            "Idempotency-Key",
+            "The same key with the same body within 24 hours gets the first answer again, without the code; with another \
+             body it is refused.",
+            json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        ),
+        "ApplicationTitle": parameter(
+            "header",
+            "X-Title",
+            "What the application calls itself, unless it runs on the caller's own machine. `X-Tidegate-Title` means the \
+             same.",
+            json!({"type": "string"}),
+        ),
+        "CallbackUrl": query(
+            "callback_url",
+            "Where the person is sent with the code. Without it the page shows the code, and `code_challenge` is \
+             required.",
+            callback_url(),
+        ),
+        "CodeChallenge": query("code_challenge", "What the verifier must match (RFC 7636).", code_challenge()),
+        "CodeChallengeMethod": query("code_challenge_method", "How it is compared.", word(&["S256", "plain"])),
+        "KeyLabel": query("key_label", "A proposed name of the key.", json!({"type": "string", "maxLength": 100})),
+        "SpendLimit": query("limit", "A proposed limit in dollars.", money()),
+        "UsageLimitType": query(
+            "usage_limit_type",
+            "When the limit starts again.",
+            word(&["daily", "weekly", "monthly"]),
+        ),
+        "ExpiresAt": query("expires_at", "When the key ends, with any offset from UTC.", date_time()),
+        "TargetWorkspace": query("workspace_id", "The workspace of the key.", uuid()),
+        "State": query("state", "Given back with the code.", json!({"type": "string", "maxLength": 512})),
+        "SpawnAgent": query("spawn_agent", "Stored with the key.", json!({"type": "string"})),
+        "SpawnCloud": query("spawn_cloud", "Stored with the key.", json!({"type": "string"})),
+    })
+}
+
+pub fn callback_url() -> Value {
+    json!({
+        "type": "string",
+        "format": "uri",
+        "maxLength": 2048,
+        "pattern": r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/?]|$))",
+        "description": "https, or http to the caller's own machine; without user, fragment and `code` parameter.",
+    })
+}
+
+pub fn code_challenge() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 512})
+}
+
+pub fn provider() -> Value {
+    json!({"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": 255})
+}
+
+pub fn headers() -> Value {
+    let header = |description: &str, schema: Value| json!({"description": description, "schema": schema});
+    json!({
+        "RequestId": header("Names this request in our logs.", json!({"type": "string", "minLength": 1})),
+        "GenerationId": header("Names the record of the generation.", json!({"type": "string"})),
+        "RetryAfter": header("Seconds after which it is worth trying again.", json!({"type": "integer", "minimum": 1})),
+        "RateLimitLimit": header("How many a minute.", json!({"type": "integer"})),
+        "RateLimitRemaining": header("How many are left: none.", json!({"type": "integer"})),
+        "RateLimitReset": header("When there is one again, in Unix milliseconds.", json!({"type": "integer"})),
+        "IdempotentReplayed": header("The answer is that of an earlier request.", json!({"const": "true"})),
+        "Location": header("Where to go on.", json!({"type": "string"})),
+        "Set-Cookie": header("The session, or its end.", json!({"type": "string"})),
+        "Warnings": header(
+            "`unroutable:provider`: the credential is stored, but this build cannot call its provider. The middle of the \
+             header's name is the name of the service.",
+            json!({"type": "string"}),
+        ),
+    })
+}
+
+/// The name of a header as it is sent.
+pub fn header_name(component: &str) -> &str {
+    match component {
+        "RequestId" => "X-Request-Id",
+        "GenerationId" => "X-Generation-Id",
+        "RetryAfter" => "Retry-After",
+        "RateLimitLimit" => "X-RateLimit-Limit",
+        "RateLimitRemaining" => "X-RateLimit-Remaining",
+        "RateLimitReset" => "X-RateLimit-Reset",
+        "IdempotentReplayed" => "Idempotent-Replayed",
+        "Warnings" => "X-Tidegate-Warnings",
+        same => same,
+    }
+}

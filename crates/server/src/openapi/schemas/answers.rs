@@ -1,0 +1,237 @@
+//! What account operations answer.
+
+use serde_json::{Map, Value, json};
+
+use super::{flag, full, instant, key_hash, list, or_null, text, to, uuid, word};
+
+const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
+
+pub fn schemas() -> Value {
+    let mut all = Map::new();
+    for group in [codes(), keys(), current_key(), credentials(), workspaces(), members()] {
+        let Value::Object(group) = group else { continue };
+        all.extend(group);
+    }
+    Value::Object(all)
+}
+
+fn data(of: Value) -> Value {
+    full(json!({"data": of}))
+}
+
+/// One page of many.
+fn page(of: &str) -> Value {
+    full(json!({"data": list(to(of), 0, 100), "total_count": {"type": "integer", "minimum": 0}}))
+}
+
+fn some_text() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+
+fn codes() -> Value {
+    let key = json!({"type": "string", "minLength": 8, "description": "The raw key. It is not shown again."});
+    json!({
+        "AuthorizationCodeAnswer": data(full(json!({
+            "id": {
+                "type": ["string", "null"],
+                "pattern": "^auth_code_[0-9A-Za-z]{43}$",
+                "description": "The code; null when an earlier answer is repeated.",
+            },
+            "app_id": {"type": "integer", "minimum": 1, "description": "The application, one per origin."},
+            "created_at": instant(),
+        }))),
+        "ExchangedKey": full(json!({
+            "key": key,
+            "user_id": or_null(json!({"type": "string", "pattern": "^user_"})),
+        })),
+    })
+}
+
+/// Limits and what was spent, as both kinds of answers about keys have it.
+fn spending() -> Map<String, Value> {
+    let spent = |description: &str| json!({"type": "number", "minimum": 0, "description": description});
+    let mut members = Map::new();
+    for (prefix, what) in [("usage", "Spent"), ("byok_usage", "Spent through the account's own credentials")] {
+        let windows = [("", "ever"), ("_daily", "today"), ("_weekly", "this week"), ("_monthly", "this month")];
+        for (suffix, when) in windows {
+            members.insert(format!("{prefix}{suffix}"), spent(&format!("{what} {when}, in dollars.")));
+        }
+    }
+    members.insert("label".to_owned(), json!({"type": "string", "description": "The key, masked."}));
+    members.insert("limit".to_owned(), or_null(spent("Null: none.")));
+    members.insert("limit_remaining".to_owned(), or_null(spent("Null when there is no limit.")));
+    members.insert("limit_reset".to_owned(), or_null(word(&RESETS)));
+    members.insert("include_byok_in_limit".to_owned(), flag());
+    members.insert("creator_user_id".to_owned(), or_null(some_text()));
+    members.insert("expires_at".to_owned(), or_null(instant()));
+    members
+}
+
+fn joined(mut members: Map<String, Value>, more: Value) -> Value {
+    if let Value::Object(more) = more {
+        members.extend(more);
+    }
+    full(Value::Object(members))
+}
+
+fn keys() -> Value {
+    let key = joined(
+        spending(),
+        json!({
+            "hash": key_hash(),
+            "name": text(1, 255),
+            "disabled": flag(),
+            "created_at": instant(),
+            "updated_at": or_null(instant()),
+            "last_used_at": or_null(instant()),
+            "external_user": or_null(text(1, 256)),
+            "workspace_id": uuid(),
+        }),
+    );
+    json!({
+        "Key": key,
+        "KeyAnswer": data(to("Key")),
+        "KeyList": data(list(to("Key"), 0, 100)),
+        "CreatedKey": full(json!({
+            "data": to("Key"),
+            "key": {"type": "string", "minLength": 8, "description": "The raw key. It is not shown again."},
+        })),
+        "CreditsAnswer": data(full(json!({
+            "total_credits": {"type": "number", "minimum": 0},
+            "total_usage": {"type": "number", "minimum": 0},
+        }))),
+    })
+}
+
+fn current_key() -> Value {
+    let dollars = || json!({"type": "number", "minimum": 0});
+    let count = || json!({"type": "integer", "minimum": 0});
+    let scopes = ["workspace_default_member", "workspace_default_key", "member", "api_key", "workspace", "key_limit"];
+    let key = joined(
+        spending(),
+        json!({
+            "is_free_tier": flag(),
+            "is_management_key": flag(),
+            "is_provisioning_key": {"type": "boolean", "deprecated": true},
+            "rate_limit": {
+                "type": "object",
+                "deprecated": true,
+                "required": ["requests", "interval", "note"],
+                "properties": {
+                    "requests": {"const": -1},
+                    "interval": {"type": "string"},
+                    "note": {"type": "string"},
+                },
+            },
+            "organization_id": or_null(some_text()),
+            "workspace_id": or_null(uuid()),
+            "budgets": {"type": "array", "items": to("BindingLimit")},
+            "effective_budget": or_null(to("BindingLimit")),
+            "free_model_daily_requests": full(json!({"limit": count(), "used": count(), "remaining": count()})),
+            "allowed_data_regions": list(word(&["global", "europe", "us"]), 1, 3),
+        }),
+    );
+    json!({
+        "BindingLimit": full(json!({
+            "budget_id": or_null(some_text()),
+            "guardrail_id": or_null(uuid()),
+            "scope": word(&scopes),
+            "limit_usd": dollars(),
+            "spend_usd": dollars(),
+            "remaining_usd": dollars(),
+            "reset_interval": or_null(word(&RESETS)),
+            "resets_at": or_null(instant()),
+            "include_byok": flag(),
+        })),
+        "CurrentKey": key,
+        "CurrentKeyAnswer": data(to("CurrentKey")),
+    })
+}
+
+fn credentials() -> Value {
+    json!({
+        "Credential": full(json!({
+            "id": uuid(),
+            "provider": to("Provider"),
+            "name": or_null(text(0, 255)),
+            "label": {"type": "string", "minLength": 3, "description": "The key, masked."},
+            "disabled": flag(),
+            "is_fallback": flag(),
+            "is_required": flag(),
+            "is_byok_only": flag(),
+            "declared_region": or_null(word(&["global", "europe", "us"])),
+            "declared_zdr": or_null(flag()),
+            "allowed_models": or_null(list(text(1, 255), 0, 100)),
+            "allowed_user_ids": or_null(list(text(1, 255), 0, 100)),
+            "allowed_api_key_hashes": or_null(list(key_hash(), 1, 100)),
+            "sort_order": {"type": "integer", "minimum": 0, "description": "The lowest is tried first."},
+            "workspace_id": uuid(),
+            "created_at": instant(),
+        })),
+        "CredentialAnswer": data(to("Credential")),
+        "CredentialList": page("Credential"),
+    })
+}
+
+fn workspaces() -> Value {
+    let budget = full(json!({
+        "id": uuid(),
+        "workspace_id": uuid(),
+        "limit_usd": {"type": "number", "exclusiveMinimum": 0},
+        "reset_interval": or_null(word(&RESETS)),
+        "created_at": instant(),
+        "updated_at": instant(),
+    }));
+    json!({
+        "Workspace": full(json!({
+            "id": uuid(),
+            "name": text(1, 100),
+            "slug": {"type": "string", "minLength": 1, "maxLength": 50, "pattern": "^[a-z0-9]+(?:-[a-z0-9]+)*$"},
+            "description": or_null(text(0, 500)),
+            "default_text_model": or_null(text(1, 256)),
+            "default_image_model": or_null(text(1, 256)),
+            "default_provider_sort": or_null(word(&["price", "throughput", "latency", "exacto"])),
+            "default_guardrail_id": uuid(),
+            "include_byok_in_budgets": flag(),
+            "is_observability_io_logging_enabled": flag(),
+            "is_observability_broadcast_enabled": flag(),
+            "is_data_discount_logging_enabled": flag(),
+            "io_logging_sampling_rate": {"type": "number", "minimum": 0.0001, "maximum": 1},
+            "io_logging_api_key_ids": or_null(list(json!({"type": "integer"}), 0, 10_000)),
+            "created_at": instant(),
+            "updated_at": or_null(instant()),
+            "created_by": or_null(some_text()),
+        })),
+        "WorkspaceAnswer": data(to("Workspace")),
+        "WorkspaceList": page("Workspace"),
+        "Budget": budget,
+        "BudgetAnswer": data(to("Budget")),
+        "PutBudgetAnswer": full(json!({"data": to("Budget"), "include_byok_in_budgets": flag()})),
+        "BudgetList": full(json!({"data": list(to("Budget"), 0, 4), "include_byok_in_budgets": flag()})),
+    })
+}
+
+fn members() -> Value {
+    let count = || json!({"type": "integer", "minimum": 0, "maximum": 100});
+    let user = || json!({"type": "string", "pattern": "^user_[0-9A-HJKMNP-TV-Z]{26}$"});
+    json!({
+        "WorkspaceMember": full(json!({
+            "id": uuid(),
+            "workspace_id": uuid(),
+            "user_id": user(),
+            "role": word(&["admin", "member"]),
+            "created_at": instant(),
+        })),
+        "WorkspaceMemberList": page("WorkspaceMember"),
+        "AddedMembers": full(json!({"added_count": count(), "data": list(to("WorkspaceMember"), 0, 100)})),
+        "RemovedMembers": full(json!({"removed_count": count()})),
+        "Member": full(json!({
+            "id": user(),
+            "email": {"type": "string", "minLength": 3, "maxLength": 254},
+            "first_name": or_null(text(1, 100)),
+            "last_name": or_null(text(1, 100)),
+            "role": word(&["org:admin", "org:member"]),
+        })),
+        "MemberList": page("Member"),
+    })
+}
