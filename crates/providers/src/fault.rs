@@ -175,6 +175,44 @@ pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
     }
 }
 
+/// Reads an error object that came with a 200, in an answer or in a stream: its own number or word stands in for the
+/// status.
+pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
+    #[derive(Deserialize)]
+    struct Numbered<'a> {
+        #[serde(borrow, default)]
+        code: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        status: Option<&'a RawValue>,
+    }
+    let numbered: Option<Numbered<'_>> = serde_json::from_str(error.get()).ok();
+    let number = numbered.and_then(|numbered| {
+        let parse = |raw: Option<&RawValue>| raw?.get().trim_matches('"').parse::<u16>().ok();
+        parse(numbered.code).or_else(|| parse(numbered.status))
+    });
+    let body = Body::read(format!("{{\"error\":{}}}", error.get()).as_bytes());
+    let words = [body.code.as_deref(), body.kind.as_deref()];
+    let says = |part: &str| words.iter().flatten().any(|word| word.to_lowercase().contains(part));
+    let status = match number {
+        Some(number @ 400..=599) => number,
+        _ if says("rate_limit") || says("resource_exhausted") => 429,
+        _ if says("overloaded") || says("unavailable") => 503,
+        _ if says("invalid_request") || says("invalid_prompt") || says("invalid_argument") => 400,
+        _ if says("authentication") || says("invalid_api_key") => 401,
+        _ if says("timeout") || says("deadline") => 504,
+        _ => 500,
+    };
+    let class = class(status, &body);
+    Fault {
+        class,
+        status,
+        retry_after: retry::after(&HeaderMap::new(), body.message.as_deref(), now),
+        message: body.message.as_deref().map(cleaned),
+        code: body.code.or(body.kind).filter(|code| is_code(code)),
+        details: None,
+    }
+}
+
 fn class(status: u16, body: &Body) -> Class {
     let words = body.message.as_deref().unwrap_or_default().to_lowercase();
     let code = body.code.as_deref().unwrap_or_default();

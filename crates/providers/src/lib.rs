@@ -5,10 +5,12 @@
 //! Start with [`anthropic`] and [`fault::Fault`].
 
 pub mod anthropic;
+pub mod chat;
 pub mod fault;
 pub mod platform;
 pub mod retry;
 pub mod slugs;
+pub mod translate;
 
 pub use fault::{Class, Fault, Next};
 pub use platform::{Auth, Platform, Protocol};

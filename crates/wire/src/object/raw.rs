@@ -105,6 +105,11 @@ impl Extra {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
+    /// The names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     pub fn push(&mut self, name: impl Into<String>, value: Raw) {
         self.0.push((name.into(), value));
     }

@@ -1,0 +1,15 @@
+//! The Chat Completions protocol and its many dialects. What differs between them is on the card, not in the code.
+
+mod answer;
+mod request;
+mod stream;
+
+pub use answer::message;
+pub use request::request;
+pub use stream::Decoder;
+
+/// The name under which this protocol's reasoning is carried.
+pub(crate) const PROTOCOL: &str = "chat";
+
+#[cfg(test)]
+mod tests;

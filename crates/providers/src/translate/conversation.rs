@@ -1,0 +1,467 @@
+//! A request as every translation starts from it: turns that alternate, results beside their calls, nothing empty. What
+//! had to be changed for that is noted, so that nothing is lost without a word.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate_wire::messages::{Block, Citation, Content, Request, Role, Source, ToolResult};
+use tidegate_wire::object::Raw;
+
+use super::Unsupported;
+
+const INTERRUPTED: &str = "[no result: the call was interrupted]";
+const BILLING_LINE: &str = "x-anthropic-billing-header:";
+
+/// The normalised conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    pub system: Vec<Text>,
+    pub turns: Vec<Turn>,
+    /// `verb:field` of everything that was left out or changed.
+    pub warnings: Vec<String>,
+    /// Ids of all calls, so that an answer's do not repeat them.
+    pub ids: HashSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Turn {
+    User(Vec<Part>),
+    Assistant(Vec<Said>),
+    /// The results of the calls of the turn before, in the order of the calls.
+    Results(Vec<Outcome>),
+    /// An instruction in the middle of the conversation, for upstreams that know such a thing.
+    System(String),
+}
+
+/// A piece of text and whether a cache marker stands on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text {
+    pub text: String,
+    pub marked: bool,
+}
+
+/// What a person or a tool shows the model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    Text(Text),
+    Image { source: Media, marked: bool },
+    Document { source: Media, title: Option<String>, marked: bool },
+}
+
+/// Bytes, or where they are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Media {
+    Base64 { media_type: String, data: String },
+    Url(String),
+}
+
+/// What the model said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Text(Text),
+    Call { id: String, name: String, input: Raw, marked: bool },
+    Thinking { text: String, signature: Option<String> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub id: String,
+    pub name: Option<String>,
+    pub parts: Vec<Part>,
+    pub is_error: bool,
+    pub marked: bool,
+}
+
+impl Conversation {
+    /// `mid_system`: whether the upstream takes instructions between turns.
+    pub fn of(request: &Request, mid_system: bool) -> Result<Self, Unsupported> {
+        let mut made = Self::default();
+        made.system(request);
+        let mut turns: Vec<Turn> = Vec::new();
+        for (place, message) in request.messages.iter().enumerate() {
+            let blocks = message.content.clone().into_blocks();
+            match &message.role {
+                Role::Assistant => {
+                    let said = made.said(blocks);
+                    append_said(&mut turns, said);
+                }
+                Role::System => made.note(&mut turns, &message.content, mid_system, is_cleared(request, place)),
+                _ => {
+                    let (outcomes, parts) = made.heard(blocks, &format!("messages[{place}]"))?;
+                    append_heard(&mut turns, outcomes, parts);
+                }
+            }
+        }
+        made.turns = paired(turns, &mut made.warnings);
+        made.ids = ids(&made.turns);
+        if made.turns.is_empty() {
+            return Err(Unsupported::new("messages", "must hold a message with content"));
+        }
+        Ok(made)
+    }
+
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        let warning = warning.into();
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Whether the model is to go on with words that were put into its mouth.
+    pub fn is_prefilled(&self) -> bool {
+        matches!(self.turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| matches!(said, Said::Call { .. })))
+    }
+
+    fn system(&mut self, request: &Request) {
+        let blocks = request.system.clone().map(Content::into_blocks).unwrap_or_default();
+        for (place, block) in blocks.into_iter().enumerate() {
+            let Block::Text(block) = block else {
+                self.warn("dropped:system_block");
+                continue;
+            };
+            let mut text = block.text;
+            // It changes with every request and would spoil every cache of the prefix.
+            if place == 0 && text.trim_start().starts_with(BILLING_LINE) {
+                text = text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+            }
+            let marked = block.cache_control.is_some();
+            if text.trim().is_empty() {
+                if let Some(before) = self.system.last_mut().filter(|_| marked) {
+                    before.marked = true;
+                }
+                continue;
+            }
+            self.system.push(Text { text, marked });
+        }
+    }
+
+    fn said(&mut self, blocks: Vec<Block>) -> Vec<Said> {
+        let mut said: Vec<Said> = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            match block {
+                Block::Text(block) if block.text.trim().is_empty() => {
+                    if block.cache_control.is_some() {
+                        mark_said(said.last_mut());
+                    }
+                }
+                Block::Text(block) => {
+                    said.push(Said::Text(Text { text: block.text, marked: block.cache_control.is_some() }));
+                }
+                Block::ToolUse(block) => said.push(Said::Call {
+                    input: object_input(block.input_text()),
+                    marked: block.cache_control.is_some(),
+                    id: block.id,
+                    name: block.name,
+                }),
+                Block::Thinking(block) => {
+                    said.push(Said::Thinking { text: block.thinking, signature: block.signature });
+                }
+                // Only its issuer can read it.
+                Block::RedactedThinking(_) => self.warn("dropped:redacted_thinking"),
+                Block::ServerToolUse(block) => {
+                    said.push(Said::Text(plain(format!("[{} {}]", block.name, block.input_text()))));
+                }
+                Block::Compaction(block) => {
+                    if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
+                        said.push(Said::Text(plain(text)));
+                    }
+                }
+                other => said.push(Said::Text(plain(format!("[{} omitted]", other.kind())))),
+            }
+        }
+        said
+    }
+
+    /// Results first, the rest after them, each in its own order.
+    fn heard(&mut self, blocks: Vec<Block>, path: &str) -> Result<(Vec<Outcome>, Vec<Part>), Unsupported> {
+        let (mut outcomes, mut parts) = (Vec::new(), Vec::new());
+        for (place, block) in blocks.into_iter().enumerate() {
+            let path = format!("{path}.content[{place}]");
+            match block {
+                Block::ToolResult(result) => outcomes.push(self.outcome(result, &path)?),
+                block => self.part(block, &path, &mut parts)?,
+            }
+        }
+        Ok((outcomes, parts))
+    }
+
+    fn outcome(&mut self, result: ToolResult, path: &str) -> Result<Outcome, Unsupported> {
+        let mut parts = Vec::new();
+        let blocks = result.content.map(Content::into_blocks).unwrap_or_default();
+        for (place, block) in blocks.into_iter().enumerate() {
+            self.part(block, &format!("{path}.content[{place}]"), &mut parts)?;
+        }
+        Ok(Outcome {
+            id: result.tool_use_id,
+            name: None,
+            parts,
+            is_error: result.is_error.unwrap_or(false),
+            marked: result.cache_control.is_some(),
+        })
+    }
+
+    fn part(&mut self, block: Block, path: &str, parts: &mut Vec<Part>) -> Result<(), Unsupported> {
+        match block {
+            Block::Text(block) if block.text.trim().is_empty() => {
+                if block.cache_control.is_some() {
+                    mark_part(parts.last_mut());
+                }
+            }
+            Block::Text(block) => {
+                parts.push(Part::Text(Text { text: block.text, marked: block.cache_control.is_some() }));
+            }
+            Block::Image(block) => {
+                let source = media(block.source, path)?;
+                parts.push(Part::Image { source, marked: block.cache_control.is_some() });
+            }
+            Block::Document(block) => {
+                let (title, marked) = (block.title.flatten(), block.cache_control.is_some());
+                match block.source {
+                    Source::Text(source) => {
+                        let text = document_text(title.as_deref(), block.context.as_deref(), &source.data);
+                        parts.push(Part::Text(Text { text, marked }));
+                    }
+                    Source::Content(source) => {
+                        parts.push(Part::Text(plain(opening(title.as_deref(), block.context.as_deref()))));
+                        for (place, inner) in source.content.into_blocks().into_iter().enumerate() {
+                            self.part(inner, &format!("{path}.source.content[{place}]"), parts)?;
+                        }
+                        parts.push(Part::Text(Text { text: "</document>".to_owned(), marked }));
+                    }
+                    source => parts.push(Part::Document { source: media(source, path)?, title, marked }),
+                }
+            }
+            Block::SearchResult(block) => {
+                let texts = block.content.iter().filter_map(|block| match block {
+                    Block::Text(text) => Some(text.text.as_str()),
+                    _ => None,
+                });
+                let text = format!(
+                    "<search_result source=\"{}\" title=\"{}\">{}</search_result>",
+                    block.source,
+                    block.title,
+                    texts.collect::<Vec<_>>().join("\n")
+                );
+                parts.push(Part::Text(Text { text, marked: block.cache_control.is_some() }));
+            }
+            Block::ToolReference(block) => {
+                parts.push(Part::Text(plain(format!("[tool available: {}]", block.tool_name))));
+            }
+            Block::Compaction(block) => {
+                if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
+                    parts.push(Part::Text(plain(text)));
+                }
+            }
+            Block::ContainerUpload(_) => self.warn("dropped:container_upload"),
+            other => {
+                return Err(Unsupported::new(path, format!("{} blocks are not supported by this model", other.kind())));
+            }
+        }
+        Ok(())
+    }
+
+    /// An instruction between turns: where it stands, or as a note in the neighbouring words of the user.
+    fn note(&mut self, turns: &mut Vec<Turn>, content: &Content, mid_system: bool, cleared: bool) {
+        let text: Vec<String> = content
+            .clone()
+            .into_blocks()
+            .into_iter()
+            .filter_map(|block| match block {
+                Block::Text(block) if !block.text.trim().is_empty() => Some(block.text),
+                _ => None,
+            })
+            .collect();
+        if text.is_empty() || cleared {
+            return;
+        }
+        let text = text.join("\n\n");
+        if mid_system {
+            turns.push(Turn::System(text));
+        } else {
+            append_heard(turns, Vec::new(), vec![Part::Text(plain(format!("[system note] {text}")))]);
+        }
+    }
+}
+
+/// `clear_at: "next_user_message"` on an instruction that a later message of the user has made void.
+fn is_cleared(request: &Request, place: usize) -> bool {
+    let clears = request.messages[place].extra.get("clear_at").is_some_and(|raw| raw.get() == "\"next_user_message\"");
+    clears && request.messages[place + 1..].iter().any(|message| message.role == Role::User)
+}
+
+fn plain(text: String) -> Text {
+    Text { text, marked: false }
+}
+
+fn mark_said(said: Option<&mut Said>) {
+    match said {
+        Some(Said::Text(text)) => text.marked = true,
+        Some(Said::Call { marked, .. }) => *marked = true,
+        Some(Said::Thinking { .. }) | None => {}
+    }
+}
+
+fn mark_part(part: Option<&mut Part>) {
+    match part {
+        Some(Part::Text(text)) => text.marked = true,
+        Some(Part::Image { marked, .. } | Part::Document { marked, .. }) => *marked = true,
+        None => {}
+    }
+}
+
+/// The input of a call is an object; something else, which a client may have stored after an answer was cut short, is
+/// kept inside one.
+fn object_input(text: &str) -> Raw {
+    if text.trim_start().starts_with('{') {
+        return Raw::from_text(text).unwrap_or_else(|_| Raw::empty_object());
+    }
+    Raw::from_text(format!("{{\"_raw\":{text}}}")).unwrap_or_else(|_| Raw::empty_object())
+}
+
+fn opening(title: Option<&str>, context: Option<&str>) -> String {
+    let attribute =
+        |name: &str, value: Option<&str>| value.map(|value| format!(" {name}=\"{value}\"")).unwrap_or_default();
+    format!("<document{}{}>", attribute("title", title), attribute("context", context))
+}
+
+fn document_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
+    format!("{}\n{text}\n</document>", opening(title, context))
+}
+
+fn media(source: Source, path: &str) -> Result<Media, Unsupported> {
+    match source {
+        Source::Base64(source) => Ok(Media::Base64 { media_type: source.media_type, data: bare(source.data) }),
+        Source::Url(source) => Ok(Media::Url(source.url)),
+        other => Err(Unsupported::new(path, format!("sources of type {} are not supported here", other.kind()))),
+    }
+}
+
+/// Base64 without what does not belong to it: the head of a data URL, line breaks.
+fn bare(data: String) -> String {
+    let body = match data.strip_prefix("data:") {
+        Some(rest) => rest.split_once(',').map_or(rest, |(_, body)| body),
+        None => &data,
+    };
+    if body.len() == data.len() && !body.contains(['\n', '\r', ' ']) {
+        return data;
+    }
+    body.chars().filter(|character| !character.is_ascii_whitespace()).collect()
+}
+
+fn append_said(turns: &mut Vec<Turn>, said: Vec<Said>) {
+    if said.is_empty() {
+        return;
+    }
+    match turns.last_mut() {
+        Some(Turn::Assistant(before)) => before.extend(said),
+        _ => turns.push(Turn::Assistant(said)),
+    }
+}
+
+fn append_heard(turns: &mut Vec<Turn>, outcomes: Vec<Outcome>, parts: Vec<Part>) {
+    if !outcomes.is_empty() {
+        match turns.last_mut() {
+            Some(Turn::Results(before)) => before.extend(outcomes),
+            _ => turns.push(Turn::Results(outcomes)),
+        }
+    }
+    if !parts.is_empty() {
+        match turns.last_mut() {
+            Some(Turn::User(before)) => before.extend(parts),
+            _ => turns.push(Turn::User(parts)),
+        }
+    }
+}
+
+/// Every call gets its result right after its turn, once, and every result has its call.
+fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
+    let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
+    let mut used: HashMap<String, usize> = HashMap::new();
+    let mut waiting: Vec<(String, String, String)> = Vec::new();
+    for turn in turns {
+        match turn {
+            Turn::Assistant(mut said) => {
+                interrupted(&mut out, &mut waiting);
+                for said in &mut said {
+                    let Said::Call { id, name, .. } = said else { continue };
+                    let count = used.entry(id.clone()).and_modify(|count| *count += 1).or_insert(1);
+                    let original = id.clone();
+                    if *count > 1 {
+                        *id = format!("{id}_{count}");
+                    }
+                    waiting.push((original, id.clone(), name.clone()));
+                }
+                append_said(&mut out, said);
+            }
+            Turn::Results(outcomes) => {
+                let (known, orphans): (Vec<_>, Vec<_>) = outcomes
+                    .into_iter()
+                    .partition(|outcome| waiting.iter().any(|(original, _, _)| *original == outcome.id));
+                let mut known: Vec<Option<Outcome>> = known.into_iter().map(Some).collect();
+                let mut ordered = Vec::with_capacity(waiting.len());
+                for (original, id, name) in waiting.drain(..) {
+                    let found =
+                        known.iter_mut().find(|slot| slot.as_ref().is_some_and(|outcome| outcome.id == original));
+                    ordered.push(match found.and_then(Option::take) {
+                        Some(outcome) => Outcome { id, name: Some(name), ..outcome },
+                        None => missing(id, name),
+                    });
+                }
+                if !ordered.is_empty() {
+                    append_heard(&mut out, ordered, Vec::new());
+                }
+                for orphan in orphans.into_iter().chain(known.into_iter().flatten()) {
+                    if !warnings.iter().any(|known| known == "changed:orphan_tool_result") {
+                        warnings.push("changed:orphan_tool_result".to_owned());
+                    }
+                    let head = plain(format!("[orphan tool result {}]", orphan.id));
+                    append_heard(&mut out, Vec::new(), std::iter::once(Part::Text(head)).chain(orphan.parts).collect());
+                }
+            }
+            Turn::User(parts) => {
+                interrupted(&mut out, &mut waiting);
+                append_heard(&mut out, Vec::new(), parts);
+            }
+            Turn::System(text) => {
+                interrupted(&mut out, &mut waiting);
+                out.push(Turn::System(text));
+            }
+        }
+    }
+    interrupted(&mut out, &mut waiting);
+    out
+}
+
+fn interrupted(out: &mut Vec<Turn>, waiting: &mut Vec<(String, String, String)>) {
+    if !waiting.is_empty() {
+        let outcomes = waiting.drain(..).map(|(_, id, name)| missing(id, name)).collect();
+        append_heard(out, outcomes, Vec::new());
+    }
+}
+
+fn missing(id: String, name: String) -> Outcome {
+    Outcome {
+        id,
+        name: Some(name),
+        parts: vec![Part::Text(plain(INTERRUPTED.to_owned()))],
+        is_error: true,
+        marked: false,
+    }
+}
+
+fn ids(turns: &[Turn]) -> HashSet<String> {
+    let said = turns.iter().filter_map(|turn| match turn {
+        Turn::Assistant(said) => Some(said),
+        _ => None,
+    });
+    said.flatten()
+        .filter_map(|said| match said {
+            Said::Call { id, .. } => Some(id.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Citations that this gateway made mean nothing to anyone else.
+pub fn is_ours(citation: &Citation) -> bool {
+    matches!(citation, Citation::WebSearch(location) if location.encrypted_index == "tg1")
+}

@@ -1,0 +1,390 @@
+//! From what an upstream says, in whatever order and pieces, to blocks that keep the rules of the Messages format. All
+//! those rules are here, so a decoder only has to say what it saw.
+
+use std::collections::VecDeque;
+
+use super::blocks::{Blocks, is_object};
+use super::tools::Names;
+
+/// Which of several calls a piece belongs to: whatever the protocol numbers them by.
+pub type Key = u32;
+
+/// How an upstream says that it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Nothing special: the end of the turn, or calls to be made.
+    Done,
+    Length,
+    /// The prompt and the answer together are longer than the model can hold.
+    ContextWindow,
+    /// With the sequence, where the upstream names it.
+    Sequence(Option<String>),
+    /// With the upstream's own words.
+    Refusal(Option<String>),
+    /// A word we do not know; the turn counts as ended.
+    Unknown(String),
+}
+
+/// What counts at the end: in the order in which one signal outweighs another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub stop_reason: &'static str,
+    pub stop_sequence: Option<String>,
+    pub explanation: Option<String>,
+}
+
+/// Why blocks cannot be finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The input of a call is no JSON object, and nothing says that the answer was cut short.
+    Input,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    Text,
+    Thinking,
+    Tool,
+}
+
+/// A call of which not everything has been written.
+#[derive(Debug)]
+struct Call {
+    key: Key,
+    id: String,
+    name: String,
+    /// Everything that came, also what is written already.
+    arguments: String,
+    /// Bytes of it that are written.
+    written: usize,
+    /// The upstream said that nothing more comes.
+    ended: bool,
+}
+
+/// Turns what a decoder sees into blocks.
+#[derive(Debug)]
+pub struct Encoder<B> {
+    pub blocks: B,
+    open: Open,
+    /// Calls in the order in which they began; the first one is being written.
+    calls: VecDeque<Call>,
+    /// Keys of calls that are written whole, so that late pieces of them do no harm.
+    finished: Vec<Key>,
+    names: Names,
+    serial: bool,
+    show_thinking: bool,
+    /// What the signature of the open or next thinking block will be.
+    signature: Option<String>,
+    citations: Vec<String>,
+    whole_calls: usize,
+    refusal: Option<String>,
+    stop: Option<Stop>,
+    cut: bool,
+    pub warnings: Vec<String>,
+    wrote: bool,
+}
+
+impl<B: Blocks> Encoder<B> {
+    /// `serial`: the client was promised at most one call. `show_thinking`: thinking text may be shown; its signature
+    /// always is.
+    pub fn new(blocks: B, names: Names, serial: bool, show_thinking: bool) -> Self {
+        Self {
+            blocks,
+            open: Open::Nothing,
+            calls: VecDeque::new(),
+            finished: Vec::new(),
+            names,
+            serial,
+            show_thinking,
+            signature: None,
+            citations: Vec::new(),
+            whole_calls: 0,
+            refusal: None,
+            stop: None,
+            cut: false,
+            warnings: Vec::new(),
+            wrote: false,
+        }
+    }
+
+    /// Whether any block has begun.
+    pub fn has_content(&self) -> bool {
+        self.wrote
+    }
+
+    pub fn has_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    pub fn text(&mut self, text: &str) {
+        // Nothing is opened, closed or switched for an empty piece: clients store the empty block and are refused later.
+        if text.is_empty() {
+            return;
+        }
+        self.settle_calls();
+        if self.open != Open::Text {
+            self.close();
+            self.blocks.open_text();
+            self.opened(Open::Text);
+        }
+        self.blocks.text(text);
+    }
+
+    /// The model's words when it declines; they are shown as text.
+    pub fn refusal(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.refusal.get_or_insert_default().push_str(text);
+        self.text(text);
+    }
+
+    pub fn thinking(&mut self, text: &str) {
+        if text.is_empty() || !self.show_thinking {
+            return;
+        }
+        self.settle_calls();
+        if self.open != Open::Thinking {
+            self.close();
+            self.blocks.open_thinking();
+            self.opened(Open::Thinking);
+        }
+        self.blocks.thinking(text);
+    }
+
+    /// The signature of the thinking that is open or that comes now. A block without text is made for it when there is
+    /// none: the next turn cannot do without it.
+    pub fn signature(&mut self, signature: String) {
+        self.settle_calls();
+        if self.open != Open::Thinking {
+            self.close();
+            self.blocks.open_thinking();
+            self.opened(Open::Thinking);
+        }
+        self.signature = Some(signature);
+    }
+
+    /// A citation of the text so far, as JSON; written before its block ends.
+    pub fn citation(&mut self, citation: String) {
+        if self.open == Open::Text {
+            self.citations.push(citation);
+        }
+    }
+
+    /// A call begins. Starting one that has begun adds to its name: some upstreams send names in pieces.
+    pub fn tool_start(&mut self, key: Key, id: Option<&str>, name: &str) {
+        if let Some(call) = self.calls.iter_mut().find(|call| call.key == key) {
+            if call.arguments.is_empty() && call.written == 0 && call.name != name && self.open != Open::Tool {
+                call.name.push_str(name);
+            }
+            return;
+        }
+        if self.serial && (self.whole_calls > 0 || !self.calls.is_empty()) {
+            self.warn("dropped:parallel_calls");
+            self.finished.push(key);
+            return;
+        }
+        let (id, name) = (self.names.id(id), self.names.original(name).to_owned());
+        self.calls.push_back(Call { key, id, name, arguments: String::new(), written: 0, ended: false });
+    }
+
+    /// A piece of a call's input.
+    pub fn tool_arguments(&mut self, key: Key, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        let Some(place) = self.calls.iter().position(|call| call.key == key) else { return };
+        self.calls[place].arguments.push_str(piece);
+        if place == 0 {
+            self.write_front();
+        } else {
+            // Others wait while the first one is unfinished; data for them shows when it is not.
+            self.settle_finished_front();
+        }
+    }
+
+    /// Nothing more comes for a call.
+    pub fn tool_end(&mut self, key: Key) {
+        if let Some(call) = self.calls.iter_mut().find(|call| call.key == key) {
+            call.ended = true;
+        }
+        while self.calls.front().is_some_and(|call| call.ended) {
+            self.finish_front();
+        }
+    }
+
+    /// Whether a call with this key is known, and the id it was given.
+    pub fn call_id(&self, key: Key) -> Option<&str> {
+        self.calls.iter().find(|call| call.key == key).map(|call| call.id.as_str())
+    }
+
+    /// Whether the arguments of a call are a whole object already.
+    pub fn is_complete(&self, key: Key) -> bool {
+        self.finished.contains(&key)
+            || self.calls.iter().find(|call| call.key == key).is_some_and(|call| is_object(&call.arguments))
+    }
+
+    /// How it ended; the first word counts, but a refusal or a cut outweighs a mere end.
+    pub fn stop(&mut self, stop: Stop) {
+        let outweighs = matches!(self.stop, None | Some(Stop::Done | Stop::Unknown(_)))
+            && !matches!(stop, Stop::Done | Stop::Unknown(_));
+        if self.stop.is_none() || outweighs {
+            self.stop = Some(stop);
+        }
+    }
+
+    /// Closes everything and says how the answer ended.
+    pub fn finish(&mut self) -> Result<Ending, Broken> {
+        let is_length = matches!(self.stop, Some(Stop::Length | Stop::ContextWindow));
+        while !self.calls.is_empty() {
+            self.finish_front();
+        }
+        self.close();
+        if self.cut && !is_length {
+            return Err(Broken::Input);
+        }
+        Ok(self.ending())
+    }
+
+    fn ending(&mut self) -> Ending {
+        let plain = |stop_reason| Ending { stop_reason, stop_sequence: None, explanation: None };
+        if let Some(words) = self.refusal.take() {
+            return Ending { explanation: Some(words), ..plain("refusal") };
+        }
+        match self.stop.clone() {
+            Some(Stop::Refusal(explanation)) => Ending { explanation, ..plain("refusal") },
+            Some(Stop::Length) => plain("max_tokens"),
+            Some(Stop::ContextWindow) => plain("model_context_window_exceeded"),
+            // A call is a call, whatever word the upstream ends with.
+            _ if self.whole_calls > 0 => plain("tool_use"),
+            Some(Stop::Sequence(sequence)) => Ending { stop_sequence: sequence, ..plain("stop_sequence") },
+            Some(Stop::Unknown(word)) => {
+                self.warn(&format!("unknown_finish:{word}"));
+                plain("end_turn")
+            }
+            Some(Stop::Done) | None => plain("end_turn"),
+        }
+    }
+
+    fn opened(&mut self, open: Open) {
+        self.open = open;
+        self.wrote = true;
+    }
+
+    /// Ends the open block, with what belongs at its end.
+    fn close(&mut self) {
+        match self.open {
+            Open::Nothing => return,
+            Open::Text => {
+                for citation in std::mem::take(&mut self.citations) {
+                    self.blocks.citation(&citation);
+                }
+            }
+            Open::Thinking => {
+                let signature = self.signature.take().unwrap_or_default();
+                self.blocks.signature(&signature);
+            }
+            Open::Tool => {}
+        }
+        self.blocks.close();
+        self.open = Open::Nothing;
+    }
+
+    /// Something else begins: calls whose input is whole are over, and so is one that something follows.
+    fn settle_calls(&mut self) {
+        while self.calls.front().is_some_and(|call| call.ended || is_object(&call.arguments)) {
+            self.finish_front();
+        }
+    }
+
+    fn settle_finished_front(&mut self) {
+        while self.calls.len() > 1
+            && self.calls.front().is_some_and(|call| call.ended || is_object(&call.arguments))
+            && self.calls.get(1).is_some_and(|next| !next.arguments.is_empty())
+        {
+            self.finish_front();
+            self.write_front();
+        }
+    }
+
+    /// Writes what has come of the first call. A first piece `{}` is held: with some upstreams the real input follows it.
+    fn write_front(&mut self) {
+        let Some(call) = self.calls.front_mut() else { return };
+        if call.written == 0 {
+            let trimmed = call.arguments.trim();
+            if trimmed == "{}" {
+                return;
+            }
+            if let Some(rest) = trimmed.strip_prefix("{}").filter(|rest| rest.trim_start().starts_with('{')) {
+                call.arguments = rest.to_owned();
+            }
+        }
+        if self.open != Open::Tool {
+            let (id, name) = (call.id.clone(), call.name.clone());
+            self.close();
+            self.blocks.open_tool(&id, &name);
+            self.opened(Open::Tool);
+        }
+        if let Some(call) = self.calls.front_mut() {
+            let piece = &call.arguments[call.written..];
+            if !piece.is_empty() {
+                self.blocks.input(piece);
+                call.written = call.arguments.len();
+            }
+        }
+    }
+
+    /// Writes what is left of the first call and closes it.
+    fn finish_front(&mut self) {
+        let Some(mut call) = self.calls.pop_front() else { return };
+        if self.open != Open::Tool {
+            self.close();
+            self.blocks.open_tool(&call.id, &call.name);
+            self.opened(Open::Tool);
+        }
+        if call.written == 0 {
+            repair(&mut call.arguments);
+            self.blocks.input(&call.arguments);
+        } else {
+            let rest = &call.arguments[call.written..];
+            if !rest.is_empty() {
+                self.blocks.input(rest);
+            }
+        }
+        if is_object(&call.arguments) {
+            self.whole_calls += 1;
+        } else {
+            self.cut = true;
+        }
+        self.finished.push(call.key);
+        self.close();
+    }
+
+    fn warn(&mut self, warning: &str) {
+        if !self.warnings.iter().any(|known| known == warning) {
+            self.warnings.push(warning.to_owned());
+        }
+    }
+}
+
+/// What can be mended before anything of it is written: no input at all is an empty one, and of the same input twice
+/// one is enough.
+fn repair(arguments: &mut String) {
+    if arguments.trim().is_empty() {
+        *arguments = "{}".to_owned();
+        return;
+    }
+    if let Some(rest) = arguments.trim().strip_prefix("{}").filter(|rest| is_object(rest)) {
+        *arguments = rest.to_owned();
+        return;
+    }
+    let half = arguments.len() / 2;
+    if arguments.len().is_multiple_of(2)
+        && arguments.is_char_boundary(half)
+        && arguments[..half] == arguments[half..]
+        && is_object(&arguments[..half])
+    {
+        arguments.truncate(half);
+    }
+}

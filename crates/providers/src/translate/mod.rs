@@ -1,0 +1,217 @@
+//! From the Messages format to another protocol and back. Each protocol has a module that builds its request and one
+//! that says what its answer holds; what they share is here: the normalised [`conversation`], the [`card`] that says what
+//! a model can do, the [`encoder`] that keeps the rules of the Messages format, and the [`carrier`] that takes reasoning
+//! across turns.
+//!
+//! What comes out of a translated answer is an answer in the Messages format, whole or as frames, as a native upstream
+//! would have sent it; everything after that is the same for both.
+
+pub mod blocks;
+pub mod card;
+pub mod carrier;
+pub mod conversation;
+pub mod encoder;
+pub mod schema;
+pub mod tools;
+pub mod usage;
+
+use std::fmt;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tidegate_wire::json::quoted;
+
+pub use card::Card;
+pub use encoder::{Encoder, Ending, Stop};
+pub use usage::Counted;
+
+use crate::fault::Fault;
+use blocks::{Collected, Frames, put_quoted};
+
+/// What a model at this endpoint cannot take: the place in the request and what is wrong with it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    pub path: String,
+    pub reason: String,
+}
+
+impl Unsupported {
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { path: path.into(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// Where a translated request goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub card: &'a Card,
+    /// The provider's own name of the model.
+    pub model: &'a str,
+    /// Which account at which host: reasoning is replayed only to where it came from.
+    pub scope: &'a str,
+    /// What keeps a conversation's cache together; none where the upstream takes no such thing.
+    pub cache_key: Option<&'a str>,
+    /// Who the end user is, hashed; none where the upstream must not know.
+    pub user: Option<&'a str>,
+    pub stream: bool,
+}
+
+/// A request as the upstream takes it, and what its answer must be read with.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    pub body: Bytes,
+    pub context: Context,
+    pub warnings: Vec<String>,
+}
+
+/// What an answer cannot be read without.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    pub names: tools::Names,
+    /// At most one call was promised.
+    pub serial: bool,
+    pub show_thinking: bool,
+    pub scope: String,
+    pub model: String,
+    /// Sequences that the upstream does not look for itself.
+    pub guarded: Vec<String>,
+    pub max_tokens: u64,
+    pub context_length: u64,
+    /// What the input is thought to be, until the upstream says.
+    pub input_estimate: u64,
+}
+
+/// Reads an upstream's stream, one frame after the other.
+pub trait Decode: Send {
+    /// Takes the data of one event and its name, which is empty where the protocol has none.
+    fn feed(&mut self, name: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault>;
+
+    /// The connection is over. A stream that did not say so itself is broken.
+    fn end(&mut self, stream: &mut Stream) -> Result<(), Fault>;
+}
+
+/// The answer that a decoder fills.
+pub struct Stream {
+    pub encoder: Encoder<Frames>,
+    pub counted: Counted,
+    id: String,
+    estimate: u64,
+    started: bool,
+    stopped: bool,
+}
+
+impl Stream {
+    pub fn new(context: &Context) -> Self {
+        let encoder = Encoder::new(Frames::default(), context.names.clone(), context.serial, context.show_thinking);
+        Self {
+            encoder,
+            counted: Counted::default(),
+            id: new_id(),
+            estimate: context.input_estimate,
+            started: false,
+            stopped: false,
+        }
+    }
+
+    /// The frames since the last call.
+    pub fn take(&mut self) -> Bytes {
+        self.encoder.blocks.out.split().freeze()
+    }
+
+    /// The first event of all, before anything else; once.
+    pub fn start(&mut self) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let out = &mut self.encoder.blocks.out;
+        out.put_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
+        put_head(out, &self.id);
+        out.put_slice(b"[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
+        let mut counted = if self.counted.is_known() { self.counted } else { Counted::estimated(self.estimate) };
+        counted.output = 0;
+        out.put_slice(counted.to_json().as_bytes());
+        out.put_slice(b"}}\n\n");
+    }
+
+    /// The last two events; once. They carry the whole usage.
+    pub fn finish(&mut self) -> Result<(), encoder::Broken> {
+        if std::mem::replace(&mut self.stopped, true) {
+            return Ok(());
+        }
+        self.start();
+        let ending = self.encoder.finish()?;
+        let out = &mut self.encoder.blocks.out;
+        out.put_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
+        out.put_slice(ending.to_json().as_bytes());
+        out.put_slice(b"},\"usage\":");
+        out.put_slice(self.counted.to_json().as_bytes());
+        out.put_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+        Ok(())
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stopped
+    }
+}
+
+/// A whole answer that a reader fills.
+pub struct Whole {
+    pub encoder: Encoder<Collected>,
+    pub counted: Counted,
+}
+
+impl Whole {
+    pub fn new(context: &Context) -> Self {
+        let encoder = Encoder::new(Collected::default(), context.names.clone(), context.serial, context.show_thinking);
+        Self { encoder, counted: Counted::default() }
+    }
+
+    /// The answer in the Messages format.
+    pub fn finish(mut self) -> Result<(Bytes, Vec<String>), encoder::Broken> {
+        let ending = self.encoder.finish()?;
+        let mut out = BytesMut::with_capacity(1024);
+        put_head(&mut out, &new_id());
+        out.put_slice(self.encoder.blocks.to_json().as_bytes());
+        out.put_u8(b',');
+        out.put_slice(ending.to_json().as_bytes());
+        out.put_slice(b",\"usage\":");
+        out.put_slice(self.counted.to_json().as_bytes());
+        out.put_u8(b'}');
+        Ok((out.freeze(), self.encoder.warnings))
+    }
+}
+
+impl Ending {
+    /// The members of an answer that say how it ended.
+    fn to_json(&self) -> String {
+        let sequence = self.stop_sequence.as_deref().map_or_else(|| "null".to_owned(), quoted);
+        let details = match self.stop_reason {
+            "refusal" => {
+                let words = self.explanation.as_deref().unwrap_or("The model declined to answer.");
+                format!(r#"{{"type":"refusal","category":"general_harms","explanation":{}}}"#, quoted(words))
+            }
+            _ => "null".to_owned(),
+        };
+        format!(r#""stop_reason":"{}","stop_sequence":{sequence},"stop_details":{details}"#, self.stop_reason)
+    }
+}
+
+/// Everything of an answer before the elements of its content. The gateway puts the model's public name in later.
+fn put_head(out: &mut BytesMut, id: &str) {
+    out.put_slice(b"{\"id\":");
+    put_quoted(out, id);
+    out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"\",\"content\":");
+}
+
+fn new_id() -> String {
+    let mut id = String::from("msg_");
+    for byte in tidegate_core::id::random::<12>() {
+        id.push_str(&format!("{byte:02x}"));
+    }
+    id
+}

@@ -1,0 +1,92 @@
+//! JSON Schemas of tools and answers, as each protocol takes them. Work is done on a copy; values that are data
+//! (`enum`, `const`, `default`, `examples`) and properties that happen to be named like a keyword are never touched.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// A tool's schema with what every protocol expects: it is an object, and has properties. One that has both goes as it
+/// came, byte for byte: caches of the prefix depend on that.
+pub fn of_tool(schema: &str) -> Cow<'_, str> {
+    let mut value: Value = serde_json::from_str(schema).unwrap_or(Value::Null);
+    let Some(object) = value.as_object_mut() else { return Cow::Borrowed(r#"{"type":"object","properties":{}}"#) };
+    let is_typed = object.contains_key("type");
+    let is_object = !is_typed || object.get("type").is_some_and(|kind| kind == "object");
+    if is_typed && (!is_object || object.contains_key("properties")) {
+        return Cow::Borrowed(schema);
+    }
+    object.entry("type").or_insert_with(|| "object".into());
+    object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    Cow::Owned(value.to_string())
+}
+
+/// Whether a schema is one that OpenAI's strict mode accepts as it is.
+pub fn is_strict(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "object") && strict_everywhere(schema)
+}
+
+fn strict_everywhere(schema: &Value) -> bool {
+    let Some(object) = schema.as_object() else { return true };
+    if ["allOf", "not", "if", "patternProperties"].iter().any(|word| object.contains_key(*word)) {
+        return false;
+    }
+    let is_object = object.get("type").is_some_and(|kind| kind == "object") || object.contains_key("properties");
+    if is_object {
+        let closed = object.get("additionalProperties") == Some(&Value::Bool(false));
+        let properties = object.get("properties").and_then(Value::as_object);
+        let required: Vec<&str> =
+            object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let all = properties.is_none_or(|properties| properties.keys().all(|name| required.contains(&name.as_str())));
+        if !closed || !all {
+            return false;
+        }
+    }
+    children(object).all(strict_everywhere)
+}
+
+/// The schemas directly inside a schema.
+fn children(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    let named = ["properties", "$defs", "definitions"];
+    let listed = ["anyOf", "oneOf", "prefixItems"];
+    let single = ["items", "additionalProperties"];
+    let named = named.into_iter().filter_map(|word| object.get(word)?.as_object()).flat_map(Map::values);
+    let listed = listed.into_iter().filter_map(|word| object.get(word)?.as_array()).flatten();
+    let single = single.into_iter().filter_map(|word| object.get(word)).filter(|value| value.is_object());
+    named.chain(listed).chain(single)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn p46_only_a_schema_that_passes_is_strict() {
+        let closed = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": false});
+        assert!(is_strict(&closed));
+        let mut open = closed.clone();
+        open["additionalProperties"] = json!(true);
+        let mut optional = closed.clone();
+        optional["required"] = json!([]);
+        let mut inner = closed.clone();
+        inner["properties"]["ok"] = json!({"type": "object", "properties": {"x": {}}});
+        let mut patterned = closed;
+        patterned["patternProperties"] = json!({});
+        for schema in [open, optional, inner, patterned, json!({"type": "string"}), json!(true)] {
+            assert!(!is_strict(&schema), "{schema}");
+        }
+        // A property that is named like a keyword is a property.
+        let named = json!({"type": "object", "properties": {"not": {"type": "string"}}, "required": ["not"], "additionalProperties": false});
+        assert!(is_strict(&named));
+    }
+
+    #[test]
+    fn a_tool_without_a_proper_schema_takes_an_object() {
+        let empty = json!({"type": "object", "properties": {}});
+        for schema in ["{}", "null", "true", r#"{"type":"object"}"#, r#"{"properties":{}}"#] {
+            assert_eq!(serde_json::from_str::<Value>(&of_tool(schema)).unwrap(), empty, "{schema}");
+        }
+        let given = r#"{"type":"object",  "properties":{"a":{}},"required":["a"], "minProperties":1.0}"#;
+        assert_eq!(of_tool(given), given, "byte for byte");
+    }
+}

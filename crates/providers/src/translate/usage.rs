@@ -1,0 +1,87 @@
+//! What an answer used, in the convention of the Messages format: input without what was read from or written to a cache,
+//! output with the thinking.
+
+/// Tokens of an answer, as far as the upstream has told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub input: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+    pub output: u64,
+    pub thinking: Option<u64>,
+    known: bool,
+}
+
+impl Counted {
+    /// Until the upstream tells.
+    pub fn estimated(input: u64) -> Self {
+        Self { input, ..Self::default() }
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// From an upstream whose prompt counts what was cached, too; nearly all do. `total` finds out those who leave the
+    /// reasoning out of the output.
+    pub fn inclusive(
+        prompt: u64,
+        read: u64,
+        write: u64,
+        output: u64,
+        thinking: Option<u64>,
+        total: Option<u64>,
+    ) -> Self {
+        // More read than there was: this upstream leaves the cached part out of the prompt already.
+        let input = if read > prompt { prompt } else { prompt.saturating_sub(read).saturating_sub(write) };
+        let left_out = thinking.filter(|thinking| {
+            *thinking > 0 && total == Some(prompt + output + thinking) && total != Some(prompt + output)
+        });
+        Self {
+            input,
+            cache_read: read,
+            cache_write: write,
+            output: output + left_out.unwrap_or(0),
+            thinking,
+            known: true,
+        }
+    }
+
+    /// From an upstream whose input leaves the cached part out.
+    pub fn exclusive(input: u64, read: u64, write: u64, output: u64) -> Self {
+        Self { input, cache_read: read, cache_write: write, output, thinking: None, known: true }
+    }
+
+    pub fn to_json(self) -> String {
+        let thinking = self
+            .thinking
+            .map(|tokens| format!(r#","output_tokens_details":{{"thinking_tokens":{tokens}}}"#))
+            .unwrap_or_default();
+        format!(
+            r#"{{"input_tokens":{},"cache_creation_input_tokens":{},"cache_read_input_tokens":{},"output_tokens":{}{thinking}}}"#,
+            self.input, self.cache_write, self.cache_read, self.output
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p71_cached_tokens_are_counted_once() {
+        let counted = Counted::inclusive(120, 100, 0, 30, Some(18), Some(150));
+        assert_eq!((counted.input, counted.cache_read, counted.output), (20, 100, 30));
+        let written = Counted::inclusive(100, 20, 30, 5, None, None);
+        assert_eq!((written.input, written.cache_read, written.cache_write), (50, 20, 30));
+        let exclusive = Counted::inclusive(10, 90, 0, 5, None, None);
+        assert_eq!((exclusive.input, exclusive.cache_read), (10, 90));
+    }
+
+    #[test]
+    fn p72_reasoning_that_was_left_out_of_the_output_is_added() {
+        assert_eq!(Counted::inclusive(10, 0, 0, 5, Some(7), Some(22)).output, 12);
+        assert_eq!(Counted::inclusive(10, 0, 0, 12, Some(7), Some(22)).output, 12);
+        assert_eq!(Counted::inclusive(10, 0, 0, 12, Some(7), None).output, 12);
+    }
+}
