@@ -24,7 +24,8 @@
 //! `{"raw": {"status": 200, "headers": [["content-type", "text/plain"]], "body": "hi"}}`,
 //! `{"raw_stream": {"chunks": [": hi\n\n", "base64:AP8="], "end": "close"}}` (or `hang`, `cut`, `reset`),
 //! `"hang_before_headers"`, `{"close_mid_stream": {"after": 5}}`,
-//! `{"error_in_stream": {"after": 5, "error_type": "overloaded_error", "message": "Overloaded"}}`.
+//! `{"error_in_stream": {"after": 5, "error_type": "overloaded_error", "message": "Overloaded"}}`,
+//! `{"quirk": "no-usage"}` (see [`quirk`](crate::quirk)).
 
 use base64::Engine as _;
 use bytes::Bytes;

@@ -5,27 +5,52 @@
 //! vendors' public formats, so that a mistake on the other side shows instead of being mirrored here.
 //!
 //! Start reading at [`Sim`] (a running server), [`Script`] (what it does) and [`Behaviour`] (one answer).
-//! `body` turns a script's faults into what happens on the wire; each protocol has a module of its own.
+//! `content` decides what an answer says, for all protocols alike; each protocol has a module of its own that
+//! reads requests and writes answers; `play` ties them together and `body` turns a script's faults into what
+//! happens on the wire.
 //!
 //! | Route | |
 //! |---|---|
 //! | `POST /v1/messages` | Anthropic's Messages protocol, streamed or not |
 //! | `POST /v1/messages/count_tokens` | `{"input_tokens": N}` |
+//! | `POST …/chat/completions` | OpenAI's Chat Completions, under any prefix: `/v1`, Azure's deployments |
+//! | `POST …/responses` | OpenAI's Responses, under any prefix |
+//! | `POST …/responses/input_tokens` | `{"object": "response.input_tokens", "input_tokens": N}` |
+//! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
+//! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
+//! | `POST …/models/{m}:countTokens` | `{"totalTokens": N}` |
 //! | `/_sim/…` | control for other processes, see [`control`] |
 //!
 //! Model names choose a behaviour too (see [`DEMO_MODELS`]), so a client in any language reaches every
-//! behaviour worth showing without a control call.
+//! behaviour worth showing without a control call. What real servers do and their documents do not say is a
+//! [`Quirk`]; the table is in [`quirk`].
+//!
+//! Requests of all protocols but Messages are checked as strictly as the vendor checks them and refused in the
+//! vendor's words, with the parameter named: a bad translation shows here first.
 
 mod body;
+mod chat;
+mod content;
 pub mod control;
+mod events;
+mod failure;
+mod framing;
+mod gemini;
 mod messages;
 mod model;
+mod openai;
+mod play;
+pub mod quirk;
+mod responses;
 mod run;
+mod said;
 mod script;
 mod server;
+mod speak;
 mod state;
 
 pub use model::{DEMO_MODELS, DemoModel};
+pub use quirk::{Protocol, Quirk};
 pub use run::{RunOptions, run};
 pub use script::{Behaviour, End, Script, TokenShape};
 pub use server::Sim;

@@ -14,7 +14,9 @@ pub struct DemoModel {
 }
 
 /// The models a demo catalogue lists. More names work: `sim-status-NNN` for every status,
-/// `sim-stop-REASON`, `sim-tokens-COUNTxBYTES`, `sim-hang-mid`, `sim-close-mid`, `sim-garbage`.
+/// `sim-stop-REASON`, `sim-tokens-COUNTxBYTES`, `sim-redacted`, `sim-hang-mid`, `sim-close-mid`,
+/// `sim-close-frame`, `sim-truncated`, `sim-garbage`, `sim-garbage-stream`, `sim-empty`, `sim-no-stop`,
+/// and `sim-quirk-NAME` for every [`Quirk`](crate::Quirk).
 pub const DEMO_MODELS: &[DemoModel] = &[
     model("sim", "Simulated echo", "Repeats what you said, word by word."),
     model("sim-slow", "Simulated slow echo", "The echo, with a pause between words: watch it stream."),
@@ -61,7 +63,13 @@ pub(crate) fn chosen(name: &str) -> Option<Result<Chosen, String>> {
         "hang" => Behaviour::HangBeforeHeaders,
         "hang-mid" => Behaviour::HangMidStream { after: MID },
         "close-mid" => Behaviour::CloseMidStream { after: MID },
+        "close-frame" => Behaviour::CloseMidFrame { after: MID },
+        "truncated" => Behaviour::TruncatedBody,
         "garbage" => Behaviour::Garbage,
+        "garbage-stream" => Behaviour::GarbageStream,
+        "empty" => Behaviour::EmptyStream,
+        "no-stop" => Behaviour::EndsWithoutStop,
+        "redacted" => Behaviour::RedactedThinking,
         "error-mid" => {
             Behaviour::ErrorInStream { after: MID, error_type: "overloaded_error".into(), message: "Overloaded".into() }
         }
@@ -70,7 +78,8 @@ pub(crate) fn chosen(name: &str) -> Option<Result<Chosen, String>> {
     Some(Ok(plain(behaviour)))
 }
 
-/// Three events before the first delta, and two deltas: enough to be committed to the answer.
+/// Three events before the first delta, and two deltas: enough to be committed to the answer. The other
+/// protocols have one to five deltas within it.
 const MID: usize = 5;
 
 fn with_argument(rest: &str) -> Option<Result<Chosen, String>> {
@@ -81,6 +90,9 @@ fn with_argument(rest: &str) -> Option<Result<Chosen, String>> {
     }
     if let Some(reason) = rest.strip_prefix("stop-") {
         return Some(Ok(plain(Behaviour::StopReason(reason.to_owned()))));
+    }
+    if let Some(name) = rest.strip_prefix("quirk-") {
+        return Some(name.parse().map(|quirk| plain(Behaviour::Quirk(quirk))));
     }
     let shape = rest.strip_prefix("tokens-")?.parse::<TokenShape>();
     Some(shape.map(|TokenShape { count, bytes }| plain(Behaviour::Tokens { count, bytes })))

@@ -7,6 +7,8 @@ use base64::Engine as _;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 
+use crate::quirk::Quirk;
+
 /// What the server does from now on.
 ///
 /// In JSON every member is optional: `{"behaviour": {"says": "hello"}, "pace_ms": 5}`.
@@ -33,7 +35,8 @@ pub struct Script {
     pub by_model: bool,
 }
 
-/// One answer. Faults that cut a stream count its events from 1, which is `message_start`.
+/// One answer, the same on every protocol. Faults that cut a stream count its events from 1, which is
+/// `message_start` in Messages and the first chunk or event elsewhere.
 ///
 /// In JSON: the name in snake case, alone (`"echo"`) or as the key of its argument
 /// (`{"status": {"code": 503}}`). Bodies are strings; binary ones are written `base64:…`.
@@ -58,11 +61,13 @@ pub enum Behaviour {
     RedactedThinking,
     /// Declines, with `stop_details`.
     Refusal,
-    /// Text that ends for this reason, whatever it is.
+    /// Text that ends for this reason: one of the Messages protocol, translated, or any other as it is.
     StopReason(String),
     /// Text whose usage reports prompt caching.
     Cached { read: u64, write_5m: u64, write_1h: u64 },
-    /// An error in the vendor's shape; the type follows from the code unless given.
+    /// An error in the vendor's shape; the type follows from the code unless given. A type of the Messages
+    /// protocol is translated; any other word is the vendor's own and stands where it is most specific: `code`
+    /// at OpenAI, `status` at Google. Retry hints are headers, or the vendor's detail in the body.
     Status {
         code: u16,
         #[serde(default)]
@@ -107,8 +112,11 @@ pub enum Behaviour {
     ErrorInStream { after: usize, error_type: String, message: String },
     /// Status 200 and not one event; without streaming, an empty body.
     EmptyStream,
-    /// A stream that ends well but lacks `message_stop`; without streaming, a null `stop_reason`.
+    /// A stream that ends well but lacks what tells that it is complete (`message_stop`, the finish and
+    /// `[DONE]`, `response.completed`, the finish); without streaming, a null `stop_reason` or its like.
     EndsWithoutStop,
+    /// One of the oddities of real servers.
+    Quirk(Quirk),
 }
 
 /// How a response ends once its bytes are written.

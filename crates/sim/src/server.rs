@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -20,9 +21,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::body::{Answer, ResetFlag};
+use crate::play;
 use crate::script::Script;
+use crate::speak::Speak;
 use crate::state::{Seen, State};
-use crate::{control, messages};
+use crate::{chat, control, gemini, messages, responses};
 
 /// A running server. Dropping it closes the listener and every connection.
 pub struct Sim {
@@ -177,12 +180,46 @@ async fn route(
             body: body.clone(),
         });
     }
-    Ok(match (&parts.method, path) {
-        (&Method::POST, "/v1/messages") => messages::create(state, &parts.headers, &body, reset).await,
-        (&Method::POST, "/v1/messages/count_tokens") => messages::count_tokens(state, &parts.headers, &body).await,
-        (_, "/v1/messages" | "/v1/messages/count_tokens") => messages::failure(state, 405, "Method Not Allowed"),
-        _ => messages::failure(state, 404, "Not found"),
-    })
+    Ok(speak(&parts, &body, state, reset).await)
+}
+
+/// Finds the protocol by the path. Vendors serve theirs under prefixes of many kinds, so an end is enough.
+async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag) -> Response<Answer> {
+    let path = head.uri.path();
+    if let Some((_, verb)) = gemini::Verb::of(path) {
+        return match verb {
+            gemini::Verb::Count => count::<gemini::Request>(head, body, state).await,
+            _ => create::<gemini::Request>(head, body, state, reset).await,
+        };
+    }
+    match path {
+        "/v1/messages" => create::<messages::Request<'_>>(head, body, state, reset).await,
+        "/v1/messages/count_tokens" => count::<messages::Request<'_>>(head, body, state).await,
+        _ if path.ends_with("/chat/completions") => create::<chat::Request>(head, body, state, reset).await,
+        _ if path.ends_with("/responses") => create::<responses::Request>(head, body, state, reset).await,
+        _ if path.ends_with("/responses/input_tokens") => count::<responses::Request>(head, body, state).await,
+        _ if path.contains("/models/") => play::failure::<gemini::Request>(state, 404, "Not found"),
+        _ => play::failure::<messages::Request<'_>>(state, 404, "Not found"),
+    }
+}
+
+async fn create<'a, S: Speak<'a>>(
+    head: &Parts,
+    body: &'a Bytes,
+    state: &Arc<State>,
+    reset: ResetFlag,
+) -> Response<Answer> {
+    match head.method {
+        Method::POST => play::create::<S>(state, head, body, reset).await,
+        _ => play::failure::<S>(state, 405, "Method Not Allowed"),
+    }
+}
+
+async fn count<'a, S: Speak<'a>>(head: &Parts, body: &'a Bytes, state: &Arc<State>) -> Response<Answer> {
+    match head.method {
+        Method::POST => play::count::<S>(state, head, body).await,
+        _ => play::failure::<S>(state, 405, "Method Not Allowed"),
+    }
 }
 
 /// A connection that ends with a reset when a script asks for one.

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use crate::failure::Failure;
+
 #[derive(Serialize)]
-struct Envelope<'a> {
+pub(super) struct Envelope<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     error: Detail<'a>,
@@ -17,15 +19,20 @@ struct Detail<'a> {
     message: &'a str,
 }
 
-/// The body of an error response, and the data of an `error` event.
-pub(super) fn body(kind: &str, message: &str, request_id: &str) -> Vec<u8> {
-    let error = Detail { kind, message };
-    let envelope = Envelope { kind: "error", error, request_id };
-    serde_json::to_vec(&envelope).expect("strings always serialize")
+/// The body of an error response.
+pub(super) fn body(failure: &Failure, request_id: &str) -> Vec<u8> {
+    serde_json::to_vec(&envelope(failure, request_id)).expect("strings always serialize")
+}
+
+/// The same as the data of an `error` event.
+pub(super) fn envelope<'a>(failure: &'a Failure, request_id: &'a str) -> Envelope<'a> {
+    let kind = failure.kind.as_deref().unwrap_or_else(|| kind_of(failure.status));
+    let message = failure.message.as_deref().unwrap_or_else(|| default_message(failure.status));
+    Envelope { kind: "error", error: Detail { kind, message }, request_id }
 }
 
 /// The type the vendor documents for a status.
-pub(super) fn kind_of(status: u16) -> &'static str {
+fn kind_of(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
         402 => "billing_error",
@@ -40,23 +47,7 @@ pub(super) fn kind_of(status: u16) -> &'static str {
     }
 }
 
-/// The status the vendor documents for a type: what an error event would have been before the stream.
-pub(super) fn status_of(kind: &str) -> u16 {
-    match kind {
-        "invalid_request_error" => 400,
-        "authentication_error" => 401,
-        "billing_error" => 402,
-        "permission_error" => 403,
-        "not_found_error" => 404,
-        "request_too_large" => 413,
-        "rate_limit_error" => 429,
-        "timeout_error" => 504,
-        "overloaded_error" => 529,
-        _ => 500,
-    }
-}
-
-pub(super) fn default_message(status: u16) -> &'static str {
+fn default_message(status: u16) -> &'static str {
     match status {
         401 => "invalid x-api-key",
         402 => "Your credit balance is too low",

@@ -5,45 +5,20 @@
 
 use std::io::Write as _;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::content::{Block, Ending, json_pieces};
-use crate::body::Part;
+use crate::content::{Block, Ending, json_pieces};
+use crate::events::{Events, Run, Writer};
+use crate::said::{Cache, Said};
 
 /// Rendered content, for both kinds of answer.
 pub(super) struct Content {
     /// The JSON of the `content` array.
     json: Bytes,
-    events: Events,
+    events: Run,
     output_tokens: u64,
     thinking_tokens: u64,
 }
-
-/// Rendered events and where each one ends.
-#[derive(Default)]
-struct Events {
-    bytes: Bytes,
-    ends: Vec<usize>,
-}
-
-/// What differs between two answers with the same content.
-pub(super) struct Frame<'a> {
-    pub id: usize,
-    pub model: &'a str,
-    pub ending: &'a Ending,
-    pub input_tokens: u64,
-    pub cache: Cache,
-}
-
-#[derive(Clone, Copy, Default)]
-pub(super) struct Cache {
-    pub read: u64,
-    pub write_5m: u64,
-    pub write_1h: u64,
-}
-
-/// Events are gathered into writes of about this size when nothing asks for them one by one.
-const WRITE: usize = 16 << 10;
 
 impl Content {
     pub fn new(blocks: &[Block]) -> Self {
@@ -54,7 +29,8 @@ impl Content {
             if index > 0 {
                 json.push(b',');
             }
-            let (tokens, thinking) = render(block, index, &mut json, &mut out);
+            render(block, index, &mut json, &mut out);
+            let (tokens, thinking) = block.tokens();
             output_tokens += tokens;
             thinking_tokens += thinking;
         }
@@ -63,54 +39,34 @@ impl Content {
     }
 
     /// The body of an answer that is not streamed.
-    pub fn whole(&self, frame: &Frame<'_>) -> Bytes {
+    pub fn whole(&self, said: &Said<'_>) -> Bytes {
         let mut out = Vec::with_capacity(self.json.len() + 768);
-        message(&mut out, frame, Some(self));
+        message(&mut out, said, Some(self));
         out.into()
     }
 
-    /// All events of a streamed answer, each on its own.
-    pub fn events(&self, frame: &Frame<'_>) -> Vec<Bytes> {
-        let (head, tail) = (self.head(frame), self.tail(frame));
-        let all = [&head, &self.events, &tail];
-        all.into_iter().flat_map(Events::each).collect()
+    /// All events of a streamed answer.
+    pub fn events(&self, said: &Said<'_>) -> Events {
+        Events::of([self.head(said), self.events.clone(), self.tail(said)])
     }
 
-    /// All events in few writes, cut between events.
-    pub fn writes(&self, frame: &Frame<'_>) -> Vec<Part> {
-        let (head, tail) = (self.head(frame), self.tail(frame));
-        let middle = &self.events;
-        let mut parts = Vec::with_capacity(3 + middle.bytes.len() / WRITE);
-        parts.push(Part::Bytes(head.bytes));
-        let mut start = 0;
-        for pair in middle.ends.windows(2) {
-            if pair[1] - start > WRITE && pair[0] > start {
-                parts.push(Part::Bytes(middle.bytes.slice(start..pair[0])));
-                start = pair[0];
-            }
-        }
-        parts.push(Part::Bytes(middle.bytes.slice(start..)));
-        parts.push(Part::Bytes(tail.bytes));
-        parts
-    }
-
-    fn head(&self, frame: &Frame<'_>) -> Events {
+    fn head(&self, said: &Said<'_>) -> Run {
         let mut out = Writer::default();
         out.event("message_start", |data| {
             data.extend_from_slice(br#","message":"#);
-            message(data, frame, None);
+            message(data, said, None);
         });
         out.event("ping", |_| {});
         out.done()
     }
 
-    fn tail(&self, frame: &Frame<'_>) -> Events {
+    fn tail(&self, said: &Said<'_>) -> Run {
         let mut out = Writer::default();
         out.event("message_delta", |data| {
             data.extend_from_slice(br#","delta":{"#);
-            ending(data, Some(frame.ending));
+            ending(data, Some(&said.ending));
             data.extend_from_slice(br#","container":null},"usage":{"#);
-            counts(data, frame, self.output_tokens);
+            counts(data, said, self.output_tokens);
             details(data, self.thinking_tokens);
             data.push(b'}');
         });
@@ -119,35 +75,22 @@ impl Content {
     }
 }
 
-/// One event whose data is given whole.
-pub(super) fn event(name: &str, data: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(name.len() + data.len() + 16);
-    for part in [b"event: ", name.as_bytes(), b"\ndata: ", data, b"\n\n"] {
-        out.extend_from_slice(part);
-    }
-    out.freeze()
+/// What every event of the protocol has: its name again as the type of its data.
+trait Typed {
+    fn event(&mut self, name: &str, members: impl FnOnce(&mut Vec<u8>));
+    fn start(&mut self, index: usize, block: std::fmt::Arguments<'_>);
+    fn delta(&mut self, index: usize, kind: &str, member: &str, text: &str);
+    fn stop(&mut self, index: usize);
 }
 
-impl Events {
-    fn each(&self) -> impl Iterator<Item = Bytes> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| self.bytes.slice(start..*end))
-    }
-}
-
-#[derive(Default)]
-struct Writer {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Writer {
-    /// Writes an event; the closure adds the members after `type`, with a comma before each.
+impl Typed for Writer {
+    /// The closure adds the members after `type`, with a comma before each.
     fn event(&mut self, name: &str, members: impl FnOnce(&mut Vec<u8>)) {
-        put(&mut self.bytes, format_args!("event: {name}\ndata: {{\"type\":\"{name}\""));
-        members(&mut self.bytes);
-        self.bytes.extend_from_slice(b"}\n\n");
-        self.ends.push(self.bytes.len());
+        self.write(|out| {
+            put(out, format_args!("event: {name}\ndata: {{\"type\":\"{name}\""));
+            members(out);
+            out.extend_from_slice(b"}\n\n");
+        });
     }
 
     fn start(&mut self, index: usize, block: std::fmt::Arguments<'_>) {
@@ -167,15 +110,11 @@ impl Writer {
     fn stop(&mut self, index: usize) {
         self.event("content_block_stop", |data| put(data, format_args!(r#","index":{index}"#)));
     }
-
-    fn done(self) -> Events {
-        Events { bytes: self.bytes.into(), ends: self.ends }
-    }
 }
 
-/// Writes one block in both forms and returns its output tokens, all and of thinking.
-fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) -> (u64, u64) {
-    let tokens = match block {
+/// Writes one block in both forms.
+fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) {
+    match block {
         Block::Text(pieces) => {
             json.extend_from_slice(br#"{"type":"text","text":"#);
             string(json, &pieces.concat());
@@ -184,7 +123,6 @@ fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) -> 
             for piece in pieces {
                 out.delta(index, "text_delta", "text", piece);
             }
-            (pieces.len() as u64, 0)
         }
         Block::Thinking { pieces, signature } => {
             json.extend_from_slice(br#"{"type":"thinking","thinking":"#);
@@ -195,12 +133,10 @@ fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) -> 
                 out.delta(index, "thinking_delta", "thinking", piece);
             }
             out.delta(index, "signature_delta", "signature", signature);
-            (pieces.len() as u64, pieces.len() as u64)
         }
         Block::RedactedThinking { data } => {
             put(json, format_args!(r#"{{"type":"redacted_thinking","data":"{data}"}}"#));
             out.start(index, format_args!(r#"{{"type":"redacted_thinking","data":"{data}"}}"#));
-            (1, 1)
         }
         Block::ToolUse { id, name, input } => {
             let mut open = format!(r#"{{"type":"tool_use","id":"{id}","name":"#).into_bytes();
@@ -209,29 +145,26 @@ fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) -> 
             let open = String::from_utf8(open).expect("JSON is UTF-8");
             put(json, format_args!("{open}{input}}}"));
             out.start(index, format_args!("{open}{{}}}}"));
-            let pieces = json_pieces(input);
-            for piece in &pieces {
+            for piece in json_pieces(input) {
                 out.delta(index, "input_json_delta", "partial_json", piece);
             }
-            (pieces.len() as u64, 0)
         }
-    };
+    }
     out.stop(index);
-    tokens
 }
 
 /// The message object: finished with content, or as it stands in `message_start`.
-fn message(out: &mut Vec<u8>, frame: &Frame<'_>, content: Option<&Content>) {
-    put(out, format_args!(r#"{{"id":"msg_sim_{}","type":"message","role":"assistant","model":"#, frame.id));
-    string(out, frame.model);
+fn message(out: &mut Vec<u8>, said: &Said<'_>, content: Option<&Content>) {
+    put(out, format_args!(r#"{{"id":"msg_sim_{}","type":"message","role":"assistant","model":"#, said.id));
+    string(out, said.model);
     out.extend_from_slice(br#","content":"#);
     out.extend_from_slice(content.map_or(b"[]", |content| &content.json));
     out.push(b',');
-    ending(out, content.map(|_| frame.ending));
+    ending(out, content.map(|_| &said.ending));
     out.extend_from_slice(br#","container":null,"usage":{"#);
     // The vendor counts one output token before there is any.
-    counts(out, frame, content.map_or(1, |content| content.output_tokens));
-    let Cache { write_5m, write_1h, .. } = frame.cache;
+    counts(out, said, content.map_or(1, |content| content.output_tokens));
+    let Cache { write_5m, write_1h, .. } = said.cache;
     put(
         out,
         format_args!(
@@ -256,13 +189,13 @@ fn ending(out: &mut Vec<u8>, ending: Option<&Ending>) {
     });
 }
 
-fn counts(out: &mut Vec<u8>, frame: &Frame<'_>, output_tokens: u64) {
-    let Cache { read, write_5m, write_1h } = frame.cache;
+fn counts(out: &mut Vec<u8>, said: &Said<'_>, output_tokens: u64) {
+    let Cache { read, write_5m, write_1h } = said.cache;
     put(
         out,
         format_args!(
             r#""input_tokens":{},"output_tokens":{output_tokens},"cache_creation_input_tokens":{},"cache_read_input_tokens":{read}"#,
-            frame.input_tokens,
+            said.input_tokens,
             write_5m.saturating_add(write_1h),
         ),
     );

@@ -6,29 +6,21 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::content::{Ask, LastUser, join};
+
 #[derive(Deserialize)]
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     #[serde(borrow)]
-    pub model: Cow<'a, str>,
+    model: Cow<'a, str>,
     #[serde(default)]
-    pub stream: bool,
-    pub max_tokens: Option<u64>,
+    stream: bool,
+    max_tokens: Option<u64>,
     #[serde(default)]
-    pub stop_sequences: Vec<String>,
+    stop_sequences: Vec<String>,
     #[serde(borrow)]
     messages: Option<&'a RawValue>,
     #[serde(borrow)]
     tools: Option<&'a RawValue>,
-}
-
-/// What the last user message holds, as far as an answer refers to it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct LastUser {
-    pub text: String,
-    /// The text of every tool result, in order.
-    pub tool_results: Vec<String>,
-    /// Blocks that are neither text nor tool results.
-    pub other_blocks: usize,
 }
 
 #[derive(Deserialize)]
@@ -55,18 +47,36 @@ struct Tool {
 }
 
 impl<'a> Request<'a> {
-    pub fn parse(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+    pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
+    }
+}
+
+impl Ask for Request<'_> {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn stream(&self) -> bool {
+        self.stream
+    }
+
+    fn max_tokens(&self) -> Option<u64> {
+        self.max_tokens
+    }
+
+    fn stop_sequences(&self) -> &[String] {
+        &self.stop_sequences
     }
 
     /// Empty where the messages have another form than the protocol's: no script depends on it.
-    pub fn last_user(&self) -> LastUser {
+    fn last_user(&self) -> LastUser {
         let turns = self.messages.and_then(|raw| serde_json::from_str::<Vec<Turn<'_>>>(raw.get()).ok());
         let turn = turns.into_iter().flatten().rfind(|turn| turn.role == "user");
         let mut last = LastUser::default();
         for block in turn.and_then(|turn| turn.content).map(blocks).unwrap_or_default() {
             match (&*block.kind, block.text) {
-                ("text", Some(text)) => join(&mut last.text, &text),
+                ("text", Some(text)) => last.add_text(&text),
                 ("tool_result", _) => {
                     let mut result = String::new();
                     for inner in block.content.map(blocks).unwrap_or_default() {
@@ -80,10 +90,17 @@ impl<'a> Request<'a> {
         last
     }
 
-    /// The names of the tools on offer.
-    pub fn tools(&self) -> Vec<String> {
+    fn tools(&self) -> Vec<String> {
         let tools = self.tools.and_then(|raw| serde_json::from_str::<Vec<Tool>>(raw.get()).ok());
         tools.into_iter().flatten().filter_map(|tool| tool.name).collect()
+    }
+
+    fn most_calls(&self) -> usize {
+        usize::MAX
+    }
+
+    fn call_id(number: usize) -> String {
+        format!("toolu_sim_{number}")
     }
 }
 
@@ -96,19 +113,12 @@ fn blocks(raw: &RawValue) -> Vec<Block<'_>> {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-fn join(to: &mut String, text: &str) {
-    if !to.is_empty() {
-        to.push('\n');
-    }
-    to.push_str(text);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn last(body: &str) -> LastUser {
-        Request::parse(body.as_bytes()).unwrap().last_user()
+        Request::read(body.as_bytes()).unwrap().last_user()
     }
 
     #[test]

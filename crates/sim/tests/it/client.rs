@@ -116,6 +116,13 @@ pub async fn read_until(socket: &mut TcpStream, text: &str, times: usize) -> Str
     }
 }
 
+/// All bytes of the connection, framing included.
+pub async fn read_until_end(socket: &mut TcpStream) -> Vec<u8> {
+    let mut wire = Vec::new();
+    soon(socket.read_to_end(&mut wire)).await.unwrap();
+    wire
+}
+
 /// Fails instead of waiting for ever.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("this does not take 20 seconds")

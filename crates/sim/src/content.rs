@@ -1,10 +1,55 @@
 //! What an answer says: from a behaviour and a request to blocks and a reason to stop.
+//!
+//! The same for every protocol, so that one scenario gives the same text, calls and counts on all of
+//! them. Reasons to stop are in the words of the Messages protocol; the others translate them.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use super::request::{LastUser, Request};
+use crate::quirk::Quirk;
 
-pub(super) enum Block {
+/// What an answer needs to know of a request, in any protocol.
+pub(crate) trait Ask {
+    fn model(&self) -> &str;
+    fn stream(&self) -> bool;
+    fn max_tokens(&self) -> Option<u64>;
+    fn stop_sequences(&self) -> &[String];
+    fn last_user(&self) -> LastUser;
+    /// The names of the tools that may be called.
+    fn tools(&self) -> Vec<String>;
+    /// How many calls one turn may hold.
+    fn most_calls(&self) -> usize;
+    /// The id of the call with this number.
+    fn call_id(number: usize) -> String
+    where
+        Self: Sized;
+}
+
+/// What the last user message holds, as far as an answer refers to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastUser {
+    pub text: String,
+    /// The text of every tool result, in order.
+    pub tool_results: Vec<String>,
+    /// Blocks that are neither text nor tool results.
+    pub other_blocks: usize,
+}
+
+impl LastUser {
+    pub fn add_text(&mut self, text: &str) {
+        join(&mut self.text, text);
+    }
+}
+
+/// Texts of one message are lines.
+pub(crate) fn join(to: &mut String, text: &str) {
+    if !to.is_empty() {
+        to.push('\n');
+    }
+    to.push_str(text);
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
     Text(Vec<String>),
     Thinking {
         pieces: Vec<String>,
@@ -21,9 +66,21 @@ pub(super) enum Block {
     },
 }
 
+impl Block {
+    /// Output tokens, all and of thinking: a piece is a token.
+    pub fn tokens(&self) -> (u64, u64) {
+        match self {
+            Block::Text(pieces) => (pieces.len() as u64, 0),
+            Block::Thinking { pieces, .. } => (pieces.len() as u64, pieces.len() as u64),
+            Block::RedactedThinking { .. } => (1, 1),
+            Block::ToolUse { input, .. } => (json_pieces(input).len() as u64, 0),
+        }
+    }
+}
+
 /// How an answer ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(crate) struct Ending {
     /// Null in an answer that never ended.
     pub reason: Option<String>,
     pub sequence: Option<String>,
@@ -39,13 +96,20 @@ impl Ending {
 }
 
 /// What faults say before they strike: long enough to be cut anywhere.
-pub(super) const TALE: &str =
+pub(crate) const TALE: &str =
     "The tide comes in and goes out again, twice a day, whether or not anyone waits at the gate.";
 
+/// Characters of two, three and four bytes, in words that cuts fall into.
+pub(crate) const WIDE_TALE: &str = "Høyvann i Ålesund, 満潮は正午 🌊🌊, και η άμπωτη στις έξι.";
+
+/// Clients must return it unread; "simulated signature" keeps it recognisable in a dump.
+pub(crate) const SIGNATURE: &str = "c2ltdWxhdGVkIHNpZ25hdHVyZQ==";
+const SECRET: &str = "c2ltdWxhdGVkIHNlY3JldA==";
+
 /// A text as the request allows it: up to a stop sequence, and of no more than `max_tokens` words.
-pub(super) fn text(text: &str, request: &Request<'_>) -> (Vec<Block>, Ending) {
+pub(crate) fn text(text: &str, request: &impl Ask) -> (Vec<Block>, Ending) {
     let found = request
-        .stop_sequences
+        .stop_sequences()
         .iter()
         .filter(|sequence| !sequence.is_empty())
         .filter_map(|sequence| text.find(sequence.as_str()).map(|at| (at, sequence)))
@@ -58,7 +122,7 @@ pub(super) fn text(text: &str, request: &Request<'_>) -> (Vec<Block>, Ending) {
         None => (text, Ending::of("end_turn")),
     };
     let mut words = words(text);
-    let limit = request.max_tokens.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
+    let limit = request.max_tokens().map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
     if words.len() > limit {
         words.truncate(limit);
         ending = Ending::of("max_tokens");
@@ -66,7 +130,7 @@ pub(super) fn text(text: &str, request: &Request<'_>) -> (Vec<Block>, Ending) {
     (vec![Block::Text(words)], ending)
 }
 
-pub(super) fn echo(request: &Request<'_>) -> (Vec<Block>, Ending) {
+pub(crate) fn echo(request: &impl Ask) -> (Vec<Block>, Ending) {
     let LastUser { text: said, tool_results, other_blocks } = request.last_user();
     let mut answer = match (said.is_empty(), tool_results.is_empty()) {
         (false, _) => format!("You said: {said}"),
@@ -80,7 +144,7 @@ pub(super) fn echo(request: &Request<'_>) -> (Vec<Block>, Ending) {
 }
 
 /// Up to `count` calls of the offered tools, or text when there is nothing to call or a result to quote.
-pub(super) fn tool_use(request: &Request<'_>, count: usize, ids: &AtomicUsize) -> (Vec<Block>, Ending) {
+pub(crate) fn tool_use<A: Ask>(request: &A, count: usize, ids: &AtomicUsize) -> (Vec<Block>, Ending) {
     let last = request.last_user();
     if !last.tool_results.is_empty() {
         return text(&quoted(&last.tool_results), request);
@@ -96,7 +160,7 @@ pub(super) fn tool_use(request: &Request<'_>, count: usize, ids: &AtomicUsize) -
         };
         let query = serde_json::to_string(&query).expect("strings always serialize");
         Block::ToolUse {
-            id: format!("toolu_sim_{}", ids.fetch_add(1, SeqCst) + 1),
+            id: A::call_id(ids.fetch_add(1, SeqCst) + 1),
             name: name.clone(),
             input: format!(r#"{{"query":{query}}}"#),
         }
@@ -104,29 +168,60 @@ pub(super) fn tool_use(request: &Request<'_>, count: usize, ids: &AtomicUsize) -
     (calls.collect(), Ending::of("tool_use"))
 }
 
+/// What a quirk says: calls where there is something to call, text with long characters where not.
+pub(crate) fn quirky<A: Ask>(quirk: Quirk, request: &A, ids: &AtomicUsize) -> (Vec<Block>, Ending) {
+    if quirk.thinks() {
+        return thinking(request);
+    }
+    let last = request.last_user();
+    if !last.tool_results.is_empty() {
+        return text(&quoted(&last.tool_results), request);
+    }
+    if request.tools().is_empty() {
+        return text(WIDE_TALE, request);
+    }
+    let (mut blocks, ending) = tool_use(request, 2, ids);
+    for block in &mut blocks {
+        if let (Block::ToolUse { input, .. }, Quirk::NoArguments) = (block, quirk) {
+            "{}".clone_into(input);
+        }
+    }
+    match quirk {
+        Quirk::ChecksSignatures => blocks.insert(0, thought()),
+        Quirk::TextAfterTools => {
+            blocks.insert(0, Block::Text(words("Let me look.")));
+            blocks.push(Block::Text(words("One moment.")));
+        }
+        _ => {}
+    }
+    (blocks, ending)
+}
+
 fn quoted(results: &[String]) -> String {
     format!("The tool answered: {}", results.join("; "))
 }
 
-pub(super) fn thinking(request: &Request<'_>) -> (Vec<Block>, Ending) {
+pub(crate) fn thinking(request: &impl Ask) -> (Vec<Block>, Ending) {
     let (mut blocks, ending) = text("High water is at noon.", request);
-    let pieces = words("Low water was at six, and the tide takes six hours to rise.");
-    // Clients must return it unread; "simulated signature" keeps it recognisable in a dump.
-    let signature = "c2ltdWxhdGVkIHNpZ25hdHVyZQ==";
-    blocks.insert(0, Block::Thinking { pieces, signature });
+    blocks.insert(0, thought());
     (blocks, ending)
 }
 
-pub(super) fn redacted_thinking(request: &Request<'_>) -> (Vec<Block>, Ending) {
+pub(crate) fn thought() -> Block {
+    let pieces = words("Low water was at six, and the tide takes six hours to rise.");
+    Block::Thinking { pieces, signature: SIGNATURE }
+}
+
+pub(crate) fn redacted_thinking(request: &impl Ask) -> (Vec<Block>, Ending) {
     let (mut blocks, ending) = text("High water is at noon.", request);
-    blocks.insert(0, Block::RedactedThinking { data: "c2ltdWxhdGVkIHNlY3JldA==" });
+    blocks.insert(0, Block::RedactedThinking { data: SECRET });
     (blocks, ending)
 }
 
 /// A text that ends for any reason; a stop sequence is one of the request's if it has one.
-pub(super) fn stopped(reason: &str, request: &Request<'_>) -> (Vec<Block>, Ending) {
+pub(crate) fn stopped(reason: &str, request: &impl Ask) -> (Vec<Block>, Ending) {
     let sequence = (reason == "stop_sequence")
-        .then(|| request.stop_sequences.first().cloned().unwrap_or_else(|| "STOP".to_owned()));
+        .then(|| request.stop_sequences().first().cloned().unwrap_or_else(|| "STOP".to_owned()));
     let said = match reason {
         "refusal" => "I cannot help with that.",
         _ => "The tide turns.",
@@ -135,7 +230,7 @@ pub(super) fn stopped(reason: &str, request: &Request<'_>) -> (Vec<Block>, Endin
 }
 
 /// Words with the white space before them; they join up to the text.
-pub(super) fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut start = 0;
     let mut in_word = false;
@@ -155,7 +250,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 /// Cuts JSON into the pieces of a streamed input; models cut anywhere, also inside a string.
-pub(super) fn json_pieces(input: &str) -> Vec<&str> {
+pub(crate) fn json_pieces(input: &str) -> Vec<&str> {
     let mut pieces = vec![""];
     let mut rest = input;
     while !rest.is_empty() {
@@ -173,7 +268,7 @@ mod tests {
 
     fn answer(said: &str, rest: &str) -> (String, Ending) {
         let body = format!(r#"{{"model":"m"{rest}}}"#);
-        let (blocks, ending) = text(said, &Request::parse(body.as_bytes()).unwrap());
+        let (blocks, ending) = text(said, &crate::messages::Request::read(body.as_bytes()).unwrap());
         let [Block::Text(words)] = &blocks[..] else { panic!() };
         (words.concat(), ending)
     }
