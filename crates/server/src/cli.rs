@@ -11,6 +11,7 @@ use tidegate_sim::TokenShape;
 use tidegate_store::keys::LimitReset;
 use tidegate_store::members::Role;
 
+use crate::commands::out::{self, Closed};
 use crate::config::{Source, generate};
 use crate::{commands, openapi, serve};
 
@@ -121,7 +122,7 @@ enum Command {
 enum Keys {
     /// Create a key and print it once
     #[command(
-        after_help = "Examples:\n  tidegate keys create --name laptop --limit 25 --reset weekly\n  tidegate keys create --name ops --management"
+        after_help = "Examples:\n  tidegate keys create --name laptop --limit 25 --reset weekly\n  tidegate keys create --name ops --management\n  tidegate keys create --name 'of ada' --management --member ada@example.com"
     )]
     Create {
         #[command(flatten)]
@@ -143,6 +144,9 @@ enum Keys {
         /// The id or slug of its workspace, instead of the default one
         #[arg(long)]
         workspace: Option<String>,
+        /// The member it belongs to, named by address or id; a code that is made with it becomes a key of theirs
+        #[arg(long, value_name = "EMAIL_OR_ID")]
+        member: Option<String>,
     },
     /// List keys
     #[command(after_help = "Examples:\n  tidegate keys list --all\n  tidegate keys list --workspace research")]
@@ -239,14 +243,22 @@ fn role(text: &str) -> Result<Role, String> {
 
 impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.execute() {
+            // Whoever stopped reading has seen what they wanted to see.
+            Err(error) if error.is::<Closed>() => Ok(ExitCode::SUCCESS),
+            result => result,
+        }
+    }
+
+    fn execute(self) -> anyhow::Result<ExitCode> {
         let command = match self.command {
             // These need no runtime.
             Command::Openapi => {
-                print!("{}", openapi::document("http://127.0.0.1:8080"));
+                out::text(format_args!("{}", openapi::document("http://127.0.0.1:8080")))?;
                 return Ok(ExitCode::SUCCESS);
             }
             Command::Config { schema } => {
-                print!("{}", if schema { generate::schema() } else { generate::example() });
+                out::text(format_args!("{}", if schema { generate::schema() } else { generate::example() }))?;
                 return Ok(ExitCode::SUCCESS);
             }
             Command::Run { url, key, command } => return commands::run::run(&url, &key, &command),
@@ -278,9 +290,9 @@ impl Command {
                     () = serve::stop_signal() => {}
                 }
             }
-            Self::Keys(Keys::Create { place, name, management, limit, reset, expires, workspace }) => {
+            Self::Keys(Keys::Create { place, name, management, limit, reset, expires, workspace, member }) => {
                 let kind = if management { KeyKind::Management } else { KeyKind::Inference };
-                let options = commands::keys::Create { name, kind, limit, reset, expires, workspace };
+                let options = commands::keys::Create { name, kind, limit, reset, expires, workspace, member };
                 commands::keys::create(&place.source(None), options).await?;
             }
             Self::Keys(Keys::List { place, all, workspace }) => {

@@ -7,7 +7,7 @@ use tidegate_core::{KeyHash, Money, Tenant, Timestamp, WorkspaceId};
 
 pub use exchange::{Exchanged, Known, NotExchanged};
 
-use crate::audit::{By, Change, append_audit};
+use crate::audit::{Actor, By, Change, append_audit};
 use crate::idempotency::{self, Given, Once};
 use crate::keys::LimitReset;
 use crate::{Result, Store, dialect};
@@ -100,7 +100,8 @@ pub enum Issued {
 }
 
 impl Store {
-    /// Stores a code, and its application on first sight.
+    /// Stores a code, and its application on first sight. One that was asked for with a key is good as long as that key
+    /// is.
     pub async fn create_auth_code(
         &self,
         tenant: &Tenant,
@@ -109,6 +110,10 @@ impl Store {
         most: Pending,
         once: Option<&Once>,
     ) -> Result<Issued> {
+        let issuer = match &by.actor {
+            Actor::Key(hash) => Some(hash),
+            Actor::Anyone | Actor::Shell => None,
+        };
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             if let Some(once) = once {
@@ -139,8 +144,8 @@ impl Store {
             let inserted = sqlx::query(
                 "INSERT INTO auth_codes (hash, organisation_id, workspace_id, app_id, creator_user_id, challenge, \
                  challenge_method, key_name, limit_nanos, limit_reset, key_expires_at, spawn_agent, spawn_cloud, \
-                 created_at, expires_at, failures) \
-                 SELECT $1, organisation_id, id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0 \
+                 created_at, expires_at, issuer_key_hash, failures) \
+                 SELECT $1, organisation_id, id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 0 \
                  FROM workspaces WHERE organisation_id = $2 AND id = $3 AND deleted_at IS NULL",
             )
             .bind(code.hash.to_hex())
@@ -158,6 +163,7 @@ impl Store {
             .bind(&code.spawn_cloud)
             .bind(by.at.0)
             .bind(code.expires.0)
+            .bind(issuer.map(|hash| hash.to_hex()))
             .execute(&mut *transaction)
             .await?;
             if inserted.rows_affected() == 0 {

@@ -26,10 +26,14 @@ const LOAD_PAGE: u32 = 1_000;
 /// Live credentials of a workspace at most.
 const MOST_CREDENTIALS: i64 = 500;
 
-/// Taken first in every transaction that writes a credential, once for each one written; only those who need the keys
-/// to stand still take their lock before.
+/// Taken first in every transaction that writes a credential; each one written needs a number of its own. Only those who
+/// need the keys to stand still take their lock before.
 pub(crate) const NEXT_CHANGE: &str =
     "UPDATE sequences SET value = value + 1 WHERE name = 'credentials' RETURNING value";
+
+/// As many numbers at once as there are credentials to be written; the last of them comes back.
+pub(crate) const TAKE_CHANGES: &str =
+    "UPDATE sequences SET value = value + $1 WHERE name = 'credentials' RETURNING value";
 
 /// The same lock without a number, for those who change what credentials depend on: the ring of master keys.
 pub(crate) const HOLD_CREDENTIALS: &str = "UPDATE sequences SET value = value WHERE name = 'credentials'";
@@ -46,6 +50,38 @@ pub struct CredentialFilter<'a> {
 }
 
 impl Store {
+    /// Hands every live credential to `each` and returns the number to continue from with
+    /// [`Store::credentials_changed_after`].
+    ///
+    /// One that changes while this runs may come twice, here or among the changes; what comes later is newer.
+    pub async fn live_credentials(&self, mut each: impl FnMut(CredentialRow)) -> Result<i64> {
+        // Asked before the first page: what is deleted meanwhile is then among the changes.
+        let as_of: i64 = on_reader!(self, pool => {
+            Ok(sqlx::query_scalar("SELECT value FROM sequences WHERE name = 'credentials'").fetch_one(pool).await?)
+        })?;
+        let mut after = 0;
+        loop {
+            let page: Vec<RawCredential> = on_reader!(self, pool => {
+                Ok(sqlx::query_as(concat!(
+                    select_credentials!(),
+                    " WHERE change_seq > $1 AND deleted_at IS NULL ORDER BY change_seq LIMIT $2"
+                ))
+                .bind(after)
+                .bind(i64::from(LOAD_PAGE))
+                .fetch_all(pool)
+                .await?)
+            })?;
+            if page.is_empty() {
+                return Ok(as_of);
+            }
+            for raw in page {
+                let row = CredentialRow::try_from(raw)?;
+                after = row.change_seq;
+                each(row);
+            }
+        }
+    }
+
     /// Credentials changed since `seq`, oldest change first, the deleted ones too. Ask again from the last one's
     /// `change_seq` until nothing comes.
     pub async fn credentials_changed_after(&self, seq: i64) -> Result<Vec<CredentialRow>> {
@@ -56,6 +92,10 @@ impl Store {
                 .fetch_all(pool)
                 .await?)
         })?;
+        if !page.is_empty() {
+            // Whoever made the change may be gone already, a command at a shell for example.
+            self.note_overwritten();
+        }
         page.into_iter().map(CredentialRow::try_from).collect()
     }
 

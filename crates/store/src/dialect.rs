@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::error::DatabaseError as _;
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteError, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::error::{Result, TimedOut};
@@ -12,10 +13,6 @@ use crate::{LOCK_WAIT, POOL_WAIT, STATEMENT_LIMIT};
 
 const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
-
-/// SQLite itself waits for readers at each of these tries.
-const TRUNCATE_TRIES: usize = 5;
-const TRUNCATE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs one body with whichever pool may write. The body is compiled once per database, so it must hold SQL that both
 /// understand; it is a block that ends in a [`Result`] and may use `?`.
@@ -74,44 +71,36 @@ pub(crate) async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'s
     Ok(pool.begin_with(DB::BEGIN).await?)
 }
 
-/// Whether SQLite says that somebody else holds the lock (`SQLITE_BUSY`, in any of its extended forms).
+/// Whether SQLite says that somebody else holds the lock (`SQLITE_BUSY`, in any of its extended forms). Both databases
+/// have codes that look like numbers and mean something else in the other one, so the kind of the error comes first.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|database| database.code()?.parse::<i32>().ok());
+    let sqlite = error.as_database_error().and_then(|database| database.try_downcast_ref::<SqliteError>());
+    let code = sqlite.and_then(|error| error.code()?.parse::<i32>().ok());
     code.is_some_and(|code| code & 0xFF == 5)
 }
 
 /// Whether a statement lost against another one: SQLite is busy, or PostgreSQL says that a lock was not to be had, that
 /// two waited for each other, or that the order of two transactions cannot be kept.
 pub(crate) fn is_contention(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|database| database.code());
-    is_busy(error) || code.is_some_and(|code| matches!(&*code, "55P03" | "40P01" | "40001"))
-}
-
-/// Folds SQLite's write-ahead log into the file and empties it: until then the log still holds what was overwritten.
-/// False when somebody was reading all the while; SQLite then does it at a later write.
-pub(crate) async fn truncate_log(writer: &SqlitePool) -> Result<bool> {
-    for _ in 0..TRUNCATE_TRIES {
-        let folded: sqlx::Result<(i64, i64, i64)> =
-            sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(writer).await;
-        match folded {
-            Ok((0, _, _)) => return Ok(true),
-            Ok(_) => {}
-            Err(error) if is_busy(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-        tokio::time::sleep(TRUNCATE_PAUSE).await;
-    }
-    Ok(false)
+    let postgres = error.as_database_error().and_then(|database| database.try_downcast_ref::<PgDatabaseError>());
+    is_busy(error) || postgres.is_some_and(|error| matches!(error.code(), "55P03" | "40P01" | "40001"))
 }
 
 /// The connection that writes. Secure delete overwrites what is deleted, so that a removed secret does not stay in the
-/// file's free pages.
+/// file's free pages. Every commit is on the disk before it is answered, or a power cut could bring a revoked key back;
+/// the records of finished requests pay for that with one sync of the log per batch.
 pub(crate) fn sqlite_writer(file: &Path) -> SqlitePool {
     let options = sqlite_connection(file)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Normal)
+        .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .pragma("secure_delete", "ON");
+    sqlite_pool().max_connections(1).connect_lazy_with(options)
+}
+
+/// The connection that empties the log. It waits for nobody.
+pub(crate) fn sqlite_checkpointer(file: &Path) -> SqlitePool {
+    let options = sqlite_connection(file).synchronous(SqliteSynchronous::Full).busy_timeout(Duration::ZERO);
     sqlite_pool().max_connections(1).connect_lazy_with(options)
 }
 

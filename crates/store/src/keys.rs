@@ -25,7 +25,7 @@ use row::{Names, RawKey, one_tenant_key, select_keys};
 const LOAD_PAGE: i64 = 10_000;
 
 /// Live keys of a workspace at most.
-const MOST_KEYS: i64 = 10_000;
+pub(crate) const MOST_KEYS: i64 = 10_000;
 
 /// Taken first in every transaction that writes a key; the row's lock is held until the commit.
 pub(crate) const NEXT_CHANGE: &str = "UPDATE sequences SET value = value + 1 WHERE name = 'api_keys' RETURNING value";
@@ -61,6 +61,8 @@ macro_rules! check_new_key {
         }
     };
 }
+
+pub(crate) use check_new_key;
 
 /// Inserts a key inside a transaction of either database, or leaves the function with [`StoreError::Missing`] when the
 /// workspace is not a live one of the organisation. A macro, because a function over both would need a page of bounds.

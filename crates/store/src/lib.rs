@@ -12,8 +12,10 @@
 #[macro_use]
 mod dialect;
 mod error;
+mod log;
 mod migrations;
 mod open;
+mod sessions;
 
 pub mod audit;
 pub mod auth_codes;
@@ -29,11 +31,13 @@ pub mod spend;
 pub mod vault;
 pub mod workspaces;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{PgPool, SqlitePool};
 
 pub use error::{Refused, Result, StoreError};
+pub use log::Log;
 pub use open::OpenError;
 
 /// How long a caller waits for a free connection.
@@ -51,6 +55,7 @@ pub enum Store {
     Sqlite {
         writer: SqlitePool,
         readers: SqlitePool,
+        log: Arc<Log>,
     },
     Postgres(PgPool),
 }
@@ -69,8 +74,9 @@ impl Store {
     pub async fn close(&self) {
         match self {
             // Readers first: the last connection to leave folds the write-ahead log into the file, and readers may not.
-            Self::Sqlite { writer, readers } => {
+            Self::Sqlite { writer, readers, log } => {
                 readers.close().await;
+                log.close().await;
                 writer.close().await;
             }
             Self::Postgres(pool) => pool.close().await,

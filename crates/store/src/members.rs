@@ -15,10 +15,11 @@ use crate::keys::HOLD_KEYS;
 use crate::{Refused, Result, Store, dialect};
 
 /// Whether a person may hold keys in a workspace: organisation, workspace, person, slug of the default workspace.
+/// Administrators act in all of them.
 pub(crate) const IS_MEMBER: &str = "SELECT COUNT(*) FROM users \
      JOIN workspaces ON workspaces.organisation_id = users.organisation_id AND workspaces.deleted_at IS NULL \
      WHERE users.organisation_id = $1 AND workspaces.id = $2 AND users.id = $3 AND users.removed_at IS NULL \
-     AND (workspaces.slug = $4 OR EXISTS (SELECT 1 FROM workspace_members \
+     AND (workspaces.slug = $4 OR users.role = 'admin' OR EXISTS (SELECT 1 FROM workspace_members \
      WHERE workspace_members.workspace_id = workspaces.id AND workspace_members.user_id = users.id))";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

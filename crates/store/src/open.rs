@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
@@ -13,7 +14,7 @@ use sqlx::{ConnectOptions, Connection, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 use crate::dialect::{self, Dialect};
-use crate::{LOCK_WAIT, Store, migrations};
+use crate::{LOCK_WAIT, Log, Store, migrations};
 
 /// How long the first connection to a server may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -62,7 +63,7 @@ async fn open_sqlite(name: &str, data_dir: &Path) -> Result<Store, OpenError> {
         MigrateError::Execute(error) => failed(error.to_string()),
         other => OpenError::Migrate(one_line(&other.to_string())),
     })?;
-    Ok(Store::Sqlite { writer, readers: dialect::sqlite_readers(&path) })
+    Ok(Store::Sqlite { writer, readers: dialect::sqlite_readers(&path), log: Arc::new(Log::of(&path)) })
 }
 
 /// SQLite would create the file for everybody to read; its companions (`-wal`, `-shm`) take the mode of the file. One

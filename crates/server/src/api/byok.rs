@@ -228,12 +228,16 @@ pub fn described<'k>(
     key: &'k Secret,
 ) -> Result<NewSecret<'k>, &'static str> {
     let label = shape::describe(provider, key)?.label;
-    let destination = match upstream(snapshot, provider) {
+    Ok(NewSecret { secret: key, vault, label, destination: destination(snapshot, provider) })
+}
+
+/// Scheme, host and port at which a provider is reached; `None` when there is no telling.
+pub fn destination(snapshot: &Snapshot, provider: &str) -> Option<String> {
+    match upstream(snapshot, provider) {
         Some(upstream) => Some(upstream.origin.to_string()),
         // Its address is known although nothing can be sent there yet.
         None => platform::find(provider)
             .and_then(|platform| platform.base_url)
             .and_then(|base_url| url::Url::parse(base_url).ok().map(|url| url.origin().ascii_serialization())),
-    };
-    Ok(NewSecret { secret: key, vault, label, destination })
+    }
 }

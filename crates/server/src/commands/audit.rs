@@ -6,6 +6,7 @@ use clap::Subcommand;
 use tidegate_store::audit::Verdict;
 
 use super::keys::open;
+use super::out::say;
 use crate::cli::Place;
 
 #[derive(Subcommand)]
@@ -26,7 +27,7 @@ impl Audit {
         store.close().await;
         Ok(match verdict {
             Verdict::Sound(rows) => {
-                println!("{rows} rows, each as it was written");
+                say!("{rows} rows, each as it was written")?;
                 ExitCode::SUCCESS
             }
             Verdict::Broken { seq, reason } => {

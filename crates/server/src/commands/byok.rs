@@ -1,6 +1,7 @@
 //! `tidegate byok`: provider credentials from a shell. A key is read from a file or the standard input, never from an
 //! argument: those are for everybody on the machine to see. A running server notices changes within two seconds.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
@@ -8,18 +9,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use tidegate_core::clock::{Clock as _, SystemClock};
-use tidegate_core::{Secret, Tenant};
+use tidegate_core::{Secret, Tenant, WorkspaceId};
 use tidegate_gateway::snapshot::Snapshot;
 use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::credentials::{CredentialChange, CredentialFilter, NewCredential, Settings};
 use tidegate_store::vault::{MasterRing, Vault};
 
-use super::keys::open;
-use crate::api::byok::{LARGEST_KEY_BYTES, LONGEST_NAME, described, is_provider};
+use super::keys::{self, open};
+use super::out::{say, shown};
+use crate::api::byok::{LARGEST_KEY_BYTES, LONGEST_NAME, described, destination, is_provider};
 use crate::api::form::parse_uuid;
 use crate::cli::Place;
-use crate::config::Source;
+use crate::config::{Checked, Source};
 use crate::serve::prove_ring;
 
 #[derive(Subcommand)]
@@ -44,10 +46,15 @@ pub enum Byok {
         key_file: Option<PathBuf>,
     },
     /// List credentials in the order in which they are tried
-    #[command(after_help = "Example:\n  tidegate byok list")]
+    #[command(
+        after_help = "Examples:\n  tidegate byok list\n  tidegate byok list --workspace research\n\nThe state `other address` is that of a credential which may be sent only where its provider was when it was stored,\nand the configuration reaches the provider elsewhere now: it is not used until its key is given again with rotate."
+    )]
     List {
         #[command(flatten)]
         place: Place,
+        /// Only those of this workspace, named by its id or slug
+        #[arg(long)]
+        workspace: Option<String>,
     },
     /// Disable a credential; it is used no more within two seconds
     #[command(after_help = "Example:\n  tidegate byok disable 01997d8e-6a3c-7b1f-9a52-0f4f2f0f8d11")]
@@ -94,10 +101,14 @@ impl Byok {
                 desk.create(&provider, name, workspace.as_deref(), key_file.as_deref()).await?;
                 desk.store.close().await;
             }
-            Self::List { place } => {
-                let (store, tenant) = open(&place.source(None)).await?;
-                list(&store, &tenant).await?;
+            Self::List { place, workspace } => {
+                // Without the vault: the list is needed also where the ring is lost.
+                let source = place.source(None);
+                let snapshot = reached(&source.read()?)?;
+                let (store, tenant) = open(&source).await?;
+                let listed = list(&store, &tenant, &snapshot, workspace.as_deref()).await;
                 store.close().await;
+                listed?;
             }
             Self::Disable { place, id } => set_disabled(place, &id, true).await?,
             Self::Enable { place, id } => set_disabled(place, &id, false).await?,
@@ -111,8 +122,8 @@ impl Byok {
                 if !store.delete_credential(&tenant, &by(), &uuid(&id)?).await? {
                     return Err(gone(&id));
                 }
-                println!("Deleted {id}");
                 store.close().await;
+                say!("Deleted {id}")?;
             }
         }
         Ok(())
@@ -131,7 +142,7 @@ impl Desk {
     async fn open(place: Place) -> anyhow::Result<Self> {
         let source: Source = place.source(None);
         let config = source.read()?;
-        let snapshot = config.snapshot(None, config.listen)?;
+        let snapshot = reached(&config)?;
         let (store, tenant) = open(&source).await?;
         let vault = Vault::new(config.master_key.clone(), MasterRing::load(&config.master_key).await?);
         prove_ring(&store, &vault, &config).await?;
@@ -151,22 +162,15 @@ impl Desk {
         if name.as_deref().is_some_and(|name| name.chars().count() > LONGEST_NAME || name.contains('\0')) {
             bail!("--name must have at most {LONGEST_NAME} characters");
         }
-        let workspace = match workspace {
-            Some(workspace) => self
-                .store
-                .find_workspace_named(&self.tenant, workspace)
-                .await?
-                .with_context(|| format!("--workspace: there is no {workspace:?}"))?,
-            None => self.store.default_workspace(&self.tenant).await?.context("there is no default workspace")?,
-        };
+        let workspace = keys::workspace(&self.store, &self.tenant, workspace).await?;
         let key = read_key(key_file)?;
         let secret = described(&self.snapshot, &self.vault, provider, &key)
             .map_err(|reason| anyhow::anyhow!("the key {reason}"))?;
         let settings = Settings { name: Some(name), ..Settings::default() };
         let new = NewCredential { workspace: &workspace.id, provider, secret, settings };
         let row = self.store.create_credential(&self.tenant, &by(), &new).await.context("the workspace")?;
-        println!("{}", row.id);
-        eprintln!("Stored {} for {provider}.", row.label);
+        say!("{}", row.id)?;
+        eprintln!("Stored {} for {provider}.", shown(&row.label));
         Ok(())
     }
 
@@ -178,8 +182,8 @@ impl Desk {
             .map_err(|reason| anyhow::anyhow!("the key {reason}"))?;
         let change = CredentialChange { secret: Some(secret), ..CredentialChange::default() };
         let changed = self.store.update_credential(&self.tenant, &by(), &uuid, &change).await?;
-        println!("Rotated {id}: {} is now {}", row.label, changed.ok_or_else(|| gone(id))?.label);
-        Ok(())
+        let new = changed.ok_or_else(|| gone(id))?;
+        say!("Rotated {id}: {} is now {}", shown(&row.label), shown(&new.label))
     }
 }
 
@@ -190,27 +194,50 @@ async fn set_disabled(place: Place, id: &str, disabled: bool) -> anyhow::Result<
     let change = CredentialChange { settings, ..CredentialChange::default() };
     let changed = store.update_credential(&tenant, &by(), &uuid(id)?, &change).await?;
     let row = changed.ok_or_else(|| gone(id))?;
-    println!("{} {id} ({}, {})", if disabled { "Disabled" } else { "Enabled" }, row.provider, row.label);
     store.close().await;
-    Ok(())
+    let done = if disabled { "Disabled" } else { "Enabled" };
+    say!("{done} {id} ({}, {})", row.provider, shown(&row.label))
 }
 
-async fn list(store: &Store, tenant: &Tenant) -> anyhow::Result<()> {
-    println!("{:<36} {:<18} {:<9} {:<9} {:<14} NAME", "ID", "PROVIDER", "STATE", "SECTION", "LABEL");
+/// The providers as the configuration reaches them, without the simulated one, which is not running.
+fn reached(config: &Checked) -> anyhow::Result<Snapshot> {
+    // An alias may name a model of it.
+    let simulated = config.sim_enabled.then_some("http://simulator.invalid");
+    let mut snapshot = config.snapshot(simulated, config.listen)?;
+    // It stands last.
+    snapshot.upstreams.truncate(snapshot.upstreams.len() - usize::from(simulated.is_some()));
+    Ok(snapshot)
+}
+
+async fn list(store: &Store, tenant: &Tenant, snapshot: &Snapshot, only: Option<&str>) -> anyhow::Result<()> {
+    let only = match only {
+        Some(name) => Some(keys::workspace(store, tenant, Some(name)).await?.id),
+        None => None,
+    };
+    let (workspaces, _) = store.list_workspaces(tenant, 0, u32::MAX).await?;
+    let slugs: HashMap<WorkspaceId, String> = workspaces.into_iter().map(|one| (one.id, one.slug)).collect();
+    say!("{:<36} {:<18} {:<18} {:<13} {:<8} {:<14} NAME", "ID", "WORKSPACE", "PROVIDER", "STATE", "SECTION", "LABEL")?;
     let page = 100;
     for offset in (0..).step_by(page as usize) {
-        let filter = CredentialFilter { workspace: None, provider: None, offset, limit: page };
+        let filter = CredentialFilter { workspace: only.as_ref(), provider: None, offset, limit: page };
         let (rows, _) = store.list_credentials(tenant, filter).await?;
         for row in &rows {
-            println!(
-                "{:<36} {:<18} {:<9} {:<9} {:<14} {}",
+            let address = destination(snapshot, &row.provider);
+            let state = match address {
+                _ if row.disabled => "disabled",
+                Some(address) if row.destination.as_ref() != Some(&address) => "other address",
+                _ => "live",
+            };
+            say!(
+                "{:<36} {:<18} {:<18} {:<13} {:<8} {:<14} {}",
                 row.id,
+                slugs.get(&row.workspace).map_or("-", String::as_str),
                 row.provider,
-                if row.disabled { "disabled" } else { "live" },
+                state,
                 if row.is_fallback { "fallback" } else { "first" },
-                row.label,
-                row.name.as_deref().unwrap_or("-")
-            );
+                shown(&row.label),
+                shown(row.name.as_deref().unwrap_or("-"))
+            )?;
         }
         if rows.len() < page as usize {
             break;

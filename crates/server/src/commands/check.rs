@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use serde_json::json;
 use tidegate_gateway::Upstream;
 use tidegate_gateway::upstream::Client;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tokio::time::timeout;
 
+use super::out::say;
 use crate::config::Source;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -27,22 +29,23 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         .filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared))
         .count();
     match &source.file {
-        Some(file) => println!("ok    {} is valid", file.display()),
-        None => println!("ok    no configuration file: defaults hold"),
+        Some(file) => say!("ok    {} is valid", file.display())?,
+        None => say!("ok    no configuration file: defaults hold")?,
     }
-    println!("ok    {callable} of {} models can be called", snapshot.catalogue.len());
+    say!("ok    {callable} of {} models can be called", snapshot.catalogue.len())?;
     for found in &config.found {
         if found.used {
-            println!("ok    {} found: {} is a provider", found.variable, found.provider);
+            say!("ok    {} found: {} is a provider", found.variable, found.provider)?;
         } else {
-            println!(
+            say!(
                 "note  {} found, but {} speaks a protocol that this version does not",
-                found.variable, found.provider
-            );
+                found.variable,
+                found.provider
+            )?;
         }
     }
     if !providers.iter().any(|upstream| upstream.shared) {
-        println!("note  no provider is configured: only the simulated models answer");
+        say!("note  no provider is configured: only the simulated models answer")?;
     }
     let client = Client::default();
     let mut failed = false;
@@ -51,7 +54,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
             continue;
         }
         if offline {
-            println!("ok    {} is configured (not called)", upstream.slug);
+            say!("ok    {} is configured (not called)", upstream.slug)?;
             continue;
         }
         let endpoint = snapshot
@@ -61,30 +64,40 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
             .flat_map(|model| &model.endpoints)
             .find(|endpoint| endpoint.provider_index == index);
         let Some(endpoint) = endpoint else {
-            println!("note  {} has no model: add a [[models]] entry with an endpoint there", upstream.slug);
+            say!("note  {} has no model: add a [[models]] entry with an endpoint there", upstream.slug)?;
             continue;
         };
         match try_provider(&client, upstream, &endpoint.upstream_model).await {
-            Ok(text) => println!("ok    {}: {text}", upstream.slug),
+            Ok(text) => say!("ok    {}: {text}", upstream.slug)?,
             Err(text) => {
                 failed = true;
-                println!("FAIL  {}: {text}", upstream.slug);
+                say!("FAIL  {}: {text}", upstream.slug)?;
             }
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Counting tokens costs nothing and needs address, credential and model to be right.
+/// Counting tokens costs nothing and needs address, credential and model to be right; where there is no such thing, the
+/// list of models tells as much but for the model.
 async fn try_provider(client: &Client, upstream: &Upstream, model: &str) -> Result<String, String> {
-    let body = serde_json::json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let headers = anthropic::headers(&Forwarded::default(), false, upstream.auth, upstream.credential.as_ref());
-    let asked = timeout(LIMIT, client.send(&upstream.count_uri, headers, Bytes::from(body).into())).await;
-    let host = upstream.count_uri.authority().map_or_else(String::new, ToString::to_string);
+    let asking = async {
+        match &upstream.count_uri {
+            Some(uri) => {
+                let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+                client.send(uri, headers, Bytes::from(body).into()).await
+            }
+            None => client.get(&upstream.models_uri, headers).await,
+        }
+    };
+    let asked = timeout(LIMIT, asking).await;
+    let host = upstream.call_uri.authority().map_or_else(String::new, ToString::to_string);
     match asked {
         Err(_) => Err(format!("{host} did not answer within {} s", LIMIT.as_secs())),
         Ok(Err(_)) => Err(format!("{host} could not be reached: check base_url and the network")),
         Ok(Ok(response)) => match response.status() {
+            StatusCode::OK if upstream.count_uri.is_none() => Ok(format!("{host} answers and knows the key")),
             StatusCode::OK => Ok(format!("{host} answers for {model}")),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(format!("{host} refuses the credential: check api_key"))

@@ -3,12 +3,13 @@
 use anyhow::{Context as _, bail};
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::key::{self, KeyHash};
-use tidegate_core::{KeyKind, Money, Tenant, Timestamp};
+use tidegate_core::{KeyKind, Money, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::keys::{KeyFilter, KeyMatch, KeyRow, LimitReset, NewKey};
 use tidegate_store::workspaces::{DEFAULT_SLUG, Workspace};
 
+use super::out::{say, shown};
 use crate::config::Source;
 
 const LONGEST_NAME: usize = 255;
@@ -20,6 +21,8 @@ pub struct Create {
     pub reset: Option<LimitReset>,
     pub expires: Option<String>,
     pub workspace: Option<String>,
+    /// The address or id of the member it belongs to.
+    pub member: Option<String>,
 }
 
 pub async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
@@ -36,7 +39,7 @@ pub async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
 }
 
 /// The workspace with this id or slug, or the default one.
-async fn workspace(store: &Store, tenant: &Tenant, name: Option<&str>) -> anyhow::Result<Workspace> {
+pub async fn workspace(store: &Store, tenant: &Tenant, name: Option<&str>) -> anyhow::Result<Workspace> {
     let name = name.unwrap_or(DEFAULT_SLUG);
     let found = store.find_workspace_named(tenant, &name.to_lowercase()).await?;
     found.with_context(|| format!("there is no workspace {name:?}"))
@@ -57,6 +60,13 @@ pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
     let config = source.read()?;
     let (store, tenant) = open(source).await?;
     let workspace = workspace(&store, &tenant, options.workspace.as_deref()).await?;
+    let member = match &options.member {
+        Some(who) => {
+            let found = store.find_member(&tenant, who).await?;
+            Some(found.with_context(|| format!("--member: {who:?} is no member: see `tidegate members list`"))?)
+        }
+        None => None,
+    };
     let prefix = match options.kind {
         KeyKind::Inference => &config.key_prefix,
         KeyKind::Management => &config.management_prefix,
@@ -71,17 +81,24 @@ pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
         limit_reset: options.reset,
         include_byok_in_limit: false,
         expires,
-        creator: None,
+        creator: member.as_ref().map(|member| member.id.clone()),
         external_user: None,
         app_id: None,
         spawn_agent: None,
         spawn_cloud: None,
     });
     let made = store.create_key(&tenant, &By::shell(now), &workspace.id, new).await;
-    let row = made.with_context(|| format!("workspace {}", workspace.slug))?;
-    raw.expose(|bytes| println!("{}", String::from_utf8_lossy(bytes)));
-    eprintln!("Created {} key {:?} with hash {}. It is shown only this once.", row.kind.as_str(), row.name, row.hash);
+    let row = made.with_context(|| match options.member.as_deref() {
+        Some(who) => format!("{who:?} in workspace {}", workspace.slug),
+        None => format!("workspace {}", workspace.slug),
+    })?;
     store.close().await;
+    if raw.expose(|bytes| say!("{}", String::from_utf8_lossy(bytes))).is_err() {
+        // It is nowhere else.
+        bail!("the key was made but could not be printed: `tidegate keys delete {}`", &row.hash.to_hex()[..8]);
+    }
+    let name = shown(&row.name);
+    eprintln!("Created {} key \"{name}\" with hash {}. It is shown only this once.", row.kind.as_str(), row.hash);
     Ok(())
 }
 
@@ -101,12 +118,18 @@ pub async fn list(source: &Source, all: bool, only: Option<&str>) -> anyhow::Res
         Some(name) => Some(workspace(&store, &tenant, Some(name)).await?.id),
         None => None,
     };
-    println!("{:<10} {:<11} {:<9} {:<24} {:<14} NAME", "HASH", "KIND", "STATE", "LABEL", "LIMIT");
+    let listed = rows(&store, &tenant, all, only.as_ref()).await;
+    store.close().await;
+    listed
+}
+
+async fn rows(store: &Store, tenant: &Tenant, all: bool, only: Option<&WorkspaceId>) -> anyhow::Result<()> {
+    say!("{:<10} {:<11} {:<9} {:<24} {:<14} NAME", "HASH", "KIND", "STATE", "LABEL", "LIMIT")?;
     let now = SystemClock.now();
     let page = 100;
     for offset in (0..).step_by(page as usize) {
-        let filter = KeyFilter { workspace: only.as_ref(), kind: None, include_disabled: all, offset, limit: page };
-        let keys = store.list_keys(&tenant, filter).await?;
+        let filter = KeyFilter { workspace: only, kind: None, include_disabled: all, offset, limit: page };
+        let keys = store.list_keys(tenant, filter).await?;
         for key in &keys {
             let state = match (key.disabled, key.expires) {
                 (true, _) => "disabled",
@@ -115,21 +138,20 @@ pub async fn list(source: &Source, all: bool, only: Option<&str>) -> anyhow::Res
             };
             let reset = key.limit_reset.map(|reset| format!("/{}", reset.as_str())).unwrap_or_default();
             let limit = key.limit.map_or_else(|| "-".to_owned(), |limit| format!("${limit}{reset}"));
-            println!(
+            say!(
                 "{:<10} {:<11} {:<9} {:<24} {:<14} {}",
                 &key.hash.to_hex()[..8],
                 key.kind.as_str(),
                 state,
-                key.label,
+                shown(&key.label),
                 limit,
-                key.name
-            );
+                shown(&key.name)
+            )?;
         }
         if keys.len() < page as usize {
             break;
         }
     }
-    store.close().await;
     Ok(())
 }
 
@@ -139,9 +161,9 @@ pub async fn set_disabled(source: &Source, hash: &str, disabled: bool) -> anyhow
     if !store.set_key_disabled(&tenant, &By::shell(SystemClock.now()), &key.hash, disabled).await? {
         bail!("the key is gone");
     }
-    println!("{} {} ({})", if disabled { "Disabled" } else { "Enabled" }, key.label, key.name);
     store.close().await;
-    Ok(())
+    let done = if disabled { "Disabled" } else { "Enabled" };
+    say!("{done} {} ({})", shown(&key.label), shown(&key.name))
 }
 
 pub async fn delete(source: &Source, hash: &str) -> anyhow::Result<()> {
@@ -150,9 +172,8 @@ pub async fn delete(source: &Source, hash: &str) -> anyhow::Result<()> {
     if !store.delete_key(&tenant, &By::shell(SystemClock.now()), &key.hash, None).await? {
         bail!("the key is gone");
     }
-    println!("Deleted {} ({})", key.label, key.name);
     store.close().await;
-    Ok(())
+    say!("Deleted {} ({})", shown(&key.label), shown(&key.name))
 }
 
 /// The key whose hash begins so.

@@ -1,11 +1,14 @@
 //! `tidegate members`: the people of the organisation from a shell.
 
 use anyhow::{Context as _, bail};
+use tidegate_core::Tenant;
 use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::members::{NewMember, Role};
 
 use super::keys::open;
+use super::out::{say, shown};
 use crate::config::Source;
 
 /// The longest address there can be (RFC 5321).
@@ -35,9 +38,9 @@ pub async fn add(source: &Source, options: Add) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
     let new = NewMember { email, first_name, last_name, role };
     let member = store.add_member(&tenant, &By::shell(SystemClock.now()), new).await.context("--email")?;
-    println!("{}", member.id);
-    eprintln!("Added {} as {}.", member.email, member.role.as_str());
     store.close().await;
+    say!("{}", member.id)?;
+    eprintln!("Added {} as {}.", shown(&member.email), member.role.as_str());
     Ok(())
 }
 
@@ -52,20 +55,26 @@ fn is_address(text: &str) -> bool {
 
 pub async fn list(source: &Source) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
-    println!("{:<32} {:<7} {:<32} NAME", "ID", "ROLE", "EMAIL");
+    let listed = rows(&store, &tenant).await;
+    store.close().await;
+    listed
+}
+
+async fn rows(store: &Store, tenant: &Tenant) -> anyhow::Result<()> {
+    say!("{:<32} {:<7} {:<32} NAME", "ID", "ROLE", "EMAIL")?;
     let page = 100;
     for offset in (0..).step_by(page as usize) {
-        let (members, _) = store.list_members(&tenant, offset, page).await?;
+        let (members, _) = store.list_members(tenant, offset, page).await?;
         for member in &members {
             let names = [member.first_name.as_deref(), member.last_name.as_deref()];
             let name = names.into_iter().flatten().collect::<Vec<_>>().join(" ");
-            println!("{:<32} {:<7} {:<32} {name}", member.id, member.role.as_str(), member.email);
+            let (role, email) = (member.role.as_str(), shown(&member.email));
+            say!("{:<32} {role:<7} {email:<32} {}", member.id, shown(&name))?;
         }
         if members.len() < page as usize {
             break;
         }
     }
-    store.close().await;
     Ok(())
 }
 
@@ -76,9 +85,8 @@ pub async fn remove(source: &Source, who: &str) -> anyhow::Result<()> {
     if !store.remove_member(&tenant, &By::shell(SystemClock.now()), &member.id).await? {
         bail!("the member is gone");
     }
-    println!("Removed {} and disabled their keys", member.email);
     store.close().await;
-    Ok(())
+    say!("Removed {} and disabled their keys", shown(&member.email))
 }
 
 #[cfg(test)]

@@ -5,5 +5,6 @@ pub mod byok;
 pub mod check;
 pub mod keys;
 pub mod members;
+pub mod out;
 pub mod run;
 pub mod secrets;

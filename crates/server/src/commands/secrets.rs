@@ -10,6 +10,7 @@ use tidegate_store::audit::By;
 use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key, remove_keys};
 
 use super::keys::open;
+use super::out::say;
 use crate::cli::Place;
 use crate::serve::prove_ring;
 
@@ -125,11 +126,11 @@ async fn give_up_old(store: &Store, vault: &Vault, source: &MasterKeySource, rem
     for id in &old {
         match (unused.contains(id), source) {
             (false, _) => eprintln!("master key {id} is still in use"),
-            (true, MasterKeySource::File(_)) if remove_old => println!("removed master key {id}"),
+            (true, MasterKeySource::File(_)) if remove_old => say!("removed master key {id}")?,
             (true, MasterKeySource::File(_)) => {
-                println!("master key {id} is not used any more: --remove-old removes it");
+                say!("master key {id} is not used any more: --remove-old removes it")?;
             }
-            (true, _) => println!("master key {id} is not used any more: remove it from {source}"),
+            (true, _) => say!("master key {id} is not used any more: remove it from {source}")?,
         }
     }
     Ok(())
@@ -145,6 +146,6 @@ async fn verify(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result
         eprintln!("tidegate: {} {}", record.id, record.error);
     }
     let failed = verified.failed.len() as u64;
-    println!("{} secrets open, {failed} do not", verified.count - failed);
+    say!("{} secrets open, {failed} do not", verified.count - failed)?;
     Ok(if is_right && failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -149,7 +149,7 @@ on_both! {
             ("p0", None),
             ("anthropic", None),
             ("deepseek", None),
-            ("openai", Some("unroutable:provider")),
+            ("google-ai-studio", Some("unroutable:provider")),
             ("ai21", Some("unroutable:provider")),
             ("z-ai", None),
             ("xiaomi", Some("unroutable:provider")),
@@ -163,7 +163,7 @@ on_both! {
         let expected = [
             ("anthropic", Some("https://api.anthropic.com")),
             ("deepseek", Some("https://api.deepseek.com")),
-            ("openai", Some("https://api.openai.com")),
+            ("google-ai-studio", Some("https://generativelanguage.googleapis.com")),
             ("ai21", None),
             ("z-ai", Some("https://api.z.ai")),
             ("xiaomi", None),

@@ -83,10 +83,14 @@ CREATE TABLE auth_codes (
     failures BIGINT NOT NULL,
     used_at BIGINT,
     api_key_hash TEXT,
+    -- The key that the code was asked for with, if it was one.
+    issuer_key_hash TEXT,
     FOREIGN KEY (organisation_id, workspace_id) REFERENCES workspaces (organisation_id, id)
 );
 
-CREATE INDEX auth_codes_by_application ON auth_codes (organisation_id, app_id, expires_at);
+-- Those that wait for their exchange are counted whenever one is made; the others of the last day stay out of the way.
+CREATE INDEX auth_codes_waiting ON auth_codes (organisation_id, expires_at) WHERE used_at IS NULL;
+CREATE INDEX auth_codes_by_end ON auth_codes (expires_at);
 
 -- Provider credentials of customers. Ciphertext and wrapped key go when the credential is deleted; the row stays.
 CREATE TABLE credentials (
@@ -162,6 +166,8 @@ CREATE TABLE idempotency (
     created_at BIGINT NOT NULL,
     PRIMARY KEY (organisation_id, key_hash)
 );
+
+CREATE INDEX idempotency_by_time ON idempotency (created_at);
 
 ALTER TABLE generations ADD COLUMN is_byok BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE generations ADD COLUMN list_cost_nanos BIGINT;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Timestamp, WorkspaceId};
 
 use super::{Challenge, MOST_FAILURES, Method};
 use crate::audit::{By, Change, append_audit};
 use crate::error::Unreadable;
-use crate::keys::{LimitReset, NEXT_CHANGE, NewKey, insert_key};
+use crate::keys::{self, LimitReset, NEXT_CHANGE, NewKey, check_new_key, insert_key};
 use crate::{Result, Store, StoreError, dialect};
 
 /// Browser frameworks run effects twice: a second try this soon is the same client, not a thief.
@@ -46,7 +47,8 @@ pub struct Exchanged {
 pub enum NotExchanged {
     /// Somebody else was faster, or it was burned meanwhile.
     Used,
-    /// It expired meanwhile, its workspace or owner is gone, or the key would have expired already.
+    /// It expired meanwhile, the key would have expired already, or could not be made any more: the workspace is gone or
+    /// full, its owner has no place there, or the key that the code was asked for with is not good any more.
     Expired,
 }
 
@@ -106,28 +108,31 @@ impl Store {
             if marked.rows_affected() == 0 {
                 return Ok(Err(NotExchanged::Used));
             }
-            if let Some(creator) = &code.creator {
-                let live: Option<String> = sqlx::query_scalar(
-                    "SELECT id FROM users WHERE organisation_id = $1 AND id = $2 AND removed_at IS NULL",
-                )
-                .bind(&*code.organisation.0)
-                .bind(creator)
-                .fetch_optional(&mut *transaction)
-                .await?;
-                if live.is_none() {
-                    return Ok(Err(NotExchanged::Expired));
-                }
+            let is_issuer_good: i64 = sqlx::query_scalar(
+                "SELECT COUNT(*) FROM auth_codes WHERE hash = $1 AND (issuer_key_hash IS NULL OR EXISTS \
+                 (SELECT 1 FROM api_keys WHERE api_keys.hash = auth_codes.issuer_key_hash \
+                 AND api_keys.organisation_id = auth_codes.organisation_id AND api_keys.deleted_at IS NULL \
+                 AND NOT api_keys.disabled AND (api_keys.expires_at IS NULL OR api_keys.expires_at > $2)))",
+            )
+            .bind(code.hash.to_hex())
+            .bind(by.at.0)
+            .fetch_one(&mut *transaction)
+            .await?;
+            if is_issuer_good == 0 {
+                return Ok(Err(NotExchanged::Expired));
             }
+            check_new_key!(transaction, code.organisation, code.workspace, new);
             insert_key!(transaction, code.organisation, code.workspace, new, change_seq, by.at);
             let (target, key) = (code.hash.to_hex(), key.to_hex());
-            let change = Change::new("auth_code.exchanged", &target).with(serde_json::json!({"key_hash": key}));
+            let change = Change::new("auth_code.exchanged", &target).with(json!({"key_hash": key}));
             append_audit!(transaction, code.organisation, by, change);
+            append_audit!(transaction, code.organisation, by, keys::created(&new, &code.workspace, &key));
             transaction.commit().await?;
             Ok(Ok(Exchanged { user: code.creator.clone() }))
         });
         match made {
-            // The workspace went while the code was waiting.
-            Err(StoreError::Missing) => Ok(Err(NotExchanged::Expired)),
+            // What was allowed when the code was made is not any more.
+            Err(StoreError::Missing | StoreError::Refused(_)) => Ok(Err(NotExchanged::Expired)),
             made => made,
         }
     }
@@ -143,7 +148,7 @@ impl Store {
             .fetch_optional(&mut *transaction)
             .await?;
             let target = code.hash.to_hex();
-            let change = Change::new("auth_code.failed", &target).with(serde_json::json!({"failures": failures}));
+            let change = Change::new("auth_code.failed", &target).with(json!({"failures": failures}));
             append_audit!(transaction, code.organisation, by, change);
             Ok(transaction.commit().await?)
         })
@@ -173,8 +178,14 @@ impl Store {
                 disabled = changed.rows_affected() == 1;
             }
             let target = code.hash.to_hex();
-            let change = Change::new("auth_code.replayed", &target).with(serde_json::json!({"key_disabled": disabled}));
+            let change = Change::new("auth_code.replayed", &target).with(json!({"key_disabled": disabled}));
             append_audit!(transaction, code.organisation, by, change);
+            if let Some(key) = key.filter(|_| disabled) {
+                let target = key.to_hex();
+                let (before, after) = (json!({"disabled": false}), json!({"disabled": true}));
+                let change = Change::new("key.updated", &target).between(&before, &after);
+                append_audit!(transaction, code.organisation, by, change);
+            }
             transaction.commit().await?;
             Ok(disabled)
         })

@@ -5,14 +5,18 @@ use serde_json::json;
 use tidegate_core::Tenant;
 
 use super::row::{CredentialRow, RawCredential, select_credentials};
-use super::{HOLD_CREDENTIALS, NEXT_CHANGE};
+use super::{HOLD_CREDENTIALS, TAKE_CHANGES};
 use crate::audit::{By, Change, append_audit};
 use crate::meta::{self, FIND_CHECK};
 use crate::vault::{RingError, Vault, VaultError};
 use crate::{Result, Store, dialect};
 
-/// Credentials wrapped again in one transaction, and opened at a time.
-const BATCH: i64 = 500;
+/// Credentials wrapped again in one transaction: each is a statement of its own, and nobody else changes a credential
+/// meanwhile.
+const BATCH: i64 = 100;
+
+/// Credentials read at a time when each is opened.
+const PAGE: i64 = 500;
 
 /// A secret that does not open, and why.
 #[derive(Debug)]
@@ -59,7 +63,7 @@ impl Store {
     pub async fn rewrap_credentials(&self, tenant: &Tenant, by: &By, vault: &Vault, after: &str) -> Result<Rewrapped> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
-            let mut change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
+            sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
             // Another rotation may have been quicker, and have given up the key that was active a moment ago.
             vault.refresh_if_changed().await.map_err(VaultError::from)?;
             let active = vault.active_id();
@@ -76,37 +80,37 @@ impl Store {
             .await?;
             let is_last = (page.len() as i64) < BATCH;
             let mut done = Rewrapped::default();
+            let mut wrapped = Vec::with_capacity(page.len());
             for raw in page {
                 let row = CredentialRow::try_from(raw)?;
                 let Some(old) = &row.sealed else { continue };
                 done.next = Some(row.id.to_string());
-                let new = match vault.rewrap(&row.binding(), old) {
-                    Ok(Some(new)) => new,
-                    Ok(None) => continue,
+                match vault.rewrap(&row.binding(), old) {
+                    Ok(Some(new)) => wrapped.push((row.id, new)),
+                    Ok(None) => {}
                     // One that does not open must not keep the others under the old key.
-                    Err(error) => {
-                        done.failed.push(Failed { id: row.id.to_string(), error });
-                        continue;
-                    }
-                };
-                // The secret is the same, so the revision is; a secret that was replaced meanwhile is left alone.
-                let written = sqlx::query(
+                    Err(error) => done.failed.push(Failed { id: row.id.to_string(), error }),
+                }
+            }
+            done.count = wrapped.len() as u64;
+            let last: i64 = sqlx::query_scalar(TAKE_CHANGES)
+                .bind(i64::try_from(wrapped.len()).unwrap_or(0))
+                .fetch_one(&mut *transaction)
+                .await?;
+            for ((id, new), change_seq) in wrapped.iter().rev().zip((0..=last).rev()) {
+                // The secret is the same, so the revision is. It cannot have been replaced since it was read: whoever
+                // does that needs the lock that is held here.
+                sqlx::query(
                     "UPDATE credentials SET master_key_id = $3, wrapped_key = $4, change_seq = $5 \
-                     WHERE organisation_id = $1 AND id = $2 AND master_key_id = $6 AND wrapped_key = $7",
+                     WHERE organisation_id = $1 AND id = $2",
                 )
                 .bind(&*tenant.organisation.0)
-                .bind(&*row.id)
+                .bind(&**id)
                 .bind(&*new.master_key)
                 .bind(&new.wrapped_key)
                 .bind(change_seq)
-                .bind(&*old.master_key)
-                .bind(&old.wrapped_key)
                 .execute(&mut *transaction)
                 .await?;
-                if written.rows_affected() > 0 {
-                    done.count += 1;
-                    change_seq = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
-                }
             }
             if is_last {
                 done.next = None;
@@ -174,7 +178,7 @@ impl Store {
             ))
             .bind(&*tenant.organisation.0)
             .bind(after)
-            .bind(BATCH)
+            .bind(PAGE)
             .fetch_all(pool)
             .await?)
         })?;

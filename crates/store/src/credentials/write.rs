@@ -2,19 +2,17 @@
 
 use serde_json::{Value, json};
 use tidegate_core::Tenant;
+use tokio::time::{Instant, timeout_at};
 
 use super::change::{CredentialChange, NewCredential, NewSecret};
-use super::order::{Move, last_place, make_room, moved};
+use super::order::{Move, last_place, make_room, moved, those_between};
 use super::row::{CredentialRow, RawCredential, hashes, one_credential, select_credentials, texts};
-use super::{MOST_CREDENTIALS, NEXT_CHANGE};
+use super::{MOST_CREDENTIALS, NEXT_CHANGE, TAKE_CHANGES};
 use crate::audit::{By, Change, append_audit};
-use crate::error::Outrun;
+use crate::error::{Outrun, TimedOut};
 use crate::keys::HOLD_KEYS;
 use crate::vault::{Sealed, VaultError};
-use crate::{Refused, Result, Store, StoreError, dialect};
-
-/// Tries to change a credential that others change as well.
-const TRIES: usize = 10;
+use crate::{LOCK_WAIT, Refused, Result, Store, StoreError, dialect};
 
 /// What became of a try.
 enum Tried {
@@ -99,27 +97,38 @@ impl Store {
         id: &str,
         change: &CredentialChange<'_>,
     ) -> Result<Option<CredentialRow>> {
-        let mut last = StoreError::Busy(Box::new(Outrun));
-        for _ in 0..TRIES {
-            match self.try_update(tenant, by, id, change).await {
-                Ok(Tried::Done(row)) => {
-                    if row.is_some() && change.secret.is_some() {
-                        self.forget_overwritten().await;
-                    }
-                    return Ok(row.map(|row| *row));
-                }
-                Ok(Tried::Lost) => {}
-                Err(error @ StoreError::Busy(_)) => last = error,
-                Err(error) => return Err(error),
+        // One limit for the waiting of all tries. Only a lost race is tried again: who waited for a lock in vain has
+        // waited as long as a caller should.
+        let until = Instant::now() + LOCK_WAIT;
+        let row = loop {
+            match self.try_update(tenant, by, id, change, until).await? {
+                Tried::Done(row) => break row,
+                Tried::Lost if Instant::now() < until => {}
+                Tried::Lost => return Err(StoreError::Busy(Box::new(Outrun))),
             }
+        };
+        if row.is_some() && change.secret.is_some() {
+            self.forget_overwritten().await;
         }
-        Err(last)
+        Ok(row.map(|row| *row))
     }
 
-    async fn try_update(&self, tenant: &Tenant, by: &By, id: &str, change: &CredentialChange<'_>) -> Result<Tried> {
+    async fn try_update(
+        &self,
+        tenant: &Tenant,
+        by: &By,
+        id: &str,
+        change: &CredentialChange<'_>,
+        until: Instant,
+    ) -> Result<Tried> {
         on_writer!(self, pool => {
-            let mut transaction = dialect::begin(pool).await?;
-            let change_seq: i64 = take_number!(transaction, change.settings.keys());
+            // Nothing is written before the number is taken, so nothing is lost when the waiting ends here.
+            let waited = timeout_at(until, async {
+                let mut transaction = dialect::begin(pool).await?;
+                let change_seq: i64 = take_number!(transaction, change.settings.keys());
+                Result::Ok((transaction, change_seq))
+            });
+            let (mut transaction, change_seq) = waited.await.map_err(|_| StoreError::Busy(Box::new(TimedOut)))??;
             let found: Option<RawCredential> = sqlx::query_as(concat!(select_credentials!(), one_credential!()))
                 .bind(&*tenant.organisation.0)
                 .bind(id)
@@ -129,11 +138,15 @@ impl Store {
             let old = CredentialRow::try_from(old)?;
             let mut new = change.settings.applied_to(old.clone())?;
             check_keys!(transaction, tenant, change.settings.keys());
-            match moved(&old, &new, change.sort_order) {
+            let is_moved = change.sort_order.is_some() || old.is_fallback != new.is_fallback;
+            let end: i64 = if is_moved { last_place!(transaction, new) } else { 0 };
+            let mut shifted = None;
+            match moved(&old, &new, change.sort_order, end) {
                 Move::Stays => {}
-                Move::ToEnd => new.sort_order = last_place!(transaction, new),
+                Move::ToEnd => new.sort_order = end,
                 Move::To(place, shift) => {
-                    make_room!(transaction, new, shift, by.at);
+                    let others: Vec<String> = make_room!(transaction, new, shift, by.at);
+                    shifted = (!others.is_empty()).then(|| json!({"by": shift.by, "ids": others}));
                     new.sort_order = place;
                 }
             }
@@ -185,7 +198,7 @@ impl Store {
             if written.rows_affected() == 0 {
                 return Ok(Tried::Lost);
             }
-            append_audit!(transaction, tenant.organisation, by, changed(&old, &new, change.secret.is_some()));
+            append_audit!(transaction, tenant.organisation, by, changed(&old, &new, change.secret.is_some(), shifted));
             transaction.commit().await?;
             Ok(Tried::Done(Some(Box::new(new))))
         })
@@ -218,14 +231,6 @@ impl Store {
             self.forget_overwritten().await;
         }
         Ok(deleted)
-    }
-
-    /// Lets go of copies of what was overwritten, as far as the database keeps any that we can reach.
-    pub async fn forget_overwritten(&self) {
-        if let Self::Sqlite { writer, .. } = self {
-            // The change itself is done. A log that could not be emptied now is emptied after a later change.
-            let _ = dialect::bounded(dialect::truncate_log(writer)).await;
-        }
     }
 }
 
@@ -275,13 +280,17 @@ fn made(row: &CredentialRow) -> Value {
     made
 }
 
-fn changed<'a>(old: &'a CredentialRow, new: &CredentialRow, rotated: bool) -> Change<'a> {
-    if !rotated {
-        return Change::new("byok.updated", &old.id).between(&old.settings(), &new.settings());
+/// `shifted`: those that made room for it, and by how much.
+fn changed<'a>(old: &'a CredentialRow, new: &CredentialRow, rotated: bool, shifted: Option<Value>) -> Change<'a> {
+    let action = if rotated { "byok.rotated" } else { "byok.updated" };
+    let mut change = Change::new(action, &old.id).between(&old.settings(), &new.settings());
+    if rotated {
+        for values in [&mut change.old, &mut change.new].into_iter().flatten() {
+            values["key"] = json!("[changed]");
+        }
     }
-    let mut change = Change::new("byok.rotated", &old.id).between(&old.settings(), &new.settings());
-    for values in [&mut change.old, &mut change.new].into_iter().flatten() {
-        values["key"] = json!("[changed]");
+    if let (Some(values), Some(shifted)) = (&mut change.new, shifted) {
+        values["shifted"] = shifted;
     }
     change
 }

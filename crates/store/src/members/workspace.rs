@@ -5,6 +5,7 @@ use tidegate_core::{Tenant, Timestamp, WorkspaceId};
 
 use super::Role;
 use crate::audit::{By, Change, append_audit};
+use crate::auth_codes::MOST_FAILURES;
 use crate::error::Unreadable;
 use crate::keys::HOLD_KEYS;
 use crate::workspaces::{DEFAULT_SLUG, derived_id, new_id};
@@ -129,8 +130,8 @@ impl Store {
         })
     }
 
-    /// Takes people's places in a workspace away, all or none, and says how many had one. `None` when the tenant has no
-    /// such workspace. Nobody leaves the default workspace, nor one where they hold live keys.
+    /// Takes people's places in a workspace away, all or none, with the codes of theirs that wait there, and says how
+    /// many had one. `None` when the tenant has no such workspace. Nobody leaves the default workspace, nor one where they hold live keys.
     pub async fn remove_workspace_members(
         &self,
         tenant: &Tenant,
@@ -174,6 +175,16 @@ impl Store {
                 .await?;
                 if gone.rows_affected() == 1 {
                     removed.push(user.as_str());
+                    sqlx::query(
+                        "UPDATE auth_codes SET failures = $4 WHERE organisation_id = $1 AND workspace_id = $2 \
+                         AND creator_user_id = $3 AND used_at IS NULL",
+                    )
+                    .bind(&*tenant.organisation.0)
+                    .bind(&*workspace.0)
+                    .bind(user)
+                    .bind(MOST_FAILURES)
+                    .execute(&mut *transaction)
+                    .await?;
                 }
             }
             if !removed.is_empty() {

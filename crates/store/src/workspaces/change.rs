@@ -7,7 +7,7 @@ use super::row::{RawWorkspace, select_workspaces};
 use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
-use crate::credentials::NEXT_CHANGE;
+use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
 use crate::keys::HOLD_KEYS;
 use crate::{Refused, Result, Store, dialect};
 
@@ -177,7 +177,7 @@ impl Store {
                 return Err(Refused::HasKeys.into());
             }
             // Whoever stores a credential takes a number first: none can appear behind the look at what is there.
-            let mut change_seq: i64 = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
+            sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
             let credentials: Vec<String> = sqlx::query_scalar(
                 "SELECT id FROM credentials \
                  WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL ORDER BY id",
@@ -186,20 +186,23 @@ impl Store {
             .bind(&*id.0)
             .fetch_all(&mut *transaction)
             .await?;
-            for credential in &credentials {
-                sqlx::query(
-                    "UPDATE credentials SET ciphertext = NULL, wrapped_key = NULL, master_key_id = NULL, \
-                     revision = revision + 1, deleted_at = $3, change_seq = $4 \
-                     WHERE organisation_id = $1 AND id = $2",
-                )
-                .bind(&*tenant.organisation.0)
-                .bind(credential)
-                .bind(by.at.0)
-                .bind(change_seq)
-                .execute(&mut *transaction)
+            let last: i64 = sqlx::query_scalar(TAKE_CHANGES)
+                .bind(i64::try_from(credentials.len()).unwrap_or(0))
+                .fetch_one(&mut *transaction)
                 .await?;
-                change_seq = sqlx::query_scalar(NEXT_CHANGE).fetch_one(&mut *transaction).await?;
-            }
+            sqlx::query(
+                "UPDATE credentials SET ciphertext = NULL, wrapped_key = NULL, master_key_id = NULL, \
+                 revision = revision + 1, deleted_at = $3, change_seq = $4 - numbered.place \
+                 FROM (SELECT id AS numbered_id, ROW_NUMBER() OVER (ORDER BY id) - 1 AS place FROM credentials \
+                 WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL) AS numbered \
+                 WHERE organisation_id = $1 AND id = numbered.numbered_id",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(&*id.0)
+            .bind(by.at.0)
+            .bind(last)
+            .execute(&mut *transaction)
+            .await?;
             sqlx::query("UPDATE workspaces SET deleted_at = $3 WHERE organisation_id = $1 AND id = $2")
                 .bind(&*tenant.organisation.0)
                 .bind(&*id.0)
@@ -225,8 +228,10 @@ impl Store {
             .bind(MOST_FAILURES)
             .execute(&mut *transaction)
             .await?;
-            for credential in &credentials {
-                append_audit!(transaction, tenant.organisation, by, Change::new("byok.deleted", credential));
+            if !credentials.is_empty() {
+                let old = json!({"credential_ids": credentials});
+                let change = Change { old: Some(old), ..Change::new("byok.deleted", &id.0) };
+                append_audit!(transaction, tenant.organisation, by, change);
             }
             let old = json!({"name": workspace.name, "slug": workspace.slug});
             let change = Change { old: Some(old), ..Change::new("workspace.deleted", &id.0) };

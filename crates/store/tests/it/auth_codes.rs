@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Tenant, Timestamp, WorkspaceId};
+use tidegate_core::{KeyKind, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::Store;
-use tidegate_store::auth_codes::{Application, Issued, NewCode, NotExchanged, Pending};
+use tidegate_store::audit::{Actor, By};
+use tidegate_store::auth_codes::{Application, Issued, Known, NewCode, NotExchanged, Pending};
+use tidegate_store::keys::NewKey;
+use tidegate_store::members::{NewMember, Role};
 
-use crate::databases::{NOW, by, hash, member};
+use crate::databases::{NOW, by, hash, member, new_key};
 use crate::on_both;
 
 const MANY: Pending = Pending { per_account: 1_000, per_application: 100 };
@@ -26,6 +29,10 @@ fn code(name: &str, origin: &str, workspace: &WorkspaceId) -> NewCode {
         spawn_cloud: None,
         expires: NOW.plus(Duration::from_secs(600)),
     }
+}
+
+fn code_of(name: &str, workspace: &WorkspaceId) -> NewCode {
+    code(name, "https://one", workspace)
 }
 
 async fn issue(store: &Store, tenant: &Tenant, code: &NewCode, most: Pending) -> Issued {
@@ -84,6 +91,112 @@ on_both! {
         let made_key = store.exchange_code(&before, &by(NOW), &hash("key"), "label").await.unwrap();
         assert!(matches!(made_key, Err(NotExchanged::Used | NotExchanged::Expired)), "{made_key:?}");
         assert!(store.find_key(&hash("key")).await.unwrap().is_none());
+    }
+
+    async fn an_exchange_keeps_the_rules_for_new_keys(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let store = &database.store;
+        let team = store.create_workspace(&tenant, &by(NOW), crate::workspaces::new("team")).await.unwrap().id;
+        let admin = NewMember { role: Role::Admin, ..member("admin@example.com") };
+        let admin = store.add_member(&tenant, &by(NOW), admin).await.unwrap().id;
+        let ada = store.add_member(&tenant, &by(NOW), member("ada@example.com")).await.unwrap().id;
+        let owned = async |name: &str, owner: &str| {
+            let code = NewCode { creator: Some(owner.to_owned()), ..code(name, "https://one", &team) };
+            issue(store, &tenant, &code, MANY).await;
+            store.find_auth_code(&hash(name)).await.unwrap().unwrap()
+        };
+        let exchange = async |code: &Known| {
+            store.exchange_code(code, &by(NOW), &hash(code.hash.to_hex()), "label").await.unwrap()
+        };
+        assert!(exchange(&owned("admin's", &admin).await).await.is_ok(), "administrators act in all workspaces");
+        let code = owned("stranger's", &ada).await;
+        assert_eq!(exchange(&code).await, Err(NotExchanged::Expired), "their owner has no place there");
+        store.add_workspace_members(&tenant, &by(NOW), &team, std::slice::from_ref(&ada)).await.unwrap();
+        assert!(exchange(&code).await.is_ok());
+        store.delete_key(&tenant, &by(NOW), &hash(code.hash.to_hex()), None).await.unwrap();
+
+        // Codes go with the place, and do not come back with it.
+        let waiting = owned("waiting", &ada).await;
+        let elsewhere = NewCode { creator: Some(ada.clone()), ..code_of("elsewhere", &made.workspace) };
+        issue(store, &tenant, &elsewhere, MANY).await;
+        assert_eq!(store.remove_workspace_members(&tenant, &by(NOW), &team, std::slice::from_ref(&ada)).await.unwrap(), Some(1));
+        store.add_workspace_members(&tenant, &by(NOW), &team, &[ada]).await.unwrap();
+        assert_eq!(exchange(&waiting).await, Err(NotExchanged::Used));
+        assert!(store.find_auth_code(&hash("waiting")).await.unwrap().unwrap().is_burned);
+        assert!(!store.find_auth_code(&hash("elsewhere")).await.unwrap().unwrap().is_burned);
+
+        let full = code_of("full", &team);
+        issue(store, &tenant, &full, MANY).await;
+        let full = store.find_auth_code(&full.hash).await.unwrap().unwrap();
+        database
+            .execute(
+                "WITH RECURSIVE numbers (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000) \
+                 INSERT INTO api_keys (hash, organisation_id, workspace_id, kind, name, label, disabled, \
+                 include_byok_in_limit, created_at, change_seq) \
+                 SELECT 'k' || n, $1, $2, 'inference', 'n', 'l', FALSE, FALSE, n, 1000 + n FROM numbers",
+                &[&tenant.organisation.0, &team.0],
+            )
+            .await;
+        assert_eq!(exchange(&full).await, Err(NotExchanged::Expired), "a workspace has 10 000 keys at most");
+        database.execute("DELETE FROM api_keys WHERE hash = 'k2'", &[]).await;
+        assert!(exchange(&full).await.is_ok(), "a code that could not be exchanged is not used");
+    }
+
+    async fn a_code_is_good_as_long_as_the_key_it_was_asked_for_with(database: &Database) {
+        let names = ["live", "disabled", "deleted", "expires"];
+        let end = NOW.plus(Duration::from_secs(10));
+        let keys = names.map(|name| NewKey {
+            kind: KeyKind::Management,
+            expires: (name == "expires").then_some(end),
+            ..new_key(name)
+        });
+        let (tenant, made) = database.bootstrap(keys.to_vec()).await;
+        let store = &database.store;
+        for name in names {
+            let with_key = By { actor: Actor::Key(hash(name)), ..by(NOW) };
+            let code = code_of(&format!("code of {name}"), &made.workspace);
+            store.create_auth_code(&tenant, &with_key, &code, MANY, None).await.unwrap();
+        }
+        store.set_key_disabled(&tenant, &by(NOW), &hash("disabled"), true).await.unwrap();
+        store.delete_key(&tenant, &by(NOW), &hash("deleted"), None).await.unwrap();
+        for name in names {
+            let code = store.find_auth_code(&hash(format!("code of {name}"))).await.unwrap().unwrap();
+            let made = store.exchange_code(&code, &by(end), &hash(format!("key of {name}")), "label").await.unwrap();
+            if name == "live" {
+                assert!(made.is_ok(), "{made:?}");
+            } else {
+                assert_eq!(made, Err(NotExchanged::Expired), "{name}");
+            }
+        }
+    }
+
+    async fn aud_1_an_exchange_and_a_replay_tell_of_the_key(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let store = &database.store;
+        issue(store, &tenant, &code_of("a", &made.workspace), MANY).await;
+        let known = store.find_auth_code(&hash("a")).await.unwrap().unwrap();
+        store.exchange_code(&known, &by(NOW), &hash("key"), "label").await.unwrap().unwrap();
+        let used = store.find_auth_code(&hash("a")).await.unwrap().unwrap();
+        assert!(!store.note_replay(&used, &by(NOW), true).await.unwrap(), "the same client twice");
+        let later = NOW.plus(Duration::from_secs(60));
+        assert!(store.note_replay(&used, &by(later), true).await.unwrap());
+        assert!(!store.note_replay(&used, &by(later), true).await.unwrap(), "it is disabled already");
+        let (code, key) = (hash("a").to_hex(), hash("key").to_hex());
+        let audited = database.audited(&tenant).await;
+        let audited: Vec<_> = audited.iter().map(|(action, target)| (action.as_str(), target.as_str())).collect();
+        let expected = [
+            ("auth_code.created", &*code),
+            ("auth_code.exchanged", &*code),
+            ("key.created", &*key),
+            ("auth_code.replayed", &*code),
+            ("auth_code.replayed", &*code),
+            ("key.updated", &*key),
+            ("auth_code.replayed", &*code),
+        ];
+        assert_eq!(audited[audited.len() - expected.len()..], expected);
+        let entries = store.list_audit(&tenant, later, 0, 10).await.unwrap();
+        let disabled = entries.iter().find(|entry| entry.action == "key.updated").unwrap();
+        assert_eq!((disabled.old.as_deref(), disabled.new.as_deref()), (Some(r#"{"disabled":false}"#), Some(r#"{"disabled":true}"#)));
     }
 
     async fn old_codes_are_taken_away(database: &Database) {

@@ -3,12 +3,12 @@ use tidegate_core::{Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::credentials::{
     CredentialChange, CredentialFilter, CredentialRow, NewCredential, NewSecret, Settings,
 };
-use tidegate_store::vault::{MasterKeySource, MasterRing, Vault};
+use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key};
 use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 use tidegate_store::{Refused, Store, StoreError};
 use tokio::task::JoinSet;
 
-use crate::databases::{NOW, by, hash, new_key};
+use crate::databases::{NOW, by, hash, new_key, with_postgres};
 use crate::on_both;
 
 pub const LATER: Timestamp = Timestamp(NOW.0 + 1);
@@ -166,13 +166,13 @@ on_both! {
         assert_eq!(change("a", to(2)).await, 2);
         let expected = [("d", false, 0), ("b", false, 1), ("a", false, 2), ("c", false, 3)];
         assert_eq!(order(store, &tenant, "p").await, places(&[&expected[..], &xy].concat()));
-        assert_eq!(change("b", to(9)).await, 9);
-        let expected = [("d", false, 0), ("a", false, 1), ("c", false, 2), ("b", false, 9)];
+        assert_eq!(change("b", to(9)).await, 3, "nobody stands behind the end");
+        let expected = [("d", false, 0), ("a", false, 1), ("c", false, 2), ("b", false, 3)];
         assert_eq!(order(store, &tenant, "p").await, places(&[&expected[..], &xy].concat()));
         // Into the other section: to its end, or where it is wanted.
         assert_eq!(change("a", settings(fallback(true))).await, 2);
         assert_eq!(change("d", CredentialChange { sort_order: Some(1), ..settings(fallback(true)) }).await, 1);
-        let expected = [("c", false, 2), ("b", false, 9), ("x", true, 0), ("d", true, 1), ("y", true, 2), ("a", true, 3)];
+        let expected = [("c", false, 2), ("b", false, 3), ("x", true, 0), ("d", true, 1), ("y", true, 2), ("a", true, 3)];
         assert_eq!(order(store, &tenant, "p").await, places(&expected));
 
         // Whoever moved is among the changes, once, under a number of its own.
@@ -183,6 +183,32 @@ on_both! {
         let names: Vec<_> = changed.iter().map(|row| row.name.as_deref().unwrap()).collect();
         assert_eq!(names, ["a", "d", "y"]);
         assert!(changed.iter().all(|row| opened(&vault, row) == "s"));
+        // And is named in the one row of the audit log.
+        let entries = store.list_audit(&tenant, LATER, 0, 1).await.unwrap();
+        let mut others = [&*ids["d"], &*ids["y"]];
+        others.sort_unstable();
+        let new: serde_json::Value = serde_json::from_str(entries[0].new.as_deref().unwrap()).unwrap();
+        assert_eq!((&*entries[0].action, &*entries[0].target), ("byok.updated", &*ids["a"]));
+        assert_eq!(new, serde_json::json!({"sort_order": 1, "shifted": {"by": 1, "ids": others}}));
+    }
+
+    async fn places_do_not_run_out_of_numbers(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
+        let make = async |is_fallback| {
+            stored(store, &tenant, &vault, &made.workspace, "p", "s", fallback(is_fallback)).await.unwrap()
+        };
+        let (first, other) = (make(false).await, make(true).await);
+        let far = i64::from(i32::MAX);
+        for (row, change, expected) in [
+            (&first, to(far), 0),
+            (&other, to(far), 0),
+            (&other, CredentialChange { sort_order: Some(far), ..settings(fallback(false)) }, 1),
+        ] {
+            let changed = store.update_credential(&tenant, &by(LATER), &row.id, &change).await.unwrap().unwrap();
+            assert_eq!(changed.sort_order, expected);
+        }
+        assert_eq!(make(false).await.sort_order, 2);
     }
 
     async fn a_change_sets_what_is_given_and_leaves_the_rest(database: &Database) {
@@ -329,6 +355,58 @@ on_both! {
         assert_eq!(change, None);
     }
 
+    async fn the_first_load_has_what_is_live_and_goes_on_with_the_changes(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
+        let loaded = async || {
+            let mut rows = Vec::new();
+            let seq = store.live_credentials(|row| rows.push(row)).await.unwrap();
+            (rows, seq)
+        };
+        assert_eq!(loaded().await, (vec![], 0));
+        let make = async |name| stored(store, &tenant, &vault, &made.workspace, name, "s", Settings::default()).await;
+        let (gone, kept) = (make("p").await.unwrap(), make("q").await.unwrap());
+        store.delete_credential(&tenant, &by(LATER), &gone.id).await.unwrap();
+        assert_eq!(loaded().await, (vec![kept.clone()], 3), "what was deleted is not loaded");
+        assert_eq!(store.credentials_changed_after(3).await.unwrap(), []);
+        assert!(store.delete_credential(&tenant, &by(LATER), &kept.id).await.unwrap());
+        let changes = store.credentials_changed_after(3).await.unwrap();
+        assert!(changes.len() == 1 && changes[0].deleted, "a later deletion is among the changes");
+        assert_eq!(loaded().await, (vec![], 4));
+    }
+
+    /// However many tries there are, a caller waits once.
+    async fn a_change_waits_two_seconds_for_a_lock_and_no_longer(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
+        let row = stored(store, &tenant, &vault, &made.workspace, "p", "s", Settings::default()).await.unwrap();
+        let disabled = settings(Settings { disabled: Some(true), ..Settings::default() });
+        let other = database.open_again().await;
+        let wait = async || {
+            let started = tokio::time::Instant::now();
+            let error = store.update_credential(&tenant, &by(LATER), &row.id, &disabled).await.unwrap_err();
+            assert!(matches!(error, StoreError::Busy(_)), "{error:?}");
+            started.elapsed()
+        };
+        let hold = "UPDATE sequences SET value = value WHERE name = 'credentials'";
+        let waited = match &other {
+            Store::Sqlite { writer, .. } => {
+                let mut held = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+                sqlx::query(hold).execute(&mut *held).await.unwrap();
+                wait().await
+            }
+            Store::Postgres(pool) => {
+                let mut held = pool.begin().await.unwrap();
+                sqlx::query(hold).execute(&mut *held).await.unwrap();
+                wait().await
+            }
+        };
+        assert!(waited < std::time::Duration::from_secs(4), "{waited:?}");
+        other.close().await;
+        let changed = store.update_credential(&tenant, &by(LATER), &row.id, &disabled).await.unwrap().unwrap();
+        assert!(changed.disabled && changed.revision == 2);
+    }
+
     async fn ten_3_a_tenant_neither_sees_nor_touches_foreign_credentials(database: &Database) {
         let (ours, made) = database.bootstrap(vec![]).await;
         let (theirs, _) = database.other_tenant().await;
@@ -370,4 +448,43 @@ on_both! {
         assert!(opened(&vault, &last).starts_with("secret "));
         database.audited(&tenant).await;
     }
+}
+
+/// What holds the lock of all credentials must not do so once per credential: PostgreSQL counts the statements.
+#[test]
+fn many_credentials_are_moved_and_deleted_with_few_statements() {
+    with_postgres(async |database| {
+        let (tenant, _) = database.bootstrap(vec![]).await;
+        let (store, (vault, path)) = (&database.store, vault(&database.folder).await);
+        let team = store.create_workspace(&tenant, &by(NOW), crate::workspaces::new("team")).await.unwrap().id;
+        let mut ids = Vec::new();
+        for _ in 0..30 {
+            ids.push(stored(store, &tenant, &vault, &team, "p", "s", Settings::default()).await.unwrap().id);
+        }
+        for sql in [
+            "CREATE TABLE statements (what TEXT)",
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN INSERT INTO statements VALUES (TG_TABLE_NAME); RETURN NULL; END $$",
+            "CREATE TRIGGER note AFTER UPDATE ON credentials FOR EACH STATEMENT EXECUTE FUNCTION note()",
+            "CREATE TRIGGER note AFTER UPDATE ON sequences FOR EACH STATEMENT EXECUTE FUNCTION note()",
+            "CREATE TRIGGER note AFTER INSERT ON audit FOR EACH STATEMENT EXECUTE FUNCTION note()",
+        ] {
+            database.execute(sql, &[]).await;
+        }
+        let count = async || {
+            let count = database.number("SELECT COUNT(*) FROM statements").await;
+            database.execute("DELETE FROM statements", &[]).await;
+            count
+        };
+        let moved = store.update_credential(&tenant, &by(LATER), &ids[29], &to(0)).await.unwrap().unwrap();
+        assert_eq!((moved.sort_order, count().await), (0, 5), "a number, its own; numbers, theirs; the log");
+        add_active_key(&path).unwrap();
+        let done = store.rewrap_credentials(&tenant, &by(LATER), &vault, "").await.unwrap();
+        assert_eq!((done.count, count().await), (30, 33), "a statement for each, and three for all");
+        assert!(store.delete_workspace(&tenant, &by(LATER), &team).await.unwrap());
+        assert!(count().await <= 6);
+        let gone = store.credentials_changed_after(61).await.unwrap();
+        assert!(gone.len() == 30 && gone.iter().all(|row| row.deleted), "each under a number of its own");
+        database.audited(&tenant).await;
+    });
 }

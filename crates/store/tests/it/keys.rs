@@ -2,10 +2,11 @@ use std::collections::HashSet;
 
 use tidegate_core::{KeyHash, KeyKind, Money, Timestamp, WorkspaceId};
 use tidegate_store::keys::{KeyChange, KeyFilter, KeyMatch, LimitReset, NewKey};
+use tidegate_store::members::{NewMember, Role};
 use tidegate_store::{Refused, StoreError};
 use tokio::task::JoinSet;
 
-use crate::databases::{NOW, by, hash, member, new_key};
+use crate::databases::{NOW, by, hash, member, new_key, with_postgres};
 use crate::on_both;
 
 const LATER: Timestamp = Timestamp(NOW.0 + 1);
@@ -302,6 +303,26 @@ on_both! {
         store.create_key(&tenant, &by(NOW), &made.workspace, new_key("more")).await.unwrap();
     }
 
+    async fn an_administrator_may_hold_keys_in_every_workspace(database: &Database) {
+        let (tenant, _) = database.bootstrap(vec![]).await;
+        let store = &database.store;
+        let team = store.create_workspace(&tenant, &by(NOW), crate::workspaces::new("team")).await.unwrap().id;
+        let admin = NewMember { role: Role::Admin, ..member("a@x.example") };
+        let admin = store.add_member(&tenant, &by(NOW), admin).await.unwrap().id;
+        let other = store.add_member(&tenant, &by(NOW), member("b@x.example")).await.unwrap().id;
+        let make = async |creator: String| {
+            let key = NewKey { creator: Some(creator.clone()), ..new_key(creator) };
+            store.create_key(&tenant, &by(NOW), &team, key).await
+        };
+        make(admin.clone()).await.unwrap();
+        let refused = make(other).await;
+        assert!(matches!(refused, Err(StoreError::Refused(Refused::NotAMember))), "{refused:?}");
+        store.remove_member(&tenant, &by(LATER), &admin).await.unwrap();
+        let key = NewKey { creator: Some(admin), ..new_key("late") };
+        let refused = store.create_key(&tenant, &by(LATER), &team, key).await;
+        assert!(matches!(refused, Err(StoreError::Refused(Refused::NotAMember))), "{refused:?}");
+    }
+
     async fn aud_2_each_change_to_a_key_leaves_one_entry(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![]).await;
         let store = &database.store;
@@ -317,4 +338,14 @@ on_both! {
         assert_eq!(actions, ["workspace.created", "key.created", "key.updated", "key.deleted"]);
         assert!(audited[1..].iter().all(|(_, target)| *target == hash("one").to_hex()));
     }
+}
+
+/// Its number looks like SQLite's for a held lock; another try would fail as this one did.
+#[test]
+fn a_text_that_postgres_cannot_hold_is_not_taken_for_a_held_lock() {
+    with_postgres(async |database| {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let refused = database.store.create_key(&tenant, &by(NOW), &made.workspace, new_key("a\0b")).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    });
 }

@@ -30,6 +30,67 @@ fn both_databases_have_the_same_tables_and_columns() {
     });
 }
 
+/// Index → its columns, and whether it holds only some of the rows.
+#[test]
+fn both_databases_have_the_same_indexes() {
+    with_postgres(async |postgres| {
+        let Store::Postgres(pool) = &postgres.store else { panic!("not PostgreSQL") };
+        let theirs: Vec<(String, String, bool)> = sqlx::query_as(
+            "SELECT c.relname::text, string_agg(a.attname, ',' ORDER BY a.attnum)::text, i.indpred IS NOT NULL \
+             FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid \
+             WHERE c.relnamespace = current_schema()::regnamespace AND NOT EXISTS \
+             (SELECT 1 FROM pg_constraint k WHERE k.conindid = c.oid AND k.contype IN ('p', 'u')) \
+             GROUP BY 1, 3 ORDER BY 1",
+        )
+        .fetch_all(pool)
+        .await
+        .unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_sqlite(async |sqlite| {
+                    let Store::Sqlite { readers, .. } = &sqlite.store else { panic!("not SQLite") };
+                    let ours: Vec<(String, String, bool)> = sqlx::query_as(
+                        "SELECT i.name, group_concat(c.name, ',' ORDER BY c.seqno), i.partial \
+                         FROM sqlite_schema t JOIN pragma_index_list(t.name) i JOIN pragma_index_info(i.name) c \
+                         WHERE t.type = 'table' AND i.origin = 'c' GROUP BY 1, 3 ORDER BY 1",
+                    )
+                    .fetch_all(readers)
+                    .await
+                    .unwrap();
+                    assert!(ours.len() >= 8, "{ours:?}");
+                    assert_eq!(ours, theirs);
+                });
+            });
+        });
+    });
+}
+
+/// Counting the codes that wait happens under a lock that all who make one need.
+#[test]
+fn codes_that_wait_are_counted_and_old_ones_purged_through_an_index() {
+    with_sqlite(async |database| {
+        let Store::Sqlite { readers, .. } = &database.store else { panic!("not SQLite") };
+        let plan = async |sql: &'static str| {
+            let rows = sqlx::query(sql).bind("o").bind(1_i64).bind(5_i64).bind(0_i64).fetch_all(readers).await.unwrap();
+            rows.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("; ")
+        };
+        let counted = plan(
+            "EXPLAIN QUERY PLAN SELECT COUNT(*), SUM(CASE WHEN app_id = $2 THEN 1 ELSE 0 END) FROM auth_codes \
+             WHERE organisation_id = $1 AND used_at IS NULL AND failures < $3 AND expires_at > $4",
+        )
+        .await;
+        assert!(counted.contains("INDEX auth_codes_waiting (organisation_id=? AND expires_at>?)"), "{counted}");
+        for (purge, index) in [
+            ("EXPLAIN QUERY PLAN DELETE FROM auth_codes WHERE expires_at < $2", "auth_codes_by_end"),
+            ("EXPLAIN QUERY PLAN DELETE FROM idempotency WHERE created_at < $2", "idempotency_by_time"),
+        ] {
+            let rows = sqlx::query(purge).bind("o").bind(1_i64).fetch_all(readers).await.unwrap();
+            let detail: String = rows[0].get("detail");
+            assert!(detail.contains(index), "{detail}");
+        }
+    });
+}
+
 async fn sqlite_schema(database: &Database) -> Schema {
     let Store::Sqlite { readers, .. } = &database.store else { panic!("not SQLite") };
     let rows = sqlx::query(
@@ -134,13 +195,13 @@ fn many_processes_may_open_an_empty_sqlite_store_at_once() {
 #[test]
 fn sec_4_sqlite_runs_with_the_pragmas_we_count_on() {
     with_sqlite(async |database| {
-        let Store::Sqlite { writer, readers } = &database.store else { panic!("not SQLite") };
+        let Store::Sqlite { writer, readers, .. } = &database.store else { panic!("not SQLite") };
         let text = async |sql: &'static str| sqlx::query_scalar::<_, String>(sql).fetch_one(writer).await.unwrap();
         let number = async |sql: &'static str| sqlx::query_scalar::<_, i64>(sql).fetch_one(writer).await.unwrap();
         assert_eq!(text("PRAGMA journal_mode").await, "wal");
         assert_eq!(number("PRAGMA secure_delete").await, 1);
         assert_eq!(number("PRAGMA foreign_keys").await, 1);
-        assert_eq!(number("PRAGMA synchronous").await, 1);
+        assert_eq!(number("PRAGMA synchronous").await, 2);
         assert_eq!(number("PRAGMA busy_timeout").await, 2000);
         assert!(sqlx::query("DELETE FROM meta").execute(readers).await.is_err(), "readers cannot write");
         let mode = std::fs::metadata(database.folder.path().join("test.db")).unwrap().permissions().mode();
