@@ -175,6 +175,7 @@ def test_from_the_link_to_a_message(gateway, plain_browser, application):
     query, headers = arrived(application)
     assert (query["keep"], query["state"]) == ("a b", "st&te=1")
     assert "Referer" not in headers
+    assert "Cookie" not in headers, "cookies ignore ports, so the session must not be one for this path"
     answer = call(gateway, "/api/v1/auth/keys", {"code": query["code"], "code_verifier": verifier})
     message = {"model": "test/sim", "max_tokens": 32, "messages": [{"role": "user", "content": "hi"}]}
     assert call(gateway, "/v1/messages", message, answer["key"])["type"] == "message"

@@ -80,6 +80,7 @@ impl Default for PerSource {
 impl PerSource {
     /// Counts one. An error says that the source has had its share, and when its next one is free.
     pub fn note(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
+        let source = counted_as(source);
         let rate = self.0.get(&source).unwrap_or_else(|| {
             let rate = Arc::new(Rate::default());
             self.0.insert(source, rate.clone());
@@ -91,9 +92,17 @@ impl PerSource {
 
     /// Whether one more would be too many; counts nothing.
     pub fn check(&self, source: IpAddr, now: Timestamp, per_minute: u32) -> Result<(), Timestamp> {
-        let Some(rate) = self.0.get(&source) else { return Ok(()) };
+        let Some(rate) = self.0.get(&counted_as(source)) else { return Ok(()) };
         let (interval_ms, burst) = pace(per_minute);
         rate.check(now, interval_ms, burst)
+    }
+}
+
+/// One customer of a network gets 2⁶⁴ addresses of IPv6: they count as one source.
+fn counted_as(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
+        address => address,
     }
 }
 
@@ -106,6 +115,14 @@ pub(crate) fn pace(per_minute: u32) -> (i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_8_addresses_of_one_network_are_one_source() {
+        let counted = |text: &str| counted_as(text.parse().unwrap()).to_string();
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6"), counted("2001:db8:1:2:ffff::1"));
+        assert_ne!(counted("2001:db8:1:2::1"), counted("2001:db8:1:3::1"));
+        assert_eq!(counted("::ffff:192.0.2.7"), "192.0.2.7");
+    }
 
     #[test]
     fn places_are_limited_and_given_back() {

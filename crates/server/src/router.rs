@@ -136,14 +136,20 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
             return finished(&app, None, &method, request, answer);
         }
     };
+    let peer = if app.trusted_proxies.is_empty() { peer } else { app.caller(peer, &head.headers) };
     let call = Call { app: app.clone(), key: None, head, body, peer, params, request };
     let served = guarded(let_in(route, call)).await;
     let answer = match served {
         Ok(Ok(answer)) => answer,
-        Ok(Err(failure)) => error::answer(&failure, route.surface, &app.brand()),
+        Ok(Err(failure)) => {
+            if failure.status == 500 {
+                tracing::error!(route = route.path, request = request.as_str(), "a request failed by our own fault");
+            }
+            error::answer(&failure, route.surface, &app.brand())
+        }
         Err(Panicked) => {
             app.gateway.metrics.panics.inc();
-            tracing::error!(route = route.path, "a request panicked");
+            tracing::error!(route = route.path, request = request.as_str(), "a request panicked");
             error::answer(&Failure::internal(), route.surface, &app.brand())
         }
     };

@@ -1,9 +1,11 @@
 //! What every handler can reach.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+use ipnet::IpNet;
 use tidegate_core::{KeyHash, Tenant, Timestamp};
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::{Failure, Gateway};
@@ -19,16 +21,33 @@ pub struct App {
     pub vault: Arc<Vault>,
     pub router: Router,
     pub public_url: String,
+    pub trusted_proxies: Vec<IpNet>,
     pub key_prefix: String,
     pub oauth: Oauth,
     /// Exchanges of codes by address: all, and failed ones.
     pub exchanges: PerSource,
     pub exchange_failures: PerSource,
+    /// Sessions of people that were ended before their time.
+    pub ended_sessions: quick_cache::sync::Cache<Box<str>, ()>,
     pub body_idle: Duration,
     pub body_total: Duration,
 }
 
 impl App {
+    /// Who is calling: the peer, or whom a trusted proxy says it speaks for. Of the addresses it names, the last one that
+    /// is not a trusted proxy counts: what stands before it anyone can have written.
+    pub fn caller(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
+        let is_trusted = |address: &IpAddr| self.trusted_proxies.iter().any(|range| range.contains(address));
+        if !is_trusted(&peer.ip().to_canonical()) {
+            return peer;
+        }
+        let named = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+        let named: Vec<IpAddr> =
+            named.flat_map(|value| value.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
+        let caller = named.into_iter().rev().map(|address| address.to_canonical()).find(|address| !is_trusted(address));
+        caller.map_or(peer, |address| SocketAddr::new(address, peer.port()))
+    }
+
     /// Counts an exchange of a code against the rates of its address.
     pub fn admit_exchange(&self, source: IpAddr, now: Timestamp) -> Result<(), Failure> {
         let snapshot = self.gateway.snapshot();

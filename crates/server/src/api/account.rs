@@ -75,7 +75,10 @@ impl Request {
     /// The body, which must be JSON; it can be taken once.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        read_body(&self.app, &self.headers, body).await
+        let body = read_body(&self.app, &self.headers, body).await?;
+        // A body can take its time; what is decided about it is decided now.
+        self.by.at = self.app.gateway.clock.now();
+        Ok(body)
     }
 
     /// The workspace that a request names, or the default one. `path` is where the name stands.
@@ -106,7 +109,14 @@ pub async fn read_body(app: &App, headers: &http::HeaderMap, body: Incoming) -> 
 
 /// The store's own fault: its cause is logged, the caller learns only that it was not theirs.
 pub fn internal(error: StoreError) -> Failure {
-    tracing::error!(error = &error as &dyn std::error::Error, "the store failed an account operation");
+    let mut chain = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        chain.push_str(": ");
+        chain.push_str(&error.to_string());
+        cause = error.source();
+    }
+    tracing::error!(error = chain, "the store failed an account operation");
     Failure::internal()
 }
 

@@ -1,6 +1,7 @@
 //! `POST /auth/keys/code` makes an authorization code, `POST /auth/keys` turns it into a key.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -25,6 +26,8 @@ use crate::state::App;
 const PENDING_PER_APPLICATION: u32 = 100;
 /// Tries to store a code when others are in the way.
 const TRIES: usize = 3;
+/// How long those tries may take together.
+const PATIENCE: Duration = Duration::from_millis(250);
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -112,6 +115,7 @@ pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Resul
         spawn_cloud: asked.spawn_cloud,
         expires: by.at.plus(app.oauth.code_ttl),
     };
+    let started = app.gateway.clock.instant();
     for _ in 0..TRIES {
         let code = key::authorization_code();
         new.hash = code.expose(KeyHash::of);
@@ -120,8 +124,12 @@ pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Resul
             Ok(Issued::Before { answer }) => return Ok(Outcome::Before(answer)),
             Ok(Issued::Misused) => return Err(refused("Idempotency-Key", "was used for another request")),
             Ok(Issued::Conflict) => return Err(conflict()),
-            // A code that exists, or writers in the way: another try may go well.
-            Err(StoreError::Conflict | StoreError::Busy(_)) => {}
+            // A code that exists, or writers in the way: another try may go well, but nobody waits for long.
+            Err(StoreError::Conflict | StoreError::Busy(_)) => {
+                if app.gateway.clock.instant().duration_since(started) > PATIENCE {
+                    break;
+                }
+            }
             Err(error) => return Err(internal(error)),
         }
     }
@@ -148,8 +156,9 @@ pub fn title(app: &App, headers: &HeaderMap) -> Option<String> {
 pub fn exchange(call: Call) -> Answering {
     Box::pin(async move {
         let Call { app, head, body, peer, request, .. } = call;
-        let now = app.gateway.clock.now();
         let body = read_body(&app, &head.headers, body).await?;
+        // Only now: a body that comes slowly must not keep its code alive.
+        let now = app.gateway.clock.now();
         let mut form = Form::read(&body)?;
         let code = form.text("code", 1..=256);
         let code = form.require("code", code).unwrap_or_default();

@@ -1,6 +1,8 @@
 //! What an account operation was sent: the members of its body or the parameters of its query, each read into what it
 //! must be. Every mistake is noted with its place, so that one answer names them all.
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
@@ -244,7 +246,7 @@ impl Reader<'_> {
     }
 
     /// A list whose length is within `count`, each element read by `read`; the same element twice counts once.
-    pub fn list<T: PartialEq>(
+    pub fn list<T: Eq + Hash + Clone>(
         &mut self,
         raw: &RawValue,
         count: RangeInclusive<usize>,
@@ -261,11 +263,12 @@ impl Reader<'_> {
             return self.refuse(format!("must have at most {} entries", count.end()));
         }
         let mut list = Vec::with_capacity(elements.len());
+        let mut seen = HashSet::with_capacity(elements.len());
         let mut whole = true;
         for (place, element) in elements.into_iter().enumerate() {
             let mut reader = Reader { path: format!("{}[{place}]", self.path), issues: self.issues };
             match read(&mut reader, element) {
-                Some(value) if list.contains(&value) => {}
+                Some(value) if !seen.insert(value.clone()) => {}
                 Some(value) => list.push(value),
                 None => whole = false,
             }
@@ -295,7 +298,9 @@ impl Reader<'_> {
 
 /// An instant in RFC 3339 after `now`, or what is wrong with it.
 pub fn future(text: &str, now: Timestamp, utc_only: bool) -> Result<Timestamp, &'static str> {
-    let parsed: Option<jiff::Timestamp> = text.parse().ok();
+    // The last day of the calendar is a common way to say never, and lies behind the last instant we can hold.
+    let last_day = || text.starts_with("9999-12-3").then_some(jiff::Timestamp::MAX);
+    let parsed: Option<jiff::Timestamp> = text.parse().ok().or_else(last_day);
     let parsed = parsed.ok_or("must be a time such as 2027-01-31T00:00:00Z")?;
     let is_utc = text.ends_with(['Z', 'z']) || text.ends_with("+00:00");
     if utc_only && !is_utc {
@@ -335,7 +340,20 @@ impl Query {
         if second.is_some() {
             self.issues.add(name, "stands twice");
         }
+        if first.as_ref().is_some_and(|value| value.contains('\0')) {
+            self.issues.add(name, "must not contain NUL");
+            return None;
+        }
         first.filter(|value| !value.is_empty())
+    }
+
+    /// Notes parameters that are there and say nothing: whoever sends one means something by it.
+    pub fn refuse_empty(&mut self, names: &[&str]) {
+        for name in names {
+            if self.pairs.iter().any(|(known, value)| known == name && value.is_empty()) {
+                self.issues.add(*name, "must not be empty");
+            }
+        }
     }
 
     pub fn number(&mut self, name: &str, range: RangeInclusive<u32>) -> Option<u32> {
@@ -415,6 +433,11 @@ impl Query {
         for (_, value) in self.pairs.iter_mut().filter(|(known, _)| known == name) {
             *value = with(value);
         }
+    }
+
+    /// All parameters as a query again, with everything in it that must be encoded.
+    pub fn encoded(&self) -> String {
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
     /// These parameters as a query again.

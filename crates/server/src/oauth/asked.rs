@@ -43,6 +43,7 @@ impl Asked {
         let challenge = form.text("code_challenge", 0..=usize::MAX);
         let method = form.word("code_challenge_method", &METHODS);
         let label = form.text("key_label", 0..=LONGEST_LABEL);
+        refuse_controls(label.as_deref(), &mut form.issues);
         let expires = form.nullable("expires_at", |reader, raw| reader.future(raw, now, false)).flatten();
         let asked = Self {
             limit: form.money("limit"),
@@ -59,16 +60,18 @@ impl Asked {
 
     /// From the address of the authorization page. Mistakes are left in the query.
     pub fn from_query(query: &mut Query, rules: &Oauth, now: Timestamp) -> Self {
+        query.refuse_empty(&["callback_url", "code_challenge", "code_challenge_method"]);
         let callback = query.text("callback_url");
         let challenge = query.text("code_challenge");
         let method = query.word("code_challenge_method", &METHODS);
-        if callback.is_none() && challenge.is_none() {
+        if callback.is_none() && challenge.is_none() && query.issues.is_empty() {
             query.issues.add("code_challenge", "is required when there is no callback_url");
         }
         let label = query.text("key_label").and_then(trimmed);
         if label.as_ref().is_some_and(|label| label.chars().count() > LONGEST_LABEL) {
             query.issues.add("key_label", "must have at most 100 characters");
         }
+        refuse_controls(label.as_deref(), &mut query.issues);
         let state = query.text("state");
         if state.as_ref().is_some_and(|state| state.chars().count() > LONGEST_STATE) {
             query.issues.add("state", "must have at most 512 characters");
@@ -147,6 +150,13 @@ impl Asked {
                 Application { origin: format!("headless:{title}"), title: title.to_owned(), new_title: None }
             }
         }
+    }
+}
+
+/// The label is chosen by an application and read by people, on terminals too.
+fn refuse_controls(label: Option<&str>, issues: &mut Issues) {
+    if label.is_some_and(|label| label.trim().chars().any(char::is_control)) {
+        issues.add("key_label", "must not contain control characters");
     }
 }
 

@@ -45,6 +45,14 @@ impl Callback {
         if url.host_str().is_none_or(str::is_empty) {
             return Err("must have a host");
         }
+        // The parser lets more pass, some of which means something in a policy that names the host.
+        let is_plain = |host: &str| {
+            let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte))
+        };
+        if !url.host_str().is_some_and(is_plain) {
+            return Err("must have a host of letters, digits, dots and dashes");
+        }
         // As it was written: the parser makes 127.0.0.1 of 2130706433, 0x7f.1 and 127.1.
         let is_local = is_local(authority);
         if !is_https && !is_local {
@@ -64,6 +72,23 @@ impl Callback {
     /// Whether it leads to the person's own machine.
     pub fn is_local(&self) -> bool {
         self.is_local
+    }
+
+    /// The origin as a content security policy can name it: those know no IPv6 addresses, so the port has to do.
+    pub fn policy_source(&self) -> String {
+        match self.url.host() {
+            Some(url::Host::Ipv6(_)) => {
+                format!("{}://*:{}", self.url.scheme(), self.url.port_or_known_default().unwrap_or(80))
+            }
+            _ => self.origin(),
+        }
+    }
+
+    /// Whether it leads to a page of the host that `host` names, below `path`: cookies ignore ports.
+    pub fn is_below(&self, host: &str, path: &str) -> bool {
+        let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+        let below = self.url.path() == path || self.url.path().starts_with(&format!("{path}/"));
+        below && self.url.host_str().is_some_and(|own| own.eq_ignore_ascii_case(name))
     }
 
     /// What the application is called until somebody gives it a title.
@@ -168,6 +193,10 @@ mod tests {
             "ftp://app.example/",
             "myapp://callback",
             "vscode://anthropic.app/cb",
+            "https://x;sandbox/",
+            "https://x,y.example/",
+            "https://*/",
+            "https://'none'/",
             "https://app.example:99999/",
             "https://[::1/",
             long.as_str(),
@@ -177,6 +206,22 @@ mod tests {
         }
         let longest = format!("https://app.example/{}", "a".repeat(2048 - 20));
         assert!(Callback::parse(&longest).is_ok());
+    }
+
+    #[test]
+    fn a_page_of_our_own_is_recognised_whatever_the_port() {
+        let is_ours = |text: &str, host: &str| Callback::parse(text).unwrap().is_below(host, "/auth");
+        assert!(
+            is_ours("http://127.0.0.1:9000/auth/x", "127.0.0.1:8080") && is_ours("http://localhost/auth", "localhost")
+        );
+        assert!(is_ours("http://[::1]:9000/auth", "[::1]:8080"));
+        assert!(!is_ours("http://127.0.0.1:9000/authority", "127.0.0.1:8080"));
+        assert!(
+            !is_ours("http://localhost:9000/auth", "127.0.0.1:8080")
+                && !is_ours("http://localhost:9000/cb", "localhost")
+        );
+        assert_eq!(Callback::parse("http://[::1]:4000/").unwrap().policy_source(), "http://*:4000");
+        assert_eq!(Callback::parse("https://a.example/").unwrap().policy_source(), "https://a.example");
     }
 
     #[test]

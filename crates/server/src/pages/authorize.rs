@@ -1,13 +1,14 @@
 //! The page on which a person lets an application have a key: sign in, look at what is asked for, change it, authorize
 //! or cancel. Nothing is stored before Authorize.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use askama::Template;
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, SET_COOKIE};
-use tidegate_core::{Tenant, Timestamp};
-use tidegate_gateway::Failure;
+use http::header::{CONTENT_TYPE, HOST, SET_COOKIE};
+use http::{HeaderMap, StatusCode};
+use tidegate_core::{RequestId, Tenant, Timestamp};
+use tidegate_gateway::{Failure, KeyEntry};
 use tidegate_store::audit::{Actor, By};
 use tidegate_store::keys::LimitReset;
 use tidegate_store::workspaces::Workspace;
@@ -19,6 +20,7 @@ use crate::api::auth_codes::{self, Outcome, Wanted};
 use crate::api::form::Query;
 use crate::body::{self, Limits};
 use crate::oauth::asked::Asked;
+use crate::oauth::callback::Callback;
 use crate::router::{Answer, Call};
 use crate::state::App;
 
@@ -84,18 +86,26 @@ struct Notice<'a> {
 /// `GET /auth`.
 pub fn show(call: Call) -> Answering {
     Box::pin(async move {
-        let app = call.app;
+        let (app, headers) = (call.app, call.head.headers);
         let now = app.gateway.clock.now();
         let text = call.head.uri.query().unwrap_or_default().to_owned();
         let mut query = Query::read(Some(&text));
         let asked = Asked::from_query(&mut query, &app.oauth, now);
+        refuse_own_pages(&app, &headers, &asked, &mut query);
         // An address that is wrong is never redirected to, nor shown as if it were right.
         if !query.issues.is_empty() {
             return refused(&app, query.issues.list());
         }
-        let Some(session) = Session::of(&app, &call.head.headers, now) else {
-            return sign_in_page(&app, StatusCode::OK, &text, None);
+        let Some(session) = Session::of(&app, &headers, now) else {
+            return sign_in_page(&app, &headers, StatusCode::OK, &text, None);
         };
+        if let Some(named) = asked.workspace.as_deref() {
+            let tenant = Tenant { organisation: session.key.organisation.clone() };
+            let choices = open_to(&app, &tenant, &session).await?;
+            if chosen(&choices, Some(named)).is_none() {
+                return refused(&app, vec![("workspace_id".to_owned(), "is not a workspace of yours".to_owned())]);
+            }
+        }
         consent(&app, &session, &asked, Shown { query: &text, fields: &query, problems: &[] }).await
     })
 }
@@ -103,21 +113,23 @@ pub fn show(call: Call) -> Answering {
 /// `POST /auth/sign-in`.
 pub fn sign_in(call: Call) -> Answering {
     Box::pin(async move {
-        let (app, peer) = (call.app.clone(), call.peer);
+        let (app, peer, request) = (call.app.clone(), call.peer, call.request);
         let headers = call.head.headers.clone();
         let mut form = form(call).await?;
-        let query = form.text("query").unwrap_or_default();
+        let query = Query::read(form.text("query").as_deref()).encoded();
         if !session::is_same_site(&headers) {
             return foreign(&app);
         }
         if !session::may_sign_in(&app, &headers) {
-            let text = "This page was reached over plain http, where a key could be read on its way. Serve it over \
-                        https and set service.public_url, or open it on the machine the gateway runs on.";
-            return notice(&app, StatusCode::BAD_REQUEST, "Sign-in needs https", &[text]);
+            return needs_https(&app);
         }
         let token = form.text("key").unwrap_or_default();
-        match Session::start(&app, token.trim(), peer.ip(), app.gateway.clock.now()).await {
-            Ok(cookie) => {
+        let now = app.gateway.clock.now();
+        match Session::start(&app, token.trim(), peer.ip(), now).await {
+            Ok((cookie, key)) => {
+                let tenant = Tenant { organisation: key.organisation.clone() };
+                let by = by(&key, request, peer.ip(), now);
+                app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&format!("/auth?{query}"))?;
                 answer.headers_mut().insert(SET_COOKIE, cookie);
                 Ok(answer)
@@ -130,7 +142,7 @@ pub fn sign_in(call: Call) -> Answering {
                     429 => "Too many attempts from your address. Wait a minute and try again.",
                     _ => "The gateway cannot check keys at the moment. Try again in a little while.",
                 };
-                sign_in_page(&app, status, &query, Some(problem))
+                sign_in_page(&app, &headers, status, &query, Some(problem))
             }
         }
     })
@@ -140,15 +152,15 @@ pub fn sign_in(call: Call) -> Answering {
 pub fn sign_out(call: Call) -> Answering {
     Box::pin(async move {
         let (app, headers) = (call.app.clone(), call.head.headers.clone());
-        let now = app.gateway.clock.now();
         let mut form = form(call).await?;
-        let query = form.text("query").unwrap_or_default();
+        let query = Query::read(form.text("query").as_deref()).encoded();
         let token = form.text("csrf").unwrap_or_default();
-        if Session::of(&app, &headers, now).is_some_and(|session| !session.is_csrf(&app, &token)) {
+        let session = Session::of(&app, &headers, app.gateway.clock.now());
+        if session.as_ref().is_some_and(|session| !session.is_csrf(&app, &token)) {
             return foreign(&app);
         }
         let mut answer = see_other(&format!("/auth?{query}"))?;
-        answer.headers_mut().insert(SET_COOKIE, session::ended(&app)?);
+        answer.headers_mut().insert(SET_COOKIE, session::end(&app, session.as_ref())?);
         Ok(answer)
     })
 }
@@ -158,12 +170,13 @@ pub fn authorize(call: Call) -> Answering {
     Box::pin(async move {
         let (app, headers, peer) = (call.app.clone(), call.head.headers.clone(), call.peer);
         let request = call.request;
-        let now = app.gateway.clock.now();
         let mut form = form(call).await?;
+        let now = app.gateway.clock.now();
         form.edit("expires_at", in_utc);
         let query = form.again(&CARRIED);
         let Some(session) = Session::of(&app, &headers, now) else {
-            return sign_in_page(&app, StatusCode::UNAUTHORIZED, &query, Some("Your session is over. Sign in again."));
+            let problem = Some("Your session is over. Sign in again.");
+            return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, &query, problem);
         };
         let token = form.text("csrf").unwrap_or_default();
         if !session::is_same_site(&headers) || !session.is_csrf(&app, &token) {
@@ -171,6 +184,7 @@ pub fn authorize(call: Call) -> Answering {
         }
         let decision = form.text("decision").unwrap_or_default();
         let asked = Asked::from_query(&mut form, &app.oauth, now);
+        refuse_own_pages(&app, &headers, &asked, &mut form);
         let problems = form.issues.list();
         // What the application sent must be right in any case; what the person typed can be mended by them.
         if problems.iter().any(|(field, _)| CARRIED.contains(&field.as_str())) {
@@ -190,12 +204,7 @@ pub fn authorize(call: Call) -> Answering {
             let shown = Shown { query: &query, fields: &form, problems: &problems };
             return consent(&app, &session, &asked, shown).await;
         };
-        let by = By {
-            actor: Actor::Key(session.key.hash),
-            request: Some(request.as_str().into()),
-            address: Some(peer.ip().to_string().into()),
-            at: now,
-        };
+        let by = by(&session.key, request, peer.ip(), now);
         let creator = session.key.creator.as_deref().map(ToOwned::to_owned);
         let wanted = Wanted { asked: asked.clone(), workspace, creator, title: None, once: None };
         let fresh = match auth_codes::issue(&app, &tenant, &by, wanted).await {
@@ -255,7 +264,7 @@ async fn consent(app: &App, session: &Session, asked: &Asked, shown: Shown<'_>) 
     let template = Consent {
         brand: &app.brand(),
         title,
-        origin: origin.clone(),
+        origin,
         is_local: asked.callback.as_ref().is_some_and(|callback| callback.is_local()),
         problems: shown.problems,
         csrf: session.csrf(app),
@@ -276,7 +285,7 @@ async fn consent(app: &App, session: &Session, asked: &Asked, shown: Shown<'_>) 
         signed_in: app.label_of(&tenant, &session.key.hash).await,
     };
     let status = if shown.problems.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-    page(status, &template, origin.as_deref())
+    page(status, &template, asked.callback.as_ref().map(Callback::policy_source).as_deref())
 }
 
 /// The workspaces in which the person may make keys.
@@ -293,7 +302,41 @@ fn chosen<'a>(choices: &'a [Workspace], named: Option<&str>) -> Option<&'a Works
     }
 }
 
-fn sign_in_page(app: &App, status: StatusCode, query: &str, problem: Option<&str>) -> Result<Answer, Failure> {
+fn by(key: &KeyEntry, request: RequestId, source: IpAddr, at: Timestamp) -> By {
+    let (request, address) = (Some(request.as_str().into()), Some(source.to_string().into()));
+    By { actor: Actor::Key(key.hash), request, address, at }
+}
+
+/// An application must not be called back below this page's own path on any port of this host: the session's cookie
+/// would go along.
+fn refuse_own_pages(app: &App, headers: &HeaderMap, asked: &Asked, query: &mut Query) {
+    let hosts = [
+        headers.get(HOST).and_then(|host| host.to_str().ok()),
+        app.public_url.split_once("://").map(|(_, host)| host.trim_end_matches('/')),
+    ];
+    let is_ours = |callback: &Callback| hosts.iter().flatten().any(|host| callback.is_below(host, "/auth"));
+    if asked.callback.as_ref().is_some_and(is_ours) {
+        query.issues.add("callback_url", "must not lead to /auth on the gateway's own host");
+    }
+}
+
+fn needs_https(app: &App) -> Result<Answer, Failure> {
+    let text = "This page was reached over plain http, where a key could be read on its way. Serve it over https and \
+                set service.public_url, or open it on the machine the gateway runs on.";
+    notice(app, StatusCode::BAD_REQUEST, "Sign-in needs https", &[text])
+}
+
+/// A form for the key, where it can be typed in without being read by others.
+fn sign_in_page(
+    app: &App,
+    headers: &HeaderMap,
+    status: StatusCode,
+    query: &str,
+    problem: Option<&str>,
+) -> Result<Answer, Failure> {
+    if !session::may_sign_in(app, headers) {
+        return needs_https(app);
+    }
     page(status, &SignIn { brand: &app.brand(), query, problem }, None)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use tidegate_core::{KeyHash, KeyKind, Timestamp, id};
 use tidegate_gateway::{Failure, KeyEntry};
 
@@ -32,7 +32,7 @@ impl Session {
         let cookie = cookies(headers).find(|(name, _)| *name == cookie_name(app)).map(|(_, value)| value)?;
         let (payload, tag) = cookie.split_once('.')?;
         let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
-        if !app.vault.verify(SESSION, payload.as_bytes(), &tag) {
+        if !app.vault.verify(SESSION, payload.as_bytes(), &tag) || app.ended_sessions.get(payload).is_some() {
             return None;
         }
         let mut parts = payload.split('-');
@@ -46,7 +46,12 @@ impl Session {
     }
 
     /// Signs in with a management key: the value of the cookie to set. Failed tries count as they do elsewhere.
-    pub async fn start(app: &App, token: &str, source: IpAddr, now: Timestamp) -> Result<HeaderValue, Failure> {
+    pub async fn start(
+        app: &App,
+        token: &str,
+        source: IpAddr,
+        now: Timestamp,
+    ) -> Result<(HeaderValue, Arc<KeyEntry>), Failure> {
         let mut headers = HeaderMap::new();
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Failure::invalid_key())?;
         bearer.set_sensitive(true);
@@ -58,7 +63,7 @@ impl Session {
         let nonce = URL_SAFE_NO_PAD.encode(id::random::<16>()).replace('-', "_");
         let payload = format!("{}-{}-{nonce}", key.hash.to_hex(), now.plus(LIFE).0);
         let tag = URL_SAFE_NO_PAD.encode(app.vault.sign(SESSION, payload.as_bytes()));
-        cookie(app, &format!("{payload}.{tag}"), LIFE)
+        Ok((cookie(app, &format!("{payload}.{tag}"), LIFE)?, key))
     }
 
     /// What forms of this session must carry, so that no other site can send them.
@@ -72,22 +77,29 @@ impl Session {
     }
 }
 
-/// The cookie that ends a session.
-pub fn ended(app: &App) -> Result<HeaderValue, Failure> {
+/// Ends a session, here and in the browser: the cookie that does the latter.
+pub fn end(app: &App, session: Option<&Session>) -> Result<HeaderValue, Failure> {
+    if let Some((payload, _)) = session.and_then(|session| session.cookie.split_once('.')) {
+        app.ended_sessions.insert(payload.into(), ());
+    }
     cookie(app, "", Duration::ZERO)
 }
 
+/// Below /auth only: cookies ignore ports, and an application that waits for its code on this very host must not get the
+/// session along with it.
 fn cookie(app: &App, value: &str, life: Duration) -> Result<HeaderValue, Failure> {
     let secure = if is_https(app) { "; Secure" } else { "" };
     let text =
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}", cookie_name(app), life.as_secs());
+        format!("{}={value}; Path=/auth; HttpOnly; SameSite=Lax; Max-Age={}{secure}", cookie_name(app), life.as_secs());
     let mut value = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
     value.set_sensitive(true);
     Ok(value)
 }
 
+/// Over TLS with a prefix that browsers take from secure pages only.
 fn cookie_name(app: &App) -> String {
-    format!("{}_session", app.brand())
+    let prefix = if is_https(app) { "__Secure-" } else { "" };
+    format!("{prefix}{}_session", app.brand())
 }
 
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
@@ -109,5 +121,14 @@ pub fn may_sign_in(app: &App, headers: &HeaderMap) -> bool {
 
 /// Whether a form was sent by a page of this site, as far as the browser tells.
 pub fn is_same_site(headers: &HeaderMap) -> bool {
-    headers.get(FETCH_SITE).is_none_or(|site| matches!(site.as_bytes(), b"same-origin" | b"none"))
+    if let Some(site) = headers.get(FETCH_SITE) {
+        return matches!(site.as_bytes(), b"same-origin" | b"none");
+    }
+    // Browsers that do not say so name at least the origin; our pages ask them to name none.
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    match (text(ORIGIN), text(HOST)) {
+        (None | Some("null"), _) => true,
+        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, name)| name == host),
+        (Some(_), None) => false,
+    }
 }

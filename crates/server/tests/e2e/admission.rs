@@ -264,3 +264,28 @@ async fn a_full_workspace_is_a_429_and_a_full_node_a_503() {
         assert_eq!(gate.get("/healthz").await.status, 200);
     }
 }
+
+#[tokio::test]
+async fn key_8_behind_a_trusted_proxy_its_callers_are_counted_one_by_one() {
+    let limits = "[limits]\nauth_failures_per_minute = 2\n";
+    let trusting = "[service]\ntrusted_proxies = [\"127.0.0.0/8\"]\n";
+    let fail = async |gate: &Tidegate, from: &str| {
+        let ask = gate.ask("POST", "/v1/messages").key("nobody").header("x-forwarded-for", from);
+        ask.json("{}").send().await.status
+    };
+    let gate = Tidegate::start().config(limits).config(trusting).run().await;
+    assert_eq!(
+        [fail(&gate, "192.0.2.1").await, fail(&gate, "192.0.2.1").await, fail(&gate, "192.0.2.1").await],
+        [401, 401, 429]
+    );
+    assert_eq!(fail(&gate, "192.0.2.2").await, 401, "another caller");
+    assert_eq!(
+        fail(&gate, "192.0.2.3, 192.0.2.1, 127.0.0.1").await,
+        429,
+        "what a caller wrote in front does not count"
+    );
+    // Without that, the header is only a header.
+    let gate = Tidegate::start().config(limits).run().await;
+    let statuses = [fail(&gate, "192.0.2.1").await, fail(&gate, "192.0.2.2").await, fail(&gate, "192.0.2.3").await];
+    assert_eq!(statuses, [401, 401, 429]);
+}

@@ -189,6 +189,7 @@ on_both! {
             (with(json!({"key_label": repeated(101)})), "key_label"),
             (with(json!({"key_label": null})), "key_label"),
             (with(json!({"key_label": "a\u{0}b"})), "key_label"),
+            (with(json!({"key_label": "a\u{1b}[31mb"})), "key_label"),
             (with(json!({"limit": -1})), "limit"),
             (with(json!({"limit": "5"})), "limit"),
             (with(json!({"limit": null})), "limit"),
@@ -244,6 +245,7 @@ on_both! {
             with(json!({"code_challenge": format!("{CHALLENGE}="), "code_challenge_method": "S256"})),
             with(json!({"usage_limit_type": "daily"})),
             with(json!({"expires_at": "2099-01-01t00:00:00z"})),
+            with(json!({"expires_at": "9999-12-31T23:59:59.999Z"})),
         ];
         for body in cases {
             let reply = make(&gate, body.clone()).await;
@@ -467,6 +469,28 @@ async fn cod_1_a_code_ends_with_its_time() {
     move_back(&gate, Duration::from_secs(60)).await;
     let reply = exchange(&gate, json!({"code": late})).await;
     assert_eq!(refusal(&reply), (403, "Authorization code expired".to_owned()));
+}
+
+#[tokio::test]
+async fn cod_1_a_slow_body_does_not_keep_a_code_alive() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let gate = Tidegate::start().config(FAST).config("[oauth]\ncode_ttl = 60\n").run().await;
+    let body = json!({"code": code(&gate, json!({})).await}).to_string();
+    let mut stream = gate.connect().await;
+    let head = format!(
+        "POST /v1/auth/keys HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{}",
+        body.len(),
+        &body[..5]
+    );
+    stream.write_all(head.as_bytes()).await.expect("it listens");
+    // The request has begun; its code's time passes before the rest comes.
+    assert_eq!(gate.get("/healthz").await.status, 200);
+    move_back(&gate, Duration::from_secs(60)).await;
+    stream.write_all(&body.as_bytes()[5..]).await.expect("it waits");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("Authorization code expired"), "{answer}");
 }
 
 /// As if everything about codes had happened so much earlier.

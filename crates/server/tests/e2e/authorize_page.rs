@@ -10,7 +10,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const LOCAL: &str = "127.0.0.1:8080";
 
 async fn page(gate: &Tidegate, query: &str, cookie: Option<&str>) -> Reply {
-    let ask = gate.ask("GET", &format!("/auth?{query}"));
+    let ask = gate.ask("GET", &format!("/auth?{query}")).host(LOCAL);
     match cookie {
         Some(cookie) => ask.header("cookie", cookie).send().await,
         None => ask.send().await,
@@ -96,6 +96,11 @@ async fn what_cannot_be_authorized_is_a_page_and_never_a_redirect() {
         "callback_url=https%3A%2F%2Fapp.example&usage_limit_type=yearly",
         "callback_url=https%3A%2F%2Fapp.example&expires_at=2020-01-01T00%3A00%3A00Z",
         "callback_url=https%3A%2F%2Fapp.example&workspace_id=x",
+        "callback_url=https%3A%2F%2Fapp.example&code_challenge=",
+        "callback_url=&code_challenge=abc",
+        "callback_url=https%3A%2F%2Fapp.example&key_label=a%00b",
+        "callback_url=https%3A%2F%2Fapp.example&key_label=a%0Ab",
+        "callback_url=https%3A%2F%2Fx%3Bsandbox%2F",
         &long_state,
     ] {
         for cookie in [None, Some(&*cookie)] {
@@ -113,7 +118,7 @@ async fn a_session_is_signed_and_ends_with_its_key() {
     let reply = sign_in(&gate, LOCAL, MANAGEMENT_KEY).await;
     let cookie = reply.header("set-cookie").expect("a session");
     assert!(cookie.starts_with("tidegate_session="), "{cookie}");
-    assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax; Max-Age=43200"), "on this machine: {cookie}");
+    assert!(cookie.ends_with("; Path=/auth; HttpOnly; SameSite=Lax; Max-Age=43200"), "on this machine: {cookie}");
     let cookie = cookie.split(';').next().expect("a value").to_owned();
     let shows_consent =
         async |cookie: &str| page(&gate, QUERY, Some(cookie)).await.body_text().contains("Authorize</button>");
@@ -151,6 +156,9 @@ async fn a_key_is_typed_in_only_where_nobody_can_read_it() {
         assert_eq!(sign_in(&gate, host, MANAGEMENT_KEY).await.status, 303, "{host}");
     }
     for host in ["gateway.example", "10.0.0.7:8080", "localhost.evil.example"] {
+        // Before anything is typed, and also for those who send the form without having seen the page.
+        let asked = gate.ask("GET", &format!("/auth?{QUERY}")).host(host).send().await;
+        assert!(asked.status == 400 && !asked.body_text().contains("type=\"password\""), "{host}");
         let refused = sign_in(&gate, host, MANAGEMENT_KEY).await;
         assert_eq!((refused.status, refused.header("set-cookie")), (400, None), "{host}");
         assert!(refused.body_text().contains("service.public_url"), "it says what to change");
@@ -158,7 +166,8 @@ async fn a_key_is_typed_in_only_where_nobody_can_read_it() {
     let secure = Tidegate::start().config("[service]\npublic_url = \"https://gateway.example\"\n").run().await;
     let reply = sign_in(&secure, "gateway.example", MANAGEMENT_KEY).await;
     assert_eq!(reply.status, 303);
-    assert!(reply.header("set-cookie").expect("a session").ends_with("; Secure"));
+    let cookie = reply.header("set-cookie").expect("a session");
+    assert!(cookie.starts_with("__Secure-tidegate_session=") && cookie.ends_with("; Secure"), "{cookie}");
 }
 
 #[tokio::test]
@@ -201,6 +210,30 @@ async fn a_form_must_come_from_the_page_and_its_session() {
     let reply = send(&gate, "/auth/sign-out", LOCAL, Some(&cookie), &out).await;
     assert_eq!(reply.status, 303);
     assert!(reply.header("set-cookie").expect("it ends").contains("Max-Age=0"));
+    let after = page(&gate, QUERY, Some(&cookie)).await;
+    assert!(after.body_text().contains("Sign in"), "a copy of the cookie is worth nothing any more");
+    assert!(page(&gate, QUERY, Some(&other)).await.body_text().contains("Authorize</button>"), "other sessions go on");
+    let evil = gate.ask("POST", "/auth/sign-in").host(LOCAL).header("content-type", FORM);
+    let evil = evil.header("origin", "https://evil.example").body(format!("key={MANAGEMENT_KEY}"));
+    assert_eq!(evil.send().await.status, 403, "nobody is signed in by another site");
+    let broken = send(&gate, "/auth/sign-in", LOCAL, None, &[("key", MANAGEMENT_KEY), ("query", "a=b\r\nx: y")]).await;
+    assert_eq!(broken.header("location"), Some("/auth?a=b%0D%0Ax%3A+y"));
+}
+
+#[tokio::test]
+async fn the_session_never_leaves_the_page() {
+    let gate = Tidegate::start().run().await;
+    let cookie = signed_in(&gate).await;
+    // Cookies ignore ports: a program on this host that waits below /auth would get it.
+    for callback in ["http%3A%2F%2F127.0.0.1%3A9999%2Fauth", "http%3A%2F%2F127.0.0.1%3A9999%2Fauth%2Fcb"] {
+        let reply = page(&gate, &format!("callback_url={callback}"), Some(&cookie)).await;
+        assert_eq!(reply.status, 400, "{callback}");
+    }
+    let elsewhere = page(&gate, "callback_url=http%3A%2F%2F127.0.0.1%3A9999%2Fcb", Some(&cookie)).await;
+    assert_eq!(elsewhere.status, 200);
+    let six = page(&gate, "callback_url=http%3A%2F%2F%5B%3A%3A1%5D%3A4000%2Fcb", Some(&cookie)).await;
+    let policy = six.header("content-security-policy").expect("a policy");
+    assert!(policy.ends_with("form-action 'self' http://*:4000"), "{policy}");
 }
 
 #[tokio::test]
@@ -219,6 +252,8 @@ async fn only_workspaces_of_ones_own_can_be_chosen() {
         ]
     };
     let unknown = "0198c8b0-0000-7000-8000-000000000000";
+    let asked = page(&gate, &format!("{QUERY}&workspace_id={unknown}"), Some(&cookie)).await;
+    assert_eq!(asked.status, 400, "nobody is offered another one instead");
     let reply = send(&gate, "/auth/authorize", LOCAL, Some(&cookie), &fields(unknown)).await;
     assert_eq!(reply.status, 400);
     assert!(reply.body_text().contains("is not a workspace of yours"));
