@@ -50,12 +50,12 @@ impl Gateway {
         let provider = &snapshot.upstreams[endpoint.provider_index];
         let sent = envelope.cuts.upstream_body(&body, &endpoint.upstream_model, None);
         let credential = match credential {
-            Some(own) => self.credentials.value(&key.workspace, own, provider.auth, self.clock.now()).await,
+            Some(own) => self.credentials.value(&key.workspace, own, provider.auth, self.clock.now()).await.ok(),
             None => provider.credential.clone(),
         };
         let head = anthropic::headers(&relay::forwarded(headers), provider.betas, provider.auth, credential.as_ref());
         let asked = async {
-            let response = self.upstream.send(&provider.count_uri, head, sent.into()).await.ok()?;
+            let response = self.upstream.send(provider.count_uri.as_ref()?, head, sent.into()).await.ok()?;
             if response.status() != StatusCode::OK {
                 return None;
             }

@@ -180,6 +180,8 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
                 if words.starts_with("prompt is too long: ") { words } else { format!("prompt is too long: {words}") };
             Failure::new(400, ErrorType::ContextLengthExceeded, text)
         }
+        // Ours, not the provider's: it names what to change.
+        Class::Unsupported => Failure::new(400, ErrorType::InvalidRequest, format!("Invalid request: {}", words())),
         Class::InvalidRequest if last.status == 422 => {
             Failure::new(422, ErrorType::Unprocessable, format!("Provider returned error: {}", words()))
         }
@@ -192,13 +194,16 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         }
         Class::TooLarge => Failure::too_large(),
         // The customer's own credential: they can mend it. Not 401, which would look like the key they called with.
+        Class::Credential if is_byok && last.status == 0 => {
+            // Taken away between plan and call, and there is nothing else.
+            Failure::new(404, ErrorType::NotFound, format!("No endpoints found for {model}"))
+                .with_availability(availability("no_endpoints", false))
+        }
         Class::Credential if is_byok => {
-            let text = match last.status {
-                0 => format!("The {provider} credential can no longer be used"),
-                status => format!("The {provider} credential was rejected by the provider (HTTP {status})"),
-            };
+            let text = format!("The {provider} credential was rejected by the provider (HTTP {})", last.status);
             Failure::new(403, ErrorType::PermissionDenied, text)
         }
+        Class::Own => Failure::unavailable(),
         Class::Billing if is_byok => {
             Failure::new(402, ErrorType::PaymentRequired, format!("The {provider} account has insufficient credits"))
         }

@@ -101,6 +101,10 @@ impl KeyIndex {
         }
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Loads every key; to be called once before the first request.
     pub async fn load(&self) -> Result<usize, StoreError> {
         let mut count = 0;

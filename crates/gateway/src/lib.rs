@@ -80,6 +80,23 @@ impl Gateway {
 
     pub fn swap(&self, next: Snapshot) {
         self.snapshot.store(Arc::new(next));
+        self.warn_of_misdirected();
+    }
+
+    /// Says which credentials of customers are not used because their provider is reached elsewhere now.
+    pub fn warn_of_misdirected(&self) {
+        let snapshot = self.snapshot();
+        let address = |slug: &str| {
+            snapshot.upstreams.iter().find(|upstream| *upstream.slug == *slug).map(|upstream| upstream.origin.clone())
+        };
+        for credential in self.credentials.misdirected(address) {
+            tracing::warn!(
+                credential = %credential.id,
+                provider = %credential.provider,
+                stored_for = credential.destination.as_deref().unwrap_or("no address"),
+                "a credential is not used: its provider is reached at another address now; rotate it to use it there"
+            );
+        }
     }
 
     /// Keeps keys and credentials fresh until the process ends. A store that is down leaves them as they were.
@@ -94,6 +111,8 @@ impl Gateway {
                 error => error,
             };
             self.credentials.sweep(self.clock.now());
+            // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.
+            self.keys.store().tidy().await;
             if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
                 match result {
                     Ok(()) => tracing::info!("the store answers again"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
+use tidegate_providers::translate::Card;
 use tidegate_providers::{Auth, Protocol};
 use tidegate_routing::Catalogue;
 
@@ -16,11 +17,13 @@ pub struct Snapshot {
     pub catalogue: Catalogue,
     /// By `Endpoint::provider_index`.
     pub upstreams: Vec<Upstream>,
+    /// By `Endpoint::card`.
+    pub cards: Vec<Card>,
 }
 
 impl Snapshot {
-    pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>) -> Self {
-        Self { names: Names::of(&settings), settings, catalogue, upstreams }
+    pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>, cards: Vec<Card>) -> Self {
+        Self { names: Names::of(&settings), settings, catalogue, upstreams, cards }
     }
 }
 
@@ -65,9 +68,13 @@ pub struct Upstream {
     /// Whether the operator's own key may be used.
     pub shared: bool,
     /// Built once: the client takes a path of ours, never an address from a request.
-    pub messages_uri: Uri,
-    pub messages_beta_uri: Uri,
-    pub count_uri: Uri,
+    pub call_uri: Uri,
+    /// The same with the query of beta calls, where the protocol has one.
+    pub beta_uri: Uri,
+    /// Where tokens are counted; not every protocol has such a place.
+    pub count_uri: Option<Uri>,
+    /// What answers a question that costs nothing: which models there are.
+    pub models_uri: Uri,
     pub auth: Auth,
     /// The header value with the secret in it, marked sensitive so that it is never printed.
     pub credential: Option<HeaderValue>,

@@ -76,10 +76,25 @@ pub struct Client {
 
 impl Client {
     /// Sends a call and waits for the head of its answer.
-    pub async fn send(&self, uri: &Uri, mut headers: HeaderMap, body: Pieces) -> Result<Response<Incoming>, Fault> {
+    pub async fn send(&self, uri: &Uri, headers: HeaderMap, body: Pieces) -> Result<Response<Incoming>, Fault> {
+        self.request(Method::POST, uri, headers, body).await
+    }
+
+    /// Asks without a body.
+    pub async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<Response<Incoming>, Fault> {
+        self.request(Method::GET, uri, headers, Pieces::default()).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        uri: &Uri,
+        mut headers: HeaderMap,
+        body: Pieces,
+    ) -> Result<Response<Incoming>, Fault> {
         headers.insert(USER_AGENT, AGENT);
         let mut request = Request::new(body);
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = method;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
         let sent = if uri.scheme_str() == Some("https") {

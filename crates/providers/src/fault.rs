@@ -18,6 +18,8 @@ const LONGEST_MESSAGE: usize = 2_000;
 pub enum Class {
     ContextLength,
     InvalidRequest,
+    /// The request holds something that this endpoint has no form for.
+    Unsupported,
     ContentFilter,
     Credential,
     Billing,
@@ -32,6 +34,8 @@ pub enum Class {
     EmptyCompletion,
     /// The connection could not be made or broke.
     Unreachable,
+    /// Something of ours failed before the upstream was asked.
+    Own,
     Unmapped,
 }
 
@@ -61,7 +65,8 @@ pub struct Fault {
 impl Class {
     pub fn next(self) -> Next {
         match self {
-            Self::Credential
+            Self::Unsupported
+            | Self::Credential
             | Self::Billing
             | Self::RateLimit
             | Self::Overloaded
@@ -71,6 +76,7 @@ impl Class {
             | Self::BadResponse
             | Self::EmptyCompletion
             | Self::Unreachable
+            | Self::Own
             | Self::Unmapped => Next::AnotherEndpoint,
             Self::ContextLength | Self::TooLarge => Next::LargerEndpoint,
             Self::InvalidRequest | Self::ContentFilter => Next::AnotherModel,
@@ -86,9 +92,11 @@ impl Class {
             | Self::Server
             | Self::BadResponse
             | Self::EmptyCompletion
+            | Self::Own
             | Self::Unreachable => true,
             Self::ContextLength
             | Self::InvalidRequest
+            | Self::Unsupported
             | Self::ContentFilter
             | Self::Credential
             | Self::Billing
@@ -102,7 +110,7 @@ impl Class {
     pub fn error_type(self) -> ErrorType {
         match self {
             Self::ContextLength => ErrorType::ContextLengthExceeded,
-            Self::InvalidRequest => ErrorType::InvalidRequest,
+            Self::InvalidRequest | Self::Unsupported => ErrorType::InvalidRequest,
             Self::ContentFilter => ErrorType::ContentPolicyViolation,
             Self::RateLimit => ErrorType::RateLimitExceeded,
             Self::Overloaded => ErrorType::ProviderOverloaded,
@@ -115,6 +123,7 @@ impl Class {
             | Self::BadResponse
             | Self::EmptyCompletion
             | Self::Unreachable => ErrorType::ProviderUnavailable,
+            Self::Own => ErrorType::ProviderOverloaded,
             Self::Unmapped => ErrorType::Unmapped,
         }
     }

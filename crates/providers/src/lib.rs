@@ -6,6 +6,7 @@
 
 pub mod anthropic;
 pub mod chat;
+pub mod dialect;
 pub mod fault;
 pub mod platform;
 pub mod retry;

@@ -40,7 +40,7 @@ impl Protocol {
 
     /// Whether this build can call such an upstream.
     pub fn is_spoken(self) -> bool {
-        self == Self::Messages
+        matches!(self, Self::Messages | Self::Chat)
     }
 }
 
@@ -109,7 +109,7 @@ pub const PLATFORMS: &[Platform] = &[
     local(row("sglang", "SGLang", Protocol::Messages, "http://127.0.0.1:30000")),
     local(row("llamacpp", "llama.cpp", Protocol::Messages, "http://127.0.0.1:8080")),
     local(row("lmstudio", "LM Studio", Protocol::Messages, "http://127.0.0.1:1234")),
-    env("OPENAI_API_KEY", row("openai", "OpenAI", Protocol::Responses, "https://api.openai.com/v1")),
+    env("OPENAI_API_KEY", row("openai", "OpenAI", Protocol::Chat, "https://api.openai.com/v1")),
     env(
         "GEMINI_API_KEY",
         row(
@@ -121,7 +121,7 @@ pub const PLATFORMS: &[Platform] = &[
     ),
     env("GROQ_API_KEY", row("groq", "Groq", Protocol::Chat, "https://api.groq.com/openai/v1")),
     env("MISTRAL_API_KEY", row("mistral", "Mistral", Protocol::Chat, "https://api.mistral.ai/v1")),
-    env("XAI_API_KEY", row("xai", "xAI", Protocol::Responses, "https://api.x.ai/v1")),
+    env("XAI_API_KEY", row("xai", "xAI", Protocol::Chat, "https://api.x.ai/v1")),
     env("TOGETHER_API_KEY", row("together", "Together", Protocol::Chat, "https://api.together.ai/v1")),
     env("CEREBRAS_API_KEY", row("cerebras", "Cerebras", Protocol::Chat, "https://api.cerebras.ai/v1")),
     env("COHERE_API_KEY", row("cohere", "Cohere", Protocol::Cohere, "https://api.cohere.com")),

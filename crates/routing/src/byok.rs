@@ -41,7 +41,18 @@ pub struct Own<'a> {
     pub caller: Caller<'a>,
     /// In ascending `sort_order`.
     pub credentials: &'a [Arc<Credential>],
+    /// Those that their provider refused a short while ago: they come after everything else.
+    pub resting: &'a [Arc<str>],
 }
+
+impl Own<'_> {
+    fn rests(&self, credential: &Credential) -> bool {
+        self.resting.contains(&credential.id)
+    }
+}
+
+/// Ways of each kind that are listed for a model: enough to try, and no kind can hide another.
+const LISTED: usize = 8;
 
 impl Credential {
     /// Whether it applies to a model, whoever asks. A variant such as `:free` is the same model.
@@ -71,25 +82,32 @@ impl Credential {
 }
 
 /// The ways to call the endpoints of one model, in the order in which they are tried: the caller's own credentials, then
-/// the operator's, then the caller's fallback credentials; each time in the order of the endpoints.
+/// the operator's, then the caller's fallback credentials, then those that rest; each time in the order of the endpoints.
 pub(crate) fn candidates<'e>(
     endpoints: &'e [Arc<Endpoint>],
     own: Option<Own<'e>>,
 ) -> impl Iterator<Item = (&'e Arc<Endpoint>, Option<&'e Arc<Credential>>)> {
     let credentials = own.map_or(&[][..], |own| own.credentials);
-    let with = move |fallback: bool| {
-        endpoints.iter().flat_map(move |endpoint| {
+    let with = move |wanted: fn(&Credential, bool) -> bool| {
+        let all = endpoints.iter().flat_map(move |endpoint| {
             let usable = credentials.iter().filter(move |credential| {
-                credential.is_fallback == fallback && own.is_some_and(|own| credential.serves(own.caller, endpoint))
+                own.is_some_and(|own| {
+                    wanted(credential, own.rests(credential)) && credential.serves(own.caller, endpoint)
+                })
             });
             usable.map(move |credential| (endpoint, Some(credential)))
-        })
+        });
+        all.take(LISTED)
     };
     let shared = endpoints
         .iter()
         .filter(move |endpoint| endpoint.shared && !credentials.iter().any(|credential| credential.displaces(endpoint)))
-        .map(|endpoint| (endpoint, None));
-    with(false).chain(shared).chain(with(true))
+        .map(|endpoint| (endpoint, None))
+        .take(LISTED);
+    with(|credential, rests| !credential.is_fallback && !rests)
+        .chain(shared)
+        .chain(with(|credential, rests| credential.is_fallback && !rests))
+        .chain(with(|_, rests| rests))
 }
 
 #[cfg(test)]
@@ -107,6 +125,7 @@ mod tests {
             context_length: 1,
             max_output_tokens: 1,
             pricing: None,
+            card: 0,
             shared,
         })
     }
@@ -130,7 +149,9 @@ mod tests {
     fn order(endpoints: &[Arc<Endpoint>], credentials: Vec<Credential>) -> Vec<String> {
         let key = KeyHash::of(b"key");
         let credentials: Vec<_> = credentials.into_iter().map(Arc::new).collect();
-        let own = Own { caller: Caller { key: &key, user: Some("user_1") }, credentials: &credentials };
+        let resting: Vec<Arc<str>> = ["tired".into(), "weary".into()].into();
+        let caller = Caller { key: &key, user: Some("user_1") };
+        let own = Own { caller, credentials: &credentials, resting: &resting };
         let name = |(endpoint, credential): (&Arc<Endpoint>, Option<&Arc<Credential>>)| {
             format!("{} {}", endpoint.provider, credential.map_or("shared", |credential| &credential.id))
         };
@@ -144,6 +165,16 @@ mod tests {
         let credentials = vec![credential("q1", "q"), credential("q2", "q"), last, credential("r1", "r")];
         let expected = ["q q1", "q q2", "r r1", "p shared", "q shared", "p pf"];
         assert_eq!(order(&endpoints, credentials), expected);
+    }
+
+    #[test]
+    fn refused_credentials_come_after_everything_and_many_of_one_kind_hide_no_other() {
+        let endpoints = [endpoint("p", true)];
+        let weary = Credential { is_fallback: true, ..credential("weary", "p") };
+        let credentials = vec![credential("tired", "p"), credential("fresh", "p"), weary];
+        assert_eq!(order(&endpoints, credentials), ["p fresh", "p shared", "p tired", "p weary"]);
+        let many: Vec<_> = (0..30).map(|number| credential(&number.to_string(), "p")).collect();
+        assert!(order(&endpoints, many).contains(&"p shared".to_owned()));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Endpoint {
     pub max_output_tokens: u64,
     /// `None` is an unknown price, which is not zero.
     pub pricing: Option<Pricing>,
+    /// Its place in the caller's table of what endpoints can do.
+    pub card: usize,
     /// Whether the operator's own key may be used; otherwise only credentials of customers can.
     pub shared: bool,
 }

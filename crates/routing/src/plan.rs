@@ -9,8 +9,6 @@ use crate::catalogue::{Catalogue, Endpoint};
 /// word about the model at all.
 pub const PER_MODEL: usize = 3;
 pub const PER_CALL: usize = 6;
-/// Candidates of a model that are listed.
-const LISTED: usize = 16;
 
 /// How the model was found, as routing metadata tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +76,7 @@ pub fn plan<'a>(
             (0, true) => Strategy::Alias,
             _ => Strategy::Fallback,
         };
-        let attempts = byok::candidates(&model.endpoints, own).take(LISTED);
+        let attempts = byok::candidates(&model.endpoints, own);
         let before = plan.attempts.len();
         plan.attempts.extend(attempts.map(|(endpoint, credential)| Attempt {
             endpoint: endpoint.clone(),
@@ -127,6 +125,7 @@ mod tests {
                         context_length: 1,
                         max_output_tokens: 1,
                         pricing: None,
+                        card: 0,
                         shared: true,
                     })
                 })

@@ -33,6 +33,8 @@ use crate::state::App;
 
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
+/// Ended sessions that are remembered.
+const ENDED_SESSIONS: usize = 10_000;
 /// How often codes that are over are looked for, and how long they are kept.
 const PURGE: Duration = Duration::from_secs(60 * 60);
 const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
@@ -81,7 +83,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let (recorder, records) = record::queue(metrics.clone());
     let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics.clone(), recorder);
     gateway.keys.load().await.context("the keys could not be loaded")?;
-    gateway.credentials.refresh().await.context("the credentials could not be loaded")?;
+    gateway.credentials.load().await.context("the credentials could not be loaded")?;
+    gateway.warn_of_misdirected();
     let recording = tasks::spawn("record finished requests", records.run(store.clone(), metrics));
     let following = tasks::spawn("follow key and credential changes", {
         let gateway = gateway.clone();
@@ -97,10 +100,12 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         vault,
         router: Router::new(),
         public_url: public_url.clone(),
+        trusted_proxies: config.trusted_proxies.clone(),
         key_prefix: config.key_prefix.clone(),
         oauth: config.oauth.clone(),
         exchanges: PerSource::default(),
         exchange_failures: PerSource::default(),
+        ended_sessions: quick_cache::sync::Cache::new(ENDED_SESSIONS),
         body_idle: config.body_idle,
         body_total: config.body_total,
     });

@@ -1,26 +1,31 @@
 //! One upstream call after the other until an answer can be committed.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_providers::{Class, Fault, Next, fault};
+use tidegate_providers::translate::Context;
+use tidegate_providers::{Class, Fault, Next, Protocol, chat, fault};
 use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::Cuts;
+use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
 use super::pump::{Outbox, Pump, Step};
 use super::settle::Ticket;
 use super::stream::Relay;
+use super::translate;
+use crate::credentials::Unusable;
 use crate::failure::{self, Failure};
+use crate::upstream::Pieces;
 use crate::{Gateway, Snapshot, upstream};
 
 /// Bytes of a stream that are held back while its first content is awaited.
@@ -39,12 +44,18 @@ pub(super) struct Job {
     pub plan: Plan,
     pub requested: Vec<String>,
     pub metadata: bool,
+    pub session: Option<Box<str>>,
+    /// The request as translations read it, or why it cannot be read; made when the first one needs it.
+    pub typed: OnceLock<Result<messages::Request, String>>,
+    /// What the attempt that answers had to leave out.
+    pub warnings: Vec<String>,
 }
 
 /// Where a job ends: with an answer that can be committed, or without one.
 pub(super) enum Done {
-    Whole(Bytes),
-    Stream(Box<Relay>),
+    /// With what had to be left out on the way.
+    Whole(Bytes, Vec<String>),
+    Stream(Box<Relay>, Vec<String>),
     Failed(Failure),
 }
 
@@ -67,13 +78,15 @@ pub(super) async fn run(mut job: Job) -> Done {
         };
         match tried {
             Ok(Tried::Whole(answer)) => {
+                let warnings = std::mem::take(&mut job.warnings);
                 job.ticket.complete();
-                return Done::Whole(answer);
+                return Done::Whole(answer, warnings);
             }
             Ok(Tried::Stream(opened)) => {
                 job.ticket.attempted(&attempt.endpoint, 200, since);
                 job.ticket.first_content();
-                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened)));
+                let warnings = std::mem::take(&mut job.warnings);
+                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened)), warnings);
             }
             Err(fault) => {
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
@@ -153,23 +166,41 @@ fn following(plan: &Plan, faults: &[(usize, Fault)]) -> Option<usize> {
     later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL).map(|(place, _)| place)
 }
 
-async fn send(job: &Job, attempt: &Attempt) -> Result<Response<Incoming>, Fault> {
+/// An answer that has begun, and what it must be read with when it is not in the Messages format.
+struct Answered {
+    response: Response<Incoming>,
+    context: Option<Context>,
+}
+
+async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     let endpoint = &attempt.endpoint;
-    let upstream = &job.snapshot.upstreams[endpoint.provider_index];
-    let body = job.cuts.upstream_pieces(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
+    let snapshot = job.snapshot.clone();
+    let upstream = &snapshot.upstreams[endpoint.provider_index];
     let credential = match &attempt.credential {
         Some(own) => {
             let value = job.gate.credentials.value(job.ticket.workspace(), own, upstream.auth, job.gate.clock.now());
-            // Disabled, deleted or unreadable since the plan was made: the next one is tried.
-            Some(value.await.ok_or_else(|| Fault::without_answer(Class::Credential))?)
+            Some(value.await.map_err(|unusable| match unusable {
+                Unusable::Gone => Fault::without_answer(Class::Credential),
+                Unusable::Sealed => Fault::without_answer(Class::Own),
+            })?)
         }
         None => upstream.credential.clone(),
     };
-    let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, credential.as_ref());
-    let uri = if job.beta_query { &upstream.messages_beta_uri } else { &upstream.messages_uri };
-    let response = job.gate.upstream.send(uri, headers, body.into()).await?;
+    job.warnings.clear();
+    let (headers, body, context): (_, Pieces, _) = if upstream.protocol == Protocol::Messages {
+        let body = job.cuts.upstream_pieces(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
+        let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, credential.as_ref());
+        (headers, body.into(), None)
+    } else {
+        let outgoing = translate::outgoing(job, attempt, upstream)?;
+        job.warnings = outgoing.warnings;
+        let headers = translate::headers(upstream.auth, credential.as_ref(), job.stream);
+        (headers, outgoing.body.into(), Some(outgoing.context))
+    };
+    let uri = if job.beta_query { &upstream.beta_uri } else { &upstream.call_uri };
+    let response = job.gate.upstream.send(uri, headers, body).await?;
     if response.status() == StatusCode::OK {
-        return Ok(response);
+        return Ok(Answered { response, context });
     }
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
@@ -183,11 +214,20 @@ async fn until<T>(limit: Instant, work: impl Future<Output = Result<T, Fault>>) 
 /// A whole answer, ready for the client.
 async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Instant) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
-    let body = until(deadline, async {
-        let response = send(job, attempt).await?;
-        upstream::whole(response.into_body(), snapshot.settings.max_answer_bytes).await
+    let (body, context) = until(deadline, async {
+        let answered = send(job, attempt).await?;
+        let limit = snapshot.settings.max_answer_bytes;
+        Ok((upstream::whole(answered.response.into_body(), limit).await?, answered.context))
     })
     .await?;
+    let body = match context {
+        None => body,
+        Some(context) => {
+            let (message, warnings) = chat::message(&body, &context, job.gate.clock.now())?;
+            job.warnings.extend(warnings);
+            message
+        }
+    };
     completed(job, attempt, since, &body)
 }
 
@@ -239,17 +279,27 @@ async fn open_stream(
     let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
     let limit = Instant::from_std(job.gate.clock.instant() + limit);
     until(limit.min(deadline), async {
-        let response = send(job, attempt).await?;
+        let Answered { response, context } = send(job, attempt).await?;
         let is_stream =
             response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let mut body = response.into_body();
-        if !is_stream {
+        if !is_stream && context.is_none() {
             let body = upstream::error_body(body).await;
             return Err(error_in_answer(&body, job.gate.clock.now()));
         }
         let mut splitter = Splitter::new(settings.max_event_bytes);
-        let mut pump = Pump::new(attempt.endpoint.clone());
+        let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+        let translator = context.as_ref().and_then(|context| translate::translator(job, upstream, context));
+        let mut pump = Pump::new(attempt.endpoint.clone(), translator);
         let mut out = Outbox::default();
+        if let (false, Some(_)) = (is_stream, &context) {
+            // It was asked for a stream and answers whole: that is a stream of one event.
+            let whole = gathered(&mut body, settings.max_answer_bytes).await?;
+            return match pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)? {
+                Step::Finished => Ok(Opened { body, splitter, pump, out, finished: true }),
+                Step::Held | Step::Content => Err(Fault::in_answer(Class::BadResponse)),
+            };
+        }
         let mut held = 0;
         while let Some(chunk) = body.frame().await {
             let chunk = chunk.map_err(|_| Fault::without_answer(Class::Unreachable))?;
@@ -263,10 +313,27 @@ async fn open_stream(
                 Step::Finished => return Ok(Opened { body, splitter, pump, out, finished: true }),
             }
         }
-        // The stream is over and nothing in it was an answer.
-        Err(Fault::without_answer(Class::Unreachable))
+        // The stream is over; a translated one may say only now what it held.
+        match pump.end(&mut splitter, &mut out, &mut job.ticket)? {
+            Step::Finished => Ok(Opened { body, splitter, pump, out, finished: true }),
+            Step::Held | Step::Content => Err(Fault::without_answer(Class::Unreachable)),
+        }
     })
     .await
+}
+
+/// What is left of a body, which stays where it is: its connection is wanted again.
+async fn gathered(body: &mut Incoming, limit: usize) -> Result<BytesMut, Fault> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > limit {
+            return Err(Fault::in_answer(Class::BadResponse));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole)
 }
 
 #[cfg(test)]
@@ -286,6 +353,7 @@ mod tests {
             context_length,
             max_output_tokens: 1,
             pricing: None,
+            card: 0,
             shared: true,
         };
         let credential = Credential {

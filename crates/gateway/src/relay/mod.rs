@@ -9,8 +9,9 @@ mod attempt;
 mod pump;
 mod settle;
 mod stream;
+mod translate;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -19,7 +20,7 @@ use serde_json::value::RawValue;
 use tidegate_core::GenerationId;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_routing::plan::plan;
-use tidegate_routing::{Attempt, Caller, Own, Plan, PlanError};
+use tidegate_routing::{Caller, Own, Plan, PlanError};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
@@ -93,7 +94,7 @@ impl Gateway {
                 Err(error) => return Err(refuse(ticket, failure::from_plan(error, &names, settings))),
             },
         };
-        let warnings = warnings(&envelope);
+        let mut warnings = warnings(&envelope);
         let stream = envelope.stream;
         let job = Job {
             gate: self.clone(),
@@ -107,6 +108,9 @@ impl Gateway {
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
             body: body.clone(),
+            session: envelope.session_id.as_deref().or(session).map(Into::into),
+            typed: OnceLock::new(),
+            warnings: Vec::new(),
         };
         drop(envelope);
         let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));
@@ -123,16 +127,20 @@ impl Gateway {
             Some(Ok(done)) => done,
             Some(Err(_)) => {
                 let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
-                return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings));
+                return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings));
             }
             // The attempts are dropped here and settle themselves.
             None => return Err(Failure { generation: Some(id), ..Failure::unavailable() }),
         };
         match done {
-            Done::Whole(bytes) => Ok(reply(id, &snapshot.names, Body::full(bytes), false, warnings)),
-            Done::Stream(relay) => {
+            Done::Whole(bytes, more) => {
+                warnings.extend(more);
+                Ok(reply(id, &snapshot.names, Body::full(bytes), false, &warnings))
+            }
+            Done::Stream(relay, more) => {
+                warnings.extend(more);
                 let body = StreamBody::relaying(relay);
-                Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, warnings))
+                Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings))
             }
             Done::Failed(failure) => Err(failure),
         }
@@ -140,19 +148,13 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// The attempts for these models, with the caller's own credentials where there are any. Those that were refused a
-    /// short while ago come after the others of their model.
+    /// The attempts for these models, with the caller's own credentials where there are any.
     pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, PlanError> {
-        let Some(owned) = self.credentials.of(&key.workspace) else {
-            return plan(&snapshot.catalogue, names.iter().copied(), None);
-        };
+        let names = names.iter().copied();
+        let Some(owned) = self.credentials.of(&key.workspace) else { return plan(&snapshot.catalogue, names, None) };
         let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
-        let own = Own { caller, credentials: &owned.list };
-        let mut plan = plan(&snapshot.catalogue, names.iter().copied(), Some(own))?;
-        let now = self.clock.now();
-        let rests = |attempt: &Attempt| attempt.credential.as_ref().is_some_and(|own| owned.rests(own, now));
-        plan.attempts.sort_by_key(|attempt| (attempt.model, rests(attempt)));
-        Ok(plan)
+        let resting = owned.resting(self.clock.now());
+        plan(&snapshot.catalogue, names, Some(Own { caller, credentials: &owned.list, resting: &resting }))
     }
 }
 
@@ -200,7 +202,7 @@ pub(crate) fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Optio
 }
 
 /// Options that were understood and have no effect yet: said, not hidden.
-fn warnings(envelope: &Envelope<'_>) -> Option<HeaderValue> {
+fn warnings(envelope: &Envelope<'_>) -> Vec<String> {
     let options = [
         ("plugins", envelope.plugins.is_some()),
         ("provider", envelope.provider.is_some()),
@@ -208,9 +210,7 @@ fn warnings(envelope: &Envelope<'_>) -> Option<HeaderValue> {
         ("stop_server_tools_when", envelope.stop_when.is_some()),
         ("max_tool_calls", envelope.max_tool_calls.is_some()),
     ];
-    let dropped: Vec<String> =
-        options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect();
-    if dropped.is_empty() { None } else { HeaderValue::from_str(&dropped.join(",")).ok() }
+    options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect()
 }
 
 /// `x-session-id`, under the same limit as the member of the body.
@@ -231,7 +231,7 @@ fn wants_metadata(headers: &HeaderMap, names: &Names) -> bool {
     header.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"enabled"))
 }
 
-fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: Option<HeaderValue>) -> Reply {
+fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: &[String]) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     let id = HeaderValue::from_str(id.as_str()).expect("an id is plain ASCII");
     headers.insert(GENERATION_ID, id.clone());
@@ -244,8 +244,10 @@ fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: Op
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    if let Some(warnings) = warnings {
-        headers.insert(names.warnings_header.clone(), warnings);
+    if !warnings.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&warnings.join(","))
+    {
+        headers.insert(names.warnings_header.clone(), value);
     }
     Reply { status: StatusCode::OK, headers, body }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 use tidegate_core::Timestamp;
+use tidegate_providers::translate::Translator;
 use tidegate_providers::{Class, Fault, fault};
 use tidegate_routing::Endpoint;
 use tidegate_wire::answer::{Additions, Counts, END_TURN, Event};
@@ -57,16 +58,47 @@ pub(super) struct Pump {
     /// Every frame so far had an `event:` line.
     named: bool,
     stop: Option<Frame>,
+    /// For an upstream of another protocol: makes frames of what it sends.
+    translator: Option<Box<Translator>>,
 }
 
 impl Pump {
-    pub fn new(endpoint: Arc<Endpoint>) -> Self {
-        let counts = Counts::default();
-        Self { endpoint, counts, started: false, pinged: false, answered: false, named: true, stop: None }
+    pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>) -> Self {
+        let (counts, translator) = (Counts::default(), translator.map(Box::new));
+        Self { endpoint, counts, started: false, pinged: false, answered: false, named: true, stop: None, translator }
     }
 
-    /// Takes the next bytes of the stream. A fault ends it.
+    /// Takes the next bytes of the stream. A fault ends it; what came before it is in the outbox.
     pub fn take(
+        &mut self,
+        chunk: Bytes,
+        splitter: &mut Splitter,
+        out: &mut Outbox,
+        ticket: &mut Ticket,
+    ) -> Result<Step, Fault> {
+        let Some(translator) = &mut self.translator else { return self.frames(chunk, splitter, out, ticket) };
+        let (frames, fault) = (translator.feed(chunk), translator.fault());
+        let step = self.frames(frames, splitter, out, ticket)?;
+        fault.map_or(Ok(step), Err)
+    }
+
+    /// Takes an answer that came whole although a stream was asked for.
+    pub fn take_whole(
+        &mut self,
+        body: &[u8],
+        splitter: &mut Splitter,
+        out: &mut Outbox,
+        ticket: &mut Ticket,
+    ) -> Result<Step, Fault> {
+        let Some(translator) = &mut self.translator else { return Err(Fault::in_answer(Class::BadResponse)) };
+        let (frames, fault) = (translator.whole(body), translator.fault());
+        match fault {
+            Some(fault) => Err(fault),
+            None => self.frames(frames, splitter, out, ticket),
+        }
+    }
+
+    fn frames(
         &mut self,
         chunk: Bytes,
         splitter: &mut Splitter,
@@ -99,6 +131,11 @@ impl Pump {
 
     /// The stream has ended; a last frame may lack its blank line.
     pub fn end(&mut self, splitter: &mut Splitter, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
+        if let Some(translator) = &mut self.translator {
+            let (frames, fault) = (translator.end(), translator.fault());
+            let step = self.frames(frames, splitter, out, ticket)?;
+            return fault.map_or(Ok(step), Err);
+        }
         let Some(frame) = splitter.finish() else { return Ok(Step::Held) };
         let data = frame.data();
         if Event::read(&data).is_err() {

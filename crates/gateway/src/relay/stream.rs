@@ -246,9 +246,10 @@ impl StreamBody {
             match &mut self.phase {
                 Phase::Over => return Poll::Ready(None),
                 Phase::Waiting { id, attempts } => match attempts.as_mut().poll(context) {
-                    Poll::Ready(Done::Stream(relay)) => self.begin(relay),
+                    // The head is out: what was left out can no longer be told there.
+                    Poll::Ready(Done::Stream(relay, _)) => self.begin(relay),
                     Poll::Ready(Done::Failed(failure)) => self.give_up(&failure),
-                    Poll::Ready(Done::Whole(_)) => unreachable!("a streamed job ends in a stream"),
+                    Poll::Ready(Done::Whole(..)) => unreachable!("a streamed job ends in a stream"),
                     Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
                         Poll::Ready(Due::Look) if self.gate.is_aborting() => {
                             let failure = Failure { generation: Some(*id), ..Failure::unavailable() };

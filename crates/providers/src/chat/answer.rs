@@ -32,13 +32,23 @@ pub(super) struct Completion<'a> {
 pub(super) struct Choice<'a> {
     #[serde(default)]
     pub index: Option<u64>,
-    #[serde(borrow, default, alias = "delta")]
+    #[serde(borrow, default)]
     pub message: Option<Said<'a>>,
+    #[serde(borrow, default)]
+    pub delta: Option<Said<'a>>,
     #[serde(borrow, default)]
     pub finish_reason: Option<Cow<'a, str>>,
     /// The sequence that was met: vLLM, SGLang.
-    #[serde(borrow, default, alias = "matched_stop")]
+    #[serde(borrow, default)]
     pub stop_reason: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub matched_stop: Option<&'a RawValue>,
+}
+
+impl<'a> Choice<'a> {
+    pub fn matched(&self) -> Option<&'a RawValue> {
+        self.stop_reason.filter(|raw| json::kind(raw) == Kind::String).or(self.matched_stop)
+    }
 }
 
 #[derive(Deserialize)]
@@ -108,6 +118,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes,
     let choice = choice.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
     let mut text = String::new();
+    let matched = choice.matched();
     if let Some(said) = choice.message {
         think(&said, &mut whole.encoder, context);
         for piece in said.content.into_iter().flat_map(texts) {
@@ -137,7 +148,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes,
         }
     }
     whole.counted = completion.usage.and_then(counted).unwrap_or_default();
-    whole.encoder.stop(stop(choice.finish_reason.as_deref(), choice.stop_reason, &whole.counted, context)?);
+    whole.encoder.stop(stop(choice.finish_reason.as_deref(), matched, &whole.counted, context)?);
     if !whole.encoder.has_content() && choice.finish_reason.is_none() {
         return Err(Fault::in_answer(Class::EmptyCompletion));
     }

@@ -141,6 +141,14 @@ fn reasoning(body: &mut Body, request: &Request, card: &Card, conversation: &mut
         Wanted::On | Wanted::Nothing => None,
     };
     let is_on = !matches!(wanted, Wanted::Off);
+    let has_tools = request.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+    if has_tools && card.tools_without_reasoning {
+        body.set("reasoning_effort", Level::None.as_str());
+        if !matches!(wanted, Wanted::Nothing | Wanted::Off) {
+            conversation.warn("changed:effort");
+        }
+        return show;
+    }
     match card.reasoning {
         ReasoningSwitch::None => {
             if matches!(wanted, Wanted::Level(..)) {

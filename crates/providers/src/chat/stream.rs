@@ -112,7 +112,7 @@ impl Decode for Decoder {
         if let Some(error) = chunk.error.filter(|error| json::kind(error) != Kind::Null) {
             return Err(fault::classify_error(error, self.now));
         }
-        let groq = chunk.x_groq.and_then(|raw| json::Members::of(raw));
+        let groq = chunk.x_groq.and_then(json::Members::of);
         if let Some(error) = groq.as_ref().and_then(|members| members.get("error")) {
             return Err(fault::classify_error(error, self.now));
         }
@@ -122,13 +122,18 @@ impl Decode for Decoder {
             stream.counted = told;
         }
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
-            if let Some(said) = choice.message {
+            let matched = choice.matched();
+            // A whole answer to a streamed request has a message where a chunk has a delta.
+            if let Some(said) = choice.delta.or(choice.message) {
                 self.said(said, stream);
             }
             if let Some(word) = choice.finish_reason.as_deref().filter(|word| !word.is_empty()) {
-                let stop = stop(Some(word), choice.stop_reason, &stream.counted, &self.context)?;
+                let stop = stop(Some(word), matched, &stream.counted, &self.context)?;
                 self.finished.get_or_insert(stop);
             }
+        }
+        if stream.encoder.is_over() {
+            return self.finish(stream);
         }
         Ok(())
     }

@@ -239,6 +239,17 @@ fn p34_p35_p36_p38_p49_limits_and_samplings_follow_the_card() {
     assert_eq!((&out["max_completion_tokens"], out.get("max_tokens")), (&json!(16), None));
 }
 
+#[test]
+fn p12_a_model_that_takes_no_effort_with_tools_is_told_none() {
+    let card = Card { tools_without_reasoning: true, ..openai() };
+    let (out, warnings) = translated_text(&card, SAMPLE).unwrap();
+    assert_eq!((&out["reasoning_effort"], warnings), (&json!("none"), vec!["changed:effort".to_owned()]));
+    let mut without = sample();
+    without.as_object_mut().unwrap().remove("tools");
+    without.as_object_mut().unwrap().remove("tool_choice");
+    assert_eq!(translated(&card, &without).unwrap().0["reasoning_effort"], "medium");
+}
+
 fn context() -> Context {
     let scope = "ep-7f2c".to_owned();
     Context {
@@ -294,6 +305,9 @@ fn p03_p56_p73_the_word_for_the_end_is_understood() {
     }
     let vllm = json!({"finish_reason": "stop", "stop_reason": "<<END>>", "message": {"content": "x"}});
     assert_eq!(case(vllm).unwrap(), "stop_sequence");
+    let both =
+        json!({"finish_reason": "stop", "stop_reason": null, "matched_stop": "<<END>>", "message": {"content": "x"}});
+    assert_eq!(case(both).unwrap(), "stop_sequence");
     assert_eq!(case(said("insufficient_system_resource")).unwrap_err().class, Class::Overloaded);
     let refusal = json!({"finish_reason": "stop", "message": {"content": null, "refusal": "I cannot"}});
     let out = answered(&json!({"choices": [refusal]})).unwrap();
@@ -549,7 +563,7 @@ fn p01_to_p18_streams_of_every_shape_keep_the_grammar() {
         ),
         (
             "P15 usage after the end",
-            vec![chunk(json!({"content": "x"}), json!("stop")), usage.clone(), end.clone()],
+            vec![chunk(json!({"content": "x"}), json!("stop")), usage, end.clone()],
             vec!["text: x", "end_turn"],
         ),
         (
@@ -582,7 +596,7 @@ fn p01_to_p18_streams_of_every_shape_keep_the_grammar() {
         ),
         (
             "length outweighs a call",
-            vec![chunk(call(0, json!("a"), json!("t"), json!("{\"x\":")), null.clone()), stop("length"), end.clone()],
+            vec![chunk(call(0, json!("a"), json!("t"), json!("{\"x\":")), null), stop("length"), end],
             vec!["tool_use t: {\"x\":", "max_tokens"],
         ),
     ];
@@ -600,6 +614,43 @@ fn p01_to_p18_streams_of_every_shape_keep_the_grammar() {
 }
 
 #[test]
+fn p56_sequences_that_the_upstream_does_not_know_are_looked_for_here() {
+    let guarded = Context { guarded: vec!["<<END>>".to_owned(), "ü!".to_owned()], ..context() };
+    let run = |pieces: &[&str]| {
+        let mut decoder = Decoder::new(guarded.clone(), NOW);
+        let mut stream = Stream::new(&guarded);
+        for piece in pieces {
+            let data = json!({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": null}]});
+            decoder.feed("", data.to_string().as_bytes(), &mut stream).unwrap();
+        }
+        if !stream.is_finished() {
+            decoder.feed("", br#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#, &mut stream).unwrap();
+            decoder.feed("", b"[DONE]", &mut stream).unwrap();
+        }
+        let text = String::from_utf8(stream.take().to_vec()).unwrap();
+        let (mut said, mut end) = (String::new(), Value::Null);
+        for frame in text.split_terminator("\n\n") {
+            let data: Value = serde_json::from_str(frame.split_once("data: ").unwrap().1).unwrap();
+            said.push_str(data["delta"]["text"].as_str().unwrap_or_default());
+            if data["type"] == "message_delta" {
+                end = data["delta"].clone();
+            }
+        }
+        (said, end["stop_reason"].as_str().unwrap().to_owned(), end["stop_sequence"].clone())
+    };
+    let met = |said: &str, sequence: &str| (said.to_owned(), "stop_sequence".to_owned(), json!(sequence));
+    assert_eq!(run(&["one ", "two <<E", "ND>> three"]), met("one two ", "<<END>>"));
+    assert_eq!(run(&["a", "<", "<", "E", "N", "D", ">", ">", "b"]), met("a", "<<END>>"));
+    assert_eq!(run(&["grün", "ü", "! more"]), met("grün", "ü!"));
+    let none = (String::from("all of <<EN it"), "end_turn".to_owned(), Value::Null);
+    assert_eq!(run(&["all of <<E", "N it"]), none, "what only began like one is said");
+    let whole = json!({"choices": [{"message": {"content": "x <<END>> y"}, "finish_reason": "length"}]});
+    let (bytes, _) = message(whole.to_string().as_bytes(), &guarded, NOW).unwrap();
+    let whole: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!((&whole["content"][0]["text"], &whole["stop_reason"]), (&json!("x "), &json!("stop_sequence")));
+}
+
+#[test]
 fn p19_p20_a_stream_that_breaks_is_never_a_success() {
     let class = |chunks: &[String]| streamed(&chunks.concat(), usize::MAX).unwrap_err().class;
     let said = chunk(json!({"content": "x"}), Value::Null);
@@ -608,7 +659,7 @@ fn p19_p20_a_stream_that_breaks_is_never_a_success() {
         class(&[said.clone(), "data: {\"error\":{\"message\":\"boom\",\"code\":502}}\n\n".to_owned()]),
         Class::Server
     );
-    assert_eq!(class(&[said.clone(), "data: {broken\n\n".to_owned()]), Class::BadResponse);
+    assert_eq!(class(&[said, "data: {broken\n\n".to_owned()]), Class::BadResponse);
     assert_eq!(class(&["data: [DONE]\n\n".to_owned()]), Class::EmptyCompletion);
     let cut = chunk(
         json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "t", "arguments": "{\"x\":"}}]}),

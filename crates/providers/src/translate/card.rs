@@ -120,6 +120,8 @@ pub struct Card {
     pub efforts: Vec<Level>,
     pub default_effort: Option<Level>,
     pub reasoning: ReasoningSwitch,
+    /// With tools the upstream refuses every effort but `none` in this protocol.
+    pub tools_without_reasoning: bool,
     pub reasoning_in: ReasoningField,
     pub reasoning_out: ReasoningField,
     pub replay: Replay,
@@ -220,6 +222,7 @@ impl Default for Card {
             efforts: Vec::new(),
             default_effort: None,
             reasoning: ReasoningSwitch::None,
+            tools_without_reasoning: false,
             reasoning_in: ReasoningField::None,
             reasoning_out: ReasoningField::None,
             replay: Replay::Never,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::Context;
 use super::blocks::{Blocks, is_object};
 use super::tools::Names;
 
@@ -82,13 +83,22 @@ pub struct Encoder<B> {
     stop: Option<Stop>,
     cut: bool,
     pub warnings: Vec<String>,
+    /// Bytes of text, thinking and input so far.
+    pub said: u64,
     wrote: bool,
+    /// Sequences that the upstream does not look for, and text that may be the beginning of one.
+    guarded: Vec<String>,
+    held: String,
+    /// One of them was met: nothing more is said.
+    met: bool,
 }
 
 impl<B: Blocks> Encoder<B> {
-    /// `serial`: the client was promised at most one call. `show_thinking`: thinking text may be shown; its signature
-    /// always is.
-    pub fn new(blocks: B, names: Names, serial: bool, show_thinking: bool) -> Self {
+    /// For the answer to a request that left this behind.
+    pub fn new(blocks: B, context: &Context) -> Self {
+        let Context { names, serial, show_thinking, guarded, .. } = context;
+        let (names, serial, show_thinking) = (names.clone(), *serial, *show_thinking);
+        let guarded = guarded.iter().filter(|sequence| !sequence.is_empty()).cloned().collect();
         Self {
             blocks,
             open: Open::Nothing,
@@ -104,7 +114,11 @@ impl<B: Blocks> Encoder<B> {
             stop: None,
             cut: false,
             warnings: Vec::new(),
+            said: 0,
             wrote: false,
+            guarded,
+            held: String::new(),
+            met: false,
         }
     }
 
@@ -117,11 +131,52 @@ impl<B: Blocks> Encoder<B> {
         self.stop.is_some()
     }
 
+    /// Whether a sequence that we look for ourselves was met: the upstream need not go on.
+    pub fn is_over(&self) -> bool {
+        self.met
+    }
+
     pub fn text(&mut self, text: &str) {
+        if self.met {
+            return;
+        }
+        if self.guarded.is_empty() {
+            return self.write_text(text);
+        }
+        self.held.push_str(text);
+        let held = std::mem::take(&mut self.held);
+        let found = self.guarded.iter().filter_map(|sequence| Some((held.find(sequence.as_str())?, sequence)));
+        if let Some((place, sequence)) =
+            found.min_by_key(|(place, sequence)| (*place, std::cmp::Reverse(sequence.len())))
+        {
+            let sequence = sequence.clone();
+            self.write_text(&held[..place]);
+            self.stop = Some(Stop::Sequence(Some(sequence)));
+            self.met = true;
+            return;
+        }
+        // As much as could be the beginning of one stays back.
+        let longest = self.guarded.iter().map(String::len).max().unwrap_or(1);
+        let mut keep = held.len().saturating_sub(longest - 1);
+        while !held.is_char_boundary(keep) {
+            keep -= 1;
+        }
+        self.write_text(&held[..keep]);
+        self.held = held[keep..].to_owned();
+    }
+
+    /// Text that was held back turned out to be no beginning of anything.
+    fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.write_text(&held);
+    }
+
+    fn write_text(&mut self, text: &str) {
         // Nothing is opened, closed or switched for an empty piece: clients store the empty block and are refused later.
         if text.is_empty() {
             return;
         }
+        self.said += text.len() as u64;
         self.settle_calls();
         if self.open != Open::Text {
             self.close();
@@ -141,9 +196,14 @@ impl<B: Blocks> Encoder<B> {
     }
 
     pub fn thinking(&mut self, text: &str) {
+        if self.met {
+            return;
+        }
+        self.said += text.len() as u64;
         if text.is_empty() || !self.show_thinking {
             return;
         }
+        self.release();
         self.settle_calls();
         if self.open != Open::Thinking {
             self.close();
@@ -156,6 +216,10 @@ impl<B: Blocks> Encoder<B> {
     /// The signature of the thinking that is open or that comes now. A block without text is made for it when there is
     /// none: the next turn cannot do without it.
     pub fn signature(&mut self, signature: String) {
+        if self.met {
+            return;
+        }
+        self.release();
         self.settle_calls();
         if self.open != Open::Thinking {
             self.close();
@@ -174,6 +238,10 @@ impl<B: Blocks> Encoder<B> {
 
     /// A call begins. Starting one that has begun adds to its name: some upstreams send names in pieces.
     pub fn tool_start(&mut self, key: Key, id: Option<&str>, name: &str) {
+        if self.met {
+            return;
+        }
+        self.release();
         if let Some(call) = self.calls.iter_mut().find(|call| call.key == key) {
             if call.arguments.is_empty() && call.written == 0 && call.name != name && self.open != Open::Tool {
                 call.name.push_str(name);
@@ -194,6 +262,7 @@ impl<B: Blocks> Encoder<B> {
         if piece.is_empty() {
             return;
         }
+        self.said += piece.len() as u64;
         let Some(place) = self.calls.iter().position(|call| call.key == key) else { return };
         self.calls[place].arguments.push_str(piece);
         if place == 0 {
@@ -227,6 +296,9 @@ impl<B: Blocks> Encoder<B> {
 
     /// How it ended; the first word counts, but a refusal or a cut outweighs a mere end.
     pub fn stop(&mut self, stop: Stop) {
+        if self.met {
+            return;
+        }
         let outweighs = matches!(self.stop, None | Some(Stop::Done | Stop::Unknown(_)))
             && !matches!(stop, Stop::Done | Stop::Unknown(_));
         if self.stop.is_none() || outweighs {
@@ -236,6 +308,9 @@ impl<B: Blocks> Encoder<B> {
 
     /// Closes everything and says how the answer ended.
     pub fn finish(&mut self) -> Result<Ending, Broken> {
+        if !self.met {
+            self.release();
+        }
         let is_length = matches!(self.stop, Some(Stop::Length | Stop::ContextWindow));
         while !self.calls.is_empty() {
             self.finish_front();

@@ -19,12 +19,13 @@ use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tidegate_wire::json::quoted;
+use tidegate_wire::sse::{Frame, Splitter};
 
 pub use card::Card;
 pub use encoder::{Encoder, Ending, Stop};
 pub use usage::Counted;
 
-use crate::fault::Fault;
+use crate::fault::{Class, Fault};
 use blocks::{Collected, Frames, put_quoted};
 
 /// What a model at this endpoint cannot take: the place in the request and what is wrong with it there.
@@ -107,7 +108,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(context: &Context) -> Self {
-        let encoder = Encoder::new(Frames::default(), context.names.clone(), context.serial, context.show_thinking);
+        let encoder = Encoder::new(Frames::default(), context);
         Self {
             encoder,
             counted: Counted::default(),
@@ -149,7 +150,8 @@ impl Stream {
         out.put_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b"},\"usage\":");
-        out.put_slice(self.counted.to_json().as_bytes());
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
+        out.put_slice(counted.to_json().as_bytes());
         out.put_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
         Ok(())
     }
@@ -159,16 +161,85 @@ impl Stream {
     }
 }
 
+/// Turns the bytes of an upstream's stream into the bytes of one in the Messages format.
+pub struct Translator {
+    splitter: Splitter,
+    decoder: Box<dyn Decode>,
+    stream: Stream,
+    broken: Option<Fault>,
+}
+
+impl Translator {
+    pub fn new(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
+        Self { splitter: Splitter::new(max_event_bytes), decoder, stream: Stream::new(context), broken: None }
+    }
+
+    /// What the next bytes amount to. After a fault, which [`Translator::fault`] tells, nothing more comes.
+    pub fn feed(&mut self, chunk: Bytes) -> Bytes {
+        self.splitter.feed(chunk);
+        while self.broken.is_none() {
+            let frame = match self.splitter.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(_) => {
+                    self.broken = Some(Fault::in_answer(Class::BadResponse));
+                    break;
+                }
+            };
+            self.frame(&frame);
+        }
+        self.stream.take()
+    }
+
+    /// The connection is over.
+    pub fn end(&mut self) -> Bytes {
+        if let Some(frame) = self.splitter.finish() {
+            self.frame(&frame);
+        }
+        if self.broken.is_none()
+            && let Err(fault) = self.decoder.end(&mut self.stream)
+        {
+            self.broken = Some(fault);
+        }
+        self.stream.take()
+    }
+
+    /// An answer that came whole: one event, and the end.
+    pub fn whole(&mut self, body: &[u8]) -> Bytes {
+        let fed = self.decoder.feed("", body, &mut self.stream).and_then(|()| self.decoder.end(&mut self.stream));
+        if let Err(fault) = fed {
+            self.broken = Some(fault);
+        }
+        self.stream.take()
+    }
+
+    /// Why the stream cannot go on, once.
+    pub fn fault(&mut self) -> Option<Fault> {
+        self.broken.take()
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        if frame.is_silent() {
+            return;
+        }
+        let name = std::str::from_utf8(frame.event()).unwrap_or_default();
+        if let Err(fault) = self.decoder.feed(name, &frame.data(), &mut self.stream) {
+            self.broken = Some(fault);
+        }
+    }
+}
+
 /// A whole answer that a reader fills.
 pub struct Whole {
     pub encoder: Encoder<Collected>,
     pub counted: Counted,
+    estimate: u64,
 }
 
 impl Whole {
     pub fn new(context: &Context) -> Self {
-        let encoder = Encoder::new(Collected::default(), context.names.clone(), context.serial, context.show_thinking);
-        Self { encoder, counted: Counted::default() }
+        let encoder = Encoder::new(Collected::default(), context);
+        Self { encoder, counted: Counted::default(), estimate: context.input_estimate }
     }
 
     /// The answer in the Messages format.
@@ -180,7 +251,8 @@ impl Whole {
         out.put_u8(b',');
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b",\"usage\":");
-        out.put_slice(self.counted.to_json().as_bytes());
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
+        out.put_slice(counted.to_json().as_bytes());
         out.put_u8(b'}');
         Ok((out.freeze(), self.encoder.warnings))
     }

@@ -1,16 +1,18 @@
 //! From what was written to what the program uses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use http::{HeaderValue, Uri};
+use ipnet::IpNet;
 use tidegate_core::{Price, Secret};
 use tidegate_gateway::{Settings, Snapshot, Upstream};
 use tidegate_observe::logging;
-use tidegate_providers::{Auth, Platform, Protocol, anthropic, platform};
+use tidegate_providers::translate::Card;
+use tidegate_providers::{Auth, Platform, Protocol, anthropic, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
 use tidegate_store::vault::MasterKeySource;
 
@@ -20,6 +22,7 @@ use super::{Source, built_in, nearest, raw, secret};
 pub struct Checked {
     pub listen: SocketAddr,
     pub public_url: Option<String>,
+    pub trusted_proxies: Vec<IpNet>,
     docs_url: Option<String>,
     pub metrics_listen: Option<SocketAddr>,
     pub data_dir: PathBuf,
@@ -131,6 +134,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
         settings: settings(&config)?,
         oauth: oauth(&config.oauth)?,
+        trusted_proxies: proxies(&service.trusted_proxies).context("service.trusted_proxies")?,
         public_url: without_slash(&service.public_url),
         docs_url: without_slash(&service.docs_url),
         providers,
@@ -167,6 +171,14 @@ fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
         max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
     })
+}
+
+fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {
+    let parse = |text: &String| {
+        let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        range.with_context(|| format!("{text:?} is not an address or a range such as 10.0.0.0/8"))
+    };
+    texts.iter().map(parse).collect()
 }
 
 fn oauth(raw: &raw::Oauth) -> anyhow::Result<Oauth> {
@@ -320,7 +332,7 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
     };
     ensure!(
         protocol.is_spoken(),
-        "protocol: {} is not spoken yet; anthropic is (many servers offer it beside their own)",
+        "protocol: {} is not spoken yet; anthropic and openai-chat are (many servers offer one beside their own)",
         protocol.as_str()
     );
     let base_url = entry.base_url.as_deref().or_else(|| known.and_then(|platform| platform.base_url));
@@ -331,7 +343,8 @@ fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> 
         Some("x-api-key") => Auth::ApiKey,
         Some("bearer") => Auth::Bearer,
         Some(other) => bail!("auth: {other:?} is none of x-api-key, bearer"),
-        None => known.map_or(Auth::ApiKey, |platform| platform.auth),
+        None => known
+            .map_or(if protocol == Protocol::Messages { Auth::ApiKey } else { Auth::Bearer }, |platform| platform.auth),
     };
     let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
     let display_name =
@@ -438,9 +451,9 @@ impl Checked {
         for provider in &self.providers {
             upstreams.push(upstream(provider)?);
         }
-        let mut models = Vec::new();
+        let (mut models, mut cards) = (Vec::new(), vec![Card::default()]);
         for (index, model) in self.models.iter().enumerate() {
-            models.push(self.model(model).with_context(|| format!("models[{index}] ({})", model.id))?);
+            models.push(self.model(model, &mut cards).with_context(|| format!("models[{index}] ({})", model.id))?);
         }
         if let Some(base_url) = sim {
             let provider_index = upstreams.len();
@@ -457,10 +470,10 @@ impl Checked {
             ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
         }
         let settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
-        Ok(Snapshot::new(settings, catalogue, upstreams))
+        Ok(Snapshot::new(settings, catalogue, upstreams, cards))
     }
 
-    fn model(&self, model: &raw::Model) -> anyhow::Result<Model> {
+    fn model(&self, model: &raw::Model, cards: &mut Vec<Card>) -> anyhow::Result<Model> {
         let mut endpoints = Vec::new();
         for (index, endpoint) in model.endpoints.iter().enumerate() {
             let provider = self.providers.iter().enumerate().find(|(_, provider)| *provider.slug == *endpoint.provider);
@@ -475,6 +488,22 @@ impl Checked {
             };
             let pricing =
                 endpoint.pricing.as_ref().map(pricing).transpose().with_context(|| format!("endpoints[{index}]"))?;
+            let context_length = endpoint.context_length.unwrap_or(model.context_length);
+            let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
+            let mut card = 0;
+            if provider.protocol != Protocol::Messages {
+                card = cards.len();
+                let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
+                let own = endpoint.card.clone().unwrap_or_default();
+                let made = Card {
+                    context_length,
+                    max_output_tokens,
+                    images: takes("image"),
+                    pdf: takes("file"),
+                    ..dialect::card(&provider.slug)
+                };
+                cards.push(own.apply(made).with_context(|| format!("endpoints[{index}].card"))?);
+            }
             endpoints.push(Arc::new(Endpoint {
                 model: model.id.as_str().into(),
                 provider: provider.slug.clone(),
@@ -482,8 +511,9 @@ impl Checked {
                 provider_name: provider.display_name.clone(),
                 origin: provider.origin.clone(),
                 upstream_model: endpoint.model.as_str().into(),
-                context_length: endpoint.context_length.unwrap_or(model.context_length),
-                max_output_tokens: endpoint.max_output_tokens.unwrap_or(model.max_output_tokens),
+                context_length,
+                max_output_tokens,
+                card,
                 pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
                 shared: provider.shared,
             }));
@@ -538,6 +568,7 @@ fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, 
             context_length: 200_000,
             max_output_tokens: 8_192,
             pricing: Some(Pricing::default()),
+            card: 0,
             shared: true,
         })],
     }
@@ -549,15 +580,27 @@ fn upstream(provider: &Provider) -> anyhow::Result<Upstream> {
             .parse()
             .map_err(|_| anyhow::anyhow!("{}: base_url is not usable", provider.slug))
     };
+    // Many give the address of the chat protocol with its version, as OpenAI's clients want it.
+    let (call, count, models) = match provider.protocol {
+        Protocol::Messages => (anthropic::MESSAGES_PATH, Some(anthropic::COUNT_PATH), "/v1/models"),
+        Protocol::Chat | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
+            ("/chat/completions", None, "/models")
+        }
+    };
+    let beta = match provider.protocol {
+        Protocol::Messages => format!("{call}?beta=true"),
+        _ => call.to_owned(),
+    };
     Ok(Upstream {
         slug: provider.slug.clone(),
         display_name: provider.display_name.clone(),
         protocol: provider.protocol,
         origin: provider.origin.clone(),
         shared: provider.shared,
-        messages_uri: uri(anthropic::MESSAGES_PATH)?,
-        messages_beta_uri: uri(&format!("{}?beta=true", anthropic::MESSAGES_PATH))?,
-        count_uri: uri(anthropic::COUNT_PATH)?,
+        call_uri: uri(call)?,
+        beta_uri: uri(&beta)?,
+        count_uri: count.map(uri).transpose()?,
+        models_uri: uri(models)?,
         auth: provider.auth,
         credential: provider.credential.clone(),
         betas: provider.betas,

@@ -67,6 +67,7 @@ const ENDPOINT: &[(&str, &str)] = &[
     ("pricing", "{ input = 0.60, output = 0.80, cache_read = 0.06, cache_write = 0.75, request = 0.0 }"),
     ("context_length", "131072"),
     ("max_output_tokens", "8192"),
+    ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),
 ];
 
 /// An entry of a list, commented out, with sample values. Panics when a sample names no member or a member has no

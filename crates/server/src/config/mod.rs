@@ -1,6 +1,7 @@
 //! Configuration: file, then environment, then command line; parsed into raw structs, then checked into the types the
 //! program uses. A mistake is named with its place and the nearest right word.
 
+mod card;
 mod check;
 pub mod generate;
 pub mod raw;
@@ -17,7 +18,18 @@ pub use check::{Checked, Oauth};
 const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
 const SECRETS: [&str; 4] = ["api_key", "management_key", "inference_key", "master_key"];
-const CATALOGUE: &str = include_str!("../../../../catalogue/anthropic.toml");
+/// Models that are known without a configuration, by vendor.
+const CATALOGUE: [&str; 9] = [
+    include_str!("../../../../catalogue/anthropic.toml"),
+    include_str!("../../../../catalogue/deepseek.toml"),
+    include_str!("../../../../catalogue/minimax.toml"),
+    include_str!("../../../../catalogue/mistral.toml"),
+    include_str!("../../../../catalogue/moonshotai.toml"),
+    include_str!("../../../../catalogue/open-weights.toml"),
+    include_str!("../../../../catalogue/openai.toml"),
+    include_str!("../../../../catalogue/xai.toml"),
+    include_str!("../../../../catalogue/z-ai.toml"),
+];
 
 /// Where the configuration comes from; kept for reloads.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +87,8 @@ fn built_in() -> Vec<raw::Model> {
     struct Catalogue {
         models: Vec<raw::Model>,
     }
-    toml::from_str::<Catalogue>(CATALOGUE).expect("a test reads the built-in catalogue").models
+    let read = |text| toml::from_str::<Catalogue>(text).expect("a test reads the built-in catalogue").models;
+    CATALOGUE.into_iter().flat_map(read).collect()
 }
 
 fn read_table(file: &Path) -> anyhow::Result<toml::Table> {

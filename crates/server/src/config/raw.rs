@@ -42,6 +42,8 @@ pub struct Service {
     pub listen: String,
     /// The address people use, where it differs from the one we listen on.
     pub public_url: Option<String>,
+    /// Proxies in front whose `X-Forwarded-For` is believed: addresses or ranges such as `10.0.0.0/8`.
+    pub trusted_proxies: Vec<String>,
     /// Shown in routing metadata.
     pub region: String,
     /// Where error texts point to; default: `public_url` and `/docs`.
@@ -59,6 +61,7 @@ impl Default for Service {
             name_aliases: Vec::new(),
             listen: "127.0.0.1:8080".to_owned(),
             public_url: None,
+            trusted_proxies: Vec::new(),
             region: "local".to_owned(),
             docs_url: None,
             drain_delay: 5,
@@ -334,6 +337,44 @@ pub struct Endpoint {
     /// Where they differ from the model's.
     pub context_length: Option<u64>,
     pub max_output_tokens: Option<u64>,
+    /// What the model can do here, where it differs from what is known of the provider. For protocols other than
+    /// `anthropic`.
+    pub card: Option<Card>,
+}
+
+/// What one model can do at one endpoint.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Card {
+    /// `ok`, `none` or `one_of`.
+    pub sampling: Option<String>,
+    pub top_k: Option<bool>,
+    /// `max_tokens` or `max_completion_tokens`.
+    pub max_tokens_field: Option<String>,
+    /// Of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
+    pub efforts: Option<Vec<String>>,
+    pub default_effort: Option<String>,
+    /// Whether the upstream refuses every effort but `none` when there are tools.
+    pub tools_without_reasoning: Option<bool>,
+    /// Field of an answer's and of a request's reasoning: `reasoning_content`, `reasoning`, `reasoning_details` or `none`.
+    pub reasoning_field: Option<String>,
+    /// `never`, `tool_loop` or `always`.
+    pub replay_reasoning: Option<String>,
+    /// `system`, `developer` or `user`.
+    pub system_role: Option<String>,
+    /// `native`, `prefix_flag`, `continue_final` or `none`.
+    pub prefill: Option<String>,
+    pub parallel_tools_param: Option<bool>,
+    pub forced_tool_choice: Option<bool>,
+    /// `any`, `alnum9` or `re64`.
+    pub tool_id_rule: Option<String>,
+    pub image_url: Option<bool>,
+    pub images_in_tool_result: Option<bool>,
+    /// `json_schema`, `json_object` or `none`.
+    pub structured: Option<String>,
+    /// `ok`, `max4` or `none`.
+    pub stop: Option<String>,
+    pub stream_options: Option<bool>,
 }
 
 /// Dollars per million tokens; `request` and `web_search` in dollars each.

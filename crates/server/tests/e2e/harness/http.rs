@@ -165,7 +165,7 @@ impl Reply {
 }
 
 /// What the text deltas of a stream join up to.
-fn said(events: &[Event]) -> String {
+pub fn said(events: &[Event]) -> String {
     events.iter().filter_map(|event| event.json()["delta"]["text"].as_str().map(ToOwned::to_owned)).collect()
 }
 

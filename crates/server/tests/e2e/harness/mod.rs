@@ -14,7 +14,7 @@ pub(crate) use databases::on_both;
 pub use databases::{Database, with_postgres, with_sqlite};
 pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
 pub use hand::{Call, Hand};
-pub use http::{Ask, Event, Reply, together};
+pub use http::{Ask, Event, Reply, said, together};
 pub use load::{Load, say};
 pub use recorder::Recorder;
 pub use shell::{fed, ran, text};

@@ -1,0 +1,121 @@
+//! Requests to upstreams that do not speak the Messages format: made from the typed request, which is read once and only
+//! for them.
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use tidegate_core::KeyHash;
+use tidegate_providers::translate::{Context, Decode, Outgoing, Target, Translator};
+use tidegate_providers::{Auth, Class, Fault, Protocol, anthropic, chat};
+use tidegate_routing::Attempt;
+use tidegate_wire::messages::{Block, Content, Request};
+
+use super::attempt::Job;
+use crate::Upstream;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The request as the endpoint takes it.
+pub(super) fn outgoing(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result<Outgoing, Fault> {
+    let request = job.typed.get_or_init(|| Request::parse(&job.body).map_err(|error| error.to_string()));
+    let request = request.as_ref().map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?;
+    let endpoint = &attempt.endpoint;
+    let own = attempt.credential.as_ref().map_or("shared", |credential| &credential.id);
+    let scope = short_hash("ep-", &[&endpoint.provider, &endpoint.origin, own], 8);
+    let cache_key = cache_key(&job.ticket.workspace().0, job.session.as_deref(), request);
+    let target = Target {
+        card: &job.snapshot.cards[endpoint.card],
+        model: &endpoint.upstream_model,
+        scope: &scope,
+        cache_key: Some(&cache_key),
+        user: None,
+        stream: job.stream,
+    };
+    let made = match upstream.protocol {
+        Protocol::Chat => chat::request(request, &target),
+        Protocol::Messages | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
+            return Err(unsupported(format!("{} is not spoken yet", upstream.protocol.as_str())));
+        }
+    };
+    made.map_err(|error| unsupported(error.to_string()))
+}
+
+fn unsupported(message: String) -> Fault {
+    Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Unsupported) }
+}
+
+/// What reads the stream of an upstream of this protocol.
+pub(super) fn translator(job: &Job, upstream: &Upstream, context: &Context) -> Option<Translator> {
+    let now = job.gate.clock.now();
+    let decoder: Box<dyn Decode> = match upstream.protocol {
+        Protocol::Chat => Box::new(chat::Decoder::new(context.clone(), now)),
+        Protocol::Messages | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
+            return None;
+        }
+    };
+    Some(Translator::new(decoder, context, job.snapshot.settings.max_event_bytes))
+}
+
+/// The headers of a translated call; nothing of the client's goes along.
+pub(super) fn headers(auth: Auth, credential: Option<&HeaderValue>, stream: bool) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(ACCEPT, if stream { HeaderValue::from_static("text/event-stream") } else { JSON });
+    if let Some(credential) = credential {
+        let name = match auth {
+            Auth::ApiKey => anthropic::API_KEY,
+            Auth::Bearer => AUTHORIZATION,
+        };
+        headers.insert(name, credential.clone());
+    }
+    headers
+}
+
+/// What keeps the requests of one conversation together at a provider that caches by itself: the same for all of them
+/// and for nobody else's.
+fn cache_key(tenant: &str, session: Option<&str>, request: &Request) -> String {
+    let user = request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref());
+    let conversation = match session.or(user) {
+        Some(named) => named.to_owned(),
+        None => KeyHash::of(format!("{}{}", texts(request.system.as_ref()), first_words(request)).as_bytes()).to_hex(),
+    };
+    KeyHash::of([tenant.as_bytes(), &[0], conversation.as_bytes()].concat().as_slice()).to_hex()[..32].to_owned()
+}
+
+fn first_words(request: &Request) -> String {
+    request.messages.first().map(|message| texts(Some(&message.content))).unwrap_or_default()
+}
+
+fn texts(content: Option<&Content>) -> String {
+    match content {
+        Some(Content::Text(text)) => text.clone(),
+        Some(Content::Blocks(blocks)) => blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Text(text) => Some(text.text.as_str()),
+                _ => None,
+            })
+            .collect(),
+        None => String::new(),
+    }
+}
+
+fn short_hash(prefix: &str, parts: &[&str], characters: usize) -> String {
+    let hash = KeyHash::of(parts.join("\0").as_bytes()).to_hex();
+    format!("{prefix}{}", &hash[..characters])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p70_the_key_of_a_cache_is_stable_and_equals_the_published_one() {
+        let request = |extra: &str| {
+            let body = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}]{extra}}}"#);
+            Request::parse(body.as_bytes()).unwrap()
+        };
+        let named = request(r#","metadata":{"user_id":"u-77"}"#);
+        assert_eq!(cache_key("t-demo", None, &named), "43f74794ff7f9c9a157ceba89e41f02a");
+        assert_ne!(cache_key("t-demo", Some("s"), &named), cache_key("t-demo", None, &named));
+        assert_eq!(cache_key("t", None, &request("")), cache_key("t", None, &request(r#","max_tokens":9"#)));
+    }
+}

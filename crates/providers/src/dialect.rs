@@ -1,0 +1,101 @@
+//! What each provider makes of a protocol that many speak: a row each. Anything not said is the careful default.
+
+use crate::translate::Card;
+use crate::translate::card::{
+    Cache, Level, Prefill, ReasoningField, ReasoningSwitch, Replay, StopSupport, Structured, SystemRole,
+};
+use crate::translate::tools::IdRule;
+
+/// The card of a provider's models, before what is known of the model itself.
+pub fn card(slug: &str) -> Card {
+    let base = Card { parallel_flag: true, strict: true, cache: Cache::Implicit, ..Card::default() };
+    let local = Card { top_k: true, image_url: false, ..Card::default() };
+    match slug {
+        "openai" => Card {
+            completion_limit: true,
+            system_role: SystemRole::Developer,
+            reasoning: ReasoningSwitch::Effort,
+            cache_key: true,
+            store_flag: true,
+            user_field: Some("safety_identifier"),
+            tiers: Some(("default", "priority")),
+            ..base
+        },
+        "azure" => Card { completion_limit: true, reasoning: ReasoningSwitch::Effort, cache_key: true, ..base },
+        "groq" => Card {
+            completion_limit: true,
+            reasoning: ReasoningSwitch::Effort,
+            reasoning_out: ReasoningField::Reasoning,
+            efforts: vec![Level::None, Level::Low, Level::Medium, Level::High],
+            images_in_results: true,
+            tiers: Some(("on_demand", "priority")),
+            ..base
+        },
+        "deepseek" => Card {
+            reasoning: ReasoningSwitch::Thinking,
+            reasoning_in: ReasoningField::ReasoningContent,
+            reasoning_out: ReasoningField::ReasoningContent,
+            replay: Replay::ToolLoop,
+            structured: Structured::JsonObject,
+            parallel_flag: false,
+            strict: false,
+            ..base
+        },
+        "moonshotai" | "z-ai" => Card {
+            reasoning: ReasoningSwitch::Thinking,
+            reasoning_in: ReasoningField::ReasoningContent,
+            reasoning_out: ReasoningField::ReasoningContent,
+            replay: Replay::ToolLoop,
+            parallel_flag: false,
+            ..base
+        },
+        "alibaba" => Card {
+            reasoning: ReasoningSwitch::EnableThinking,
+            reasoning_out: ReasoningField::ReasoningContent,
+            cache: Cache::Markers,
+            ..base
+        },
+        "mistral" => Card {
+            id_rule: IdRule::Alphanumeric9,
+            choice_any: true,
+            empty_content: true,
+            prefill: Prefill::PrefixFlag,
+            reasoning: ReasoningSwitch::PromptMode,
+            stream_options: false,
+            ..base
+        },
+        "openrouter" => Card {
+            reasoning: ReasoningSwitch::Object,
+            reasoning_in: ReasoningField::ReasoningDetails,
+            reasoning_out: ReasoningField::Reasoning,
+            replay: Replay::Always,
+            ..base
+        },
+        "xai" => Card { reasoning: ReasoningSwitch::Effort, stop: StopSupport::None, ..base },
+        "together" | "fireworks" => Card { top_k: true, reasoning: ReasoningSwitch::Effort, ..base },
+        "cerebras" => Card { completion_limit: true, reasoning: ReasoningSwitch::Effort, ..base },
+        "perplexity" => Card { parallel_flag: false, strict: false, ..base },
+        "deepinfra" => Card { prefill: Prefill::Native, ..base },
+        "vllm" | "sglang" => Card {
+            reasoning: ReasoningSwitch::Template,
+            reasoning_in: ReasoningField::Reasoning,
+            prefill: Prefill::ContinueFinal,
+            image_url: true,
+            ..local
+        },
+        "llamacpp" | "ollama" | "lmstudio" => local,
+        _ => Card::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_provider_gets_the_careful_card() {
+        assert_eq!(card("in-house"), Card::default());
+        assert_eq!(card("mistral").id_rule, IdRule::Alphanumeric9);
+        assert!(card("openai").completion_limit && !card("ollama").image_url);
+    }
+}
