@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
+use tidegate_store::Store;
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both, together};
+use crate::harness::{Database, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both, together};
 
 const MODEL: &str = "vendor/m";
 const CALLBACK: &str = "http://localhost:51423/cb";
@@ -396,113 +397,117 @@ on_both! {
     }
 }
 
-#[tokio::test]
-async fn only_management_keys_make_codes_and_anyone_may_exchange() {
-    let gate = gate("").await;
-    let body = with(json!({})).to_string();
-    let ask = |key: Option<&str>| {
-        let ask = gate.ask("POST", "/v1/auth/keys/code").json(body.clone());
-        match key {
-            Some(key) => ask.key(key),
-            None => ask,
-        }
-    };
-    assert_eq!(refusal(&ask(None).send().await), (401, "Missing Authentication header".to_owned()));
-    assert_eq!(refusal(&ask(Some("nobody")).send().await), (401, "Invalid API key".to_owned()));
-    let inference = ask(Some(INFERENCE_KEY)).send().await;
-    assert_eq!(refusal(&inference), (403, "Only management keys can perform this operation".to_owned()));
-    assert_eq!(ask(Some(MANAGEMENT_KEY)).send().await.status, 200);
+on_both! {
+    async fn only_management_keys_make_codes_and_anyone_may_exchange(database: &Database) {
+        let gate = gate(&database.config()).await;
+        let body = with(json!({})).to_string();
+        let ask = |key: Option<&str>| {
+            let ask = gate.ask("POST", "/v1/auth/keys/code").json(body.clone());
+            match key {
+                Some(key) => ask.key(key),
+                None => ask,
+            }
+        };
+        assert_eq!(refusal(&ask(None).send().await), (401, "Missing Authentication header".to_owned()));
+        assert_eq!(refusal(&ask(Some("nobody")).send().await), (401, "Invalid API key".to_owned()));
+        let inference = ask(Some(INFERENCE_KEY)).send().await;
+        assert_eq!(refusal(&inference), (403, "Only management keys can perform this operation".to_owned()));
+        assert_eq!(ask(Some(MANAGEMENT_KEY)).send().await.status, 200);
 
-    let get = gate.get("/v1/auth/keys").await;
-    assert_eq!((refusal(&get), get.header("allow")), ((405, "Method Not Allowed".to_owned()), Some("POST")));
-    let preflight = gate.ask("OPTIONS", "/v1/auth/keys").header("origin", "https://app.example").send().await;
-    assert_eq!(preflight.status, 204);
-    assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
-    assert_eq!(preflight.header("access-control-allow-methods"), Some("POST"));
-    let elsewhere = gate.ask("OPTIONS", "/v1/auth/keys/code").send().await;
-    assert_eq!((elsewhere.status, elsewhere.header("access-control-allow-origin")), (405, None));
-}
-
-#[tokio::test]
-async fn exchanges_are_limited_per_address() {
-    let gate = Tidegate::start().run().await;
-    // Five failures a minute are heard out; then there is a rest.
-    for _ in 0..5 {
-        assert_eq!(exchange(&gate, json!({"code": "unknown"})).await.status, 403);
+        let get = gate.get("/v1/auth/keys").await;
+        assert_eq!((refusal(&get), get.header("allow")), ((405, "Method Not Allowed".to_owned()), Some("POST")));
+        let preflight = gate.ask("OPTIONS", "/v1/auth/keys").header("origin", "https://app.example").send().await;
+        assert_eq!(preflight.status, 204);
+        assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
+        assert_eq!(preflight.header("access-control-allow-methods"), Some("POST"));
+        let elsewhere = gate.ask("OPTIONS", "/v1/auth/keys/code").send().await;
+        assert_eq!((elsewhere.status, elsewhere.header("access-control-allow-origin")), (405, None));
     }
-    let held_off = exchange(&gate, json!({"code": "unknown"})).await;
-    assert_eq!(refusal(&held_off), (429, "Rate limit exceeded".to_owned()));
-    let wait: u64 = held_off.header("retry-after").and_then(|wait| wait.parse().ok()).expect("seconds");
-    assert!((1..=12).contains(&wait), "one of five a minute: {wait}");
-    assert_eq!(held_off.header("access-control-allow-origin"), Some("*"), "a page can read it");
-    // A body that is no request is told so, and costs nothing.
-    assert_eq!(exchange(&gate, json!({})).await.status, 400);
-}
 
-/// Restarted so that time can pass between use and replay: the store's times are moved, not the clock.
-#[tokio::test]
-async fn cod_6_a_proven_replay_disables_the_key_unless_told_otherwise() {
-    for (config, disabled) in [("", true), ("[oauth]\ncode_replay = \"deny\"\n", false)] {
-        let gate = Tidegate::start().config(FAST).config(config).run().await;
-        let asked = json!({"code_challenge": CHALLENGE, "code_challenge_method": "S256"});
-        let code = code(&gate, asked).await;
-        let good = json!({"code": code, "code_verifier": VERIFIER});
-        let key = exchange(&gate, good.clone()).await.json()["key"].as_str().expect("a key").to_owned();
-        move_back(&gate, Duration::from_secs(11)).await;
-        let works = async || gate.ask("GET", "/v1/key").key(&key).send().await.status == 200;
-        for wrong in [json!({"code": code}), json!({"code": code, "code_verifier": "wrong"})] {
-            assert_eq!(exchange(&gate, wrong).await.status, 403);
-            assert!(works().await, "who cannot prove it does no harm");
+    async fn exchanges_are_limited_per_address(database: &Database) {
+        let gate = Tidegate::start().config(&database.config()).run().await;
+        // Five failures a minute are heard out; then there is a rest.
+        for _ in 0..5 {
+            assert_eq!(exchange(&gate, json!({"code": "unknown"})).await.status, 403);
         }
-        assert_eq!(exchange(&gate, good).await.status, 403);
-        assert_eq!(works().await, !disabled, "{config}");
+        let held_off = exchange(&gate, json!({"code": "unknown"})).await;
+        assert_eq!(refusal(&held_off), (429, "Rate limit exceeded".to_owned()));
+        let wait: u64 = held_off.header("retry-after").and_then(|wait| wait.parse().ok()).expect("seconds");
+        assert!((1..=12).contains(&wait), "one of five a minute: {wait}");
+        assert_eq!(held_off.header("access-control-allow-origin"), Some("*"), "a page can read it");
+        // A body that is no request is told so, and costs nothing.
+        assert_eq!(exchange(&gate, json!({})).await.status, 400);
+    }
+
+    async fn cod_6_a_proven_replay_disables_the_key(database: &Database) {
+        replay(database, "", true).await;
+    }
+
+    async fn cod_6_a_proven_replay_leaves_the_key_alone_where_that_is_configured(database: &Database) {
+        replay(database, "[oauth]\ncode_replay = \"deny\"\n", false).await;
+    }
+
+    async fn cod_1_a_code_ends_with_its_time(database: &Database) {
+        let gate = Tidegate::start().config(&database.config()).config(FAST).config("[oauth]\ncode_ttl = 60\n").run().await;
+        let early = code(&gate, json!({})).await;
+        move_back(database, &gate, Duration::from_secs(59)).await;
+        assert_eq!(exchange(&gate, json!({"code": early})).await.status, 200);
+        let late = code(&gate, json!({})).await;
+        move_back(database, &gate, Duration::from_secs(60)).await;
+        let reply = exchange(&gate, json!({"code": late})).await;
+        assert_eq!(refusal(&reply), (403, "Authorization code expired".to_owned()));
+    }
+
+    async fn cod_1_a_slow_body_does_not_keep_a_code_alive(database: &Database) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let gate = Tidegate::start().config(&database.config()).config(FAST).config("[oauth]\ncode_ttl = 60\n").run().await;
+        let body = json!({"code": code(&gate, json!({})).await}).to_string();
+        let mut stream = gate.connect().await;
+        let head = format!(
+            "POST /v1/auth/keys HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{}",
+            body.len(),
+            &body[..5]
+        );
+        stream.write_all(head.as_bytes()).await.expect("it listens");
+        // The request has begun; its code's time passes before the rest comes.
+        assert_eq!(gate.get("/healthz").await.status, 200);
+        move_back(database, &gate, Duration::from_secs(60)).await;
+        stream.write_all(&body.as_bytes()[5..]).await.expect("it waits");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("Authorization code expired"), "{answer}");
     }
 }
 
-#[tokio::test]
-async fn cod_1_a_code_ends_with_its_time() {
-    let gate = Tidegate::start().config(FAST).config("[oauth]\ncode_ttl = 60\n").run().await;
-    let early = code(&gate, json!({})).await;
-    move_back(&gate, Duration::from_secs(59)).await;
-    assert_eq!(exchange(&gate, json!({"code": early})).await.status, 200);
-    let late = code(&gate, json!({})).await;
-    move_back(&gate, Duration::from_secs(60)).await;
-    let reply = exchange(&gate, json!({"code": late})).await;
-    assert_eq!(refusal(&reply), (403, "Authorization code expired".to_owned()));
-}
-
-#[tokio::test]
-async fn cod_1_a_slow_body_does_not_keep_a_code_alive() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let gate = Tidegate::start().config(FAST).config("[oauth]\ncode_ttl = 60\n").run().await;
-    let body = json!({"code": code(&gate, json!({})).await}).to_string();
-    let mut stream = gate.connect().await;
-    let head = format!(
-        "POST /v1/auth/keys HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{}",
-        body.len(),
-        &body[..5]
-    );
-    stream.write_all(head.as_bytes()).await.expect("it listens");
-    // The request has begun; its code's time passes before the rest comes.
-    assert_eq!(gate.get("/healthz").await.status, 200);
-    move_back(&gate, Duration::from_secs(60)).await;
-    stream.write_all(&body.as_bytes()[5..]).await.expect("it waits");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("Authorization code expired"), "{answer}");
+/// A code that is used, and used again eleven seconds later: the store's times are moved, not the clock.
+async fn replay(database: &Database, config: &str, disabled: bool) {
+    let gate = Tidegate::start().config(&database.config()).config(FAST).config(config).run().await;
+    let asked = json!({"code_challenge": CHALLENGE, "code_challenge_method": "S256"});
+    let code = code(&gate, asked).await;
+    let good = json!({"code": code, "code_verifier": VERIFIER});
+    let key = exchange(&gate, good.clone()).await.json()["key"].as_str().expect("a key").to_owned();
+    move_back(database, &gate, Duration::from_secs(11)).await;
+    let works = async || gate.ask("GET", "/v1/key").key(&key).send().await.status == 200;
+    for wrong in [json!({"code": code}), json!({"code": code, "code_verifier": "wrong"})] {
+        assert_eq!(exchange(&gate, wrong).await.status, 403);
+        assert!(works().await, "who cannot prove it does no harm");
+    }
+    assert_eq!(exchange(&gate, good).await.status, 403);
+    assert_eq!(works().await, !disabled, "{config}");
 }
 
 /// As if everything about codes had happened so much earlier.
-async fn move_back(gate: &Tidegate, by: Duration) {
-    use sqlx::ConnectOptions as _;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(gate.place.data_dir().join("tidegate.db"));
-    let mut connection = options.connect().await.expect("the file is there");
-    sqlx::query(
-        "UPDATE auth_codes SET created_at = created_at - $1, expires_at = expires_at - $1, used_at = used_at - $1",
-    )
-    .bind(i64::try_from(by.as_millis()).expect("a short time"))
-    .execute(&mut connection)
-    .await
-    .expect("the table is there");
+async fn move_back(database: &Database, gate: &Tidegate, by: Duration) {
+    let sql =
+        "UPDATE auth_codes SET created_at = created_at - $1, expires_at = expires_at - $1, used_at = used_at - $1";
+    let millis = i64::try_from(by.as_millis()).expect("a short time");
+    match Store::open(&database.url(), &gate.place.data_dir()).await.expect("the store opens") {
+        Store::Sqlite { writer, .. } => {
+            sqlx::query(sql).bind(millis).execute(&writer).await.expect("the table is there");
+        }
+        Store::Postgres(pool) => {
+            sqlx::query(sql).bind(millis).execute(&pool).await.expect("the table is there");
+        }
+    }
 }
