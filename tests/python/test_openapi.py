@@ -184,7 +184,7 @@ def test_a_used_key(branded, api, workspace):
 def test_credentials(api, workspace):
     key_hash = api.post("/keys", {"name": "x", "workspace_id": workspace})[2]["data"]["hash"]
     full = {
-        "provider": "openai",
+        "provider": "ai21",
         "key": "sk-0123456789abcdefgh",
         "name": "described",
         "disabled": True,

@@ -582,3 +582,15 @@ def test_the_asynchronous_client(branded):
     assert seen == made
     assert data.hash == hashlib.sha256(key.encode()).hexdigest()
     assert say_hello(branded, key).type == "message"
+
+
+def test_models_are_listed(branded):
+    with OpenRouter(api_key=INFERENCE_KEY, server_url=f"{branded.url}/api/v1") as client:
+        models = client.models.list()
+        listed = models.result.data if hasattr(models, "result") else models.data
+        by_id = {model.id: model for model in listed}
+        assert by_id["test/sim"].pricing.prompt == "0.000003"
+        assert by_id["test/sim"].top_provider.max_completion_tokens == 8192
+        assert client.models.count().data.count == len(by_id)
+        providers = client.providers.list()
+        assert "upstream" in [provider.slug for provider in providers.data]

@@ -34,6 +34,8 @@ pub struct Model {
     pub id: Arc<str>,
     pub name: String,
     pub description: String,
+    /// `text`, `image`, `file`, …
+    pub input_modalities: Vec<String>,
     /// Other names under which people know it: dated ids, the vendor's own spelling.
     pub aliases: Vec<String>,
     pub endpoints: Vec<Arc<Endpoint>>,
@@ -133,6 +135,7 @@ mod tests {
             id: id.into(),
             name: id.to_owned(),
             description: String::new(),
+            input_modalities: vec!["text".to_owned()],
             aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
             endpoints: Vec::new(),
         };

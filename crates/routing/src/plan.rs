@@ -110,6 +110,7 @@ mod tests {
             id: id.into(),
             name: id.to_owned(),
             description: String::new(),
+            input_modalities: Vec::new(),
             aliases: Vec::new(),
             endpoints: providers
                 .iter()

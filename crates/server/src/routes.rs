@@ -3,7 +3,7 @@
 
 use http::Method;
 
-use crate::api::{auth_codes, budgets, byok, health, key, keys, members, messages, pages, workspaces};
+use crate::api::{auth_codes, budgets, byok, health, key, keys, members, messages, models, pages, workspaces};
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
 
@@ -114,6 +114,11 @@ pub static ROUTES: &[Route] = &[
         "List the members of the organisation",
         members::list_of_organisation,
     ),
+    api(Method::GET, "/models", Callers::Both, "List the models that can be called", models::list),
+    api(Method::GET, "/models/count", Callers::Both, "Count them", models::count),
+    api(Method::GET, "/models/user", Callers::Both, "List the models that the calling key can call", models::list_own),
+    api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
+    api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers),
     managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),
     managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),

@@ -148,6 +148,11 @@ impl Gateway {
 }
 
 impl Gateway {
+    /// Whether a key can call a model at all.
+    pub fn can_call(&self, key: &KeyEntry, model: &str) -> bool {
+        self.plan(&self.snapshot(), key, &[model]).is_ok()
+    }
+
     /// The attempts for these models, with the caller's own credentials where there are any.
     pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, PlanError> {
         let names = names.iter().copied();

@@ -10,5 +10,6 @@ pub mod key;
 pub mod keys;
 pub mod members;
 pub mod messages;
+pub mod models;
 pub mod pages;
 pub mod workspaces;

@@ -522,6 +522,7 @@ impl Checked {
             id: model.id.as_str().into(),
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),
             description: model.description.clone().unwrap_or_default(),
+            input_modalities: model.input_modalities.clone(),
             aliases: model.aliases.clone(),
             endpoints,
         })
@@ -557,6 +558,7 @@ fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, 
         id: id.clone(),
         name: demo.name.to_owned(),
         description: demo.description.to_owned(),
+        input_modalities: ["text", "image", "file"].map(str::to_owned).to_vec(),
         aliases: Vec::new(),
         endpoints: vec![Arc::new(Endpoint {
             model: id,

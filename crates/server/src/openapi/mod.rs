@@ -11,9 +11,10 @@ mod operations;
 mod parameters;
 mod schemas;
 
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("Messages", "Generating, in Anthropic's format."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
+    ("Models", "What can be called."),
     ("Keys", "Keys for inference, and what they may spend."),
     ("Credentials", "Keys of providers that the account brings."),
     ("Workspaces", "Rooms for keys and credentials, their members and budgets."),

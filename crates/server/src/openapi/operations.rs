@@ -86,6 +86,7 @@ impl Description {
 }
 
 const DELETED: &[Success] = &[ok("Deleted")];
+const MODELS: &[&str] = &["Offset", "ModelsLimit", "Words"];
 const PAGE: &[&str] = &["Offset", "Limit"];
 const RELAYED: &[u16] = &[402, 404, 502, 504, 529];
 const SEE_OTHER: Success =
@@ -142,6 +143,15 @@ pub static DESCRIPTIONS: &[Description] = &[
         .taking(Json("UpdateKey"))
         .failing(&[404]),
     Description::new("DELETE", "/keys/{hash}", "deleteKey", "Keys", DELETED).with(&["KeyHash"]).failing(&[404]),
+    Description::new("GET", "/models", "getModels", "Models", &[ok("ModelsPage")]).with(MODELS).failing(&[400]),
+    Description::new("GET", "/models/count", "listModelsCount", "Models", &[ok("ModelsCount")]),
+    Description::new("GET", "/models/user", "listModelsUser", "Models", &[ok("ModelsPage")])
+        .with(MODELS)
+        .failing(&[400]),
+    Description::new("GET", "/model/{author}/{slug}", "getModel", "Models", &[ok("ModelAnswer")])
+        .with(&["Author", "ModelSlug"])
+        .failing(&[404]),
+    Description::new("GET", "/providers", "listProviders", "Models", &[ok("ProvidersAnswer")]),
     Description::new("GET", "/credits", "getCredits", "Keys", &[ok("CreditsAnswer")]),
     Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),
     Description::new("POST", "/workspaces", "createWorkspace", "Workspaces", &[created("WorkspaceAnswer")])

@@ -28,6 +28,14 @@ pub fn parameters() -> Value {
             "The window of the budget.",
             word(&["daily", "weekly", "monthly", "lifetime"]),
         ),
+        "Author": parameter("path", "author", "The model's author.", json!({"type": "string", "minLength": 1})),
+        "ModelSlug": parameter("path", "slug", "The model's name.", json!({"type": "string", "minLength": 1})),
+        "ModelsLimit": query(
+            "limit",
+            "How many at most.",
+            json!({"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}),
+        ),
+        "Words": query("q", "Only models whose id or name has this in it.", json!({"type": "string"})),
         "Offset": query("offset", "How many to pass over.", json!({"type": "integer", "minimum": 0, "default": 0})),
         "Limit": query(
             "limit",

@@ -8,7 +8,7 @@ const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [codes(), keys(), current_key(), credentials(), workspaces(), members()] {
+    for group in [models(), codes(), keys(), current_key(), credentials(), workspaces(), members()] {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }
@@ -26,6 +26,71 @@ fn page(of: &str) -> Value {
 
 fn some_text() -> Value {
     json!({"type": "string", "minLength": 1})
+}
+
+fn models() -> Value {
+    let count = || json!({"type": "integer", "minimum": 0});
+    let price =
+        json!({"type": "string", "pattern": r"^(-1|[0-9]+(\.[0-9]+)?)$", "description": "Dollars each; -1: unknown."});
+    let modality = word(&["text", "image", "file", "audio", "video"]);
+    let prices = json!({
+        "type": "object",
+        "required": ["prompt", "completion"],
+        "properties": {
+            "prompt": price,
+            "completion": price,
+            "input_cache_read": price,
+            "input_cache_write": price,
+            "input_cache_write_1h": price,
+            "internal_reasoning": price,
+            "request": price,
+            "web_search": price,
+        },
+    });
+    let nothing = || json!({"type": "null"});
+    let mut model = full(json!({
+        "id": some_text(),
+        "canonical_slug": some_text(),
+        "name": some_text(),
+        "created": count(),
+        "context_length": count(),
+        "architecture": full(json!({
+            "modality": some_text(),
+            "input_modalities": list(modality, 1, 5),
+            "output_modalities": list(json!({"const": "text"}), 1, 1),
+            "tokenizer": some_text(),
+            "instruct_type": nothing(),
+        })),
+        "pricing": prices,
+        "top_provider": full(json!({
+            "context_length": count(),
+            "max_completion_tokens": count(),
+            "is_moderated": flag(),
+        })),
+        "per_request_limits": nothing(),
+        "supported_parameters": list(some_text(), 1, 50),
+        "supported_voices": nothing(),
+        "default_parameters": nothing(),
+        "links": full(json!({"details": some_text()})),
+    }));
+    model["properties"]["description"] = json!({"type": "string"});
+    json!({
+        "Model": model,
+        "ModelAnswer": data(to("Model")),
+        "ModelsPage": full(json!({
+            "data": list(to("Model"), 0, 1000),
+            "total_count": count(),
+            "links": full(json!({"next": or_null(json!({"type": "string"}))})),
+        })),
+        "ModelsCount": data(full(json!({"count": count()}))),
+        "ProvidersAnswer": data(list(full(json!({
+            "name": some_text(),
+            "slug": some_text(),
+            "privacy_policy_url": nothing(),
+            "terms_of_service_url": nothing(),
+            "status_page_url": nothing(),
+        })), 0, 1000)),
+    })
 }
 
 fn codes() -> Value {

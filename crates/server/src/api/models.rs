@@ -1,0 +1,264 @@
+//! Which models there are, what they cost and who offers them.
+
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_core::Price;
+use tidegate_gateway::Failure;
+use tidegate_routing::{Endpoint, Model, Pricing};
+
+use super::account::{Answering, Request, answer, data, not_found};
+use crate::router::Call;
+
+/// Models on a page at most, and by default.
+const PAGE: u32 = 1_000;
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    id: &'a str,
+    canonical_slug: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    created: u64,
+    context_length: u64,
+    architecture: Architecture<'a>,
+    pricing: Prices,
+    top_provider: Top,
+    per_request_limits: Option<()>,
+    supported_parameters: Vec<&'static str>,
+    supported_voices: Option<()>,
+    default_parameters: Option<()>,
+    links: Links,
+}
+
+#[derive(Serialize)]
+struct Architecture<'a> {
+    modality: String,
+    input_modalities: &'a [String],
+    output_modalities: [&'static str; 1],
+    tokenizer: &'static str,
+    instruct_type: Option<()>,
+}
+
+/// Dollars per token, or per piece, as decimal texts.
+#[derive(Serialize)]
+struct Prices {
+    prompt: String,
+    completion: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_cache_read: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_cache_write: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_cache_write_1h: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    internal_reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    web_search: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Top {
+    context_length: u64,
+    max_completion_tokens: u64,
+    is_moderated: bool,
+}
+
+#[derive(Serialize)]
+struct Links {
+    details: String,
+}
+
+/// Every model that somebody can call with the operator's keys.
+pub fn list(call: Call) -> Answering {
+    listing(call, |_, model| model.endpoints.iter().any(|endpoint| endpoint.shared))
+}
+
+/// Every model that the calling key can call, with credentials of its own where there are some.
+pub fn list_own(call: Call) -> Answering {
+    listing(call, |request, model| request.app.gateway.can_call(&request.key, &model.id))
+}
+
+fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
+    Box::pin(async move {
+        let mut request = Request::of(call)?;
+        let (offset, limit) = (request.query.offset(), request.query.number("limit", 1..=PAGE).unwrap_or(PAGE));
+        let words = request.query.text("q").map(|words| words.to_lowercase());
+        let modalities = listed(request.query.text("input_modalities"));
+        let authors = listed(request.query.text("model_authors"));
+        let providers = listed(request.query.text("providers"));
+        let context = request.query.number("context", 0..=u32::MAX).unwrap_or(0);
+        request.query.check()?;
+        let snapshot = request.app.gateway.snapshot();
+        let all = snapshot.catalogue.models();
+        let fits = |model: &&&std::sync::Arc<Model>| {
+            let author = model.id.split('/').next().unwrap_or_default();
+            let says =
+                |words: &String| model.id.to_lowercase().contains(words) || model.name.to_lowercase().contains(words);
+            is_shown(&request, model)
+                && words.as_ref().is_none_or(says)
+                && modalities.iter().all(|wanted| model.input_modalities.contains(wanted))
+                && (authors.is_empty() || authors.iter().any(|wanted| wanted == author))
+                && (providers.is_empty()
+                    || model.endpoints.iter().any(|endpoint| providers.iter().any(|slug| **slug == *endpoint.provider)))
+                && model.endpoints.iter().any(|endpoint| endpoint.context_length >= u64::from(context))
+        };
+        let shown: Vec<_> = all.iter().filter(fits).collect();
+        let total_count = shown.len();
+        let page: Vec<Listed<'_>> =
+            shown.iter().skip(offset as usize).take(limit as usize).filter_map(|model| describe(model)).collect();
+        let next = offset as usize + page.len();
+        let next = (next < total_count).then(|| format!("/api/v1/models?offset={next}&limit={limit}"));
+        #[derive(Serialize)]
+        struct Page<'a> {
+            data: Vec<Listed<'a>>,
+            total_count: usize,
+            links: Next,
+        }
+        #[derive(Serialize)]
+        struct Next {
+            next: Option<String>,
+        }
+        Ok(answer(StatusCode::OK, &Page { data: page, total_count, links: Next { next } }))
+    })
+}
+
+fn listed(text: Option<String>) -> Vec<String> {
+    text.iter()
+        .flat_map(|text| text.split(','))
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+pub fn count(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let snapshot = request.app.gateway.snapshot();
+        let models = snapshot.catalogue.models();
+        let count = models.iter().filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared)).count();
+        Ok(data(StatusCode::OK, &serde_json::json!({"count": count})))
+    })
+}
+
+pub fn show(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let snapshot = request.app.gateway.snapshot();
+        let name = format!("{}/{}", request.param(0), request.param(1));
+        let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
+        let described = describe(model).ok_or_else(not_found)?;
+        Ok::<_, Failure>(data(StatusCode::OK, &described))
+    })
+}
+
+/// The providers that can be called, with the operator's key or with a customer's.
+pub fn providers(call: Call) -> Answering {
+    #[derive(Serialize)]
+    struct Provider<'a> {
+        name: &'a str,
+        slug: &'a str,
+        privacy_policy_url: Option<()>,
+        terms_of_service_url: Option<()>,
+        status_page_url: Option<()>,
+    }
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let snapshot = request.app.gateway.snapshot();
+        let named = snapshot.upstreams.iter().map(|upstream| Provider {
+            name: &upstream.display_name,
+            slug: &upstream.slug,
+            privacy_policy_url: None,
+            terms_of_service_url: None,
+            status_page_url: None,
+        });
+        Ok(data(StatusCode::OK, &named.collect::<Vec<_>>()))
+    })
+}
+
+/// A model as its first endpoint serves it, one of the operator's where there is one.
+fn describe(model: &Model) -> Option<Listed<'_>> {
+    let first: &Endpoint =
+        model.endpoints.iter().find(|endpoint| endpoint.shared).or_else(|| model.endpoints.first())?;
+    let longest = model.endpoints.iter().map(|endpoint| endpoint.context_length).max().unwrap_or(0);
+    Some(Listed {
+        id: &model.id,
+        canonical_slug: &model.id,
+        name: &model.name,
+        description: &model.description,
+        created: 0,
+        context_length: longest,
+        architecture: Architecture {
+            modality: format!("{}->text", model.input_modalities.join("+")),
+            input_modalities: &model.input_modalities,
+            output_modalities: ["text"],
+            tokenizer: "Other",
+            instruct_type: None,
+        },
+        pricing: prices(first.pricing.as_ref()),
+        top_provider: Top {
+            context_length: first.context_length,
+            max_completion_tokens: first.max_output_tokens,
+            is_moderated: false,
+        },
+        per_request_limits: None,
+        supported_parameters: vec!["max_tokens", "stop", "temperature", "tool_choice", "tools", "top_p"],
+        supported_voices: None,
+        default_parameters: None,
+        links: Links { details: format!("/api/v1/model/{}", model.id) },
+    })
+}
+
+/// An unknown price is said to be `-1`, as the public interface does for prices that vary; never 0.
+fn prices(pricing: Option<&Pricing>) -> Prices {
+    let Some(pricing) = pricing else {
+        let unknown = || "-1".to_owned();
+        return Prices {
+            prompt: unknown(),
+            completion: unknown(),
+            input_cache_read: None,
+            input_cache_write: None,
+            input_cache_write_1h: None,
+            internal_reasoning: None,
+            request: None,
+            web_search: None,
+        };
+    };
+    let some = |price: Price| (price != Price::default()).then(|| per_unit(price));
+    Prices {
+        prompt: per_unit(pricing.input),
+        completion: per_unit(pricing.output),
+        input_cache_read: some(pricing.cache_read),
+        input_cache_write: some(pricing.cache_write),
+        input_cache_write_1h: some(pricing.cache_write_1h),
+        internal_reasoning: pricing.reasoning.map(per_unit),
+        request: some(pricing.request),
+        web_search: some(pricing.web_search),
+    }
+}
+
+/// Dollars for one of a million, without a rounding.
+fn per_unit(price: Price) -> String {
+    let digits = format!("{:016}", price.0.max(0));
+    let (whole, fraction) = digits.split_at(digits.len() - 15);
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_told_per_token_to_the_last_digit() {
+        let told = |text: &str| per_unit(Price::parse(text).unwrap());
+        assert_eq!(
+            [told("3"), told("0.075"), told("0"), told("0.000000001")],
+            ["0.000003", "0.000000075", "0", "0.000000000000001"]
+        );
+        assert_eq!(told("10000000"), "10", "a price per piece");
+        assert_eq!(prices(None).prompt, "-1");
+    }
+}

@@ -1,0 +1,70 @@
+//! What there is to call.
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate};
+
+async fn get(gate: &Tidegate, path: &str) -> Reply {
+    gate.ask("GET", &format!("/api/v1{path}")).key(INFERENCE_KEY).send().await
+}
+
+fn ids(reply: &Reply) -> Vec<String> {
+    let models = reply.json()["data"].as_array().expect("a list").clone();
+    models.iter().map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn models_are_listed_with_their_prices() {
+    let sim = Sim::start(Behaviour::says("x")).await;
+    let priced = "pricing = { input = 3, output = 15, cache_read = 0.3 }";
+    let gate =
+        Tidegate::start().endpoint_with("vendor/a", &sim, priced).endpoint("vendor/b", &sim).endpoint("other/c", &sim);
+    let gate = gate.run().await;
+    let all = get(&gate, "/models").await;
+    assert_eq!(all.status, 200, "{all:?}");
+    assert_eq!(ids(&all), ["other/c", "vendor/a", "vendor/b"], "and none that nobody here can call");
+    let body = all.json();
+    assert_eq!((&body["total_count"], &body["links"]["next"]), (&json!(3), &Value::Null));
+    let model = &body["data"][1];
+    // Writing to the cache costs what input costs where nothing else is said.
+    assert_eq!(
+        model["pricing"],
+        json!({"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003", "input_cache_write": "0.000003", "input_cache_write_1h": "0.000003"})
+    );
+    assert_eq!(
+        (&model["context_length"], &model["top_provider"]["max_completion_tokens"]),
+        (&json!(200_000), &json!(8192))
+    );
+    assert_eq!(body["data"][2]["pricing"]["prompt"], "-1", "unknown is not free");
+
+    assert_eq!(ids(&get(&gate, "/models?model_authors=vendor&limit=1").await), ["vendor/a"]);
+    assert_eq!(ids(&get(&gate, "/models?q=R/B").await), ["vendor/b"]);
+    assert_eq!(ids(&get(&gate, "/models?input_modalities=image").await), Vec::<String>::new());
+    assert_eq!(ids(&get(&gate, "/models?providers=p2").await), ["other/c"]);
+    let page = get(&gate, "/models?offset=1&limit=1").await.json();
+    assert_eq!(page["links"]["next"], "/api/v1/models?offset=2&limit=1");
+    assert_eq!(get(&gate, "/models?limit=0").await.status, 400);
+    assert_eq!(get(&gate, "/models/count").await.json(), json!({"data": {"count": 3}}));
+    assert_eq!(get(&gate, "/model/vendor/a").await.json()["data"]["id"], "vendor/a");
+    let missing = get(&gate, "/model/vendor/z").await;
+    assert_eq!((missing.status, missing.json()["error"]["message"].clone()), (404, json!("Resource not found")));
+    let providers = get(&gate, "/providers").await.json();
+    assert!(
+        providers["data"].as_array().expect("a list").iter().any(|provider| provider["slug"] == "p0"),
+        "{providers}"
+    );
+}
+
+#[tokio::test]
+async fn a_model_of_a_vendor_without_a_key_is_there_for_who_brings_one() {
+    let gate = Tidegate::start().run().await;
+    let model = "anthropic/claude-sonnet-5".to_owned();
+    assert!(
+        !ids(&get(&gate, "/models").await).contains(&model) && !ids(&get(&gate, "/models/user").await).contains(&model)
+    );
+    let body = json!({"provider": "anthropic", "key": "sk-ant-0123456789abcdef"}).to_string();
+    let stored = gate.ask("POST", "/v1/byok").key(MANAGEMENT_KEY).json(body).send().await;
+    assert_eq!(stored.status, 201, "{stored:?}");
+    assert!(ids(&get(&gate, "/models/user").await).contains(&model));
+}
