@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate_wire::messages::{Block, Citation, Content, Request, Role, Source, ToolResult};
+use tidegate_wire::messages::{Block, Content, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
 use super::Unsupported;
@@ -459,9 +459,4 @@ fn ids(turns: &[Turn]) -> HashSet<String> {
             _ => None,
         })
         .collect()
-}
-
-/// Citations that this gateway made mean nothing to anyone else.
-pub fn is_ours(citation: &Citation) -> bool {
-    matches!(citation, Citation::WebSearch(location) if location.encrypted_index == "tg1")
 }
