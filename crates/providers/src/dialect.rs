@@ -25,7 +25,6 @@ pub fn card(slug: &str) -> Card {
         "groq" => Card {
             completion_limit: true,
             reasoning: ReasoningSwitch::Effort,
-            reasoning_out: ReasoningField::Reasoning,
             efforts: vec![Level::None, Level::Low, Level::Medium, Level::High],
             images_in_results: true,
             tiers: Some(("on_demand", "priority")),
@@ -34,7 +33,6 @@ pub fn card(slug: &str) -> Card {
         "deepseek" => Card {
             reasoning: ReasoningSwitch::Thinking,
             reasoning_in: ReasoningField::ReasoningContent,
-            reasoning_out: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
             structured: Structured::JsonObject,
             parallel_flag: false,
@@ -44,17 +42,11 @@ pub fn card(slug: &str) -> Card {
         "moonshotai" | "z-ai" => Card {
             reasoning: ReasoningSwitch::Thinking,
             reasoning_in: ReasoningField::ReasoningContent,
-            reasoning_out: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
             parallel_flag: false,
             ..base
         },
-        "alibaba" => Card {
-            reasoning: ReasoningSwitch::EnableThinking,
-            reasoning_out: ReasoningField::ReasoningContent,
-            cache: Cache::Markers,
-            ..base
-        },
+        "alibaba" => Card { reasoning: ReasoningSwitch::EnableThinking, cache: Cache::Markers, ..base },
         "mistral" => Card {
             id_rule: IdRule::Alphanumeric9,
             choice_any: true,
@@ -67,7 +59,6 @@ pub fn card(slug: &str) -> Card {
         "openrouter" => Card {
             reasoning: ReasoningSwitch::Object,
             reasoning_in: ReasoningField::ReasoningDetails,
-            reasoning_out: ReasoningField::Reasoning,
             replay: Replay::Always,
             ..base
         },

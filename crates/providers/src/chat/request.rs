@@ -573,10 +573,7 @@ impl Messages<'_> {
             match card.reasoning_in {
                 ReasoningField::ReasoningContent => message.reasoning_content = Some(thought),
                 ReasoningField::Reasoning => message.reasoning = Some(thought),
-                ReasoningField::None
-                | ReasoningField::ReasoningDetails
-                | ReasoningField::ThinkChunk
-                | ReasoningField::ThinkTags => {}
+                ReasoningField::None | ReasoningField::ReasoningDetails => {}
             }
         }
         if card.reasoning_in != ReasoningField::ReasoningDetails {

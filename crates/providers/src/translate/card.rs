@@ -22,10 +22,6 @@ pub enum ReasoningField {
     Reasoning,
     /// OpenRouter's list, which goes back unchanged.
     ReasoningDetails,
-    /// Mistral's chunks of content.
-    ThinkChunk,
-    /// `<think>` at the beginning of the text.
-    ThinkTags,
 }
 
 /// How reasoning is asked for in the chat protocol.
@@ -123,7 +119,6 @@ pub struct Card {
     /// With tools the upstream refuses every effort but `none` in this protocol.
     pub tools_without_reasoning: bool,
     pub reasoning_in: ReasoningField,
-    pub reasoning_out: ReasoningField,
     pub replay: Replay,
     pub system_role: SystemRole,
     pub mid_system: bool,
@@ -224,7 +219,6 @@ impl Default for Card {
             reasoning: ReasoningSwitch::None,
             tools_without_reasoning: false,
             reasoning_in: ReasoningField::None,
-            reasoning_out: ReasoningField::None,
             replay: Replay::Never,
             system_role: SystemRole::System,
             mid_system: false,

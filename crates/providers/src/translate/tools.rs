@@ -16,8 +16,6 @@ pub enum IdRule {
     Plain64,
     /// Exactly nine letters and digits (Mistral).
     Alphanumeric9,
-    /// `functions.{name}:{n}`, counted over the whole conversation (Kimi).
-    Numbered,
 }
 
 /// What an upstream accepts as the name of a tool: letters, digits, `_` and `-`, and so many of them.
@@ -51,7 +49,7 @@ fn hex(bytes: &[u8]) -> String {
 /// An id as the upstream takes it.
 pub fn upstream_id(id: &str, rule: IdRule) -> Cow<'_, str> {
     match rule {
-        IdRule::Any | IdRule::Numbered => Cow::Borrowed(id),
+        IdRule::Any => Cow::Borrowed(id),
         IdRule::Plain64 => {
             let fits = (1..=64).contains(&id.len())
                 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));

@@ -50,7 +50,7 @@ impl raw::Card {
             ("reasoning_details", ReasoningField::ReasoningDetails),
         ];
         if let Some(field) = word("reasoning_field", self.reasoning_field.as_deref(), &fields)? {
-            (card.reasoning_in, card.reasoning_out) = (field, field);
+            card.reasoning_in = field;
         }
         let replays = [("never", Replay::Never), ("tool_loop", Replay::ToolLoop), ("always", Replay::Always)];
         if let Some(replay) = word("replay_reasoning", self.replay_reasoning.as_deref(), &replays)? {

@@ -356,7 +356,8 @@ pub struct Card {
     pub default_effort: Option<String>,
     /// Whether the upstream refuses every effort but `none` when there are tools.
     pub tools_without_reasoning: Option<bool>,
-    /// Field of an answer's and of a request's reasoning: `reasoning_content`, `reasoning`, `reasoning_details` or `none`.
+    /// Where a request carries earlier reasoning: `reasoning_content`, `reasoning`, `reasoning_details` or `none`. Answers are
+    /// read in all spellings.
     pub reasoning_field: Option<String>,
     /// `never`, `tool_loop` or `always`.
     pub replay_reasoning: Option<String>,
