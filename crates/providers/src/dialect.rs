@@ -2,7 +2,8 @@
 
 use crate::translate::Card;
 use crate::translate::card::{
-    Cache, Level, Prefill, ReasoningField, ReasoningSwitch, Replay, StopSupport, Structured, SystemRole,
+    Cache, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, StopSupport, Structured,
+    SystemRole,
 };
 use crate::translate::tools::IdRule;
 
@@ -12,22 +13,27 @@ pub fn card(slug: &str) -> Card {
     let local = Card { top_k: true, image_url: false, ..Card::default() };
     match slug {
         "openai" => Card {
-            completion_limit: true,
+            max_tokens_field: LimitField::MaxCompletionTokens,
             system_role: SystemRole::Developer,
             reasoning: ReasoningSwitch::Effort,
             cache_key: true,
             store_flag: true,
-            user_field: Some("safety_identifier"),
-            tiers: Some(("default", "priority")),
+            user_field: Some("safety_identifier".into()),
+            tiers: Some(("default".into(), "priority".into())),
             ..base
         },
-        "azure" => Card { completion_limit: true, reasoning: ReasoningSwitch::Effort, cache_key: true, ..base },
+        "azure" => Card {
+            max_tokens_field: LimitField::MaxCompletionTokens,
+            reasoning: ReasoningSwitch::Effort,
+            cache_key: true,
+            ..base
+        },
         "groq" => Card {
-            completion_limit: true,
+            max_tokens_field: LimitField::MaxCompletionTokens,
             reasoning: ReasoningSwitch::Effort,
             efforts: vec![Level::None, Level::Low, Level::Medium, Level::High],
             images_in_results: true,
-            tiers: Some(("on_demand", "priority")),
+            tiers: Some(("on_demand".into(), "priority".into())),
             ..base
         },
         "deepseek" => Card {
@@ -54,6 +60,10 @@ pub fn card(slug: &str) -> Card {
             prefill: Prefill::PrefixFlag,
             reasoning: ReasoningSwitch::PromptMode,
             stream_options: false,
+            name_in_result: true,
+            pdf_part: PdfPart::DocumentUrl,
+            cache_key: true,
+            top_k: true,
             ..base
         },
         "openrouter" => Card {
@@ -64,7 +74,9 @@ pub fn card(slug: &str) -> Card {
         },
         "xai" => Card { reasoning: ReasoningSwitch::Effort, stop: StopSupport::None, ..base },
         "together" | "fireworks" => Card { top_k: true, reasoning: ReasoningSwitch::Effort, ..base },
-        "cerebras" => Card { completion_limit: true, reasoning: ReasoningSwitch::Effort, ..base },
+        "cerebras" => {
+            Card { max_tokens_field: LimitField::MaxCompletionTokens, reasoning: ReasoningSwitch::Effort, ..base }
+        }
         "perplexity" => Card { parallel_flag: false, strict: false, ..base },
         "deepinfra" => Card { prefill: Prefill::Native, ..base },
         "vllm" | "sglang" => Card {
@@ -87,6 +99,6 @@ mod tests {
     fn an_unknown_provider_gets_the_careful_card() {
         assert_eq!(card("in-house"), Card::default());
         assert_eq!(card("mistral").id_rule, IdRule::Alphanumeric9);
-        assert!(card("openai").completion_limit && !card("ollama").image_url);
+        assert!(!card("ollama").image_url);
     }
 }

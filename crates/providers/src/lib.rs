@@ -4,11 +4,16 @@
 //! what came. The Messages protocol is spoken natively (pass-through); [`chat`] is translated, and each further protocol
 //! will be a module beside it over what they share in [`translate`]. Start with [`anthropic`] and [`fault::Fault`].
 
+pub mod adapter;
 pub mod anthropic;
 pub mod chat;
+pub mod cohere;
+pub mod converse;
 pub mod dialect;
 pub mod fault;
+pub mod gemini;
 pub mod platform;
+pub mod responses;
 pub mod retry;
 pub mod slugs;
 pub mod translate;

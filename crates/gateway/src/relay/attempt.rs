@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::translate::Context;
-use tidegate_providers::{Class, Fault, Next, Protocol, chat, fault};
+use tidegate_providers::{Class, Fault, Next, Protocol, adapter, fault};
 use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
@@ -223,7 +223,8 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
     let body = match context {
         None => body,
         Some(context) => {
-            let (message, warnings) = chat::message(&body, &context, job.gate.clock.now())?;
+            let protocol = snapshot.upstreams[attempt.endpoint.provider_index].protocol;
+            let (message, warnings) = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
             job.warnings.extend(warnings);
             message
         }

@@ -3,8 +3,8 @@
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_core::KeyHash;
-use tidegate_providers::translate::{Context, Decode, Outgoing, Target, Translator};
-use tidegate_providers::{Auth, Class, Fault, Protocol, anthropic, chat};
+use tidegate_providers::translate::{Context, Outgoing, Target, Translator};
+use tidegate_providers::{Auth, Class, Fault, adapter, anthropic};
 use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Block, Content, Request};
 
@@ -29,12 +29,7 @@ pub(super) fn outgoing(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Res
         user: None,
         stream: job.stream,
     };
-    let made = match upstream.protocol {
-        Protocol::Chat => chat::request(request, &target),
-        Protocol::Messages | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
-            return Err(unsupported(format!("{} is not spoken yet", upstream.protocol.as_str())));
-        }
-    };
+    let made = adapter::request(upstream.protocol, request, &target);
     made.map_err(|error| unsupported(error.to_string()))
 }
 
@@ -44,14 +39,7 @@ fn unsupported(message: String) -> Fault {
 
 /// What reads the stream of an upstream of this protocol.
 pub(super) fn translator(job: &Job, upstream: &Upstream, context: &Context) -> Option<Translator> {
-    let now = job.gate.clock.now();
-    let decoder: Box<dyn Decode> = match upstream.protocol {
-        Protocol::Chat => Box::new(chat::Decoder::new(context.clone(), now)),
-        Protocol::Messages | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
-            return None;
-        }
-    };
-    Some(Translator::new(decoder, context, job.snapshot.settings.max_event_bytes))
+    adapter::translator(upstream.protocol, context, job.gate.clock.now(), job.snapshot.settings.max_event_bytes)
 }
 
 /// The headers of a translated call; nothing of the client's goes along.

@@ -1,55 +1,57 @@
 //! A request in the Chat Completions protocol.
 
 use serde::Serialize;
-use serde::ser::SerializeMap as _;
 use serde_json::value::RawValue;
 use serde_json::{Number, Value, json};
-use tidegate_wire::messages::{OutputFormat, Request, ThinkingConfig, Tool, ToolChoice};
-use tidegate_wire::object::Raw;
+use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 
 use super::PROTOCOL;
+use crate::translate::body::{Body, compact};
 use crate::translate::card::{
-    Cache, Card, Level, Prefill, ReasoningField, ReasoningSwitch, Replay, Sampling, StopSupport, Structured, SystemRole,
+    Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Sampling, Structured,
+    SystemRole,
 };
 use crate::translate::carrier::Carrier;
-use crate::translate::conversation::{Conversation, Media, Outcome, Part, Said, Text, Turn};
-use crate::translate::tools::{Names, upstream_id, upstream_name};
+use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn};
+use crate::translate::functions::Functions;
+use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
 
-const NO_PREFILL: &str =
-    "This model does not support assistant message prefill. The conversation must end with a user message.";
 const NOTHING: &str = "(no output)";
-
-/// The members of a body, in the order in which they are written. They are JSON texts: what the client wrote goes out
-/// with its own order of members, which caches of the prefix depend on.
-#[derive(Default)]
-struct Body(Vec<(&'static str, Box<RawValue>)>);
-
-impl Body {
-    fn set(&mut self, name: &'static str, value: impl Serialize) {
-        let raw = serde_json::value::to_raw_value(&value).expect("texts, numbers and JSON are always JSON");
-        self.0.push((name, raw));
-    }
-}
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     let card = target.card;
     let mut conversation = Conversation::of(request, card.mid_system)?;
     if conversation.is_prefilled() && card.prefill == Prefill::None {
-        return Err(Unsupported::new("messages", NO_PREFILL));
+        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+    }
+    let ids = conversation.ids.clone();
+    if card.id_rule == IdRule::Counted {
+        conversation.number_calls();
     }
     let mut body = Body::default();
     body.set("model", target.model);
-    let max_tokens = limits(&mut body, request, card, &mut conversation);
-    sampling(&mut body, request, card, &mut conversation);
-    let show_thinking = reasoning(&mut body, request, card, &mut conversation);
-    let guarded = stops(&mut body, request, card);
-    let mut names = std::collections::HashMap::new();
-    let has_tools = tools(&mut body, request, card, &mut conversation, &mut names)?;
-    choice(&mut body, request, card, &mut conversation, has_tools);
-    structured(&mut body, request, card, &mut conversation);
-    if let (Some(field), Some(user)) = (card.user_field, target.user) {
+    let max_tokens = intent::limit(request, card, &mut conversation)?;
+    match card.max_tokens_field {
+        LimitField::MaxTokens => body.set("max_tokens", max_tokens),
+        LimitField::MaxCompletionTokens => body.set("max_completion_tokens", max_tokens),
+    }
+    let thinking = Thinking::of(request, card)?;
+    sampling(&mut body, request, card, thinking, &mut conversation);
+    let functions = Functions::of(request, card, &mut conversation)?;
+    reasoning(&mut body, thinking, card, &mut conversation, !functions.is_empty());
+    let (sent, guarded) = intent::stops(request, card);
+    if !sent.is_empty() {
+        body.set("stop", &sent);
+    }
+    if !functions.is_empty() {
+        body.set("tools", functions.list.iter().map(FunctionTool::of).collect::<Vec<_>>());
+        choice(&mut body, request, card, &mut conversation);
+    }
+    structured(&mut body, request, card, &mut conversation, !functions.is_empty());
+    if let (Some(field), Some(user)) = (&card.user_field, target.user) {
         body.set(field, user);
     }
     if let Some(key) = target.cache_key.filter(|_| card.cache_key) {
@@ -65,44 +67,47 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
             body.set("stream_options", json!({"include_usage": true}));
         }
     }
-    unsent(request, &mut conversation);
+    for (name, value) in intent::unsent(request, card, &mut conversation) {
+        body.set(name, serde_json::from_str::<&RawValue>(value).expect("it was read as JSON"));
+    }
     if conversation.is_prefilled() && card.prefill == Prefill::ContinueFinal {
         body.set("add_generation_prompt", false);
         body.set("continue_final_message", true);
     }
+    let prefix = conversation.prefill().filter(|_| card.prefill == Prefill::PrefixFlag);
     let messages = Messages { target, conversation: &conversation };
-    let text = messages.write(&body)?;
+    let (messages, marks) = messages.messages()?;
+    if marks && card.cache == Cache::Breakpoints {
+        body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
+    }
+    body.set("messages", messages);
+    let text = body.to_bytes();
     let context = Context {
-        names: Names::new(names, conversation.ids.clone()),
+        names: Names::new(functions.originals, ids),
         serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
-        show_thinking,
+        show_thinking: thinking.show,
         scope: target.scope.to_owned(),
         model: target.model.to_owned(),
         guarded,
         max_tokens,
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
+        think_tags: card.think_tags,
+        prefix,
+        ..Context::default()
     };
     Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
 }
 
-fn limits(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) -> u64 {
-    let wanted = request.max_tokens.unwrap_or(card.max_output_tokens);
-    let sent = wanted.min(card.max_output_tokens).max(card.min_output_tokens);
-    if request.max_tokens.is_some_and(|wanted| wanted != sent) {
-        conversation.warn("clamped:max_tokens");
-    }
-    body.set(if card.completion_limit { "max_completion_tokens" } else { "max_tokens" }, sent);
-    sent
-}
-
-fn sampling(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+fn sampling(body: &mut Body, request: &Request, card: &Card, thinking: Thinking, conversation: &mut Conversation) {
     let mut number = |name: &'static str, value: &Option<Number>, taken: bool| match value {
         Some(value) if taken => body.set(name, value),
         Some(_) => conversation.warn(format!("dropped:{name}")),
         None => {}
     };
-    let all = card.sampling != Sampling::None;
+    // A model that refuses them while it thinks takes them when it does not.
+    let is_idle = thinking.is_off() && card.efforts.contains(&Level::None);
+    let all = card.sampling != Sampling::None || is_idle;
     number("temperature", &request.temperature, all);
     let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
     number("top_p", &request.top_p, all && !both);
@@ -113,59 +118,32 @@ fn sampling(body: &mut Body, request: &Request, card: &Card, conversation: &mut 
     }
 }
 
-/// How hard the model is to think; whether its thinking may be shown.
-fn reasoning(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) -> bool {
-    let effort = request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort);
-    let (wanted, show) = match &request.thinking {
-        Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) => (Wanted::Off, false),
-        Some(ThinkingConfig::Enabled(config)) => {
-            let level = effort.unwrap_or_else(|| Level::of_budget(config.budget_tokens));
-            (Wanted::Level(level, Some(config.budget_tokens)), config.display.as_deref() != Some("omitted"))
-        }
-        Some(ThinkingConfig::Adaptive(config)) => {
-            let show = config.display.as_deref() != Some("omitted");
-            match effort {
-                Some(level) => (Wanted::Level(level, None), show),
-                // A model that does not think unless told to is told to.
-                None if card.default_effort == Some(Level::None) => (Wanted::Level(Level::Medium, None), show),
-                None => (Wanted::On, show),
-            }
-        }
-        Some(ThinkingConfig::Other(_)) | None => {
-            (effort.map_or(Wanted::Nothing, |level| Wanted::Level(level, None)), false)
-        }
-    };
-    let level = match wanted {
-        Wanted::Level(level, _) => card.clamp(level),
-        Wanted::Off => card.efforts.iter().copied().find(|level| matches!(level, Level::None | Level::Minimal)),
-        Wanted::On | Wanted::Nothing => None,
-    };
-    let is_on = !matches!(wanted, Wanted::Off);
-    let has_tools = request.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+/// How hard the model is to think.
+fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+    let Thinking { wanted, show } = thinking;
+    let (level, is_on) = (thinking.level(card), !thinking.is_off());
     if has_tools && card.tools_without_reasoning {
         body.set("reasoning_effort", Level::None.as_str());
         if !matches!(wanted, Wanted::Nothing | Wanted::Off) {
             conversation.warn("changed:effort");
         }
-        return show;
+        return;
     }
     match card.reasoning {
-        ReasoningSwitch::None => {
+        ReasoningSwitch::None
+        | ReasoningSwitch::Budget
+        | ReasoningSwitch::Level
+        | ReasoningSwitch::Verbatim
+        | ReasoningSwitch::Nova => {
             if matches!(wanted, Wanted::Level(..)) {
                 conversation.warn("dropped:effort");
             }
         }
         _ if matches!(wanted, Wanted::Nothing) => {}
-        ReasoningSwitch::Effort => {
-            if let Some(level) = level {
-                body.set("reasoning_effort", level.as_str());
-            }
-        }
+        ReasoningSwitch::Effort => body.set_some("reasoning_effort", level.map(Level::as_str)),
         ReasoningSwitch::Thinking => {
             body.set("thinking", json!({"type": if is_on { "enabled" } else { "disabled" }}));
-            if let Some(level) = level.filter(|_| is_on) {
-                body.set("reasoning_effort", level.as_str());
-            }
+            body.set_some("reasoning_effort", level.filter(|_| is_on).map(Level::as_str));
         }
         ReasoningSwitch::EnableThinking => {
             body.set("enable_thinking", is_on);
@@ -192,75 +170,6 @@ fn reasoning(body: &mut Body, request: &Request, card: &Card, conversation: &mut
             }
         }
     }
-    show
-}
-
-#[derive(Clone, Copy)]
-enum Wanted {
-    Nothing,
-    Off,
-    On,
-    /// With the budget of tokens, where one was given.
-    Level(Level, Option<u64>),
-}
-
-/// What the upstream looks for; the sequences left to us are given back.
-fn stops(body: &mut Body, request: &Request, card: &Card) -> Vec<String> {
-    let all = request.stop_sequences.clone().unwrap_or_default();
-    let sent = match card.stop {
-        StopSupport::All => all.len(),
-        StopSupport::Four => all.len().min(4),
-        StopSupport::None => 0,
-    };
-    if sent > 0 {
-        body.set("stop", &all[..sent]);
-    }
-    all[sent..].to_vec()
-}
-
-fn tools(
-    body: &mut Body,
-    request: &Request,
-    card: &Card,
-    conversation: &mut Conversation,
-    names: &mut std::collections::HashMap<String, String>,
-) -> Result<bool, Unsupported> {
-    let mut tools = Vec::new();
-    for (place, tool) in request.tools.iter().flatten().enumerate() {
-        let (name, description, parameters, strict) = match tool {
-            Tool::Custom(tool) => {
-                let text = schema::of_tool(tool.input_schema.get()).into_owned();
-                let strict = tool.strict.unwrap_or(false);
-                (tool.name.as_str(), tool.description.as_deref(), text, strict)
-            }
-            Tool::Bash(tool) => (tool.name.as_str(), Some("Run a shell command"), BASH.to_owned(), false),
-            Tool::TextEditor(tool) => (tool.name.as_str(), Some("View and edit files"), EDITOR.to_owned(), false),
-            other => {
-                let reason = format!("tools of type {} are not supported by this model", other.kind());
-                return Err(Unsupported::new(format!("tools[{place}]"), reason));
-            }
-        };
-        let sent = upstream_name(name, card.name_rule);
-        if sent != name {
-            names.insert(sent.clone().into_owned(), name.to_owned());
-        }
-        let strict = strict.then(|| {
-            let fits = serde_json::from_str(&parameters).is_ok_and(|schema| schema::is_strict(&schema));
-            (card.strict && fits).then_some(true)
-        });
-        if strict == Some(None) {
-            conversation.warn("dropped:strict");
-        }
-        let parameters = RawValue::from_string(parameters)
-            .map_err(|_| Unsupported::new(format!("tools[{place}].input_schema"), "must be a JSON Schema"))?;
-        let function = Function { name: sent.into_owned(), description, strict: strict.flatten(), parameters };
-        tools.push(FunctionTool { kind: "function", function });
-    }
-    let has_tools = !tools.is_empty();
-    if has_tools {
-        body.set("tools", tools);
-    }
-    Ok(has_tools)
 }
 
 /// A tool as the protocol names it.
@@ -273,7 +182,7 @@ struct FunctionTool<'a> {
 
 #[derive(Serialize)]
 struct Function<'a> {
-    name: String,
+    name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,11 +190,20 @@ struct Function<'a> {
     parameters: Box<RawValue>,
 }
 
-const BASH: &str = r#"{"type":"object","properties":{"command":{"type":"string"},"restart":{"type":"boolean"}}}"#;
-const EDITOR: &str = r#"{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","undo_edit"]},"path":{"type":"string"},"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}},"required":["command","path"]}"#;
+impl<'a> FunctionTool<'a> {
+    fn of(function: &'a crate::translate::functions::Function<'_>) -> Self {
+        let function = Function {
+            name: &function.name,
+            description: function.description.as_deref(),
+            strict: function.strict.then_some(true),
+            parameters: function.raw_schema(),
+        };
+        Self { kind: "function", function }
+    }
+}
 
-fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
-    let Some(choice) = request.tool_choice.as_ref().filter(|_| has_tools) else { return };
+fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let Some(choice) = request.tool_choice.as_ref() else { return };
     match choice {
         ToolChoice::Auto(_) | ToolChoice::Other(_) => {}
         ToolChoice::None(_) => body.set("tool_choice", "none"),
@@ -301,16 +219,11 @@ fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Co
     }
 }
 
-fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
     let Some(OutputFormat::JsonSchema(format)) = request.answer_format() else { return };
     let schema: Value = format.schema.parse().unwrap_or(Value::Null);
-    let instruction = || {
-        let text =
-            format!("Answer with one JSON object that validates against this JSON Schema: {}", format.schema.get());
-        Text { text, marked: false }
-    };
     match card.structured {
-        Structured::JsonSchema => {
+        Structured::JsonSchema if card.json_with_tools || !has_tools => {
             #[derive(Serialize)]
             struct Format<'a> {
                 #[serde(rename = "type")]
@@ -329,15 +242,17 @@ fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mu
         }
         Structured::JsonObject => {
             body.set("response_format", json!({"type": "json_object"}));
-            conversation.system.push(instruction());
+            conversation.system.push(intent::schema_instruction(format.schema.get()));
         }
-        Structured::None => conversation.system.push(instruction()),
+        Structured::JsonSchema | Structured::None => {
+            conversation.system.push(intent::schema_instruction(format.schema.get()));
+        }
     }
 }
 
 fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
     let fast = request.speed.as_deref() == Some("fast");
-    match (card.tiers, request.service_tier.as_deref()) {
+    match (&card.tiers, request.service_tier.as_deref()) {
         (Some((_, priority)), _) if fast => body.set("service_tier", priority),
         (Some((standard, _)), Some("standard_only")) => body.set("service_tier", standard),
         (Some(_), Some("auto")) => body.set("service_tier", "auto"),
@@ -346,21 +261,6 @@ fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conv
     }
     if fast && card.tiers.is_none() {
         conversation.warn("dropped:speed");
-    }
-}
-
-/// Options that this protocol has no word for.
-fn unsent(request: &Request, conversation: &mut Conversation) {
-    let options = [
-        ("context_management", request.context_management.is_some()),
-        ("diagnostics", request.diagnostics.is_some()),
-        ("inference_geo", request.inference_geo.is_some()),
-    ];
-    for (name, _) in options.into_iter().filter(|(_, present)| *present) {
-        conversation.warn(format!("dropped:{name}"));
-    }
-    for name in request.extra.names() {
-        conversation.warn(format!("dropped:{name}"));
     }
 }
 
@@ -377,6 +277,8 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<Content<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
@@ -390,6 +292,13 @@ struct Message<'a> {
     prefix: Option<bool>,
 }
 
+impl Message<'_> {
+    fn is_marked(&self) -> bool {
+        let Some(Content::Parts(parts)) = &self.content else { return false };
+        parts.iter().any(|part| part.get("prompt_cache_breakpoint").is_some())
+    }
+}
+
 /// The content of a message.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -401,24 +310,8 @@ enum Content<'a> {
 }
 
 impl Messages<'_> {
-    fn write(&self, body: &Body) -> Result<Vec<u8>, Unsupported> {
-        let messages = self.messages()?;
-        let mut out = Vec::with_capacity(1024);
-        let mut serializer = serde_json::Serializer::new(&mut out);
-        let written = (|| {
-            use serde::Serializer as _;
-            let mut map = serializer.serialize_map(None)?;
-            for (name, value) in &body.0 {
-                map.serialize_entry(name, value)?;
-            }
-            map.serialize_entry("messages", &messages)?;
-            map.end()
-        })();
-        written.map_err(|error: serde_json::Error| Unsupported::new("", error.to_string()))?;
-        Ok(out)
-    }
-
-    fn messages(&self) -> Result<Vec<Message<'_>>, Unsupported> {
+    /// The messages, and whether any of them carries a cache marker.
+    fn messages(&self) -> Result<(Vec<Message<'_>>, bool), Unsupported> {
         let card = self.target.card;
         let mut messages = Vec::with_capacity(self.conversation.turns.len() + 1);
         if let Some(system) = self.system() {
@@ -426,7 +319,7 @@ impl Messages<'_> {
         }
         // Images of results wait for the words that follow all results of the turn.
         let mut hoisted: Vec<Part> = Vec::new();
-        let last_words = self.conversation.turns.iter().rposition(|turn| matches!(turn, Turn::User(_))).unwrap_or(0);
+        let last_words = self.conversation.last_words();
         for (place, turn) in self.conversation.turns.iter().enumerate() {
             if !hoisted.is_empty() && !matches!(turn, Turn::User(_) | Turn::Results(_)) {
                 messages.push(self.user(&std::mem::take(&mut hoisted))?);
@@ -458,7 +351,8 @@ impl Messages<'_> {
         {
             last.prefix = Some(true);
         }
-        Ok(messages)
+        let marks = messages.iter().any(Message::is_marked);
+        Ok((messages, marks))
     }
 
     fn system(&self) -> Option<Message<'_>> {
@@ -467,7 +361,7 @@ impl Messages<'_> {
             return None;
         }
         let card = self.target.card;
-        let has_marks = self.conversation.system.iter().any(|text| text.marked);
+        let has_marks = self.conversation.system.iter().any(|text| text.mark.is_set());
         if has_marks && matches!(card.cache, Cache::Breakpoints | Cache::Markers) {
             let parts = self.conversation.system.iter().map(|text| self.text_part(text)).collect();
             return Some(Message {
@@ -480,11 +374,11 @@ impl Messages<'_> {
     }
 
     fn text_part(&self, text: &Text) -> Value {
-        self.marked(json!({"type": "text", "text": text.text}), text.marked)
+        self.marked(json!({"type": "text", "text": text.text}), text.mark)
     }
 
-    fn marked(&self, mut part: Value, marked: bool) -> Value {
-        if marked {
+    fn marked(&self, mut part: Value, mark: Mark) -> Value {
+        if mark.is_set() {
             match self.target.card.cache {
                 Cache::Breakpoints => part["prompt_cache_breakpoint"] = json!({"mode": "explicit"}),
                 Cache::Markers => part["cache_control"] = json!({"type": "ephemeral"}),
@@ -504,7 +398,7 @@ impl Messages<'_> {
             })
             .collect();
         let keeps_marks = matches!(self.target.card.cache, Cache::Breakpoints | Cache::Markers);
-        if let Some(texts) = texts.filter(|texts| !keeps_marks || texts.iter().all(|text| !text.marked)) {
+        if let Some(texts) = texts.filter(|texts| !keeps_marks || texts.iter().all(|text| !text.mark.is_set())) {
             let texts: Vec<&str> = texts.into_iter().map(|text| text.text.as_str()).collect();
             return Ok(text_message_owned("user", texts.join("\n\n")));
         }
@@ -519,28 +413,33 @@ impl Messages<'_> {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => Ok(self.text_part(text)),
-                Part::Image { .. } if !card.images => {
-                    Err(Unsupported::new("messages", "images are not supported by this model"))
+                Part::Image { path, .. } if !card.images => {
+                    Err(Unsupported::new(path, "images are not supported by this model"))
                 }
-                Part::Image { source: Media::Base64 { media_type, data }, marked } => {
+                Part::Image { source: Media::Base64 { media_type, data }, mark, .. } => {
                     let url = format!("data:{media_type};base64,{data}");
-                    Ok(self.marked(json!({"type": "image_url", "image_url": {"url": url}}), *marked))
+                    Ok(self.marked(json!({"type": "image_url", "image_url": {"url": url}}), *mark))
                 }
-                Part::Image { source: Media::Url(url), marked } if card.image_url => {
-                    Ok(self.marked(json!({"type": "image_url", "image_url": {"url": url}}), *marked))
+                Part::Image { source: Media::Url(url), mark, .. } if card.image_url => {
+                    Ok(self.marked(json!({"type": "image_url", "image_url": {"url": url}}), *mark))
                 }
-                Part::Image { source: Media::Url(_), .. } => {
-                    Err(Unsupported::new("messages", "images by URL are not supported by this model"))
+                Part::Image { path, .. } => {
+                    Err(Unsupported::new(path, "images by URL are not supported by this model"))
                 }
-                Part::Document { source: Media::Base64 { media_type, data }, title, marked } if card.pdf => {
+                Part::Document { source: Media::Base64 { media_type, data }, title, mark, .. } if card.pdf => {
                     documents += 1;
                     let name = title.clone().unwrap_or_else(|| format!("document-{documents}"));
                     let name = if name.ends_with(".pdf") { name } else { format!("{name}.pdf") };
                     let data = format!("data:{media_type};base64,{data}");
-                    let file = json!({"filename": name, "file_data": data});
-                    Ok(self.marked(json!({"type": "file", "file": file}), *marked))
+                    let part = match card.pdf_part {
+                        PdfPart::File => json!({"type": "file", "file": {"filename": name, "file_data": data}}),
+                        PdfPart::DocumentUrl => {
+                            json!({"type": "document_url", "document_url": data, "document_name": name})
+                        }
+                    };
+                    Ok(self.marked(part, *mark))
                 }
-                Part::Document { .. } => Err(Unsupported::new("messages", "documents are not supported by this model")),
+                Part::Document { path, .. } => Err(Unsupported::new(path, "documents are not supported by this model")),
             })
             .collect()
     }
@@ -549,6 +448,7 @@ impl Messages<'_> {
         let card = self.target.card;
         let mut message = Message { role: "assistant", ..Message::default() };
         let (mut text, mut thought) = (String::new(), String::new());
+        let mut chunk_signature = None;
         for said in said {
             match said {
                 Said::Text(piece) => text.push_str(&piece.text),
@@ -561,18 +461,37 @@ impl Messages<'_> {
                 Said::Thinking { text, signature } if replays => {
                     let carrier = signature.as_deref().and_then(Carrier::read);
                     let ours = carrier.filter(|carrier| carrier.is_from(PROTOCOL, self.target.scope));
-                    if let Some(details) = ours.filter(|carrier| carrier.kind == "reasoning_details") {
-                        message.reasoning_details = Some(details.data);
+                    match ours {
+                        Some(carrier) if carrier.kind == "reasoning_details" => {
+                            message.reasoning_details = Some(carrier.data);
+                        }
+                        Some(carrier) if carrier.kind == "think_chunk" => {
+                            let data: Value = serde_json::from_str(carrier.data.get()).unwrap_or_default();
+                            chunk_signature = data.get("signature").cloned();
+                        }
+                        _ => {}
                     }
                     thought.push_str(text);
                 }
-                Said::Thinking { .. } => {}
+                Said::Thinking { .. } | Said::Redacted(_) => {}
             }
         }
         if !thought.is_empty() {
             match card.reasoning_in {
                 ReasoningField::ReasoningContent => message.reasoning_content = Some(thought),
                 ReasoningField::Reasoning => message.reasoning = Some(thought),
+                ReasoningField::ThinkChunk => {
+                    let mut chunk = json!({"type": "thinking", "thinking": [{"type": "text", "text": thought}]});
+                    if let Some(signature) = chunk_signature {
+                        chunk["signature"] = signature;
+                    }
+                    let mut parts = vec![chunk];
+                    if !text.is_empty() {
+                        parts.push(json!({"type": "text", "text": text}));
+                    }
+                    message.content = Some(Content::Parts(parts));
+                    return message;
+                }
                 ReasoningField::None | ReasoningField::ReasoningDetails => {}
             }
         }
@@ -608,7 +527,7 @@ impl Messages<'_> {
                         let kind = if matches!(media, Part::Image { .. }) { "image" } else { "document" };
                         let label = format!("[{kind} {images} of tool_result {}]", outcome.id);
                         texts.push(label.clone());
-                        hoisted.push(Part::Text(Text { text: label, marked: false }));
+                        hoisted.push(Part::Text(Text::plain(label)));
                         hoisted.push(media.clone());
                     }
                 }
@@ -630,6 +549,11 @@ impl Messages<'_> {
             messages.push(Message {
                 role: "tool",
                 tool_call_id: Some(id.into_owned()),
+                name: outcome
+                    .name
+                    .as_deref()
+                    .filter(|_| card.name_in_result)
+                    .map(|name| upstream_name(name, card.name_rule).into_owned()),
                 content: Some(content),
                 ..Message::default()
             });
@@ -652,21 +576,4 @@ fn text_message<'a>(role: &'static str, text: &'a str) -> Message<'a> {
 
 fn text_message_owned<'a>(role: &'static str, text: String) -> Message<'a> {
     Message { role, content: Some(Content::Text(text)), ..Message::default() }
-}
-
-/// JSON without the white space between its parts. Numbers keep their digits.
-fn compact(raw: &Raw) -> String {
-    let mut out = String::with_capacity(raw.get().len());
-    let (mut inside, mut escaped) = (false, false);
-    for character in raw.get().chars() {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' if inside => escaped = true,
-            '"' => inside = !inside,
-            _ if !inside && character.is_ascii_whitespace() => continue,
-            _ => {}
-        }
-        out.push(character);
-    }
-    out
 }

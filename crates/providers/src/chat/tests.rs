@@ -6,7 +6,7 @@ use tidegate_wire::sse::Splitter;
 
 use super::{Decoder, message, request};
 use crate::fault::{Class, Fault};
-use crate::translate::card::{Level, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole};
+use crate::translate::card::{Level, LimitField, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole};
 use crate::translate::{Card, Context, Decode as _, Stream, Target, Unsupported};
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
@@ -33,7 +33,7 @@ fn openai() -> Card {
     Card {
         context_length: 272_000,
         max_output_tokens: 128_000,
-        completion_limit: true,
+        max_tokens_field: LimitField::MaxCompletionTokens,
         efforts: vec![Level::None, Level::Low, Level::Medium, Level::High],
         reasoning: ReasoningSwitch::Effort,
         system_role: SystemRole::Developer,
@@ -41,7 +41,7 @@ fn openai() -> Card {
         strict: true,
         pdf: true,
         cache_key: true,
-        user_field: Some("safety_identifier"),
+        user_field: Some("safety_identifier".into()),
         store_flag: true,
         ..Card::default()
     }

@@ -13,6 +13,8 @@ pub trait Blocks {
     fn open_thinking(&mut self);
     fn thinking(&mut self, text: &str);
     fn signature(&mut self, signature: &str);
+    /// A whole block of thinking that only its issuer can read.
+    fn redacted(&mut self, data: &str);
     fn open_tool(&mut self, id: &str, name: &str);
     /// A piece of the JSON of the open call's input.
     fn input(&mut self, piece: &str);
@@ -76,6 +78,14 @@ impl Blocks for Frames {
         self.delta(b"\"signature_delta\",\"signature\":", signature);
     }
 
+    fn redacted(&mut self, data: &str) {
+        let mut block = BytesMut::from(&b"{\"type\":\"redacted_thinking\",\"data\":"[..]);
+        put_quoted(&mut block, data);
+        block.put_u8(b'}');
+        self.start(std::str::from_utf8(&block).expect("made of JSON text"));
+        self.close();
+    }
+
     fn open_tool(&mut self, id: &str, name: &str) {
         let mut block = BytesMut::from(&b"{\"type\":\"tool_use\",\"id\":"[..]);
         put_quoted(&mut block, id);
@@ -115,6 +125,7 @@ pub enum Block {
         text: String,
         signature: String,
     },
+    Redacted(String),
     Tool {
         id: String,
         name: String,
@@ -155,6 +166,10 @@ impl Blocks for Collected {
         }
     }
 
+    fn redacted(&mut self, data: &str) {
+        self.blocks.push(Block::Redacted(data.to_owned()));
+    }
+
     fn open_tool(&mut self, id: &str, name: &str) {
         self.blocks.push(Block::Tool { id: id.to_owned(), name: name.to_owned(), input: String::new() });
     }
@@ -191,6 +206,11 @@ impl Collected {
                     put_quoted(&mut out, text);
                     out.put_slice(b",\"signature\":");
                     put_quoted(&mut out, signature);
+                    out.put_u8(b'}');
+                }
+                Block::Redacted(data) => {
+                    out.put_slice(b"{\"type\":\"redacted_thinking\",\"data\":");
+                    put_quoted(&mut out, data);
                     out.put_u8(b'}');
                 }
                 Block::Tool { id, name, input } => {

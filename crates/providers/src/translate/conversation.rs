@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate_wire::messages::{Block, Content, Request, Role, Source, ToolResult};
+use tidegate_wire::messages::{Block, CacheControl, Content, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
 use super::Unsupported;
@@ -32,19 +32,62 @@ pub enum Turn {
     System(String),
 }
 
-/// A piece of text and whether a cache marker stands on it.
-#[derive(Clone, Debug, PartialEq)]
+/// Whether a cache marker stands on something, and how long it is to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    #[default]
+    None,
+    /// Five minutes, or whatever the upstream takes for that.
+    Short,
+    /// An hour.
+    Long,
+}
+
+impl Mark {
+    pub fn of(control: Option<&CacheControl>) -> Self {
+        match control {
+            None => Self::None,
+            Some(control) if control.ttl.as_deref() == Some("1h") => Self::Long,
+            Some(_) => Self::Short,
+        }
+    }
+
+    pub fn is_set(self) -> bool {
+        self != Self::None
+    }
+}
+
+/// A piece of text and the cache marker on it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Text {
     pub text: String,
-    pub marked: bool,
+    pub mark: Mark,
+}
+
+impl Text {
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), mark: Mark::None }
+    }
 }
 
 /// What a person or a tool shows the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     Text(Text),
-    Image { source: Media, marked: bool },
-    Document { source: Media, title: Option<String>, marked: bool },
+    /// `path`: where it stands in the request, for errors.
+    Image {
+        source: Media,
+        mark: Mark,
+        path: String,
+    },
+    Document {
+        source: Media,
+        title: Option<String>,
+        context: Option<String>,
+        cited: bool,
+        mark: Mark,
+        path: String,
+    },
 }
 
 /// Bytes, or where they are.
@@ -58,8 +101,27 @@ pub enum Media {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Text(Text),
-    Call { id: String, name: String, input: Raw, marked: bool },
-    Thinking { text: String, signature: Option<String> },
+    Call {
+        id: String,
+        name: String,
+        input: Raw,
+        mark: Mark,
+    },
+    Thinking {
+        text: String,
+        signature: Option<String>,
+    },
+    /// Thinking that only its issuer can read.
+    Redacted(String),
+}
+
+impl Said {
+    fn id(&self) -> Option<&str> {
+        match self {
+            Self::Call { id, .. } => Some(id),
+            Self::Text(_) | Self::Thinking { .. } | Self::Redacted(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +130,7 @@ pub struct Outcome {
     pub name: Option<String>,
     pub parts: Vec<Part>,
     pub is_error: bool,
-    pub marked: bool,
+    pub mark: Mark,
 }
 
 impl Conversation {
@@ -92,7 +154,7 @@ impl Conversation {
             }
         }
         made.turns = paired(turns, &mut made.warnings);
-        made.ids = ids(&made.turns);
+        made.ids = made.calls().filter_map(Said::id).map(ToOwned::to_owned).collect();
         if made.turns.is_empty() {
             return Err(Unsupported::new("messages", "must hold a message with content"));
         }
@@ -111,6 +173,67 @@ impl Conversation {
         matches!(self.turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| matches!(said, Said::Call { .. })))
     }
 
+    /// The words that were put into the model's mouth.
+    pub fn prefill(&self) -> Option<String> {
+        let Some(Turn::Assistant(said)) = self.turns.last().filter(|_| self.is_prefilled()) else { return None };
+        let texts = said.iter().filter_map(|said| match said {
+            Said::Text(text) => Some(text.text.as_str()),
+            _ => None,
+        });
+        Some(texts.collect())
+    }
+
+    /// Gives every call the id that its place in the conversation makes: `functions.NAME:N`.
+    pub fn number_calls(&mut self) {
+        let mut renamed: HashMap<String, String> = HashMap::new();
+        for turn in &mut self.turns {
+            match turn {
+                Turn::Assistant(said) => {
+                    for said in said {
+                        if let Said::Call { id, name, .. } = said {
+                            let made = format!("functions.{name}:{}", renamed.len());
+                            renamed.insert(std::mem::replace(id, made.clone()), made);
+                        }
+                    }
+                }
+                Turn::Results(outcomes) => {
+                    for outcome in outcomes {
+                        if let Some(made) = renamed.get(&outcome.id) {
+                            outcome.id.clone_from(made);
+                        }
+                    }
+                }
+                Turn::User(_) | Turn::System(_) => {}
+            }
+        }
+    }
+
+    /// Names of all tools that were called, each once.
+    pub fn called_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for call in self.calls() {
+            if let Said::Call { name, .. } = call
+                && !names.contains(&name.as_str())
+            {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The place of the last words of a person: a loop of calls goes on since then.
+    pub fn last_words(&self) -> usize {
+        self.turns.iter().rposition(|turn| matches!(turn, Turn::User(_))).unwrap_or(0)
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &Said> {
+        let said = self.turns.iter().filter_map(|turn| match turn {
+            Turn::Assistant(said) => Some(said),
+            _ => None,
+        });
+        said.flatten().filter(|said| matches!(said, Said::Call { .. }))
+    }
+
     fn system(&mut self, request: &Request) {
         let blocks = request.system.clone().map(Content::into_blocks).unwrap_or_default();
         for (place, block) in blocks.into_iter().enumerate() {
@@ -123,14 +246,14 @@ impl Conversation {
             if place == 0 && text.trim_start().starts_with(BILLING_LINE) {
                 text = text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
             }
-            let marked = block.cache_control.is_some();
+            let mark = Mark::of(block.cache_control.as_ref());
             if text.trim().is_empty() {
-                if let Some(before) = self.system.last_mut().filter(|_| marked) {
-                    before.marked = true;
+                if let Some(before) = self.system.last_mut().filter(|_| mark.is_set()) {
+                    before.mark = mark;
                 }
                 continue;
             }
-            self.system.push(Text { text, marked });
+            self.system.push(Text { text, mark });
         }
     }
 
@@ -139,33 +262,31 @@ impl Conversation {
         for block in blocks {
             match block {
                 Block::Text(block) if block.text.trim().is_empty() => {
-                    if block.cache_control.is_some() {
-                        mark_said(said.last_mut());
-                    }
+                    mark_said(said.last_mut(), Mark::of(block.cache_control.as_ref()));
                 }
                 Block::Text(block) => {
-                    said.push(Said::Text(Text { text: block.text, marked: block.cache_control.is_some() }));
+                    let mark = Mark::of(block.cache_control.as_ref());
+                    said.push(Said::Text(Text { text: block.text, mark }));
                 }
                 Block::ToolUse(block) => said.push(Said::Call {
                     input: object_input(block.input_text()),
-                    marked: block.cache_control.is_some(),
+                    mark: Mark::of(block.cache_control.as_ref()),
                     id: block.id,
                     name: block.name,
                 }),
                 Block::Thinking(block) => {
                     said.push(Said::Thinking { text: block.thinking, signature: block.signature });
                 }
-                // Only its issuer can read it.
-                Block::RedactedThinking(_) => self.warn("dropped:redacted_thinking"),
+                Block::RedactedThinking(block) => said.push(Said::Redacted(block.data)),
                 Block::ServerToolUse(block) => {
-                    said.push(Said::Text(plain(format!("[{} {}]", block.name, block.input_text()))));
+                    said.push(Said::Text(Text::plain(format!("[{} {}]", block.name, block.input_text()))));
                 }
                 Block::Compaction(block) => {
                     if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
-                        said.push(Said::Text(plain(text)));
+                        said.push(Said::Text(Text::plain(text)));
                     }
                 }
-                other => said.push(Said::Text(plain(format!("[{} omitted]", other.kind())))),
+                other => said.push(Said::Text(Text::plain(format!("[{} omitted]", other.kind())))),
             }
         }
         said
@@ -195,39 +316,42 @@ impl Conversation {
             name: None,
             parts,
             is_error: result.is_error.unwrap_or(false),
-            marked: result.cache_control.is_some(),
+            mark: Mark::of(result.cache_control.as_ref()),
         })
     }
 
     fn part(&mut self, block: Block, path: &str, parts: &mut Vec<Part>) -> Result<(), Unsupported> {
         match block {
             Block::Text(block) if block.text.trim().is_empty() => {
-                if block.cache_control.is_some() {
-                    mark_part(parts.last_mut());
-                }
+                mark_part(parts.last_mut(), Mark::of(block.cache_control.as_ref()));
             }
             Block::Text(block) => {
-                parts.push(Part::Text(Text { text: block.text, marked: block.cache_control.is_some() }));
+                let mark = Mark::of(block.cache_control.as_ref());
+                parts.push(Part::Text(Text { text: block.text, mark }));
             }
             Block::Image(block) => {
-                let source = media(block.source, path)?;
-                parts.push(Part::Image { source, marked: block.cache_control.is_some() });
+                let mark = Mark::of(block.cache_control.as_ref());
+                parts.push(Part::Image { source: media(block.source, path)?, mark, path: path.to_owned() });
             }
             Block::Document(block) => {
-                let (title, marked) = (block.title.flatten(), block.cache_control.is_some());
+                let (title, mark) = (block.title.flatten(), Mark::of(block.cache_control.as_ref()));
+                let cited = block.citations.flatten().and_then(|citations| citations.enabled).unwrap_or(false);
                 match block.source {
                     Source::Text(source) => {
                         let text = document_text(title.as_deref(), block.context.as_deref(), &source.data);
-                        parts.push(Part::Text(Text { text, marked }));
+                        parts.push(Part::Text(Text { text, mark }));
                     }
                     Source::Content(source) => {
-                        parts.push(Part::Text(plain(opening(title.as_deref(), block.context.as_deref()))));
+                        parts.push(Part::Text(Text::plain(opening(title.as_deref(), block.context.as_deref()))));
                         for (place, inner) in source.content.into_blocks().into_iter().enumerate() {
                             self.part(inner, &format!("{path}.source.content[{place}]"), parts)?;
                         }
-                        parts.push(Part::Text(Text { text: "</document>".to_owned(), marked }));
+                        parts.push(Part::Text(Text { text: "</document>".to_owned(), mark }));
                     }
-                    source => parts.push(Part::Document { source: media(source, path)?, title, marked }),
+                    source => {
+                        let (source, context, path) = (media(source, path)?, block.context, path.to_owned());
+                        parts.push(Part::Document { source, title, context, cited, mark, path });
+                    }
                 }
             }
             Block::SearchResult(block) => {
@@ -241,14 +365,14 @@ impl Conversation {
                     block.title,
                     texts.collect::<Vec<_>>().join("\n")
                 );
-                parts.push(Part::Text(Text { text, marked: block.cache_control.is_some() }));
+                parts.push(Part::Text(Text { text, mark: Mark::of(block.cache_control.as_ref()) }));
             }
             Block::ToolReference(block) => {
-                parts.push(Part::Text(plain(format!("[tool available: {}]", block.tool_name))));
+                parts.push(Part::Text(Text::plain(format!("[tool available: {}]", block.tool_name))));
             }
             Block::Compaction(block) => {
                 if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
-                    parts.push(Part::Text(plain(text)));
+                    parts.push(Part::Text(Text::plain(text)));
                 }
             }
             Block::ContainerUpload(_) => self.warn("dropped:container_upload"),
@@ -277,7 +401,7 @@ impl Conversation {
         if mid_system {
             turns.push(Turn::System(text));
         } else {
-            append_heard(turns, Vec::new(), vec![Part::Text(plain(format!("[system note] {text}")))]);
+            append_heard(turns, Vec::new(), vec![Part::Text(Text::plain(format!("[system note] {text}")))]);
         }
     }
 }
@@ -288,22 +412,18 @@ fn is_cleared(request: &Request, place: usize) -> bool {
     clears && request.messages[place + 1..].iter().any(|message| message.role == Role::User)
 }
 
-fn plain(text: String) -> Text {
-    Text { text, marked: false }
-}
-
-fn mark_said(said: Option<&mut Said>) {
-    match said {
-        Some(Said::Text(text)) => text.marked = true,
-        Some(Said::Call { marked, .. }) => *marked = true,
-        Some(Said::Thinking { .. }) | None => {}
+fn mark_said(said: Option<&mut Said>, mark: Mark) {
+    match said.filter(|_| mark.is_set()) {
+        Some(Said::Text(text)) => text.mark = mark,
+        Some(Said::Call { mark: on, .. }) => *on = mark,
+        Some(Said::Thinking { .. } | Said::Redacted(_)) | None => {}
     }
 }
 
-fn mark_part(part: Option<&mut Part>) {
-    match part {
-        Some(Part::Text(text)) => text.marked = true,
-        Some(Part::Image { marked, .. } | Part::Document { marked, .. }) => *marked = true,
+fn mark_part(part: Option<&mut Part>, mark: Mark) {
+    match part.filter(|_| mark.is_set()) {
+        Some(Part::Text(text)) => text.mark = mark,
+        Some(Part::Image { mark: on, .. } | Part::Document { mark: on, .. }) => *on = mark,
         None => {}
     }
 }
@@ -413,7 +533,7 @@ fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
                     if !warnings.iter().any(|known| known == "changed:orphan_tool_result") {
                         warnings.push("changed:orphan_tool_result".to_owned());
                     }
-                    let head = plain(format!("[orphan tool result {}]", orphan.id));
+                    let head = Text::plain(format!("[orphan tool result {}]", orphan.id));
                     append_heard(&mut out, Vec::new(), std::iter::once(Part::Text(head)).chain(orphan.parts).collect());
                 }
             }
@@ -442,21 +562,8 @@ fn missing(id: String, name: String) -> Outcome {
     Outcome {
         id,
         name: Some(name),
-        parts: vec![Part::Text(plain(INTERRUPTED.to_owned()))],
+        parts: vec![Part::Text(Text::plain(INTERRUPTED.to_owned()))],
         is_error: true,
-        marked: false,
+        mark: Mark::None,
     }
-}
-
-fn ids(turns: &[Turn]) -> HashSet<String> {
-    let said = turns.iter().filter_map(|turn| match turn {
-        Turn::Assistant(said) => Some(said),
-        _ => None,
-    });
-    said.flatten()
-        .filter_map(|said| match said {
-            Said::Call { id, .. } => Some(id.clone()),
-            _ => None,
-        })
-        .collect()
 }

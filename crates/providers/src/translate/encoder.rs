@@ -229,6 +229,18 @@ impl<B: Blocks> Encoder<B> {
         self.signature = Some(signature);
     }
 
+    /// Thinking that only its issuer can read: a block of its own.
+    pub fn redacted(&mut self, data: &str) {
+        if self.met || data.is_empty() {
+            return;
+        }
+        self.release();
+        self.settle_calls();
+        self.close();
+        self.blocks.redacted(data);
+        self.wrote = true;
+    }
+
     /// A citation of the text so far, as JSON; written before its block ends.
     pub fn citation(&mut self, citation: String) {
         if self.open == Open::Text {
@@ -436,7 +448,8 @@ impl<B: Blocks> Encoder<B> {
         self.close();
     }
 
-    fn warn(&mut self, warning: &str) {
+    /// Says what was left out of the answer; each thing once.
+    pub fn warn(&mut self, warning: &str) {
         if !self.warnings.iter().any(|known| known == warning) {
             self.warnings.push(warning.to_owned());
         }

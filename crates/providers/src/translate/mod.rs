@@ -7,10 +7,13 @@
 //! would have sent it; everything after that is the same for both.
 
 pub mod blocks;
+pub mod body;
 pub mod card;
 pub mod carrier;
 pub mod conversation;
 pub mod encoder;
+pub mod functions;
+pub mod intent;
 pub mod schema;
 pub mod tools;
 pub mod usage;
@@ -85,6 +88,16 @@ pub struct Context {
     pub context_length: u64,
     /// What the input is thought to be, until the upstream says.
     pub input_estimate: u64,
+    /// Reasoning comes between tags in the text.
+    pub think_tags: bool,
+    /// The answer repeats these words, which the caller has put before it.
+    pub prefix: Option<String>,
+    /// The one stop sequence the upstream looks for, where it does not name the one it met.
+    pub only_stop: Option<String>,
+    /// Signatures are the vendor's own and go to the client as they are.
+    pub own_signatures: bool,
+    /// The protocol's own name, for the issuer of a carrier.
+    pub protocol: &'static str,
 }
 
 /// Reads an upstream's stream, one frame after the other.

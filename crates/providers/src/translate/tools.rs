@@ -5,31 +5,45 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use aws_lc_rs::digest;
+use serde::{Deserialize, Serialize};
 use tidegate_core::id;
 
 /// What an upstream accepts as the id of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum IdRule {
     #[default]
+    #[serde(rename = "any")]
     Any,
     /// At most 64 of letters, digits and `_.:-`.
+    #[serde(rename = "re64")]
     Plain64,
     /// Exactly nine letters and digits (Mistral).
+    #[serde(rename = "alnum9")]
     Alphanumeric9,
+    /// `functions.NAME:N`, N counting the calls of the whole conversation (Kimi).
+    #[serde(rename = "kimi")]
+    Counted,
 }
 
 /// What an upstream accepts as the name of a tool: letters, digits, `_` and `-`, and so many of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum NameRule {
+    #[serde(rename = "re64")]
     Plain64,
+    #[serde(rename = "re128")]
     Plain128,
+    /// Also `.` and `:`; the first is a letter or `_` (Gemini).
+    #[serde(rename = "gemini")]
+    Dotted128,
 }
 
 impl NameRule {
     fn longest(self) -> usize {
         match self {
             Self::Plain64 => 64,
-            Self::Plain128 => 128,
+            Self::Plain128 | Self::Dotted128 => 128,
         }
     }
 }
@@ -49,7 +63,8 @@ fn hex(bytes: &[u8]) -> String {
 /// An id as the upstream takes it.
 pub fn upstream_id(id: &str, rule: IdRule) -> Cow<'_, str> {
     match rule {
-        IdRule::Any => Cow::Borrowed(id),
+        // What Kimi wants depends on the place of a call; the conversation has it by then.
+        IdRule::Any | IdRule::Counted => Cow::Borrowed(id),
         IdRule::Plain64 => {
             let fits = (1..=64).contains(&id.len())
                 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
@@ -76,8 +91,11 @@ fn nine(hash: &[u8; 32]) -> String {
 
 /// A tool's name as the upstream takes it.
 pub fn upstream_name(name: &str, rule: NameRule) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let fits = !name.is_empty() && name.bytes().all(is_plain);
+    let is_dotted = rule == NameRule::Dotted128;
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (is_dotted && b".:".contains(&byte));
+    let starts = |name: &str| !is_dotted || name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    let fits = !name.is_empty() && name.bytes().all(is_plain) && starts(name);
     if fits && name.len() <= rule.longest() {
         return Cow::Borrowed(name);
     }
@@ -85,8 +103,8 @@ pub fn upstream_name(name: &str, rule: NameRule) -> Cow<'_, str> {
         .chars()
         .map(|character| if character.is_ascii() && is_plain(character as u8) { character } else { '_' })
         .collect();
-    if plain.is_empty() {
-        plain.push('_');
+    if plain.is_empty() || !starts(&plain) {
+        plain.insert(0, '_');
     }
     if plain.len() > rule.longest() {
         plain.truncate(rule.longest() - 9);

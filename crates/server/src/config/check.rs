@@ -502,7 +502,7 @@ impl Checked {
                     pdf: takes("file"),
                     ..dialect::card(&provider.slug)
                 };
-                cards.push(own.apply(made).with_context(|| format!("endpoints[{index}].card"))?);
+                cards.push(made.with(&own).with_context(|| format!("endpoints[{index}].card"))?);
             }
             endpoints.push(Arc::new(Endpoint {
                 model: model.id.as_str().into(),

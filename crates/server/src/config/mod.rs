@@ -1,7 +1,6 @@
 //! Configuration: file, then environment, then command line; parsed into raw structs, then checked into the types the
 //! program uses. A mistake is named with its place and the nearest right word.
 
-mod card;
 mod check;
 pub mod generate;
 pub mod raw;

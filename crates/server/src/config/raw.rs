@@ -339,43 +339,8 @@ pub struct Endpoint {
     pub max_output_tokens: Option<u64>,
     /// What the model can do here, where it differs from what is known of the provider. For protocols other than
     /// `anthropic`.
-    pub card: Option<Card>,
-}
-
-/// What one model can do at one endpoint.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Card {
-    /// `ok`, `none` or `one_of`.
-    pub sampling: Option<String>,
-    pub top_k: Option<bool>,
-    /// `max_tokens` or `max_completion_tokens`.
-    pub max_tokens_field: Option<String>,
-    /// Of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
-    pub efforts: Option<Vec<String>>,
-    pub default_effort: Option<String>,
-    /// Whether the upstream refuses every effort but `none` when there are tools.
-    pub tools_without_reasoning: Option<bool>,
-    /// Where a request carries earlier reasoning: `reasoning_content`, `reasoning`, `reasoning_details` or `none`. Answers are
-    /// read in all spellings.
-    pub reasoning_field: Option<String>,
-    /// `never`, `tool_loop` or `always`.
-    pub replay_reasoning: Option<String>,
-    /// `system`, `developer` or `user`.
-    pub system_role: Option<String>,
-    /// `native`, `prefix_flag`, `continue_final` or `none`.
-    pub prefill: Option<String>,
-    pub parallel_tools_param: Option<bool>,
-    pub forced_tool_choice: Option<bool>,
-    /// `any`, `alnum9` or `re64`.
-    pub tool_id_rule: Option<String>,
-    pub image_url: Option<bool>,
-    pub images_in_tool_result: Option<bool>,
-    /// `json_schema`, `json_object` or `none`.
-    pub structured: Option<String>,
-    /// `ok`, `max4` or `none`.
-    pub stop: Option<String>,
-    pub stream_options: Option<bool>,
+    #[schemars(with = "Option<tidegate_providers::translate::Card>")]
+    pub card: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// Dollars per million tokens; `request` and `web_search` in dollars each.

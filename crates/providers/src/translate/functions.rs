@@ -1,0 +1,128 @@
+//! The tools of a request as functions, which is all that other protocols know.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+use tidegate_wire::messages::{Request, Tool};
+use tidegate_wire::object::Other;
+
+use super::card::Card;
+use super::conversation::{Conversation, Mark};
+use super::tools::upstream_name;
+use super::{Unsupported, schema};
+
+/// A tool as a function.
+#[derive(Clone, Debug)]
+pub struct Function<'a> {
+    /// As the upstream knows it.
+    pub name: String,
+    pub description: Option<Cow<'a, str>>,
+    /// The schema of its input: always of an object.
+    pub schema: String,
+    /// The client wants it followed to the letter, the upstream knows the word, and the schema allows it.
+    pub strict: bool,
+    pub mark: Mark,
+}
+
+impl Function<'_> {
+    pub fn raw_schema(&self) -> Box<RawValue> {
+        RawValue::from_string(self.schema.clone()).expect("a schema was read as JSON")
+    }
+}
+
+/// All tools, and the client's names by ours where they differ.
+#[derive(Clone, Debug, Default)]
+pub struct Functions<'a> {
+    pub list: Vec<Function<'a>>,
+    pub originals: HashMap<String, String>,
+}
+
+impl<'a> Functions<'a> {
+    pub fn of(request: &'a Request, card: &Card, conversation: &mut Conversation) -> Result<Self, Unsupported> {
+        let mut made = Self::default();
+        for (place, tool) in request.tools.iter().flatten().enumerate() {
+            let function = function(tool, place, card, conversation)?;
+            let original = match tool {
+                Tool::Custom(tool) => Some(tool.name.clone()),
+                Tool::Bash(tool) => Some(tool.name.clone()),
+                Tool::TextEditor(tool) => Some(tool.name.clone()),
+                Tool::Other(tool) => name(tool),
+                _ => None,
+            };
+            if let Some(original) = original.filter(|original| *original != function.name) {
+                made.originals.insert(function.name.clone(), original);
+            }
+            made.list.push(function);
+        }
+        // A name in the history is shortened as well, also when the tool is offered no more.
+        for name in conversation.called_names() {
+            let sent = upstream_name(name, card.name_rule);
+            if sent != name {
+                made.originals.insert(sent.into_owned(), name.to_owned());
+            }
+        }
+        Ok(made)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+fn function<'a>(
+    tool: &'a Tool,
+    place: usize,
+    card: &Card,
+    conversation: &mut Conversation,
+) -> Result<Function<'a>, Unsupported> {
+    let known = |name: &str, description: &'static str, schema: &str| Function {
+        name: upstream_name(name, card.name_rule).into_owned(),
+        description: Some(Cow::Borrowed(description)),
+        schema: schema.to_owned(),
+        strict: false,
+        mark: Mark::None,
+    };
+    Ok(match tool {
+        Tool::Custom(tool) => {
+            let text = schema::of_tool(tool.input_schema.get()).into_owned();
+            let value = serde_json::from_str(&text)
+                .map_err(|_| Unsupported::new(format!("tools[{place}].input_schema"), "must be a JSON Schema"))?;
+            let wanted = tool.strict.unwrap_or(false);
+            let strict = wanted && card.strict && schema::is_strict(&value);
+            if wanted && !strict {
+                conversation.warn("dropped:strict");
+            }
+            Function {
+                name: upstream_name(&tool.name, card.name_rule).into_owned(),
+                description: tool.description.as_deref().filter(|text| !text.is_empty()).map(Cow::Borrowed),
+                schema: text,
+                strict,
+                mark: Mark::of(tool.cache_control.as_ref()),
+            }
+        }
+        Tool::Bash(tool) => known(&tool.name, "Run a shell command", BASH),
+        Tool::TextEditor(tool) => known(&tool.name, "View and edit files", EDITOR),
+        Tool::Other(tool) if tool.kind == "memory_20250818" => known("memory", "Keep notes in files", MEMORY),
+        Tool::Other(tool) if tool.kind.starts_with("text_editor_") => {
+            let name = name(tool).unwrap_or_else(|| "str_replace_based_edit_tool".to_owned());
+            known(&name, "View and edit files", EDITOR)
+        }
+        other => {
+            let reason = format!("tools of type {} are not supported by this model", other.kind());
+            return Err(Unsupported::new(format!("tools[{place}]"), reason));
+        }
+    })
+}
+
+fn name(tool: &Other) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: String,
+    }
+    tool.raw.parse::<Named>().ok().map(|named| named.name)
+}
+
+const BASH: &str = r#"{"type":"object","properties":{"command":{"type":"string"},"restart":{"type":"boolean"}}}"#;
+const EDITOR: &str = r#"{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","undo_edit"]},"path":{"type":"string"},"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}},"required":["command","path"]}"#;
+const MEMORY: &str = r#"{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","delete","rename"]},"path":{"type":"string"},"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}},"required":["command"]}"#;

@@ -1,0 +1,137 @@
+//! What a request wants of the model beyond its words, the same for every protocol: how hard it thinks, how long it
+//! answers, where it stops.
+
+use tidegate_wire::messages::{Request, ThinkingConfig};
+
+use super::Unsupported;
+use super::card::{Card, Level};
+use super::conversation::{Conversation, Text};
+
+pub const NO_PREFILL: &str =
+    "This model does not support assistant message prefill. The conversation must end with a user message.";
+
+/// How hard the model is to think.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Nothing,
+    Off,
+    On,
+    /// With the budget of tokens, where one was given.
+    Level(Level, Option<u64>),
+}
+
+/// Thinking as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thinking {
+    pub wanted: Wanted,
+    /// Whether its text may be shown.
+    pub show: bool,
+}
+
+impl Thinking {
+    pub fn of(request: &Request, card: &Card) -> Result<Self, Unsupported> {
+        let effort =
+            request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort);
+        let shown = |display: Option<&str>| display != Some("omitted");
+        let (wanted, show) = match &request.thinking {
+            Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) if card.always_thinks => {
+                return Err(Unsupported::new("thinking", "the model requires thinking"));
+            }
+            Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) => (Wanted::Off, false),
+            Some(ThinkingConfig::Enabled(config)) => {
+                let level = effort.unwrap_or_else(|| Level::of_budget(config.budget_tokens));
+                (Wanted::Level(level, Some(config.budget_tokens)), shown(config.display.as_deref()))
+            }
+            Some(ThinkingConfig::Adaptive(config)) => {
+                let wanted = match effort {
+                    Some(level) => Wanted::Level(level, None),
+                    // A model that does not think unless told to is told to.
+                    None if card.default_effort == Some(Level::None) => Wanted::Level(Level::Medium, None),
+                    None => Wanted::On,
+                };
+                (wanted, shown(config.display.as_deref()))
+            }
+            Some(ThinkingConfig::Other(_)) | None => {
+                (effort.map_or(Wanted::Nothing, |level| Wanted::Level(level, None)), false)
+            }
+        };
+        Ok(Self { wanted, show })
+    }
+
+    /// The effort that the card has for it; to think as little as possible is an effort, too.
+    pub fn level(&self, card: &Card) -> Option<Level> {
+        match self.wanted {
+            Wanted::Level(level, _) => card.clamp(level),
+            Wanted::Off => card.efforts.iter().copied().find(|level| matches!(level, Level::None | Level::Minimal)),
+            Wanted::On | Wanted::Nothing => None,
+        }
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.wanted == Wanted::Off
+    }
+
+    /// A budget in tokens, for upstreams that want a number: the caller's own, or what the effort amounts to. Within the
+    /// card's bounds.
+    pub fn budget(&self, card: &Card) -> Option<u64> {
+        let budget = match self.wanted {
+            Wanted::Level(_, Some(budget)) => budget,
+            Wanted::Level(level, None) => match level {
+                Level::None | Level::Minimal => return None,
+                Level::Low => 1_024,
+                Level::Medium => 8_192,
+                Level::High => 16_384,
+                Level::XHigh | Level::Max => 24_576,
+            },
+            Wanted::Nothing | Wanted::Off | Wanted::On => return None,
+        };
+        let (least, most) = card.thinking_budget.unwrap_or((0, u64::MAX));
+        Some(budget.clamp(least, most))
+    }
+}
+
+/// The limit of output tokens as the upstream takes it.
+pub fn limit(request: &Request, card: &Card, conversation: &mut Conversation) -> Result<u64, Unsupported> {
+    if request.max_tokens == Some(0) {
+        return Err(Unsupported::new("max_tokens", "must be at least 1 for this model"));
+    }
+    let wanted = request.max_tokens.unwrap_or(card.max_output_tokens);
+    let sent = wanted.min(card.max_output_tokens).max(card.min_output_tokens);
+    if request.max_tokens.is_some_and(|wanted| wanted != sent) {
+        conversation.warn("clamped:max_tokens");
+    }
+    Ok(sent)
+}
+
+/// The stop sequences that the upstream looks for, and those that are left to us.
+pub fn stops(request: &Request, card: &Card) -> (Vec<String>, Vec<String>) {
+    let mut sent = request.stop_sequences.clone().unwrap_or_default();
+    let guarded = sent.split_off(sent.len().min(card.stop.most()));
+    (sent, guarded)
+}
+
+/// What tells a model without a better way to follow a schema.
+pub fn schema_instruction(schema: &str) -> Text {
+    Text::plain(format!("Answer with one JSON object that validates against this JSON Schema: {schema}"))
+}
+
+/// Options that no translated protocol has a word for. Those that the card lets through are given back.
+pub fn unsent<'a>(request: &'a Request, card: &Card, conversation: &mut Conversation) -> Vec<(&'a str, &'a str)> {
+    let options = [
+        ("context_management", request.context_management.is_some()),
+        ("diagnostics", request.diagnostics.is_some()),
+        ("inference_geo", request.inference_geo.is_some()),
+    ];
+    for (name, _) in options.into_iter().filter(|(_, present)| *present) {
+        conversation.warn(format!("dropped:{name}"));
+    }
+    let mut allowed = Vec::new();
+    for (name, value) in &request.extra.0 {
+        if card.extra_allow.iter().any(|known| known == name) {
+            allowed.push((name.as_str(), value.get()));
+        } else {
+            conversation.warn(format!("dropped:{name}"));
+        }
+    }
+    allowed
+}
