@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
-use tidegate_providers::anthropic;
+use tidegate_providers::{Betas, Carriage, Protocol, anthropic};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::json::Members;
@@ -53,9 +53,16 @@ impl Gateway {
             Some(own) => self.credentials.value(&key.workspace, own, provider.auth, self.clock.now()).await.ok(),
             None => provider.credential.clone(),
         };
-        let head = anthropic::headers(&relay::forwarded(headers), provider.betas, provider.auth, credential.as_ref());
+        let forwarded = relay::forwarded(headers);
+        let beta = forwarded.beta.clone().filter(|_| provider.betas == Betas::All);
+        let mut head = anthropic::headers(&forwarded, provider.carriage, beta);
+        if let Some(credential) = &credential {
+            credential.put(&mut head, provider.auth, &endpoint.model);
+        }
+        let uri = snapshot.places[endpoint.place].calls.count.clone();
+        let uri = uri.filter(|_| provider.protocol == Protocol::Messages && provider.carriage == Carriage::Plain);
         let asked = async {
-            let response = self.upstream.send(provider.count_uri.as_ref()?, head, sent.into()).await.ok()?;
+            let response = self.upstream.send(uri.as_ref()?, head, sent.into()).await.ok()?;
             if response.status() != StatusCode::OK {
                 return None;
             }

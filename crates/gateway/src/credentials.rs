@@ -6,16 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::HeaderValue;
 use quick_cache::sync::Cache;
 use tidegate_core::{Secret, Timestamp, WorkspaceId};
-use tidegate_providers::Auth;
+use tidegate_providers::{Auth, credential};
 use tidegate_routing::Credential;
 use tidegate_store::credentials::CredentialRow;
 use tidegate_store::vault::{Vault, VaultError};
 use tidegate_store::{Store, StoreError};
-use zeroize::Zeroizing;
 
 /// Opened values that are kept, and how long.
 const OPENED: usize = 1_024;
@@ -72,11 +69,11 @@ pub enum Unusable {
     Sealed,
 }
 
-/// A header value with the secret in it.
+/// A credential whose secret is open.
 struct Opened {
     revision: i64,
     auth: Auth,
-    value: HeaderValue,
+    value: credential::Credential,
     until: Timestamp,
 }
 
@@ -117,14 +114,14 @@ impl Credentials {
         self.known.of(workspace)
     }
 
-    /// The header value that carries a credential: of one row, so never a mixture of two.
+    /// An opened credential: of one row, so never a mixture of two.
     pub async fn value(
         &self,
         workspace: &WorkspaceId,
         credential: &Credential,
         auth: Auth,
         now: Timestamp,
-    ) -> Result<HeaderValue, Unusable> {
+    ) -> Result<credential::Credential, Unusable> {
         let owned = self.of(workspace).ok_or(Unusable::Gone)?;
         let entry = owned.entries.get(&credential.id).filter(|entry| !entry.row.disabled).ok_or(Unusable::Gone)?;
         // The plan was made for the address of another row.
@@ -145,7 +142,7 @@ impl Credentials {
                 return Err(Unusable::Sealed);
             }
         };
-        let value = carried(&secret, auth).ok_or(Unusable::Sealed)?;
+        let value = credential::Credential::read(auth, &secret).ok_or(Unusable::Sealed)?;
         let (revision, until) = (entry.row.revision, now.plus(OPENED_FOR));
         self.opened.insert(credential.id.clone(), Arc::new(Opened { revision, auth, value: value.clone(), until }));
         // It may have been taken away while it was opened: then nobody else would wipe it.
@@ -158,12 +155,12 @@ impl Credentials {
     }
 
     /// Credentials that are stored for another address than their provider is reached at now: they are not used.
-    pub fn misdirected(&self, address: impl Fn(&str) -> Option<Arc<str>>) -> Vec<Arc<Credential>> {
+    /// `reached` says whether a provider is known, and whether it is reached at an address.
+    pub fn misdirected(&self, reached: impl Fn(&str, Option<&str>) -> Option<bool>) -> Vec<Arc<Credential>> {
         let workspaces = self.known.workspaces.pin();
         let all = workspaces.values().flat_map(|owned| owned.list.iter());
         let is_elsewhere = |credential: &&Arc<Credential>| {
-            let reached = address(&credential.provider);
-            !credential.disabled && reached.is_some() && credential.destination.as_deref() != reached.as_deref()
+            !credential.disabled && reached(&credential.provider, credential.destination.as_deref()) == Some(false)
         };
         all.filter(is_elsewhere).cloned().collect()
     }
@@ -235,7 +232,7 @@ impl Known {
         if row.deleted {
             entries.remove(&row.id);
         } else {
-            let credential = Arc::new(credential(&row));
+            let credential = Arc::new(described(&row));
             entries.insert(row.id.clone(), Arc::new(Entry { row, credential, rests }));
         }
         if entries.is_empty() {
@@ -256,7 +253,7 @@ impl Owned {
     }
 }
 
-fn credential(row: &CredentialRow) -> Credential {
+fn described(row: &CredentialRow) -> Credential {
     let texts =
         |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().map(|text| text.as_str().into()).collect());
     Credential {
@@ -272,25 +269,6 @@ fn credential(row: &CredentialRow) -> Credential {
         users: texts(&row.allowed_users),
         keys: row.allowed_keys.as_ref().map(|keys| keys.iter().copied().collect()),
     }
-}
-
-/// The header value that carries a secret. Its bytes are wiped when the last copy of the value is dropped: copies share
-/// them.
-fn carried(secret: &Secret, auth: Auth) -> Option<HeaderValue> {
-    struct Wiped(Zeroizing<Vec<u8>>);
-    impl AsRef<[u8]> for Wiped {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let bytes = secret.expose(|secret| match auth {
-        Auth::ApiKey => secret.to_vec(),
-        Auth::Bearer => [b"Bearer ", secret].concat(),
-    });
-    let bytes = Bytes::from_owner(Wiped(Zeroizing::new(bytes)));
-    let mut value = HeaderValue::from_maybe_shared(bytes).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 #[cfg(test)]

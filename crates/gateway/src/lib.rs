@@ -8,11 +8,13 @@ pub mod count;
 pub mod credentials;
 pub mod failure;
 pub mod keys;
+pub mod learned;
 pub mod limit;
 pub mod record;
 pub mod relay;
 pub mod snapshot;
 pub mod tasks;
+pub mod tokens;
 pub mod upstream;
 
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_core::Clock;
-use tidegate_observe::metrics::Metrics;
+use tidegate_observe::metrics::{Metrics, Refusal};
 use tidegate_store::Store;
 use tidegate_store::vault::Vault;
 use tokio::sync::Notify;
@@ -29,7 +31,7 @@ use tokio::sync::Notify;
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
-pub use snapshot::{Settings, Snapshot, Upstream};
+pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
 /// How often the store is asked for changes.
 const POLL: Duration = Duration::from_secs(1);
@@ -42,6 +44,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
+    pub(crate) tokens: tokens::Tokens,
+    pub(crate) learned: learned::Learned,
     pub(crate) recorder: record::Recorder,
     pub(crate) node: Arc<limit::Count>,
     draining: AtomicBool,
@@ -65,6 +69,8 @@ impl Gateway {
             clock,
             metrics,
             upstream: upstream::Client::default(),
+            tokens: tokens::Tokens::default(),
+            learned: learned::Learned::default(),
             recorder,
             node: Arc::default(),
             draining: AtomicBool::new(false),
@@ -86,10 +92,12 @@ impl Gateway {
     /// Says which credentials of customers are not used because their provider is reached elsewhere now.
     pub fn warn_of_misdirected(&self) {
         let snapshot = self.snapshot();
-        let address = |slug: &str| {
-            snapshot.upstreams.iter().find(|upstream| *upstream.slug == *slug).map(|upstream| upstream.origin.clone())
+        let reached = |slug: &str, stored: Option<&str>| {
+            let mut ways = snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *slug).peekable();
+            ways.peek()?;
+            Some(ways.any(|upstream| stored.is_some_and(|stored| upstream.takes(stored))))
         };
-        for credential in self.credentials.misdirected(address) {
+        for credential in self.credentials.misdirected(reached) {
             tracing::warn!(
                 credential = %credential.id,
                 provider = %credential.provider,
@@ -121,6 +129,17 @@ impl Gateway {
                     }
                 }
             }
+        }
+    }
+
+    /// Remembers what an upstream does not take, for this and all later calls.
+    pub(crate) fn learn(&self, fact: learned::Fact) {
+        let learned::Fact { provider, model, refused } = fact.clone();
+        if self.learned.note(fact) {
+            tracing::warn!(%provider, %model, kind = refused.kind(), name = refused.name(), "an upstream does not know this: it is sent there no more");
+            let (provider, model) = (provider.to_string(), model.to_string());
+            let labels = Refusal { provider, model, kind: refused.kind(), name: refused.name().to_owned() };
+            self.metrics.learned.get_or_create(&labels).set(1);
         }
     }
 

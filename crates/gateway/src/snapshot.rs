@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, Uri};
+use tidegate_providers::credential::Credential;
 use tidegate_providers::translate::Card;
-use tidegate_providers::{Auth, Protocol};
+use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::Catalogue;
+use tidegate_routing::byok::is_place;
 
 /// Everything that a reload may change.
 pub struct Snapshot {
@@ -17,13 +19,41 @@ pub struct Snapshot {
     pub catalogue: Catalogue,
     /// By `Endpoint::provider_index`.
     pub upstreams: Vec<Upstream>,
-    /// By `Endpoint::card`.
-    pub cards: Vec<Card>,
+    /// By `Endpoint::place`.
+    pub places: Vec<Place>,
 }
 
 impl Snapshot {
-    pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>, cards: Vec<Card>) -> Self {
-        Self { names: Names::of(&settings), settings, catalogue, upstreams, cards }
+    pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>, places: Vec<Place>) -> Self {
+        Self { names: Names::of(&settings), settings, catalogue, upstreams, places }
+    }
+}
+
+/// What one endpoint can do, and where it is called. Addresses are built once: the client takes a path of ours, never one
+/// from a request.
+pub struct Place {
+    pub card: Card,
+    pub calls: Calls,
+}
+
+/// The addresses of one endpoint.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    pub whole: Uri,
+    pub stream: Uri,
+    /// Where tokens are counted; not every protocol has such a place.
+    pub count: Option<Uri>,
+}
+
+impl Calls {
+    /// Below a base address.
+    pub fn of(base: &str, protocol: Protocol, carriage: Carriage, model: &str) -> Result<Self, place::BadModel> {
+        let uri = |path: String| format!("{base}{path}").parse::<Uri>().map_err(|_| place::BadModel);
+        Ok(Self {
+            whole: uri(place::call(protocol, carriage, model, false)?)?,
+            stream: uri(place::call(protocol, carriage, model, true)?)?,
+            count: place::count(protocol, carriage, model).map(uri).transpose()?,
+        })
     }
 }
 
@@ -67,18 +97,32 @@ pub struct Upstream {
     pub origin: Arc<str>,
     /// Whether the operator's own key may be used.
     pub shared: bool,
-    /// Built once: the client takes a path of ours, never an address from a request.
-    pub call_uri: Uri,
-    /// The same with the query of beta calls, where the protocol has one.
-    pub beta_uri: Uri,
-    /// Where tokens are counted; not every protocol has such a place.
-    pub count_uri: Option<Uri>,
+    pub carriage: Carriage,
+    /// The address with its gaps, for customers whose credentials name what fills them.
+    pub template: Option<Box<str>>,
     /// What answers a question that costs nothing: which models there are.
-    pub models_uri: Uri,
+    pub models_uri: Option<Uri>,
     pub auth: Auth,
-    /// The header value with the secret in it, marked sensitive so that it is never printed.
-    pub credential: Option<HeaderValue>,
-    pub betas: bool,
+    /// The operator's own.
+    pub credential: Option<Credential>,
+    /// Where a signature is valid; none where nothing is signed.
+    pub region: Option<Box<str>>,
+    pub betas: Betas,
+}
+
+impl Upstream {
+    /// Whether a credential that was stored for an address may be sent here.
+    pub fn takes(&self, stored: &str) -> bool {
+        let origin = self.template.as_deref().map_or(&*self.origin, origin_of);
+        is_place(origin, stored) || is_place(&self.origin, stored)
+    }
+}
+
+/// Scheme, host and port of an address that may have gaps.
+pub fn origin_of(address: &str) -> &str {
+    let start = address.find("://").map_or(0, |place| place + 3);
+    let end = address[start..].find('/').map_or(address.len(), |place| start + place);
+    &address[..end]
 }
 
 /// Names, limits and timers; the defaults are those of the operator guide.

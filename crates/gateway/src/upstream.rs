@@ -46,6 +46,16 @@ impl From<Bytes> for Pieces {
     }
 }
 
+impl Pieces {
+    /// All of it in one piece.
+    pub fn joined(self) -> Bytes {
+        if let [only] = self.pieces.as_slice() {
+            return only.clone();
+        }
+        Bytes::from(self.pieces.concat())
+    }
+}
+
 impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;

@@ -47,6 +47,15 @@ pub struct Tokens {
     pub kind: &'static str,
 }
 
+/// Something that an upstream does not know. Their number is bounded where they are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Refusal {
+    pub provider: String,
+    pub model: String,
+    pub kind: &'static str,
+    pub name: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
     pub reason: &'static str,
@@ -73,6 +82,8 @@ pub struct Metrics {
     /// Finished requests whose record could not be kept because the queue was full.
     pub records_lost: Counter,
     pub panics: Counter,
+    /// What upstreams were found not to take: it is sent to them no more.
+    pub learned: Family<Refusal, Gauge>,
 }
 
 /// The counters that requests of one kind end up in. Looking one up hashes its labels under a lock; a recorder meets the
@@ -176,6 +187,8 @@ impl Metrics {
         registry.register("records_lost", "Finished requests without a record", records_lost.clone());
         let panics = Counter::default();
         registry.register("panics", "Requests that ended in a panic", panics.clone());
+        let learned = Family::default();
+        registry.register("upstream_refusals_learned", "What upstreams do not take", learned.clone());
         let build: Family<Build, Gauge> = Family::default();
         build.get_or_create(&Build { version }).set(1);
         registry.register("build_info", "The running build", build);
@@ -193,6 +206,7 @@ impl Metrics {
             limit_rejections,
             records_lost,
             panics,
+            learned,
         }
     }
 

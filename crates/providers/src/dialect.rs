@@ -91,6 +91,11 @@ pub fn card(slug: &str) -> Card {
     }
 }
 
+/// The card of a provider's models in a protocol.
+pub fn card_for(slug: &str, _: crate::Protocol) -> Card {
+    card(slug)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

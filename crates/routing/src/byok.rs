@@ -68,7 +68,7 @@ impl Credential {
         let user = || caller.user.is_some_and(|user| self.users.iter().flatten().any(|allowed| **allowed == *user));
         !self.disabled
             && self.provider == endpoint.provider
-            && self.destination.as_deref() == Some(&*endpoint.origin)
+            && self.destination.as_deref().is_some_and(|place| is_place(&endpoint.origin, place))
             && self.covers(&endpoint.model)
             && (self.users.is_none() || user())
             && self.keys.as_ref().is_none_or(|keys| keys.iter().any(|allowed| allowed.is(caller.key)))
@@ -79,6 +79,19 @@ impl Credential {
         let applies = self.is_byok_only || (self.is_required && self.covers(&endpoint.model));
         !self.disabled && applies && self.provider == endpoint.provider
     }
+}
+
+/// Whether one of the addresses that a credential was stored for is of this form.
+pub fn is_place(origin: &str, stored: &str) -> bool {
+    let Some((start, rest)) = origin.split_once('{') else { return origin == stored };
+    let end = rest.split_once('}').map_or("", |(_, end)| end);
+    let fits = |place: &str| {
+        let inner = place.strip_prefix(start).and_then(|inner| inner.strip_suffix(end));
+        inner.is_some_and(|inner| {
+            !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+        })
+    };
+    stored.split(' ').any(fits)
 }
 
 /// The ways to call the endpoints of one model, in the order in which they are tried: the caller's own credentials, then
@@ -125,7 +138,7 @@ mod tests {
             context_length: 1,
             max_output_tokens: 1,
             pricing: None,
-            card: 0,
+            place: 0,
             shared,
         })
     }
@@ -144,6 +157,22 @@ mod tests {
             users: None,
             keys: None,
         }
+    }
+
+    #[test]
+    fn an_address_with_a_gap_takes_what_the_credential_names() {
+        let origin = "https://bedrock-runtime.{region}.amazonaws.com";
+        assert!(is_place(origin, "https://bedrock-runtime.eu-west-1.amazonaws.com"));
+        assert!(is_place(origin, "https://other.example https://bedrock-runtime.us-east-1.amazonaws.com"));
+        for other in [
+            "https://bedrock-runtime..amazonaws.com.evil.example",
+            "https://bedrock-runtime.a/b.amazonaws.com",
+            "https://bedrock-runtime.amazonaws.com",
+            "",
+        ] {
+            assert!(!is_place(origin, other), "{other}");
+        }
+        assert!(is_place("https://x", "https://x") && !is_place("https://x", "https://y"));
     }
 
     fn order(endpoints: &[Arc<Endpoint>], credentials: Vec<Credential>) -> Vec<String> {

@@ -15,7 +15,8 @@ pub struct Endpoint {
     pub provider_index: usize,
     /// The provider's name as shown to people.
     pub provider_name: Arc<str>,
-    /// Scheme, host and port of the provider: a credential goes only where it was stored for.
+    /// Scheme, host and port of the provider: a credential goes only where it was stored for. A gap in braces stands for
+    /// what the credential itself names, such as a region.
     pub origin: Arc<str>,
     /// The provider's own name of the model.
     pub upstream_model: Arc<str>,
@@ -23,8 +24,8 @@ pub struct Endpoint {
     pub max_output_tokens: u64,
     /// `None` is an unknown price, which is not zero.
     pub pricing: Option<Pricing>,
-    /// Its place in the caller's table of what endpoints can do.
-    pub card: usize,
+    /// Its entry in the caller's table of what endpoints can do and where they are.
+    pub place: usize,
     /// Whether the operator's own key may be used; otherwise only credentials of customers can.
     pub shared: bool,
 }

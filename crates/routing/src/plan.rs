@@ -126,7 +126,7 @@ mod tests {
                         context_length: 1,
                         max_output_tokens: 1,
                         pricing: None,
-                        card: 0,
+                        place: 0,
                         shared: true,
                     })
                 })

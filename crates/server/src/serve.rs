@@ -294,15 +294,7 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
     let mut out = std::io::stdout().lock();
     writeln!(out, "Tidegate {} listening on http://{address}", env!("CARGO_PKG_VERSION"))?;
     for found in &config.found {
-        if found.used {
-            writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
-        } else {
-            writeln!(
-                out,
-                "  {} found, but {} speaks a protocol that this version does not",
-                found.variable, found.provider
-            )?;
-        }
+        writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
     }
     if let Some(first) = first {
         writeln!(out, "\nFirst start. These keys are shown only this once:\n")?;

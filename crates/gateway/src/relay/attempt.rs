@@ -4,28 +4,29 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_core::Timestamp;
-use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::anthropic::Forwarded;
+use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
-use tidegate_providers::{Class, Fault, Next, Protocol, adapter, fault};
+use tidegate_providers::{Class, Fault, Next, adapter, fault};
 use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
-use tidegate_wire::envelope::Cuts;
+use tidegate_wire::envelope::{Cuts, Traits};
 use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
+use super::call::{self, Call};
 use super::pump::{Outbox, Pump, Step};
 use super::settle::Ticket;
 use super::stream::Relay;
 use super::translate;
-use crate::credentials::Unusable;
 use crate::failure::{self, Failure};
-use crate::upstream::Pieces;
+use crate::learned::Fact;
 use crate::{Gateway, Snapshot, upstream};
 
 /// Bytes of a stream that are held back while its first content is awaited.
@@ -45,10 +46,18 @@ pub(super) struct Job {
     pub requested: Vec<String>,
     pub metadata: bool,
     pub session: Option<Box<str>>,
+    /// Who the end user is, in the caller's words.
+    pub user: Option<Box<str>>,
     /// The request as translations read it, or why it cannot be read; made when the first one needs it.
     pub typed: OnceLock<Result<messages::Request, String>>,
     /// What the attempt that answers had to leave out.
     pub warnings: Vec<String>,
+    pub traits: Traits,
+    pub max_tokens: Option<u64>,
+    /// What the call that was refused last should leave out when it is made again.
+    pub hint: Option<Repair>,
+    /// What this attempt leaves out because it was refused once.
+    pub repairs: Vec<Repair>,
 }
 
 /// Where a job ends: with an answer that can be committed, or without one.
@@ -64,7 +73,12 @@ pub(super) async fn run(mut job: Job) -> Done {
     let deadline = deadline(&job);
     let mut faults: Vec<(usize, Fault)> = Vec::new();
     let mut next = Some(0);
+    let mut last = None;
     while let Some(index) = next {
+        if last.replace(index) != Some(index) {
+            job.repairs.clear();
+        }
+        job.hint = None;
         let attempt = job.plan.attempts[index].clone();
         let has_alternative = index + 1 < job.plan.attempts.len();
         let since = job.gate.clock.now();
@@ -95,6 +109,9 @@ pub(super) async fn run(mut job: Job) -> Done {
                 let has_time = Instant::from_std(job.gate.clock.instant()) < deadline;
                 if let (Some(own), Class::Credential | Class::Billing) = (&attempt.credential, fault.class) {
                     job.gate.credentials.rest(job.ticket.workspace(), own, job.gate.clock.now());
+                }
+                if has_time && repaired(&mut job, &attempt) {
+                    continue;
                 }
                 faults.push((index, fault));
                 next = following(&job.plan, &faults).filter(|_| has_time);
@@ -173,38 +190,31 @@ struct Answered {
 }
 
 async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
-    let endpoint = &attempt.endpoint;
-    let snapshot = job.snapshot.clone();
-    let upstream = &snapshot.upstreams[endpoint.provider_index];
-    let credential = match &attempt.credential {
-        Some(own) => {
-            let value = job.gate.credentials.value(job.ticket.workspace(), own, upstream.auth, job.gate.clock.now());
-            Some(value.await.map_err(|unusable| match unusable {
-                Unusable::Gone => Fault::without_answer(Class::Credential),
-                Unusable::Sealed => Fault::without_answer(Class::Own),
-            })?)
-        }
-        None => upstream.credential.clone(),
-    };
-    job.warnings.clear();
-    let (headers, body, context): (_, Pieces, _) = if upstream.protocol == Protocol::Messages {
-        let body = job.cuts.upstream_pieces(&job.body, &endpoint.upstream_model, Some(endpoint.max_output_tokens));
-        let headers = anthropic::headers(&job.forwarded, upstream.betas, upstream.auth, credential.as_ref());
-        (headers, body.into(), None)
-    } else {
-        let outgoing = translate::outgoing(job, attempt, upstream)?;
-        job.warnings = outgoing.warnings;
-        let headers = translate::headers(upstream.auth, credential.as_ref(), job.stream);
-        (headers, outgoing.body.into(), Some(outgoing.context))
-    };
-    let uri = if job.beta_query { &upstream.beta_uri } else { &upstream.call_uri };
-    let response = job.gate.upstream.send(uri, headers, body).await?;
+    let Call { uri, headers, body, context } = call::prepare(job, attempt).await?;
+    let response = job.gate.upstream.send(&uri, headers, body).await?;
     if response.status() == StatusCode::OK {
         return Ok(Answered { response, context });
     }
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
+    job.hint = repair::repair(head.status.as_u16(), &body);
     Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
+}
+
+/// Whether the same endpoint is asked once more, without what it refused.
+fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
+    let Some(repair) = job.hint.take() else { return false };
+    if !job.repairs.is_empty() {
+        return false;
+    }
+    if let Repair::Without(refused) = &repair {
+        let endpoint = &attempt.endpoint;
+        let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
+        let fact = Fact { provider, model, refused: refused.clone() };
+        job.gate.learn(fact);
+    }
+    job.repairs.push(repair);
+    true
 }
 
 async fn until<T>(limit: Instant, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
@@ -281,8 +291,9 @@ async fn open_stream(
     let limit = Instant::from_std(job.gate.clock.instant() + limit);
     until(limit.min(deadline), async {
         let Answered { response, context } = send(job, attempt).await?;
-        let is_stream =
-            response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let streams: [&[u8]; 2] = [b"text/event-stream", b"application/vnd.amazon.eventstream"];
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        let is_stream = streams.iter().any(|stream| kind.starts_with(stream));
         let mut body = response.into_body();
         if !is_stream && context.is_none() {
             let body = upstream::error_body(body).await;
@@ -290,7 +301,7 @@ async fn open_stream(
         }
         let mut splitter = Splitter::new(settings.max_event_bytes);
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-        let translator = context.as_ref().and_then(|context| translate::translator(job, upstream, context));
+        let translator = translate::translator(job, upstream, context.as_ref());
         let mut pump = Pump::new(attempt.endpoint.clone(), translator);
         let mut out = Outbox::default();
         if let (false, Some(_)) = (is_stream, &context) {
@@ -354,7 +365,7 @@ mod tests {
             context_length,
             max_output_tokens: 1,
             pricing: None,
-            card: 0,
+            place: 0,
             shared: true,
         };
         let credential = Credential {

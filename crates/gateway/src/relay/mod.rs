@@ -6,6 +6,7 @@
 
 mod admit;
 mod attempt;
+mod call;
 mod pump;
 mod settle;
 mod stream;
@@ -109,8 +110,13 @@ impl Gateway {
             snapshot: snapshot.clone(),
             body: body.clone(),
             session: envelope.session_id.as_deref().or(session).map(Into::into),
+            user: envelope.user.as_deref().or(envelope.metadata_user.as_deref()).map(Into::into),
             typed: OnceLock::new(),
             warnings: Vec::new(),
+            traits: envelope.traits,
+            max_tokens: envelope.max_tokens,
+            hint: None,
+            repairs: Vec::new(),
         };
         drop(envelope);
         let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));

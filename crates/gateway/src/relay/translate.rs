@@ -1,10 +1,14 @@
 //! Requests to upstreams that do not speak the Messages format: made from the typed request, which is read once and only
 //! for them.
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use std::borrow::Cow;
+
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_core::KeyHash;
+use tidegate_providers::repair::Repair;
+use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Context, Outgoing, Target, Translator};
-use tidegate_providers::{Auth, Class, Fault, adapter, anthropic};
+use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter};
 use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Block, Content, Request};
 
@@ -14,46 +18,71 @@ use crate::Upstream;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The request as the endpoint takes it.
-pub(super) fn outgoing(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result<Outgoing, Fault> {
+pub(super) async fn outgoing(
+    job: &Job,
+    attempt: &Attempt,
+    upstream: &Upstream,
+    model: &str,
+) -> Result<Outgoing, Fault> {
     let request = job.typed.get_or_init(|| Request::parse(&job.body).map_err(|error| error.to_string()));
     let request = request.as_ref().map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?;
+    let mut request = Cow::Borrowed(request);
+    if job.repairs.contains(&Repair::WithoutReasoning) {
+        unsigned(request.to_mut());
+    }
+    let card = &job.snapshot.places[attempt.endpoint.place].card;
+    let cache_key = cache_key(&job.ticket.workspace().0, job.session.as_deref(), &request);
+    // A provider learns that two requests are of one person, never who that is, and nothing across workspaces.
+    let user = job.user.as_deref().filter(|_| card.user_field.is_some());
+    let user = user.map(|user| user_hash(&job.ticket.workspace().0, user));
+    let scope = scope(attempt);
+    let target =
+        Target { card, model, scope: &scope, cache_key: Some(&cache_key), user: user.as_deref(), stream: job.stream };
+    adapter::request(upstream.protocol, &request, &target).map_err(|error| unsupported(error.to_string()))
+}
+
+/// Which account at which host: what it signs is worth something there alone.
+pub(super) fn scope(attempt: &Attempt) -> String {
     let endpoint = &attempt.endpoint;
     let own = attempt.credential.as_ref().map_or("shared", |credential| &credential.id);
-    let scope = short_hash("ep-", &[&endpoint.provider, &endpoint.origin, own], 8);
-    let cache_key = cache_key(&job.ticket.workspace().0, job.session.as_deref(), request);
-    let target = Target {
-        card: &job.snapshot.cards[endpoint.card],
-        model: &endpoint.upstream_model,
-        scope: &scope,
-        cache_key: Some(&cache_key),
-        user: None,
-        stream: job.stream,
-    };
-    let made = adapter::request(upstream.protocol, request, &target);
-    made.map_err(|error| unsupported(error.to_string()))
+    short_hash("ep-", &[&endpoint.provider, &endpoint.origin, own], 8)
+}
+
+/// Takes the signatures off thinking: its text may stay, what only its issuer reads does not.
+fn unsigned(request: &mut Request) {
+    for message in &mut request.messages {
+        let Content::Blocks(blocks) = &mut message.content else { continue };
+        for block in blocks {
+            if let Block::Thinking(thinking) = block {
+                thinking.signature = None;
+            }
+        }
+    }
 }
 
 fn unsupported(message: String) -> Fault {
     Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Unsupported) }
 }
 
-/// What reads the stream of an upstream of this protocol.
-pub(super) fn translator(job: &Job, upstream: &Upstream, context: &Context) -> Option<Translator> {
-    adapter::translator(upstream.protocol, context, job.gate.clock.now(), job.snapshot.settings.max_event_bytes)
+/// What reads the stream of an upstream; none where it is in the Messages format already.
+pub(super) fn translator(job: &Job, upstream: &Upstream, context: Option<&Context>) -> Option<Translator> {
+    let largest = job.snapshot.settings.max_event_bytes;
+    match context {
+        Some(context) => adapter::translator(upstream.protocol, context, job.gate.clock.now(), largest),
+        None if upstream.carriage == Carriage::BedrockInvoke => Some(adapter::invoke_translator(largest)),
+        None => None,
+    }
 }
 
 /// The headers of a translated call; nothing of the client's goes along.
-pub(super) fn headers(auth: Auth, credential: Option<&HeaderValue>, stream: bool) -> HeaderMap {
+pub(super) fn headers(protocol: Protocol, stream: bool) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(ACCEPT, if stream { HeaderValue::from_static("text/event-stream") } else { JSON });
-    if let Some(credential) = credential {
-        let name = match auth {
-            Auth::ApiKey => anthropic::API_KEY,
-            Auth::Bearer => AUTHORIZATION,
-        };
-        headers.insert(name, credential.clone());
-    }
+    let events = match protocol {
+        Protocol::Converse => "application/vnd.amazon.eventstream",
+        _ => "text/event-stream",
+    };
+    headers.insert(ACCEPT, if stream { HeaderValue::from_static(events) } else { JSON });
     headers
 }
 

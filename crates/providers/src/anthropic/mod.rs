@@ -1,12 +1,20 @@
-//! The Messages protocol, spoken natively: the body goes out as it came, so there is little to say here.
+//! The Messages protocol, spoken natively: the body goes out as it came, so there is little to say here. What a platform
+//! or a model wants otherwise is in [`edit`]; which betas get through is in [`beta`].
+
+pub mod beta;
+pub mod edit;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName};
 use tidegate_core::Usage;
 use tidegate_wire::answer::Counts;
 
-use crate::platform::Auth;
+use tidegate_wire::json::quoted;
+
+use crate::platform::Carriage;
+use crate::translate::Card;
+use crate::translate::card::Sampling;
 
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -28,25 +36,44 @@ pub struct Forwarded {
     pub idempotency_key: Option<HeaderValue>,
 }
 
-/// The headers of a call. `credential` is the header value made once from the secret and marked sensitive.
-pub fn headers(forwarded: &Forwarded, betas: bool, auth: Auth, credential: Option<&HeaderValue>) -> HeaderMap {
+/// The headers of a call, but for its credential. `beta` is what is left of the client's own values.
+pub fn headers(forwarded: &Forwarded, carriage: Carriage, beta: Option<HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(VERSION, forwarded.version.clone().unwrap_or(DEFAULT_VERSION));
-    if let Some(credential) = credential {
-        let name = match auth {
-            Auth::ApiKey => API_KEY,
-            Auth::Bearer => AUTHORIZATION,
-        };
-        headers.insert(name, credential.clone());
+    if carriage == Carriage::BedrockInvoke {
+        // Version and betas stand in the body there.
+        headers.insert(ACCEPT, JSON);
+        return headers;
     }
-    if let Some(beta) = forwarded.beta.as_ref().filter(|_| betas) {
-        headers.insert(BETA, beta.clone());
+    headers.insert(VERSION, forwarded.version.clone().unwrap_or(DEFAULT_VERSION));
+    if let Some(beta) = beta {
+        headers.insert(BETA, beta);
     }
     if let Some(key) = &forwarded.idempotency_key {
         headers.insert(IDEMPOTENCY_KEY, key.clone());
     }
     headers
+}
+
+/// The members that stand in the body where a reseller has no headers for them: the version and the betas.
+pub fn added(carriage: Carriage, version: Option<&str>, card: &Card, betas: &[&str]) -> String {
+    const NEW: &str = "2026-10-21";
+    let is_new = version == Some(NEW);
+    let version = match carriage {
+        // The new version takes no sampling; older models know only the old one.
+        Carriage::BedrockInvoke if is_new && card.sampling == Sampling::None => NEW,
+        Carriage::BedrockInvoke => "bedrock-2023-05-31",
+        Carriage::Vertex | Carriage::Plain if is_new => NEW,
+        Carriage::Vertex | Carriage::Plain => "vertex-2023-10-16",
+    };
+    let listed = match carriage {
+        Carriage::BedrockInvoke if !betas.is_empty() => {
+            let list: Vec<String> = betas.iter().map(|beta| quoted(beta)).collect();
+            format!(r#","anthropic_beta":[{}]"#, list.join(","))
+        }
+        _ => String::new(),
+    };
+    format!(r#""anthropic_version":"{version}"{listed}"#)
 }
 
 /// All `anthropic-beta` and `x-anthropic-beta` values: split, trimmed, each once, in order.
@@ -95,16 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn the_credential_travels_in_the_header_the_platform_wants() {
-        let secret = HeaderValue::from_static("s");
+    fn version_and_betas_travel_where_the_platform_wants_them() {
         let forwarded = Forwarded { beta: Some(HeaderValue::from_static("b")), ..Forwarded::default() };
-        let native = headers(&forwarded, true, Auth::ApiKey, Some(&secret));
-        assert_eq!(
-            (&native[API_KEY], &native[VERSION], &native[BETA]),
-            (&secret, &DEFAULT_VERSION, &HeaderValue::from_static("b"))
-        );
-        let other = headers(&forwarded, false, Auth::Bearer, Some(&secret));
-        assert!(other.get(API_KEY).is_none() && other.get(BETA).is_none() && other[AUTHORIZATION] == secret);
+        let native = headers(&forwarded, Carriage::Plain, forwarded.beta.clone());
+        assert_eq!((&native[VERSION], &native[BETA]), (&DEFAULT_VERSION, &HeaderValue::from_static("b")));
+        let bedrock = headers(&forwarded, Carriage::BedrockInvoke, forwarded.beta.clone());
+        assert!(bedrock.get(VERSION).is_none() && bedrock.get(BETA).is_none() && bedrock[ACCEPT] == JSON);
     }
 
     #[test]

@@ -182,6 +182,17 @@ words! {
 }
 
 words! {
+    /// A way to think that the Messages format names.
+    pub enum ThinkingMode {
+        #[default]
+        Adaptive,
+        Enabled,
+        Disabled,
+        BetweenTools,
+    }
+}
+
+words! {
     /// What becomes of a PDF in the chat protocol.
     pub enum PdfPart {
         #[default]
@@ -284,6 +295,15 @@ pub struct Card {
     pub tool_status: bool,
     /// Converse: the model is Claude, which takes its own members beside the protocol's.
     pub claude: bool,
+    /// Messages: the ways to think that the model takes; without a list, all.
+    pub thinking_modes: Option<Vec<ThinkingMode>>,
+    /// Messages: takes `output_config.effort`.
+    pub effort: bool,
+    /// Messages: takes the lifetime of a cache marker.
+    pub cache_ttl: bool,
+    /// Messages: not run by Anthropic. Its signatures are worth nothing elsewhere, and what only Anthropic's own servers
+    /// take is left out.
+    pub foreign: bool,
 }
 
 /// How hard a model thinks, in the words of those who sell it.
@@ -393,6 +413,10 @@ impl Default for Card {
             phase: false,
             tool_status: false,
             claude: false,
+            thinking_modes: None,
+            effort: true,
+            cache_ttl: true,
+            foreign: false,
         }
     }
 }

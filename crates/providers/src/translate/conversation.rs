@@ -456,7 +456,7 @@ fn media(source: Source, path: &str) -> Result<Media, Unsupported> {
 }
 
 /// Base64 without what does not belong to it: the head of a data URL, line breaks.
-fn bare(data: String) -> String {
+pub(crate) fn bare(data: String) -> String {
     let body = match data.strip_prefix("data:") {
         Some(rest) => rest.split_once(',').map_or(rest, |(_, body)| body),
         None => &data,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use aws_lc_rs::digest;
+use aws_lc_rs::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use tidegate_core::id;
 
@@ -58,6 +58,12 @@ fn sha256(text: &str) -> [u8; 32] {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An end user's id as a provider may see it: the same for the same salt and id, and nothing can be read from it.
+pub fn user_hash(salt: &str, user: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, salt.as_bytes());
+    hex(hmac::sign(&key, user.as_bytes()).as_ref())
 }
 
 /// An id as the upstream takes it.
@@ -171,6 +177,12 @@ mod tests {
         let odd = "toolu a1";
         assert!(upstream_id(odd, IdRule::Plain64).starts_with("t_"));
         assert_eq!(hex(&sha256("toolu_a1"))[..24], *"9e7d6ec4c9289913f4bccf37");
+    }
+
+    #[test]
+    fn a_user_is_hashed_as_published() {
+        let published = "b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b";
+        assert_eq!(user_hash("s-demo", "u-77"), published);
     }
 
     #[test]

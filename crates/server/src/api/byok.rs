@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_core::{KeyHash, Secret, WorkspaceId};
 use tidegate_gateway::Failure;
 use tidegate_gateway::snapshot::{Snapshot, Upstream};
-use tidegate_providers::{platform, slugs};
+use tidegate_providers::{credential, slugs};
 use tidegate_store::credentials::{
     CredentialChange, CredentialFilter, CredentialRow, NewCredential, NewSecret, Settings,
 };
@@ -215,9 +215,9 @@ pub fn is_provider(snapshot: &Snapshot, slug: &str) -> bool {
     slugs::is_vendor(slug) || upstream(snapshot, slug).is_some()
 }
 
-/// The provider as this build can call it.
+/// The provider as it is usually called.
 pub fn upstream<'s>(snapshot: &'s Snapshot, slug: &str) -> Option<&'s Upstream> {
-    snapshot.upstreams.iter().find(|upstream| *upstream.slug == *slug && upstream.protocol.is_spoken())
+    snapshot.upstreams.iter().find(|upstream| *upstream.slug == *slug)
 }
 
 /// What is stored of a key beside itself: how it is shown, and where alone it may be sent. Or what is wrong with it.
@@ -228,16 +228,22 @@ pub fn described<'k>(
     key: &'k Secret,
 ) -> Result<NewSecret<'k>, &'static str> {
     let label = shape::describe(provider, key)?.label;
-    Ok(NewSecret { secret: key, vault, label, destination: destination(snapshot, provider) })
+    Ok(NewSecret { secret: key, vault, label, destination: destination(snapshot, provider, key) })
 }
 
-/// Scheme, host and port at which a provider is reached; `None` when there is no telling.
-pub fn destination(snapshot: &Snapshot, provider: &str) -> Option<String> {
-    match upstream(snapshot, provider) {
-        Some(upstream) => Some(upstream.origin.to_string()),
-        // Its address is known although nothing can be sent there yet.
-        None => platform::find(provider)
-            .and_then(|platform| platform.base_url)
-            .and_then(|base_url| url::Url::parse(base_url).ok().map(|url| url.origin().ascii_serialization())),
+/// Scheme, host and port at which a provider is reached with this key; `None` when there is no telling. A key of several
+/// parts may name the place itself, or several.
+fn destination(snapshot: &Snapshot, provider: &str, key: &Secret) -> Option<String> {
+    let mut places: Vec<String> = Vec::new();
+    for upstream in snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *provider) {
+        let Some(credential) = credential::Credential::read(upstream.auth, key) else { continue };
+        let named = credential.places(upstream.template.as_deref().filter(|_| credential.is_placed()));
+        let found = if credential.is_placed() { named } else { vec![upstream.origin.to_string()] };
+        for place in found {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
     }
+    (!places.is_empty()).then(|| places.join(" "))
 }

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::Price;
 use tidegate_gateway::Failure;
+use tidegate_gateway::Upstream;
 use tidegate_routing::{Endpoint, Model, Pricing};
 
 use super::account::{Answering, Request, answer, data, not_found};
@@ -167,7 +168,10 @@ pub fn providers(call: Call) -> Answering {
     Box::pin(async move {
         let request = Request::of(call)?;
         let snapshot = request.app.gateway.snapshot();
-        let named = snapshot.upstreams.iter().map(|upstream| Provider {
+        // The ways to reach one provider stand together.
+        let mut upstreams: Vec<&Upstream> = snapshot.upstreams.iter().collect();
+        upstreams.dedup_by(|one, other| one.slug == other.slug);
+        let named = upstreams.into_iter().map(|upstream| Provider {
             name: &upstream.display_name,
             slug: &upstream.slug,
             privacy_policy_url: None,

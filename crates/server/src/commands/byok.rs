@@ -18,7 +18,7 @@ use tidegate_store::vault::{MasterRing, Vault};
 
 use super::keys::{self, open};
 use super::out::{say, shown};
-use crate::api::byok::{LARGEST_KEY_BYTES, LONGEST_NAME, described, destination, is_provider};
+use crate::api::byok::{LARGEST_KEY_BYTES, LONGEST_NAME, described, is_provider};
 use crate::api::form::parse_uuid;
 use crate::cli::Place;
 use crate::config::{Checked, Source};
@@ -222,10 +222,13 @@ async fn list(store: &Store, tenant: &Tenant, snapshot: &Snapshot, only: Option<
         let filter = CredentialFilter { workspace: only.as_ref(), provider: None, offset, limit: page };
         let (rows, _) = store.list_credentials(tenant, filter).await?;
         for row in &rows {
-            let address = destination(snapshot, &row.provider);
-            let state = match address {
+            let mut ways = snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *row.provider).peekable();
+            let is_known = ways.peek().is_some();
+            let is_reached =
+                ways.any(|upstream| row.destination.as_deref().is_some_and(|stored| upstream.takes(stored)));
+            let state = match (is_known, is_reached) {
                 _ if row.disabled => "disabled",
-                Some(address) if row.destination.as_ref() != Some(&address) => "other address",
+                (true, false) => "other address",
                 _ => "live",
             };
             say!(

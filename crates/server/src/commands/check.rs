@@ -6,9 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
-use tidegate_gateway::Upstream;
 use tidegate_gateway::upstream::Client;
+use tidegate_gateway::{Place, Upstream};
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::{Carriage, Protocol};
+use tidegate_routing::Endpoint;
 use tokio::time::timeout;
 
 use super::out::say;
@@ -34,44 +36,42 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     }
     say!("ok    {callable} of {} models can be called", snapshot.catalogue.len())?;
     for found in &config.found {
-        if found.used {
-            say!("ok    {} found: {} is a provider", found.variable, found.provider)?;
-        } else {
-            say!(
-                "note  {} found, but {} speaks a protocol that this version does not",
-                found.variable,
-                found.provider
-            )?;
-        }
+        say!("ok    {} found: {} is a provider", found.variable, found.provider)?;
     }
     if !providers.iter().any(|upstream| upstream.shared) {
         say!("note  no provider is configured: only the simulated models answer")?;
     }
     let client = Client::default();
     let mut failed = false;
-    for (index, upstream) in providers.iter().enumerate() {
-        if !upstream.shared {
+    // A provider may be reached in several ways; those that no model uses are passed over.
+    let mut named: Vec<&str> = Vec::new();
+    for upstream in providers.iter().filter(|upstream| upstream.shared) {
+        if named.contains(&&*upstream.slug) {
             continue;
         }
+        named.push(&upstream.slug);
         if offline {
             say!("ok    {} is configured (not called)", upstream.slug)?;
             continue;
         }
-        let endpoint = snapshot
-            .catalogue
-            .models()
-            .into_iter()
-            .flat_map(|model| &model.endpoints)
-            .find(|endpoint| endpoint.provider_index == index);
-        let Some(endpoint) = endpoint else {
+        let mut used: Vec<&Endpoint> = Vec::new();
+        for endpoint in snapshot.catalogue.models().into_iter().flat_map(|model| &model.endpoints) {
+            let is_new = used.iter().all(|known| known.provider_index != endpoint.provider_index);
+            if endpoint.provider == upstream.slug && is_new {
+                used.push(endpoint);
+            }
+        }
+        if used.is_empty() {
             say!("note  {} has no model: add a [[models]] entry with an endpoint there", upstream.slug)?;
-            continue;
-        };
-        match try_provider(&client, upstream, &endpoint.upstream_model).await {
-            Ok(text) => say!("ok    {}: {text}", upstream.slug)?,
-            Err(text) => {
-                failed = true;
-                say!("FAIL  {}: {text}", upstream.slug)?;
+        }
+        for endpoint in used {
+            let upstream = &snapshot.upstreams[endpoint.provider_index];
+            match try_provider(&client, upstream, &snapshot.places[endpoint.place], &endpoint.upstream_model).await {
+                Ok(text) => say!("ok    {}: {text}", upstream.slug)?,
+                Err(text) => {
+                    failed = true;
+                    say!("FAIL  {}: {text}", upstream.slug)?;
+                }
             }
         }
     }
@@ -80,24 +80,29 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
 
 /// Counting tokens costs nothing and needs address, credential and model to be right; where there is no such thing, the
 /// list of models tells as much but for the model.
-async fn try_provider(client: &Client, upstream: &Upstream, model: &str) -> Result<String, String> {
-    let headers = anthropic::headers(&Forwarded::default(), false, upstream.auth, upstream.credential.as_ref());
+async fn try_provider(client: &Client, upstream: &Upstream, place: &Place, model: &str) -> Result<String, String> {
+    let mut headers = anthropic::headers(&Forwarded::default(), upstream.carriage, None);
+    if let Some(credential) = &upstream.credential {
+        credential.put(&mut headers, upstream.auth, model);
+    }
+    let counts = upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain;
     let asking = async {
-        match &upstream.count_uri {
-            Some(uri) => {
+        match (place.calls.count.as_ref().filter(|_| counts), &upstream.models_uri) {
+            (Some(uri), _) => {
                 let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
                 client.send(uri, headers, Bytes::from(body).into()).await
             }
-            None => client.get(&upstream.models_uri, headers).await,
+            (None, Some(uri)) => client.get(uri, headers).await,
+            (None, None) => client.get(&place.calls.whole, headers).await,
         }
     };
     let asked = timeout(LIMIT, asking).await;
-    let host = upstream.call_uri.authority().map_or_else(String::new, ToString::to_string);
+    let host = place.calls.whole.authority().map_or_else(String::new, ToString::to_string);
     match asked {
         Err(_) => Err(format!("{host} did not answer within {} s", LIMIT.as_secs())),
         Ok(Err(_)) => Err(format!("{host} could not be reached: check base_url and the network")),
         Ok(Ok(response)) => match response.status() {
-            StatusCode::OK if upstream.count_uri.is_none() => Ok(format!("{host} answers and knows the key")),
+            StatusCode::OK if !counts => Ok(format!("{host} answers and knows the key")),
             StatusCode::OK => Ok(format!("{host} answers for {model}")),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(format!("{host} refuses the credential: check api_key"))

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use http::{HeaderValue, Uri};
 use ipnet::IpNet;
 use tidegate_core::{Price, Secret};
-use tidegate_gateway::{Settings, Snapshot, Upstream};
+use tidegate_gateway::{Place, Settings, Snapshot};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
-use tidegate_providers::{Auth, Platform, Protocol, anthropic, dialect, platform};
+use tidegate_providers::translate::tools::NameRule;
+use tidegate_providers::{Carriage, Protocol, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
 use tidegate_store::vault::MasterKeySource;
 
+use super::providers::{self, Found, Provider, Way};
 use super::{Source, built_in, nearest, raw, secret};
 
 /// A configuration without mistakes.
@@ -63,29 +64,6 @@ pub struct Oauth {
     pub replay_disables: bool,
 }
 
-/// A provider key in the environment.
-pub struct Found {
-    pub variable: &'static str,
-    pub provider: &'static str,
-    /// False when this build does not speak the provider's protocol.
-    pub used: bool,
-}
-
-struct Provider {
-    slug: Arc<str>,
-    display_name: Arc<str>,
-    protocol: Protocol,
-    base_url: String,
-    auth: Auth,
-    credential: Option<HeaderValue>,
-    betas: bool,
-    local: bool,
-    /// Scheme, host and port of `base_url`.
-    origin: Arc<str>,
-    /// Whether the operator's own key can be used. A vendor nobody gave a key for is there for those who bring one.
-    shared: bool,
-}
-
 pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Checked> {
     let service = &config.service;
     check_brand(&service.name).context("service.name")?;
@@ -105,7 +83,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         config.keys.prefix != config.keys.management_prefix,
         "keys.prefix: must differ from keys.management_prefix"
     );
-    let (providers, found) = providers(&config, source)?;
+    let (providers, found) = providers::read(&config, source)?;
     let master_key = match config.secrets.master_key.parse().context("secrets.master_key")? {
         MasterKeySource::File(path) => MasterKeySource::File(source.data_dir.join(path)),
         other => other,
@@ -220,172 +198,6 @@ fn check_brand(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The providers of the file and, for slugs that it does not name, those whose keys are in the environment.
-fn providers(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provider>, Vec<Found>)> {
-    let mut providers: Vec<Provider> = Vec::new();
-    for (index, entry) in config.providers.iter().enumerate() {
-        let provider = provider(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug))?;
-        ensure!(
-            providers.iter().all(|other| other.slug != provider.slug),
-            "providers[{index}]: slug {:?} is used twice",
-            entry.slug
-        );
-        providers.push(provider);
-    }
-    let mut found = Vec::new();
-    for platform in platform::PLATFORMS {
-        let Some(variable) = platform.env else { continue };
-        let Some(value) = source.variable(variable) else { continue };
-        if providers.iter().any(|provider| *provider.slug == *platform.slug) {
-            continue;
-        }
-        let used = platform.protocol.is_spoken();
-        found.push(Found { variable, provider: platform.display_name, used });
-        if used {
-            providers
-                .push(from_environment(platform, value).with_context(|| format!("environment variable {variable}"))?);
-        }
-    }
-    let vendors = platform::PLATFORMS.iter().filter(|platform| platform.protocol.is_spoken() && !platform.local);
-    for platform in vendors {
-        if providers.iter().all(|provider| *provider.slug != *platform.slug) {
-            providers.push(known_vendor(platform));
-        }
-    }
-    Ok((providers, found))
-}
-
-/// A vendor without a key of the operator's: only credentials of customers reach it.
-fn known_vendor(platform: &'static Platform) -> Provider {
-    let base_url = platform.base_url.unwrap_or_default();
-    Provider {
-        slug: platform.slug.into(),
-        display_name: platform.display_name.into(),
-        protocol: platform.protocol,
-        base_url: base_url.to_owned(),
-        auth: platform.auth,
-        credential: None,
-        betas: platform.betas,
-        local: false,
-        origin: origin(base_url),
-        shared: false,
-    }
-}
-
-fn origin(base_url: &str) -> Arc<str> {
-    url::Url::parse(base_url).map_or_else(|_| "".into(), |url| url.origin().ascii_serialization().into())
-}
-
-fn from_environment(platform: &'static Platform, value: &str) -> anyhow::Result<Provider> {
-    // A local server's variable holds its address; all others hold a key.
-    let (base_url, key) = if platform.local {
-        (local_address(value, platform.base_url.unwrap_or_default()), None)
-    } else {
-        (platform.base_url.unwrap_or_default().to_owned(), Some(Secret::new(value.trim())))
-    };
-    Ok(Provider {
-        origin: origin(&base_url),
-        shared: true,
-        slug: platform.slug.into(),
-        display_name: platform.display_name.into(),
-        protocol: platform.protocol,
-        base_url: base_url.trim_end_matches('/').to_owned(),
-        auth: platform.auth,
-        credential: key.map(|key| credential(&key, platform.auth)).transpose()?,
-        betas: platform.betas,
-        local: platform.local,
-    })
-}
-
-/// `OLLAMA_HOST` and the like: an address, a host with or without port, or what a server listens on.
-fn local_address(value: &str, default: &str) -> String {
-    let (scheme, host) = value.split_once("://").unwrap_or(("http", value));
-    let host = host.trim_end_matches('/');
-    let port = default.rsplit_once(':').map_or("80", |(_, port)| port);
-    let host = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
-        host.to_owned()
-    } else {
-        format!("{host}:{port}")
-    };
-    // What a server listens on with 0.0.0.0 is reached at the loopback address.
-    format!("{scheme}://{}", host.replace("0.0.0.0", "127.0.0.1"))
-}
-
-fn provider(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> {
-    let slug_fits = !entry.slug.is_empty()
-        && entry.slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_./".contains(&byte));
-    ensure!(slug_fits, "slug: use lower-case letters, digits and -");
-    let known = platform::find(&entry.slug);
-    let protocol = match (&entry.protocol, known) {
-        (Some(name), _) => Protocol::parse(name).ok_or_else(|| {
-            let hint =
-                nearest(name, &Protocol::NAMES).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            anyhow::anyhow!("protocol: {name:?} is none of {}{hint}", Protocol::NAMES.join(", "))
-        })?,
-        (None, Some(platform)) => platform.protocol,
-        (None, None) => {
-            let slugs: Vec<&str> = platform::PLATFORMS.iter().map(|platform| platform.slug).collect();
-            let hint =
-                nearest(&entry.slug, &slugs).map(|slug| format!("; did you mean the slug {slug}?")).unwrap_or_default();
-            bail!("protocol: needed, because the slug is not a known one{hint}");
-        }
-    };
-    ensure!(
-        protocol.is_spoken(),
-        "protocol: {} is not spoken yet; anthropic and openai-chat are (many servers offer one beside their own)",
-        protocol.as_str()
-    );
-    let base_url = entry.base_url.as_deref().or_else(|| known.and_then(|platform| platform.base_url));
-    let base_url =
-        base_url.context("base_url: needed, because the slug is not a known one")?.trim_end_matches('/').to_owned();
-    check_base_url(&base_url).context("base_url")?;
-    let auth = match entry.auth.as_deref() {
-        Some("x-api-key") => Auth::ApiKey,
-        Some("bearer") => Auth::Bearer,
-        Some(other) => bail!("auth: {other:?} is none of x-api-key, bearer"),
-        None => known
-            .map_or(if protocol == Protocol::Messages { Auth::ApiKey } else { Auth::Bearer }, |platform| platform.auth),
-    };
-    let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
-    let display_name =
-        entry.display_name.as_deref().or_else(|| known.map(|platform| platform.display_name)).unwrap_or(&entry.slug);
-    Ok(Provider {
-        slug: entry.slug.as_str().into(),
-        display_name: display_name.into(),
-        protocol,
-        origin: origin(&base_url),
-        // A vendor that wants a key and was given none can only be called with somebody else's.
-        shared: key.is_some() || known.is_none_or(|platform| platform.local),
-        base_url,
-        auth,
-        credential: key.map(|key| credential(&key, auth)).transpose().context("api_key")?,
-        betas: entry.betas.or_else(|| known.map(|platform| platform.betas)).unwrap_or(true),
-        local: known.is_some_and(|platform| platform.local),
-    })
-}
-
-fn check_base_url(text: &str) -> anyhow::Result<()> {
-    let url = url::Url::parse(text).map_err(|error| anyhow::anyhow!("{text:?} is not an address: {error}"))?;
-    ensure!(matches!(url.scheme(), "http" | "https"), "must begin with http:// or https://");
-    ensure!(
-        url.username().is_empty() && url.password().is_none(),
-        "must not hold a user name or password; use api_key"
-    );
-    ensure!(url.query().is_none() && url.fragment().is_none(), "must not have a query or a fragment");
-    Ok(())
-}
-
-/// The header value is made once; it is marked so that nothing prints it.
-fn credential(secret: &Secret, auth: Auth) -> anyhow::Result<HeaderValue> {
-    let value = secret.expose(|bytes| match auth {
-        Auth::ApiKey => HeaderValue::from_bytes(bytes),
-        Auth::Bearer => HeaderValue::from_bytes(&[b"Bearer ", bytes].concat()),
-    });
-    let mut value = value.map_err(|_| anyhow::anyhow!("the key holds characters that cannot be sent"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 /// The built-in catalogue with the file's models in place of or beside its own.
 fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
     for (index, model) in config.models.iter().enumerate() {
@@ -448,75 +260,77 @@ impl Checked {
     /// one we listen on.
     pub fn snapshot(&self, sim: Option<&str>, address: SocketAddr) -> anyhow::Result<Snapshot> {
         let mut upstreams = Vec::with_capacity(self.providers.len() + 1);
+        // Where the ways of each provider begin.
+        let mut starts = Vec::with_capacity(self.providers.len());
         for provider in &self.providers {
-            upstreams.push(upstream(provider)?);
+            starts.push(upstreams.len());
+            upstreams.extend(provider.upstreams()?);
         }
-        let (mut models, mut cards) = (Vec::new(), vec![Card::default()]);
+        let (mut models, mut places) = (Vec::new(), Vec::new());
         for (index, model) in self.models.iter().enumerate() {
-            models.push(self.model(model, &mut cards).with_context(|| format!("models[{index}] ({})", model.id))?);
+            let made = self.model(model, &starts, &mut places);
+            models.push(made.with_context(|| format!("models[{index}] ({})", model.id))?);
         }
         if let Some(base_url) = sim {
             let provider_index = upstreams.len();
-            let provider = simulator(base_url);
-            models.extend(
-                tidegate_sim::DEMO_MODELS
-                    .iter()
-                    .map(|demo| demo_model(demo, &self.settings.brand, &provider, provider_index)),
-            );
-            upstreams.push(upstream(&provider)?);
+            let provider = providers::simulator(base_url);
+            for demo in tidegate_sim::DEMO_MODELS {
+                models.push(demo_model(demo, &self.settings.brand, &provider, provider_index, places.len()));
+                places.push(Place { card: native_card(&provider.ways[0]), calls: provider.ways[0].calls(demo.id)? });
+            }
+            upstreams.extend(provider.upstreams()?);
         }
         let catalogue = Catalogue::new(models, self.aliases.iter().cloned());
         for (name, target) in &self.aliases {
             ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
         }
         let settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
-        Ok(Snapshot::new(settings, catalogue, upstreams, cards))
+        Ok(Snapshot::new(settings, catalogue, upstreams, places))
     }
 
-    fn model(&self, model: &raw::Model, cards: &mut Vec<Card>) -> anyhow::Result<Model> {
+    fn model(&self, model: &raw::Model, starts: &[usize], places: &mut Vec<Place>) -> anyhow::Result<Model> {
         let mut endpoints = Vec::new();
         for (index, endpoint) in model.endpoints.iter().enumerate() {
+            let place = || format!("endpoints[{index}]");
             let provider = self.providers.iter().enumerate().find(|(_, provider)| *provider.slug == *endpoint.provider);
-            let Some((provider_index, provider)) = provider else {
+            let Some((number, provider)) = provider else {
                 // A built-in model whose provider is not configured simply has no endpoint there.
                 ensure!(
                     platform::find(&endpoint.provider).is_some(),
-                    "endpoints[{index}]: {}",
+                    "{}: {}",
+                    place(),
                     self.unknown_provider(&endpoint.provider)
                 );
                 continue;
             };
-            let pricing =
-                endpoint.pricing.as_ref().map(pricing).transpose().with_context(|| format!("endpoints[{index}]"))?;
+            let way_index = provider.way(endpoint, &model.id).with_context(place)?;
+            let way = &provider.ways[way_index];
+            let pricing = endpoint.pricing.as_ref().map(pricing).transpose().with_context(place)?;
             let context_length = endpoint.context_length.unwrap_or(model.context_length);
             let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
-            let mut card = 0;
-            if provider.protocol != Protocol::Messages {
-                card = cards.len();
-                let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
-                let own = endpoint.card.clone().unwrap_or_default();
-                let made = Card {
-                    context_length,
-                    max_output_tokens,
-                    images: takes("image"),
-                    pdf: takes("file"),
-                    ..dialect::card(&provider.slug)
-                };
-                cards.push(made.with(&own).with_context(|| format!("endpoints[{index}].card"))?);
-            }
+            let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
+            let known = match way.protocol {
+                Protocol::Messages => native_card(way),
+                protocol => dialect::card_for(&provider.slug, protocol),
+            };
+            let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
+            let own = endpoint.card.clone().unwrap_or_default();
+            let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
+            let calls = way.calls(&endpoint.model).with_context(place)?;
             endpoints.push(Arc::new(Endpoint {
                 model: model.id.as_str().into(),
                 provider: provider.slug.clone(),
-                provider_index,
+                provider_index: starts[number] + way_index,
                 provider_name: provider.display_name.clone(),
-                origin: provider.origin.clone(),
+                origin: way.place(),
                 upstream_model: endpoint.model.as_str().into(),
                 context_length,
                 max_output_tokens,
-                card,
+                place: places.len(),
                 pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
                 shared: provider.shared,
             }));
+            places.push(Place { card, calls });
         }
         Ok(Model {
             id: model.id.as_str().into(),
@@ -537,22 +351,27 @@ impl Checked {
     }
 }
 
-fn simulator(base_url: &str) -> Provider {
-    Provider {
-        slug: "simulator".into(),
-        display_name: "Simulator".into(),
-        protocol: Protocol::Messages,
-        base_url: base_url.to_owned(),
-        auth: Auth::ApiKey,
-        credential: None,
-        betas: true,
-        local: true,
-        origin: origin(base_url),
-        shared: true,
+/// What is known of every model that is called in the Messages format.
+fn native_card(way: &Way) -> Card {
+    let foreign = !way.is_anthropics();
+    Card {
+        foreign,
+        mid_system: !foreign,
+        cache_ttl: !foreign,
+        image_url: way.carriage == Carriage::Plain,
+        pdf_url: way.carriage == Carriage::Plain,
+        name_rule: NameRule::Plain128,
+        ..Card::default()
     }
 }
 
-fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, provider_index: usize) -> Model {
+fn demo_model(
+    demo: &tidegate_sim::DemoModel,
+    brand: &str,
+    provider: &Provider,
+    provider_index: usize,
+    place: usize,
+) -> Model {
     let id: Arc<str> = format!("{brand}/{}", demo.id).into();
     Model {
         id: id.clone(),
@@ -565,46 +384,13 @@ fn demo_model(demo: &tidegate_sim::DemoModel, brand: &str, provider: &Provider, 
             provider: provider.slug.clone(),
             provider_index,
             provider_name: provider.display_name.clone(),
-            origin: provider.origin.clone(),
+            origin: provider.ways[0].place(),
             upstream_model: demo.id.into(),
             context_length: 200_000,
             max_output_tokens: 8_192,
             pricing: Some(Pricing::default()),
-            card: 0,
+            place,
             shared: true,
         })],
     }
-}
-
-fn upstream(provider: &Provider) -> anyhow::Result<Upstream> {
-    let uri = |path: &str| -> anyhow::Result<Uri> {
-        format!("{}{path}", provider.base_url)
-            .parse()
-            .map_err(|_| anyhow::anyhow!("{}: base_url is not usable", provider.slug))
-    };
-    // Many give the address of the chat protocol with its version, as OpenAI's clients want it.
-    let (call, count, models) = match provider.protocol {
-        Protocol::Messages => (anthropic::MESSAGES_PATH, Some(anthropic::COUNT_PATH), "/v1/models"),
-        Protocol::Chat | Protocol::Responses | Protocol::Gemini | Protocol::Converse | Protocol::Cohere => {
-            ("/chat/completions", None, "/models")
-        }
-    };
-    let beta = match provider.protocol {
-        Protocol::Messages => format!("{call}?beta=true"),
-        _ => call.to_owned(),
-    };
-    Ok(Upstream {
-        slug: provider.slug.clone(),
-        display_name: provider.display_name.clone(),
-        protocol: provider.protocol,
-        origin: provider.origin.clone(),
-        shared: provider.shared,
-        call_uri: uri(call)?,
-        beta_uri: uri(&beta)?,
-        count_uri: count.map(uri).transpose()?,
-        models_uri: uri(models)?,
-        auth: provider.auth,
-        credential: provider.credential.clone(),
-        betas: provider.betas,
-    })
 }

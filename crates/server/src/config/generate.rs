@@ -51,6 +51,11 @@ const PROVIDER: &[(&str, &str)] = &[
     ("api_key", "\"env:VLLM_KEY\""),
     ("auth", "\"bearer\""),
     ("betas", "false"),
+    ("platform", "\"vllm\""),
+    ("region", "\"eu-west-1\""),
+    ("project", "\"my-project\""),
+    ("resource", "\"my-resource\""),
+    ("account", "\"my-account\""),
 ];
 const MODEL: &[(&str, &str)] = &[
     ("id", "\"ours/llama-70b\""),
@@ -64,6 +69,8 @@ const MODEL: &[(&str, &str)] = &[
 const ENDPOINT: &[(&str, &str)] = &[
     ("provider", "\"my-vllm\""),
     ("model", "\"meta-llama/Llama-3.3-70B-Instruct\""),
+    ("platform", "\"vllm\""),
+    ("protocol", "\"anthropic\""),
     ("pricing", "{ input = 0.60, output = 0.80, cache_read = 0.06, cache_write = 0.75, request = 0.0 }"),
     ("context_length", "131072"),
     ("max_output_tokens", "8192"),

@@ -3,6 +3,7 @@
 
 mod check;
 pub mod generate;
+mod providers;
 pub mod raw;
 mod secret;
 

@@ -295,8 +295,18 @@ pub struct Provider {
     pub base_url: Option<String>,
     /// `env:NAME`, `file:PATH`, `cmd:["program", "argument"]`, or the key itself.
     pub api_key: Option<String>,
-    /// `x-api-key` or `bearer`: how the key is sent.
+    /// How the key is sent: `x-api-key`, `bearer`, `x-goog-api-key`, `api-key`, `x-api-key+api-key`, `aws` or `google`.
     pub auth: Option<String>,
+    /// Which of several ways to reach a known provider: `bedrock`, `bedrock-invoke`, `vertex-anthropic`, `foundry` …
+    pub platform: Option<String>,
+    /// Of Bedrock and Vertex: where the models run.
+    pub region: Option<String>,
+    /// Of Vertex.
+    pub project: Option<String>,
+    /// Of Azure: the first part of its host name.
+    pub resource: Option<String>,
+    /// Of Cloudflare.
+    pub account: Option<String>,
     /// Whether the client's `anthropic-beta` values are forwarded.
     pub betas: Option<bool>,
 }
@@ -333,12 +343,14 @@ pub struct Endpoint {
     pub provider: String,
     /// The provider's own name of the model.
     pub model: String,
+    /// Which of several ways to reach the provider; the first one that fits the model when nothing is said.
+    pub platform: Option<String>,
+    pub protocol: Option<String>,
     pub pricing: Option<Pricing>,
     /// Where they differ from the model's.
     pub context_length: Option<u64>,
     pub max_output_tokens: Option<u64>,
-    /// What the model can do here, where it differs from what is known of the provider. For protocols other than
-    /// `anthropic`.
+    /// What the model can do here, where it differs from what is known of the provider.
     #[schemars(with = "Option<tidegate_providers::translate::Card>")]
     pub card: Option<serde_json::Map<String, serde_json::Value>>,
 }

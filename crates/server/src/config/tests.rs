@@ -42,7 +42,11 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
             "providers[0] (antropic): protocol: needed, because the slug is not a known one; did you mean the slug anthropic?",
         ),
         ("[[providers]]\nslug = \"x\"\nprotocol = \"antropic\"", "did you mean anthropic?"),
-        ("[[providers]]\nslug = \"x\"\nprotocol = \"gemini\"", "gemini is not spoken yet"),
+        (
+            "[[providers]]\nslug = \"bedrock\"\napi_key = \"k\"\nplatform = \"bedrok\"",
+            "platform: \"bedrok\" is not a known one",
+        ),
+        ("[[providers]]\nslug = \"azure\"\napi_key = \"k\"", "resource: needed to reach azure"),
         ("[[providers]]\nslug = \"x\"\nprotocol = \"anthropic\"", "base_url: needed"),
         (
             "[[providers]]\nslug = \"x\"\nprotocol = \"anthropic\"\nbase_url = \"ftp://x\"",
@@ -124,19 +128,23 @@ fn keys_in_the_environment_become_providers() {
         [("ANTHROPIC_API_KEY", "k"), ("GEMINI_API_KEY", "k"), ("OLLAMA_HOST", "0.0.0.0"), ("OPENAI_API_KEY", "k")];
     let (_folder, given) = source("", &variables);
     let checked = given.read().unwrap();
-    let found: Vec<_> = checked.found.iter().map(|found| (found.variable, found.used)).collect();
-    let expected =
-        [("ANTHROPIC_API_KEY", true), ("OLLAMA_HOST", true), ("OPENAI_API_KEY", true), ("GEMINI_API_KEY", false)];
-    assert_eq!(found, expected);
+    let found: Vec<_> = checked.found.iter().map(|found| found.variable).collect();
+    assert_eq!(found, ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OLLAMA_HOST"]);
     let snapshot = checked.snapshot(None, ADDRESS).unwrap();
     let shared = snapshot.upstreams.iter().filter(|upstream| upstream.shared);
-    let uris: Vec<_> = shared.map(|upstream| upstream.call_uri.to_string()).collect();
+    let ways: Vec<_> = shared.map(|upstream| (upstream.protocol.as_str(), &*upstream.origin)).collect();
     let expected = [
-        "https://api.anthropic.com/v1/messages",
-        "http://127.0.0.1:11434/v1/messages",
-        "https://api.openai.com/v1/chat/completions",
+        ("anthropic", "https://api.anthropic.com"),
+        ("openai-responses", "https://api.openai.com"),
+        ("openai-chat", "https://api.openai.com"),
+        ("gemini", "https://generativelanguage.googleapis.com"),
+        ("anthropic", "http://127.0.0.1:11434"),
+        ("openai-chat", "http://127.0.0.1:11434"),
     ];
-    assert_eq!(uris, expected);
+    assert_eq!(ways, expected);
+    let (model, _) = snapshot.catalogue.resolve("anthropic/claude-sonnet-5").unwrap();
+    let calls = &snapshot.places[model.endpoints[0].place].calls;
+    assert_eq!(calls.whole, "https://api.anthropic.com/v1/messages");
     // An empty variable is none.
     let (_folder, empty) = source("", &[("DEEPSEEK_API_KEY", "")]);
     assert!(empty.read().unwrap().found.is_empty());

@@ -149,7 +149,7 @@ on_both! {
             ("p0", None),
             ("anthropic", None),
             ("deepseek", None),
-            ("google-ai-studio", Some("unroutable:provider")),
+            ("google-ai-studio", None),
             ("ai21", Some("unroutable:provider")),
             ("z-ai", None),
             ("xiaomi", Some("unroutable:provider")),

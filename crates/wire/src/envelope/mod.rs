@@ -80,6 +80,28 @@ pub struct Envelope<'a> {
     /// Types of the tools that the gateway itself would have to run (`<brand>:…`).
     pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
     pub cuts: Cuts,
+    pub traits: Traits,
+}
+
+/// What a body holds that some upstreams do not take as it is. Most bodies hold none of it, and go as they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// Thinking that was signed here or not at all.
+    pub foreign_thinking: bool,
+    pub blank_text: bool,
+    /// Base64 with the head of a data URL or with escapes in it.
+    pub unclean_data: bool,
+    /// Citations that were made here.
+    pub own_citations: bool,
+    /// A message with the role `system`.
+    pub system_message: bool,
+    /// A cache marker with a lifetime or a scope.
+    pub cache_lifetime: bool,
+    /// A line of bookkeeping that one client puts first.
+    pub billing_line: bool,
+    pub sampling: bool,
+    pub thinking: bool,
+    pub effort: bool,
 }
 
 /// Where a body must be edited before it goes upstream. It borrows nothing, so it can outlive the envelope.
@@ -89,8 +111,19 @@ pub struct Cuts {
     /// Whole members that do not go upstream, in document order.
     members: SmallVec<[Range<usize>; 4]>,
     has_max_tokens: bool,
+    /// The whole members `model` and `stream`.
+    model_member: Option<Range<usize>>,
+    stream_member: Option<Range<usize>>,
     /// Just behind the opening brace.
     inside: usize,
+}
+
+/// How those who resell models want a body.
+#[derive(Clone, Debug, Default)]
+pub struct Wrapped<'a> {
+    pub without_stream: bool,
+    /// Members to add, as JSON text without braces; never empty.
+    pub added: &'a str,
 }
 
 /// The first thing that is wrong with a body: a text that names the field, never its value.
@@ -163,6 +196,29 @@ impl Cuts {
         if body.len() < WORTH_PIECES { smallvec![splice.apply(body)] } else { splice.pieces(body) }
     }
 
+    /// The body for an upstream that has the model in its address.
+    pub fn wrapped_body(&self, body: &Bytes, wrapped: &Wrapped<'_>, max_tokens: Option<u64>) -> Bytes {
+        let mut splice = Splice::default();
+        let limit = max_tokens.filter(|_| !self.has_max_tokens).map(|limit| format!("\"max_tokens\":{limit},"));
+        splice.insert(self.inside, format!("{},{}", wrapped.added, limit.unwrap_or_default()).as_bytes());
+        let stream = self.stream_member.clone().filter(|_| wrapped.without_stream);
+        let mut members: Vec<_> = self.members.iter().cloned().chain(self.model_member.clone()).chain(stream).collect();
+        members.sort_unstable_by_key(|member| member.start);
+        self.cut(body, &members, &mut splice);
+        let made = splice.apply(body);
+        // What was inserted is followed by what is left, which may be nothing.
+        trailing_comma(made)
+    }
+
+    fn cut(&self, body: &Bytes, members: &[Range<usize>], splice: &mut Splice) {
+        let mut cut_to = 0;
+        for member in members {
+            let cut = with_comma(body, member.clone(), cut_to);
+            cut_to = cut.end;
+            splice.cut(cut);
+        }
+    }
+
     fn splice(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> Splice {
         let mut splice = Splice::default();
         let model = json::quoted(model);
@@ -173,13 +229,18 @@ impl Cuts {
         if let (false, Some(limit)) = (self.has_max_tokens, max_tokens) {
             splice.insert(self.inside, format!("\"max_tokens\":{limit},").as_bytes());
         }
-        let mut cut_to = 0;
-        for member in &self.members {
-            let cut = with_comma(body, member.clone(), cut_to);
-            cut_to = cut.end;
-            splice.cut(cut);
-        }
+        self.cut(body, &self.members, &mut splice);
         splice
+    }
+}
+
+/// Without the comma before the closing brace of an object that nothing is left in.
+fn trailing_comma(body: Bytes) -> Bytes {
+    let end = body.iter().rposition(|byte| *byte == b'}').unwrap_or(0);
+    let before = body[..end].iter().rposition(|byte| !byte.is_ascii_whitespace());
+    match before.filter(|place| body[*place] == b',') {
+        Some(place) => Bytes::from([&body[..place], &body[place + 1..]].concat()),
+        None => body,
     }
 }
 

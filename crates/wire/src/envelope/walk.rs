@@ -12,6 +12,8 @@ use super::{
 };
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 
+const BILLING_LINE: &str = "x-anthropic-billing-header:";
+
 /// What the walk has gathered; the first violation wins, the walk goes on so that the body is known to be JSON.
 struct State<'a, 'b> {
     text: &'a str,
@@ -134,8 +136,22 @@ fn shown(name: &str) -> Cow<'_, str> {
 
 fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
     let is_null = json::kind(value) == Kind::Null;
-    if name == "model" {
-        state.envelope.cuts.model_value = Some(json::span(state.text, value.get()));
+    let span = json::span(state.text, value.get());
+    match name {
+        "model" => {
+            state.envelope.cuts.model_member = Some(member_range(state.text, span.clone()));
+            state.envelope.cuts.model_value = Some(span);
+        }
+        "stream" => state.envelope.cuts.stream_member = Some(member_range(state.text, span)),
+        _ => {}
+    }
+    let traits = &mut state.envelope.traits;
+    match name {
+        "temperature" | "top_p" | "top_k" => traits.sampling |= !is_null,
+        "thinking" => traits.thinking |= !is_null,
+        "output_config" => traits.effort |= value.get().contains("\"effort\""),
+        "cache_control" => traits.cache_lifetime |= has_lifetime(value),
+        _ => {}
     }
     let is_cut = OWN.contains(&name)
         || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
@@ -259,8 +275,9 @@ impl<'a> Node<'a> for Message<'_, 'a, '_> {
                 "role" => {
                     role = true;
                     let value: &RawValue = map.next_value()?;
-                    let known = matches!(json::string(value).as_deref(), Some("user" | "assistant" | "system"));
-                    if !known {
+                    let role = json::string(value);
+                    state.envelope.traits.system_message |= role.as_deref() == Some("system");
+                    if !matches!(role.as_deref(), Some("user" | "assistant" | "system")) {
                         let text = format!("messages[{index}].role must be one of user, assistant, system");
                         state.note(Violation::prompt(text));
                     }
@@ -326,6 +343,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         let Self { state, place } = self;
         let mut seen = Seen::default();
         let (mut named, mut is_image) = (false, false);
+        let (mut is_text, mut is_blank, mut is_thinking, mut is_foreign) = (false, false, false, true);
         let mut source = Source::default();
         while let Some(Text(name)) = map.next_key()? {
             if !seen.add(&name) {
@@ -335,12 +353,29 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "type" => {
                     let value: &RawValue = map.next_value()?;
                     named = json::kind(value) == Kind::String;
-                    is_image = is_text(value, "image");
+                    is_image = equals(value, "image");
+                    is_text = equals(value, "text");
+                    is_thinking = equals(value, "thinking");
+                }
+                "text" => {
+                    let value: &RawValue = map.next_value()?;
+                    is_blank = is_blank_text(value);
+                    state.envelope.traits.billing_line |=
+                        value.get().get(1..).is_some_and(|text| text.starts_with(BILLING_LINE));
+                }
+                "signature" => {
+                    let value: &RawValue = map.next_value()?;
+                    is_foreign = value.get() == "\"\"" || value.get().starts_with("\"tgs1.") || value.get() == "null";
+                }
+                "citations" => {
+                    let value: &RawValue = map.next_value()?;
+                    state.envelope.traits.own_citations |= value.get().contains("\"tg1\"");
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     if json::kind(value) != Kind::Null {
+                        state.envelope.traits.cache_lifetime |= has_lifetime(value);
                         let result =
                             check::cache_control(&Place::Lazy(&|| format!("{}.cache_control", place())), value);
                         state.check(result);
@@ -352,6 +387,10 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         if !named {
             state.note(Violation::prompt(format!("{}.type is required", place())));
         }
+        let traits = &mut state.envelope.traits;
+        traits.blank_text |= is_text && is_blank;
+        traits.foreign_thinking |= is_thinking && is_foreign;
+        traits.unclean_data |= source.unclean;
         state.check(source.check(is_image, &|| format!("{}.source", place())));
         Ok(())
     }
@@ -368,6 +407,7 @@ struct Source<'a> {
     kind: Option<&'a RawValue>,
     media_type: Option<&'a RawValue>,
     repeated: Option<String>,
+    unclean: bool,
 }
 
 impl Source<'_> {
@@ -377,20 +417,20 @@ impl Source<'_> {
         if let Some(name) = &self.repeated {
             return Err(place.member(name).is("appears more than once"));
         }
-        if !is_image || !self.kind.is_some_and(|kind| is_text(kind, "base64")) {
+        if !is_image || !self.kind.is_some_and(|kind| equals(kind, "base64")) {
             return Ok(());
         }
         let place = place.member("media_type");
         match self.media_type.filter(|media_type| json::kind(media_type) != Kind::Null) {
             None => Err(place.required()),
-            Some(given) if IMAGE_KINDS.iter().any(|kind| is_text(given, kind)) => Ok(()),
+            Some(given) if IMAGE_KINDS.iter().any(|kind| equals(given, kind)) => Ok(()),
             Some(_) => Err(Violation::image_format(format!("{place} must be one of {}", IMAGE_KINDS.join(", ")))),
         }
     }
 }
 
 /// Whether a value is this text, which has nothing in it that JSON would have to escape.
-fn is_text(value: &RawValue, text: &str) -> bool {
+fn equals(value: &RawValue, text: &str) -> bool {
     let inner = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match inner {
         Some(inner) if !inner.contains('\\') => inner == text,
@@ -398,6 +438,18 @@ fn is_text(value: &RawValue, text: &str) -> bool {
         Some(_) => json::string(value).is_some_and(|value| value == text),
         None => false,
     }
+}
+
+/// Whether a text has nothing in it but white space. Nearly every text shows with its first character that it has.
+fn is_blank_text(value: &RawValue) -> bool {
+    let Some(inner) = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return false };
+    let may_be = |first: char| first.is_whitespace() || first == '\\';
+    inner.is_empty() || (inner.starts_with(may_be) && json::string(value).is_some_and(|text| text.trim().is_empty()))
+}
+
+/// Whether a cache marker says more than that it is one.
+fn has_lifetime(value: &RawValue) -> bool {
+    value.get().contains("\"ttl\"") || value.get().contains("\"scope\"")
 }
 
 struct SourceNode<'s, 'a>(&'s mut Source<'a>);
@@ -413,6 +465,11 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
             match name.as_ref() {
                 "type" => source.kind = Some(map.next_value()?),
                 "media_type" => source.media_type = Some(map.next_value()?),
+                "data" => {
+                    // A look at its head and for escapes: base64 has neither.
+                    let value: &RawValue = map.next_value()?;
+                    source.unclean = value.get().starts_with("\"data:") || value.get().contains('\\');
+                }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }

@@ -1,0 +1,540 @@
+//! What must change in a request before a Messages upstream takes it. Nearly no request needs any of it; what is not
+//! named here goes out byte for byte.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tidegate_wire::envelope::Traits;
+use tidegate_wire::json::{self, Kind, Members, quoted};
+
+use crate::translate::Card;
+use crate::translate::card::{Level, Sampling, ThinkingMode};
+use crate::translate::carrier::Carrier;
+
+/// What an edit makes of a body.
+#[derive(Debug, Default)]
+pub struct Edited {
+    /// `None` when the body is right as it is.
+    pub body: Option<Bytes>,
+    pub warnings: Vec<String>,
+}
+
+/// What a body must fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    pub card: &'a Card,
+    /// Whose signatures may go back.
+    pub scope: &'a str,
+    pub max_tokens: Option<u64>,
+    pub max_output_tokens: u64,
+    /// Members that the upstream has no word for.
+    pub dropped: &'a [&'a str],
+}
+
+impl Rules<'_> {
+    /// Whether anything must be looked at; told from what the envelope saw, without another pass.
+    fn apply_to(&self, traits: Traits) -> bool {
+        let card = self.card;
+        traits.foreign_thinking
+            || traits.blank_text
+            || traits.unclean_data
+            || traits.own_citations
+            || !self.dropped.is_empty()
+            || (traits.sampling && card.sampling != Sampling::All)
+            || (traits.thinking && card.thinking_modes.is_some())
+            || (traits.effort && !card.effort)
+            || (traits.system_message && !card.mid_system)
+            || (traits.cache_lifetime && !card.cache_ttl)
+            || (traits.billing_line && card.foreign)
+            || self.max_tokens.is_some_and(|wanted| wanted > self.max_output_tokens)
+    }
+}
+
+/// The body as the rules want it.
+pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
+    if !rules.apply_to(traits) {
+        return Edited::default();
+    }
+    let Some(members) = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of) else {
+        return Edited::default();
+    };
+    let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new() };
+    let text = edit.body(&members, traits);
+    Edited { body: Some(text.into()), warnings: edit.warnings }
+}
+
+struct Edit<'r> {
+    rules: &'r Rules<'r>,
+    warnings: Vec<String>,
+    /// Places of messages that no longer begin with thinking.
+    removed_thinking: Vec<usize>,
+}
+
+type Raw<'a> = Cow<'a, str>;
+
+impl Edit<'_> {
+    fn warn(&mut self, warning: impl Into<String>) {
+        let warning = warning.into();
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    fn body(&mut self, members: &Members<'_>, traits: Traits) -> String {
+        let messages = members.get("messages").map(|messages| self.messages(messages, traits));
+        let thinking = self.thinking(members);
+        let effort = thinking.as_ref().and_then(|(_, effort)| *effort);
+        let mut out = String::from("{");
+        for (name, value) in &members.0 {
+            let made: Option<Raw<'_>> = match name.as_ref() {
+                name if self.rules.dropped.contains(&name) => {
+                    self.warn(format!("dropped:{name}"));
+                    None
+                }
+                "messages" => messages.clone().map(Cow::Owned),
+                "temperature" | "top_p" | "top_k" => self.sampling(name, value, members),
+                "thinking" => match &thinking {
+                    Some((made, _)) => made.clone().map(Cow::Owned),
+                    None => Some(value.get().into()),
+                },
+                "output_config" => self.output_config(value, effort),
+                "max_tokens" => Some(self.limit(value)),
+                "system" => self.system(value),
+                "tools" if traits.cache_lifetime && !self.rules.card.cache_ttl => {
+                    Some(without_lifetimes(value, 2).into())
+                }
+                "cache_control" if !self.rules.card.cache_ttl => Some(without_lifetimes(value, 0).into()),
+                _ => Some(value.get().into()),
+            };
+            if let Some(made) = made {
+                push_member(&mut out, name, &made);
+            }
+        }
+        if let (Some(effort), None) = (effort, members.get("output_config")) {
+            push_member(&mut out, "output_config", &format!(r#"{{"effort":"{}"}}"#, effort.as_str()));
+        }
+        out.push('}');
+        out
+    }
+
+    fn sampling<'a>(&mut self, name: &str, value: &'a RawValue, members: &Members<'_>) -> Option<Raw<'a>> {
+        let is_null = |value: &RawValue| json::kind(value) == Kind::Null;
+        let has_temperature = members.get("temperature").is_some_and(|value| !is_null(value));
+        let taken = match self.rules.card.sampling {
+            Sampling::All => true,
+            Sampling::None => false,
+            Sampling::OneOf => name != "top_p" || !has_temperature,
+        };
+        if !taken && !is_null(value) {
+            self.warn(format!("dropped:{name}"));
+        }
+        taken.then(|| value.get().into())
+    }
+
+    fn limit<'a>(&mut self, value: &'a RawValue) -> Raw<'a> {
+        match self.rules.max_tokens {
+            Some(wanted) if wanted > self.rules.max_output_tokens => {
+                self.warn("clamped:max_tokens");
+                self.rules.max_output_tokens.to_string().into()
+            }
+            _ => value.get().into(),
+        }
+    }
+
+    /// How the model is to think: in a way that it takes. What is given back is the member, if it is to stand at all,
+    /// and an effort that a budget amounts to.
+    #[expect(clippy::type_complexity, reason = "a member and an effort, each of which may be missing")]
+    fn thinking(&mut self, members: &Members<'_>) -> Option<(Option<String>, Option<Level>)> {
+        let value = members.get("thinking").filter(|value| json::kind(value) == Kind::Object)?;
+        let inner = Members::of(value)?;
+        let word = |name: &str| inner.get(name).and_then(json::string);
+        let kind = word("type")?;
+        let number = |value: Option<&RawValue>| value.and_then(|value| value.get().parse::<u64>().ok());
+        let takes =
+            |mode: ThinkingMode| self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&mode));
+        if kind == "enabled" && self.lost_its_thinking(members) {
+            self.warn("disabled:thinking");
+            return Some((Some(r#"{"type":"disabled"}"#.to_owned()), None));
+        }
+        let display = inner.get("display").map(|value| format!(r#","display":{}"#, value.get())).unwrap_or_default();
+        match kind.as_ref() {
+            "enabled" if !takes(ThinkingMode::Enabled) && takes(ThinkingMode::Adaptive) => {
+                let has_effort = members.get("output_config").is_some_and(|value| value.get().contains("\"effort\""));
+                let level = number(inner.get("budget_tokens")).map(Level::of_budget).filter(|_| !has_effort);
+                self.warn("changed:thinking");
+                Some((Some(format!(r#"{{"type":"adaptive"{display}}}"#)), level.and_then(|level| self.effort(level))))
+            }
+            "adaptive" if !takes(ThinkingMode::Adaptive) => {
+                self.warn("changed:thinking");
+                let limit = self.rules.max_tokens.unwrap_or(self.rules.max_output_tokens);
+                let limit = limit.min(self.rules.max_output_tokens);
+                // Half for thinking, and never so much that nothing is left to answer with.
+                let budget = (limit / 2).clamp(1_024, limit.saturating_sub(1_024).max(1_024));
+                let made =
+                    (limit >= 2_048).then(|| format!(r#"{{"type":"enabled","budget_tokens":{budget}{display}}}"#));
+                Some((made, None))
+            }
+            "between_tools" if !takes(ThinkingMode::BetweenTools) => {
+                self.warn("changed:thinking");
+                Some((Some(r#"{"type":"disabled"}"#.to_owned()), None))
+            }
+            "disabled" if !takes(ThinkingMode::Disabled) => {
+                self.warn("dropped:thinking");
+                Some((None, None))
+            }
+            _ => None,
+        }
+    }
+
+    /// The effort that the model has for a level; none where it takes no efforts.
+    fn effort(&self, level: Level) -> Option<Level> {
+        let card = self.rules.card;
+        match (card.effort, card.efforts.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(level),
+            (true, false) => card.clamp(level),
+        }
+    }
+
+    /// Whether the results at the end answer calls whose message began with thinking that had to be taken away: older
+    /// models refuse such a message while they think.
+    fn lost_its_thinking(&self, members: &Members<'_>) -> bool {
+        let Some(messages) = members.get("messages").and_then(json::elements) else { return false };
+        let ends_in_results = messages.last().is_some_and(|last| last.get().contains("\"tool_result\""));
+        let caller = messages.iter().rposition(|message| is_role(message, "assistant"));
+        ends_in_results && caller.is_some_and(|place| self.removed_thinking.contains(&place))
+    }
+
+    fn output_config<'a>(&mut self, value: &'a RawValue, effort: Option<Level>) -> Option<Raw<'a>> {
+        let Some(inner) = Members::of(value) else { return Some(value.get().into()) };
+        let drops = !self.rules.card.effort && inner.get("effort").is_some();
+        if !drops && effort.is_none() {
+            return Some(value.get().into());
+        }
+        let mut out = String::from("{");
+        for (name, value) in &inner.0 {
+            if name == "effort" && drops {
+                self.warn("dropped:effort");
+                continue;
+            }
+            push_member(&mut out, name, value.get());
+        }
+        if let Some(effort) = effort {
+            push_member(&mut out, "effort", &quoted(effort.as_str()));
+        }
+        out.push('}');
+        (out != "{}").then_some(out.into())
+    }
+
+    fn system<'a>(&mut self, value: &'a RawValue) -> Option<Raw<'a>> {
+        let card = self.rules.card;
+        match json::kind(value) {
+            Kind::String if card.foreign => {
+                let text = json::string(value)?;
+                let bare = without_billing(&text);
+                (!bare.trim().is_empty()).then(|| quoted(bare).into())
+            }
+            Kind::Array => {
+                let blocks = json::elements(value)?;
+                let mut made: Vec<Raw<'_>> = Vec::with_capacity(blocks.len());
+                for (place, block) in blocks.into_iter().enumerate() {
+                    let mut text: Raw<'_> = block.get().into();
+                    if place == 0 && card.foreign && block.get().contains(BILLING_LINE) {
+                        let Some(without) = block_without_billing(block) else { continue };
+                        text = without.into();
+                    }
+                    if is_blank(block) {
+                        move_marker(block, &mut made);
+                        continue;
+                    }
+                    made.push(self.block_lifetimes(text));
+                }
+                (!made.is_empty()).then(|| format!("[{}]", made.join(",")).into())
+            }
+            _ => Some(value.get().into()),
+        }
+    }
+
+    fn block_lifetimes<'a>(&self, text: Raw<'a>) -> Raw<'a> {
+        if self.rules.card.cache_ttl || !text.contains("\"cache_control\"") {
+            return text;
+        }
+        serde_json::from_str::<&RawValue>(&text).map(|raw| without_lifetimes(raw, 1)).map_or(text.clone(), Cow::Owned)
+    }
+
+    fn messages(&mut self, value: &RawValue, traits: Traits) -> String {
+        let Some(messages) = json::elements(value) else { return value.get().to_owned() };
+        let mut made: Vec<String> = Vec::with_capacity(messages.len());
+        let touches_blocks = traits.foreign_thinking
+            || traits.blank_text
+            || traits.unclean_data
+            || traits.own_citations
+            || (traits.cache_lifetime && !self.rules.card.cache_ttl);
+        for (place, message) in messages.into_iter().enumerate() {
+            if !self.rules.card.mid_system && is_role(message, "system") {
+                self.note(message, &mut made);
+                continue;
+            }
+            if !touches_blocks {
+                made.push(message.get().to_owned());
+                continue;
+            }
+            if let Some(message) = self.message(message, place) {
+                made.push(message);
+            }
+        }
+        format!("[{}]", made.join(","))
+    }
+
+    /// An instruction between turns becomes a note in the words of the user next to it.
+    fn note(&mut self, message: &RawValue, made: &mut Vec<String>) {
+        self.warn("changed:system_message");
+        let content = Members::of(message).and_then(|members| members.get("content"));
+        let Some(text) = content.map(plain_text).filter(|text| !text.trim().is_empty()) else { return };
+        let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&format!("[system note] {text}")));
+        if let Some(last) = made.last_mut()
+            && let Ok(raw) = serde_json::from_str::<&RawValue>(last)
+            && is_role(raw, "user")
+            && let Some(joined) = with_block(raw, &block)
+        {
+            *last = joined;
+            return;
+        }
+        made.push(format!(r#"{{"role":"user","content":[{block}]}}"#));
+    }
+
+    /// `None` when nothing is left of it.
+    fn message(&mut self, message: &RawValue, place: usize) -> Option<String> {
+        let members = Members::of(message)?;
+        let Some(blocks) = members.get("content").filter(|content| json::kind(content) == Kind::Array) else {
+            return Some(message.get().to_owned());
+        };
+        let blocks = json::elements(blocks)?;
+        let had_some = !blocks.is_empty();
+        let mut made: Vec<Raw<'_>> = Vec::with_capacity(blocks.len());
+        for (at, block) in blocks.into_iter().enumerate() {
+            if is_blank(block) {
+                move_marker(block, &mut made);
+                continue;
+            }
+            match self.thinking_block(block) {
+                Some(text) => made.push(self.block_lifetimes(clean(text))),
+                None if at == 0 => self.removed_thinking.push(place),
+                None => {}
+            }
+        }
+        if made.is_empty() && had_some {
+            return None;
+        }
+        let mut out = String::from("{");
+        for (name, value) in &members.0 {
+            match name.as_ref() {
+                "content" => push_member(&mut out, name, &format!("[{}]", made.join(","))),
+                _ => push_member(&mut out, name, value.get()),
+            }
+        }
+        out.push('}');
+        Some(out)
+    }
+
+    /// A thinking block that this upstream cannot have signed is left out, without a word: it was none of its own.
+    fn thinking_block<'a>(&self, block: &'a RawValue) -> Option<Raw<'a>> {
+        if !is_kind(block, "thinking") {
+            return Some(block.get().into());
+        }
+        let members = Members::of(block)?;
+        let signature = members.get("signature").and_then(json::string).unwrap_or_default();
+        if signature.is_empty() {
+            return None;
+        }
+        if !signature.starts_with("tgs1.") {
+            return Some(block.get().into());
+        }
+        #[derive(serde::Deserialize)]
+        struct Wrapped {
+            signature: String,
+        }
+        let carrier = Carrier::read(&signature)?;
+        let own = carrier.kind == "messages_sig" && carrier.is_from("messages", self.rules.scope);
+        let inner: Wrapped = serde_json::from_str(carrier.data.get()).ok().filter(|_| own)?;
+        let mut out = String::from("{");
+        for (name, value) in &members.0 {
+            match name.as_ref() {
+                "signature" => push_member(&mut out, name, &quoted(&inner.signature)),
+                _ => push_member(&mut out, name, value.get()),
+            }
+        }
+        out.push('}');
+        Some(out.into())
+    }
+}
+
+const BILLING_LINE: &str = "x-anthropic-billing-header:";
+
+fn without_billing(text: &str) -> &str {
+    if text.trim_start().starts_with(BILLING_LINE) { text.split_once('\n').map_or("", |(_, rest)| rest) } else { text }
+}
+
+fn block_without_billing(block: &RawValue) -> Option<String> {
+    let members = Members::of(block)?;
+    let text = members.get("text").and_then(json::string)?;
+    let bare = without_billing(&text);
+    if bare.trim().is_empty() {
+        return None;
+    }
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        match name.as_ref() {
+            "text" => push_member(&mut out, name, &quoted(bare)),
+            _ => push_member(&mut out, name, value.get()),
+        }
+    }
+    out.push('}');
+    Some(out)
+}
+
+fn push_member(out: &mut String, name: &str, value: &str) {
+    if out.len() > 1 {
+        out.push(',');
+    }
+    out.push_str(&quoted(name));
+    out.push(':');
+    out.push_str(value);
+}
+
+fn is_kind(block: &RawValue, kind: &str) -> bool {
+    Members::of(block).and_then(|members| members.get("type").and_then(json::string)).is_some_and(|found| found == kind)
+}
+
+fn is_role(message: &RawValue, role: &str) -> bool {
+    Members::of(message)
+        .and_then(|members| members.get("role").and_then(json::string))
+        .is_some_and(|found| found == role)
+}
+
+fn is_blank(block: &RawValue) -> bool {
+    let Some(members) = Members::of(block) else { return false };
+    let word = |name: &str| members.get(name).and_then(json::string);
+    word("type").is_some_and(|kind| kind == "text") && word("text").is_some_and(|text| text.trim().is_empty())
+}
+
+/// The cache marker of a block that goes stays on the one before it.
+fn move_marker(block: &RawValue, made: &mut [Raw<'_>]) {
+    let marker = Members::of(block).and_then(|members| members.get("cache_control"));
+    let (Some(marker), Some(last)) = (marker.filter(|marker| json::kind(marker) == Kind::Object), made.last_mut())
+    else {
+        return;
+    };
+    if !last.contains("\"cache_control\"")
+        && let Some(open) = last.trim_end().strip_suffix('}')
+    {
+        *last = format!("{open},\"cache_control\":{}}}", marker.get()).into();
+    }
+}
+
+/// The texts of a content, one after the other.
+fn plain_text(content: &RawValue) -> String {
+    match json::kind(content) {
+        Kind::String => json::string(content).unwrap_or_default().into_owned(),
+        _ => {
+            let blocks = json::elements(content).unwrap_or_default();
+            let texts = blocks.into_iter().filter_map(|block| Members::of(block)?.get("text").and_then(json::string));
+            texts.collect::<Vec<_>>().join("\n\n")
+        }
+    }
+}
+
+/// A message with one more block at its end.
+fn with_block(message: &RawValue, block: &str) -> Option<String> {
+    let members = Members::of(message)?;
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        if name != "content" {
+            push_member(&mut out, name, value.get());
+            continue;
+        }
+        let content = match json::kind(value) {
+            Kind::String => format!(r#"[{{"type":"text","text":{}}},{block}]"#, value.get()),
+            _ => {
+                let mut blocks: Vec<&str> = json::elements(value)?.into_iter().map(RawValue::get).collect();
+                blocks.push(block);
+                format!("[{}]", blocks.join(","))
+            }
+        };
+        push_member(&mut out, name, &content);
+    }
+    out.push('}');
+    Some(out)
+}
+
+/// A block with bare base64, and without citations that were made here.
+fn clean(text: Raw<'_>) -> Raw<'_> {
+    let unclean = text.contains("\"data:") || text.contains('\\');
+    let cited = text.contains("\"tg1\"");
+    if !unclean && !cited {
+        return text;
+    }
+    let Ok(raw) = serde_json::from_str::<&RawValue>(&text) else { return text };
+    let Some(members) = Members::of(raw) else { return text };
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        match name.as_ref() {
+            "source" if unclean => push_member(&mut out, name, &clean_source(value)),
+            "citations" if value.get().contains("\"tg1\"") => {}
+            _ => push_member(&mut out, name, value.get()),
+        }
+    }
+    out.push('}');
+    out.into()
+}
+
+fn clean_source(source: &RawValue) -> String {
+    let Some(members) = Members::of(source) else { return source.get().to_owned() };
+    if members.get("type").and_then(json::string).as_deref() != Some("base64") {
+        return source.get().to_owned();
+    }
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        match (name.as_ref(), json::string(value)) {
+            ("data", Some(data)) => {
+                push_member(&mut out, name, &quoted(&crate::translate::conversation::bare(data.into_owned())));
+            }
+            _ => push_member(&mut out, name, value.get()),
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// Cache markers without `ttl` and `scope`: `depth` levels of arrays and objects above a marker are gone through, and
+/// never what is a tool's input or its schema.
+fn without_lifetimes(value: &RawValue, depth: usize) -> String {
+    match json::kind(value) {
+        Kind::Array if depth > 0 => {
+            let elements = json::elements(value).unwrap_or_default();
+            let made: Vec<String> = elements.into_iter().map(|element| without_lifetimes(element, depth)).collect();
+            format!("[{}]", made.join(","))
+        }
+        Kind::Object => {
+            let Some(members) = Members::of(value) else { return value.get().to_owned() };
+            let is_marker = depth == 0;
+            let mut out = String::from("{");
+            for (name, value) in &members.0 {
+                match name.as_ref() {
+                    "ttl" | "scope" if is_marker => {}
+                    "cache_control" if !is_marker => push_member(&mut out, name, &without_lifetimes(value, 0)),
+                    "content" if !is_marker => push_member(&mut out, name, &without_lifetimes(value, depth)),
+                    _ => push_member(&mut out, name, value.get()),
+                }
+            }
+            out.push('}');
+            out
+        }
+        _ => value.get().to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "edit_tests.rs"]
+mod tests;

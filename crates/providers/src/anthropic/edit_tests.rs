@@ -1,0 +1,200 @@
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_wire::envelope::{self, Brand, Purpose};
+
+use super::{Edited, Rules, edited};
+use crate::translate::Card;
+use crate::translate::card::{Level, Sampling, ThinkingMode};
+use crate::translate::carrier::Carrier;
+
+fn run(body: &str, card: &Card) -> Edited {
+    run_with(body, card, 64_000)
+}
+
+fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
+    let bytes = Bytes::copy_from_slice(body.as_bytes());
+    let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
+    let max_tokens = envelope.max_tokens;
+    let rules = Rules { card, scope: "ep-1", max_tokens, max_output_tokens, dropped: &[] };
+    edited(&bytes, envelope.traits, &rules)
+}
+
+fn value(edited: &Edited) -> Value {
+    serde_json::from_slice(edited.body.as_ref().expect("it was changed")).unwrap()
+}
+
+fn claude() -> Card {
+    Card { mid_system: true, ..Card::default() }
+}
+
+/// A body with these messages and more members.
+fn with(messages: &Value, more: &str) -> String {
+    format!(r#"{{"model":"m","max_tokens":4096,"messages":{messages}{more}}}"#)
+}
+
+fn hello() -> Value {
+    json!([{"role": "user", "content": "hi"}])
+}
+
+#[test]
+fn p48_p49_a_request_that_fits_stays_as_it_is() {
+    let body = with(
+        &json!([{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "from_2031", "x": [1.0]}]}]),
+        r#","future_field":{"a":1.0},"temperature":0.5,"tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
+    );
+    let edited = run(&body, &claude());
+    assert!(edited.body.is_none() && edited.warnings.is_empty());
+}
+
+#[test]
+fn p38_sampling_goes_where_the_model_takes_none() {
+    let body = with(&hello(), r#","temperature":0.5,"top_p":0.9,"top_k":4,"x":1.0"#);
+    let made = run(&body, &Card { sampling: Sampling::None, ..claude() });
+    let sent = value(&made);
+    assert!(["temperature", "top_p", "top_k"].iter().all(|name| sent.get(*name).is_none()));
+    assert_eq!(made.warnings, ["dropped:temperature", "dropped:top_p", "dropped:top_k"]);
+    assert!(made.body.unwrap().ends_with(b"\"x\":1.0}"), "numbers keep their digits");
+}
+
+#[test]
+fn p39_temperature_and_top_p_are_not_sent_together_where_one_is_refused() {
+    let one_of = Card { sampling: Sampling::OneOf, ..claude() };
+    let both = value(&run(&with(&hello(), r#","temperature":0.5,"top_p":0.9"#), &one_of));
+    assert_eq!((both.get("temperature"), both.get("top_p")), (Some(&json!(0.5)), None));
+    let alone = value(&run(&with(&hello(), r#","top_p":0.9"#), &one_of));
+    assert_eq!(alone["top_p"], 0.9);
+}
+
+#[test]
+fn p40_thinking_is_asked_for_in_a_way_the_model_takes() {
+    let adaptive = Card {
+        thinking_modes: Some(vec![ThinkingMode::Adaptive, ThinkingMode::Disabled]),
+        efforts: vec![Level::Low, Level::Medium, Level::High],
+        ..claude()
+    };
+    let body = r#"{"model":"m","max_tokens":40000,"thinking":{"type":"enabled","budget_tokens":20000},"messages":[{"role":"user","content":"hi"}]}"#;
+    let sent = value(&run(body, &adaptive));
+    assert_eq!(sent["thinking"], json!({"type": "adaptive"}));
+    assert_eq!(sent["output_config"], json!({"effort": "high"}));
+    let said = r#"{"model":"m","max_tokens":40000,"thinking":{"type":"enabled","budget_tokens":20000,"display":"omitted"},"output_config":{"effort":"low"},"messages":[{"role":"user","content":"hi"}]}"#;
+    let sent = value(&run(said, &adaptive));
+    assert_eq!(sent["thinking"], json!({"type": "adaptive", "display": "omitted"}));
+    assert_eq!(sent["output_config"], json!({"effort": "low"}), "the caller's own effort stays");
+}
+
+#[test]
+fn p41_a_budget_leaves_room_for_an_answer() {
+    let fixed = Card { thinking_modes: Some(vec![ThinkingMode::Enabled]), effort: false, ..claude() };
+    let body = |limit: u64| {
+        format!(
+            r#"{{"model":"m","max_tokens":{limit},"thinking":{{"type":"adaptive"}},"output_config":{{"effort":"high"}},"messages":[{{"role":"user","content":"hi"}}]}}"#
+        )
+    };
+    let thinking = |limit: u64| value(&run(&body(limit), &fixed)).get("thinking").cloned();
+    assert_eq!(thinking(10_000), Some(json!({"type": "enabled", "budget_tokens": 5000})));
+    assert_eq!(thinking(2_048), Some(json!({"type": "enabled", "budget_tokens": 1024})));
+    assert_eq!(thinking(2_047), None);
+    assert!(value(&run(&body(9_000), &fixed)).get("output_config").is_none(), "no efforts there");
+}
+
+#[test]
+fn p36_a_limit_beyond_the_models_is_lowered() {
+    let made = run_with(&with(&hello(), ""), &claude(), 1_000);
+    assert_eq!(
+        (value(&made)["max_tokens"].as_u64(), made.warnings),
+        (Some(1_000), vec!["clamped:max_tokens".to_owned()])
+    );
+}
+
+#[test]
+fn p57_p58_thinking_goes_back_only_to_who_signed_it() {
+    let ours = Carrier::plain("chat", "ep-1", "m").to_signature();
+    let wrapped = |scope: &str| {
+        Carrier::new("messages", scope, "m", "messages_sig", r#"{"signature":"theirs=="}"#).unwrap().to_signature()
+    };
+    let block = |signature: &str| json!({"type": "thinking", "thinking": "", "signature": signature});
+    let message = |blocks: Vec<Value>| {
+        let mut blocks = blocks;
+        blocks.push(json!({"type": "text", "text": "yes"}));
+        with(
+            &json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": blocks}, {"role": "user", "content": "b"}]),
+            "",
+        )
+    };
+    let native = message(vec![block("EqQBCgIYAhIM"), json!({"type": "redacted_thinking", "data": "x"})]);
+    assert!(run(&native, &claude()).body.is_none(), "also with empty text");
+    let foreign = message(vec![block(&ours), block(""), block(&wrapped("ep-2"))]);
+    assert_eq!(value(&run(&foreign, &claude()))["messages"][1]["content"], json!([{"type": "text", "text": "yes"}]));
+    let own = message(vec![block(&wrapped("ep-1"))]);
+    assert_eq!(value(&run(&own, &claude()))["messages"][1]["content"][0], block("theirs=="));
+}
+
+#[test]
+fn p89_a_tool_loop_that_lost_its_thinking_goes_on_without() {
+    let ours = Carrier::plain("chat", "ep-1", "m").to_signature();
+    let messages = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": ours}, {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "4"}]},
+    ]);
+    let made = run(&with(&messages, r#","thinking":{"type":"enabled","budget_tokens":2000}"#), &claude());
+    assert_eq!(value(&made)["thinking"], json!({"type": "disabled"}));
+    assert_eq!(made.warnings, ["disabled:thinking"]);
+    let adaptive = run(&with(&messages, r#","thinking":{"type":"adaptive"}"#), &claude());
+    assert_eq!(value(&adaptive)["thinking"], json!({"type": "adaptive"}));
+    let tools_only = &value(&adaptive)["messages"][1]["content"];
+    assert_eq!(tools_only, &json!([{"type": "tool_use", "id": "t1", "name": "f", "input": {}}]));
+}
+
+#[test]
+fn p02_blank_texts_go_and_their_marker_stays() {
+    let messages = json!([
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": " \n", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": [{"type": "text", "text": ""}]},
+        {"role": "user", "content": "b"},
+    ]);
+    let sent = value(&run(&with(&messages, ""), &claude()));
+    let marked = json!({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}});
+    assert_eq!(sent["messages"], json!([{"role": "user", "content": [marked]}, {"role": "user", "content": "b"}]));
+}
+
+#[test]
+fn base64_is_sent_bare() {
+    let image =
+        |data: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}});
+    let messages = |data: &str| json!([{"role": "user", "content": [image(data)]}]);
+    for unclean in ["data:image/png;base64,QUJD", "QU\nJD"] {
+        let sent = value(&run(&with(&messages(unclean), ""), &claude()));
+        assert_eq!(sent["messages"], messages("QUJD"), "{unclean}");
+    }
+    assert!(run(&with(&messages("QUJD"), ""), &claude()).body.is_none());
+}
+
+#[test]
+fn p33_p69_p70_servers_that_are_not_anthropics_get_what_they_take() {
+    let foreign = Card { foreign: true, cache_ttl: false, ..Card::default() };
+    let marker = json!({"type": "ephemeral", "ttl": "1h"});
+    let bare = json!({"type": "ephemeral"});
+    let body = json!({
+        "model": "m", "max_tokens": 9,
+        "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=1"}, {"type": "text", "text": "s", "cache_control": marker}],
+        "tools": [{"name": "f", "input_schema": {"properties": {"cache_control": {"ttl": 1}}}, "cache_control": marker}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": marker}]},
+            {"role": "system", "content": "be brief"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"cache_control": {"ttl": "1h"}}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "4"}]},
+        ],
+    });
+    let sent = value(&run(&body.to_string(), &foreign));
+    assert_eq!(sent["system"], json!([{"type": "text", "text": "s", "cache_control": bare}]));
+    assert_eq!(sent["tools"][0]["cache_control"], bare);
+    assert_eq!(sent["tools"][0]["input_schema"], body["tools"][0]["input_schema"], "a schema is not touched");
+    let first = json!([{"type": "text", "text": "a", "cache_control": bare}, {"type": "text", "text": "[system note] be brief"}]);
+    assert_eq!(sent["messages"][0]["content"], first);
+    assert_eq!(sent["messages"][1], body["messages"][2], "an input is not touched");
+    assert!(
+        run(&body.to_string(), &Card { mid_system: true, ..Card::default() }).body.is_none(),
+        "Anthropic takes it all"
+    );
+}

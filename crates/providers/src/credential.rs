@@ -1,0 +1,329 @@
+//! What a call is authorised with, made once from a secret. What a secret must look like when it is stored is the
+//! vault's affair; here it is only taken apart.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use tidegate_core::Secret;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::anthropic::API_KEY;
+use crate::platform::{Auth, filled, google_host};
+
+const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+
+/// An opened credential. Copies share its secret bytes, which are wiped with the last one.
+#[derive(Clone)]
+pub enum Credential {
+    /// A key that travels as it is.
+    Key(Auth, HeaderValue),
+    Aws(Arc<AwsKeys>),
+    Google(Arc<ServiceAccount>),
+    /// Keys of several resources or deployments.
+    Azure(Arc<[AzureEntry]>),
+}
+
+/// An access key, which signs each request.
+pub struct AwsKeys {
+    pub id: String,
+    pub secret: Secret,
+    pub token: Option<Secret>,
+    pub region: Option<String>,
+}
+
+/// A service account, which is given a token for an hour.
+pub struct ServiceAccount {
+    pub project: String,
+    pub email: String,
+    pub key_id: String,
+    /// PEM.
+    pub private_key: Secret,
+    pub region: String,
+    /// Only for an operator's own account: a customer does not choose where we ask for tokens.
+    pub token_uri: Option<String>,
+}
+
+/// A resource, or one deployment of a model.
+pub struct AzureEntry {
+    pub key: HeaderValue,
+    pub resource: Option<String>,
+    /// Models of the resource speak the Messages protocol.
+    pub is_foundry: bool,
+    /// The catalogue's name of the only model it serves, its address and its name there.
+    pub deployment: Option<(String, String, String)>,
+}
+
+/// What kind it is, and nothing of what it holds.
+impl fmt::Debug for Credential {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Key(..) => "Key",
+            Self::Aws(_) => "Aws",
+            Self::Google(_) => "Google",
+            Self::Azure(_) => "Azure",
+        })
+    }
+}
+
+impl Credential {
+    /// From a secret as it was stored; `None` when it is not what this way of authentication takes.
+    pub fn read(auth: Auth, secret: &Secret) -> Option<Self> {
+        let is_json = |first: u8| secret.expose(|bytes| bytes.trim_ascii_start().first() == Some(&first));
+        match auth {
+            Auth::Aws if is_json(b'{') => secret.expose(aws).map(|keys| Self::Aws(Arc::new(keys))),
+            Auth::Google if is_json(b'{') => secret.expose(google).map(|account| Self::Google(Arc::new(account))),
+            Auth::AzureKey | Auth::FoundryKey if is_json(b'[') => {
+                secret.expose(azure).map(|entries| Self::Azure(entries.into()))
+            }
+            auth => carried(secret, auth).map(|value| Self::Key(auth, value)),
+        }
+    }
+
+    /// What the secret itself says of the place it is for, by the name of a gap in an address.
+    pub fn place(&self, name: &str, model: &str) -> Option<String> {
+        match (self, name) {
+            (Self::Aws(keys), "region") => keys.region.clone(),
+            (Self::Google(account), "project") => Some(account.project.clone()),
+            (Self::Google(account), "region") => Some(account.region.clone()),
+            (Self::Google(account), "google_host") => Some(google_host(&account.region)),
+            (Self::Azure(entries), "resource") => entry(entries, model)?.resource.clone(),
+            _ => None,
+        }
+    }
+
+    /// Whether it names the place it is for, so that the operator's own region or project does not count.
+    pub fn is_placed(&self) -> bool {
+        match self {
+            Self::Key(..) => false,
+            Self::Aws(keys) => keys.region.is_some(),
+            Self::Google(_) | Self::Azure(_) => true,
+        }
+    }
+
+    /// Scheme, host and port of every place that it names, in an address with gaps or by itself.
+    pub fn places(&self, template: Option<&str>) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut add = |address: &str| {
+            let start = address.find("://").map_or(0, |place| place + 3);
+            let end = address[start..].find('/').map_or(address.len(), |place| start + place);
+            found.push(address[..end].to_owned());
+        };
+        match self {
+            Self::Azure(entries) => {
+                for entry in entries.iter() {
+                    let resource = |gap: &str| entry.resource.clone().filter(|_| gap == "resource");
+                    match (&entry.deployment, template) {
+                        (Some((_, url, _)), _) => add(url),
+                        (None, Some(template)) => {
+                            if let Ok(address) = filled(template, resource) {
+                                add(&address);
+                            }
+                        }
+                        (None, None) => {}
+                    }
+                }
+            }
+            _ => {
+                if let Some(Ok(address)) = template.map(|template| filled(template, |gap| self.place(gap, ""))) {
+                    add(&address);
+                }
+            }
+        }
+        found
+    }
+
+    /// Puts a key where it belongs. What must be signed or exchanged first is not done here.
+    pub fn put(&self, headers: &mut HeaderMap, auth: Auth, model: &str) {
+        let (auth, value) = match self {
+            Self::Key(auth, value) => (*auth, value),
+            Self::Azure(entries) => match entry(entries, model) {
+                Some(entry) => (auth, &entry.key),
+                None => return,
+            },
+            Self::Aws(_) | Self::Google(_) => return,
+        };
+        match auth {
+            Auth::ApiKey => headers.insert(API_KEY, value.clone()),
+            Auth::Bearer | Auth::Aws | Auth::Google => headers.insert(AUTHORIZATION, value.clone()),
+            Auth::GoogleKey => headers.insert(GOOGLE_KEY, value.clone()),
+            Auth::AzureKey => headers.insert(AZURE_KEY, value.clone()),
+            Auth::FoundryKey => {
+                headers.insert(API_KEY, value.clone());
+                headers.insert(AZURE_KEY, value.clone())
+            }
+        };
+    }
+
+    /// The deployment of a model that a customer has named, with its address and the model's name there.
+    pub fn deployment(&self, model: &str) -> Option<(&str, &str)> {
+        let Self::Azure(entries) = self else { return None };
+        let (_, url, name) = entry(entries, model)?.deployment.as_ref()?;
+        Some((url, name))
+    }
+}
+
+/// The entry for a model: its own deployment, else the first resource.
+fn entry<'a>(entries: &'a [AzureEntry], model: &str) -> Option<&'a AzureEntry> {
+    let own = |entry: &&AzureEntry| entry.deployment.as_ref().is_some_and(|(slug, _, _)| slug == model);
+    entries.iter().find(own).or_else(|| entries.iter().find(|entry| entry.deployment.is_none()))
+}
+
+/// A text of a secret that is wiped when it is dropped.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Part(String);
+
+impl Part {
+    fn secret(self) -> Secret {
+        Secret::new(self.0.as_bytes())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+fn aws(bytes: &[u8]) -> Option<AwsKeys> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Keys {
+        access_key_id: String,
+        secret_access_key: Part,
+        region: Option<String>,
+        session_token: Option<Part>,
+    }
+    let keys: Keys = serde_json::from_slice(bytes).ok()?;
+    Some(AwsKeys {
+        id: keys.access_key_id,
+        secret: keys.secret_access_key.secret(),
+        token: keys.session_token.map(Part::secret),
+        region: keys.region,
+    })
+}
+
+fn google(bytes: &[u8]) -> Option<ServiceAccount> {
+    #[derive(Deserialize)]
+    struct Account {
+        project_id: String,
+        client_email: String,
+        private_key_id: String,
+        private_key: Part,
+        region: Option<String>,
+        token_uri: Option<String>,
+    }
+    let account: Account = serde_json::from_slice(bytes).ok()?;
+    Some(ServiceAccount {
+        project: account.project_id,
+        email: account.client_email,
+        key_id: account.private_key_id,
+        private_key: account.private_key.secret(),
+        region: account.region.unwrap_or_else(|| "global".to_owned()),
+        token_uri: account.token_uri,
+    })
+}
+
+fn azure(bytes: &[u8]) -> Option<Vec<AzureEntry>> {
+    #[derive(Deserialize)]
+    struct Entry {
+        api_key: Part,
+        resource_name: Option<String>,
+        resource_type: Option<String>,
+        model_slug: Option<String>,
+        endpoint_url: Option<String>,
+        model_id: Option<String>,
+    }
+    let entries: Vec<Entry> = serde_json::from_slice(bytes).ok()?;
+    let made = entries.into_iter().map(|entry| {
+        let deployment = match (entry.model_slug, entry.endpoint_url, entry.model_id) {
+            (Some(slug), Some(url), Some(name)) => Some((slug, url, name)),
+            _ => None,
+        };
+        Some(AzureEntry {
+            key: carried(&entry.api_key.secret(), Auth::AzureKey)?,
+            resource: entry.resource_name,
+            is_foundry: entry.resource_type.as_deref() == Some("ai_foundry"),
+            deployment,
+        })
+    });
+    made.collect()
+}
+
+/// The header value that carries a secret. Its bytes are wiped when the last copy of the value is dropped: copies share
+/// them.
+fn carried(secret: &Secret, auth: Auth) -> Option<HeaderValue> {
+    struct Wiped(Zeroizing<Vec<u8>>);
+    impl AsRef<[u8]> for Wiped {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let bytes = secret.expose(|secret| match auth {
+        Auth::ApiKey | Auth::GoogleKey | Auth::AzureKey | Auth::FoundryKey => secret.to_vec(),
+        Auth::Bearer | Auth::Aws | Auth::Google => [b"Bearer ", secret].concat(),
+    });
+    let bytes = Bytes::from_owner(Wiped(Zeroizing::new(bytes)));
+    let mut value = HeaderValue::from_maybe_shared(bytes).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A bearer that was given to us for a while.
+pub fn bearer(token: &Secret) -> Option<HeaderValue> {
+    carried(token, Auth::Bearer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(auth: Auth, secret: &str, model: &str) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        Credential::read(auth, &Secret::new(secret)).unwrap().put(&mut headers, auth, model);
+        headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
+    }
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn a_key_travels_in_the_header_its_provider_wants() {
+        assert_eq!(headers(Auth::ApiKey, "k", "m"), [pair("x-api-key", "k")]);
+        assert_eq!(headers(Auth::Bearer, "k", "m"), [pair("authorization", "Bearer k")]);
+        assert_eq!(headers(Auth::GoogleKey, "k", "m"), [pair("x-goog-api-key", "k")]);
+        assert_eq!(headers(Auth::AzureKey, "k", "m"), [pair("api-key", "k")]);
+        assert_eq!(headers(Auth::FoundryKey, "k", "m"), [pair("x-api-key", "k"), pair("api-key", "k")]);
+        assert_eq!(headers(Auth::Aws, "bedrock-key", "m"), [pair("authorization", "Bearer bedrock-key")]);
+    }
+
+    #[test]
+    fn secrets_of_several_parts_say_where_they_belong() {
+        let aws = r#"{"accessKeyId":"A","secretAccessKey":"S","region":"eu-west-1"}"#;
+        let aws = Credential::read(Auth::Aws, &Secret::new(aws)).unwrap();
+        assert_eq!(aws.place("region", "m").as_deref(), Some("eu-west-1"));
+        let google =
+            r#"{"type":"service_account","project_id":"p","private_key_id":"i","private_key":"k","client_email":"e"}"#;
+        let google = Credential::read(Auth::Google, &Secret::new(google)).unwrap();
+        assert_eq!(google.place("google_host", "m").as_deref(), Some("aiplatform.googleapis.com"));
+        assert_eq!(google.place("project", "m").as_deref(), Some("p"));
+        let azure = r#"[{"api_key":"one","resource_name":"r"},
+            {"api_key":"two","model_slug":"openai/x","endpoint_url":"https://d.example/openai","model_id":"dep"}]"#;
+        assert_eq!(headers(Auth::AzureKey, azure, "openai/x"), [pair("api-key", "two")]);
+        assert_eq!(headers(Auth::AzureKey, azure, "openai/y"), [pair("api-key", "one")]);
+        let azure = Credential::read(Auth::AzureKey, &Secret::new(azure)).unwrap();
+        assert_eq!(azure.deployment("openai/x"), Some(("https://d.example/openai", "dep")));
+        assert_eq!((azure.deployment("openai/y"), azure.place("resource", "openai/y")), (None, Some("r".to_owned())));
+    }
+
+    #[test]
+    fn what_is_not_a_credential_of_its_kind_is_none() {
+        assert!(Credential::read(Auth::Aws, &Secret::new(r#"{"accessKeyId":"A"}"#)).is_none());
+        assert!(Credential::read(Auth::Bearer, &Secret::new("line\nbreak")).is_none());
+    }
+}

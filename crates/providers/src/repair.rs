@@ -1,0 +1,384 @@
+//! When an upstream refuses a call for a reason that another call need not give it: what to leave out and try once more.
+//! Only what says how to answer is ever left out, never what is said.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Kind};
+
+/// Something that an upstream does not know.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refused {
+    /// A value of `anthropic-beta`.
+    Beta(String),
+    /// A member of the body; inner ones with a dot.
+    Member(String),
+}
+
+impl Refused {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Beta(name) | Self::Member(name) => name,
+        }
+    }
+
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Beta(_) => "beta",
+            Self::Member(_) => "member",
+        }
+    }
+
+    pub fn read(kind: &str, name: &str) -> Option<Self> {
+        match kind {
+            "beta" => Some(Self::Beta(name.to_owned())),
+            "member" => Some(Self::Member(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// What may help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Leave this out, now and from now on.
+    Without(Refused),
+    /// Leave out reasoning of earlier turns, this time.
+    WithoutReasoning,
+    /// Do not think, this time.
+    WithoutThinking,
+}
+
+/// Members that are what was said, or without which there is no call.
+const CONTENT: [&str; 17] = [
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "input",
+    "instructions",
+    "contents",
+    "systemInstruction",
+    "toolConfig",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "stream",
+    "response_format",
+    "text",
+    "documents",
+];
+
+/// What a refusal (400 or 422) asks for; `None` when nothing can be left out.
+pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
+    if !matches!(status, 400 | 422) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(body);
+    let words = text.to_lowercase();
+    if is_about_signatures(&words) {
+        return Some(Repair::WithoutReasoning);
+    }
+    if words.contains("must start with a thinking block") {
+        return Some(Repair::WithoutThinking);
+    }
+    let error = Error::read(body);
+    let refused = error.beta().map(Refused::Beta).or_else(|| error.member().map(Refused::Member))?;
+    let first = refused.name().split(['.', '[']).next().unwrap_or_default();
+    let is_content = matches!(refused, Refused::Member(_)) && CONTENT.contains(&first);
+    (!is_content).then_some(Repair::Without(refused))
+}
+
+/// The reasoning that was sent back is not, or no longer, the upstream's own.
+fn is_about_signatures(words: &str) -> bool {
+    let damaged = ["invalid", "corrupted"].iter().any(|bad| {
+        words.match_indices(bad).any(|(place, _)| {
+            let rest = &words[place + bad.len()..];
+            let near: String = rest.chars().take(40).collect();
+            near.find("signature").is_some_and(|at| at <= 30)
+        })
+    });
+    damaged
+        || words.contains("invalid_encrypted_content")
+        || words.contains("encrypted content could not be verified")
+        || (words.contains("could not be verified") && words.contains("thinking"))
+        || words.contains("missing a thought_signature")
+}
+
+#[derive(Default)]
+struct Error {
+    message: String,
+    param: Option<String>,
+    code: Option<String>,
+    /// The place that a list of mistakes names as superfluous.
+    extra: Option<String>,
+}
+
+impl Error {
+    fn read(body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Outer<'a> {
+            #[serde(borrow, default)]
+            error: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            detail: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Inner<'a> {
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            param: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            code: Option<&'a RawValue>,
+        }
+        let text = |raw: Option<&RawValue>| raw.and_then(json::string).map(|text| text.into_owned());
+        // Google wraps some errors in a list of one.
+        let whole: Option<&RawValue> = serde_json::from_slice(body).ok();
+        let whole = whole.map(|whole| match json::kind(whole) {
+            Kind::Array => json::elements(whole).and_then(|list| list.first().copied()).unwrap_or(whole),
+            _ => whole,
+        });
+        let Some(outer) = whole.and_then(|whole| serde_json::from_str::<Outer<'_>>(whole.get()).ok()) else {
+            return Self::default();
+        };
+        let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
+        let message = inner.as_ref().and_then(|inner| text(inner.message));
+        Self {
+            message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
+            param: inner.as_ref().and_then(|inner| text(inner.param)),
+            code: inner.as_ref().and_then(|inner| text(inner.code)),
+            extra: outer.detail.and_then(superfluous),
+        }
+    }
+
+    /// ``Unexpected value(s) `x` for the `anthropic-beta` header``
+    fn beta(&self) -> Option<String> {
+        let (before, _) = self.message.split_once("`anthropic-beta`")?;
+        let name = quoted_words(before).last()?.to_owned();
+        is_name(&name).then_some(name)
+    }
+
+    fn member(&self) -> Option<String> {
+        let message = self.message.as_str();
+        let lower = message.to_lowercase();
+        let param = || self.param.clone().filter(|param| is_name(param));
+        if self.extra.is_some() {
+            return self.extra.clone();
+        }
+        let codes = ["unsupported_parameter", "unknown_parameter"];
+        if self.code.as_deref().is_some_and(|code| codes.contains(&code)) && self.param.is_some() {
+            return param();
+        }
+        // `x: Extra inputs are not permitted`
+        if let Some(place) = lower.find(": extra inputs are not permitted") {
+            let name = message[..place].rsplit([' ', '\n']).next().unwrap_or_default();
+            return is_name(name).then(|| name.to_owned());
+        }
+        let says = [
+            "unknown parameter",
+            "unsupported parameter",
+            "unrecognized request argument",
+            "unknown name",
+            "unknown field",
+            "unrecognized field",
+            "unexpected keyword",
+            "is not supported with this model",
+            "encrypted content is not supported",
+        ];
+        if !says.iter().any(|words| lower.contains(words)) {
+            return None;
+        }
+        if lower.contains("encrypted content is not supported") {
+            return Some("include".to_owned());
+        }
+        let named = quoted_words(message).find(|name| is_name(name)).map(str::to_owned);
+        // Google names the object that the member stands in behind it.
+        let inside = quoted_words(message).nth(1).filter(|place| lower.contains("unknown name") && is_name(place));
+        let named = match (named, inside) {
+            (Some(name), Some(place)) => Some(format!("{}.{name}", camel(place))),
+            (named, _) => named,
+        };
+        named.or_else(param).or_else(|| {
+            let (_, rest) = lower.split_once("argument supplied: ")?;
+            let name = rest.split_whitespace().next()?.trim_end_matches(['.', ',']);
+            is_name(name).then(|| name.to_owned())
+        })
+    }
+}
+
+/// `{"loc": ["body", "x"], "type": "extra_forbidden"}` in a list.
+fn superfluous(detail: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Mistake {
+        #[serde(default)]
+        loc: Vec<serde_json::Value>,
+        #[serde(default, rename = "type")]
+        kind: String,
+    }
+    let mistakes: Vec<Mistake> = serde_json::from_str(detail.get()).ok()?;
+    let mistake = mistakes.into_iter().find(|mistake| mistake.kind.contains("extra_forbidden"))?;
+    let path: Vec<&str> =
+        mistake.loc.iter().filter_map(serde_json::Value::as_str).filter(|part| *part != "body").collect();
+    let name = path.join(".");
+    is_name(&name).then_some(name)
+}
+
+/// Words between quotes of any kind.
+fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(['\'', '"', '`']).skip(1).step_by(2)
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=80).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        && !name.starts_with('.')
+}
+
+/// `generation_config` as `generationConfig`.
+fn camel(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut upper = false;
+    for character in name.chars() {
+        match character {
+            '_' => upper = true,
+            other if std::mem::take(&mut upper) => out.push(other.to_ascii_uppercase()),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The body without a member; inner ones are named with a dot. `None` when it is not there.
+pub fn without(body: &[u8], name: &str) -> Option<Vec<u8>> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let members: json::Members<'_> = serde_json::from_slice(body).ok()?;
+    members.get(first)?;
+    let mut out = Vec::with_capacity(body.len());
+    out.push(b'{');
+    for (key, value) in &members.0 {
+        let kept: std::borrow::Cow<'_, [u8]> = match (key == first, rest) {
+            (true, None) => continue,
+            (true, Some(rest)) => without(value.get().as_bytes(), rest)?.into(),
+            (false, _) => value.get().as_bytes().into(),
+        };
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(json::quoted(key).as_bytes());
+        out.push(b':');
+        out.extend_from_slice(&kept);
+    }
+    out.push(b'}');
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(body: &str) -> Option<Repair> {
+        repair(400, body.as_bytes())
+    }
+
+    fn member(name: &str) -> Option<Repair> {
+        Some(Repair::Without(Refused::Member(name.to_owned())))
+    }
+
+    #[test]
+    fn members_that_an_upstream_does_not_know_are_named_in_many_ways() {
+        let cases = [
+            (
+                r#"{"error":{"message":"Unsupported parameter: 'reasoning_effort' is not supported with this model.","param":"reasoning_effort","code":"unsupported_parameter"}}"#,
+                "reasoning_effort",
+            ),
+            (
+                r#"{"error":{"message":"Unknown parameter: 'prompt_cache_key'.","type":"invalid_request_error","param":"prompt_cache_key","code":"unknown_parameter"}}"#,
+                "prompt_cache_key",
+            ),
+            (
+                r#"{"error":{"message":"Unrecognized request argument supplied: stream_options","type":"invalid_request_error","param":null,"code":null}}"#,
+                "stream_options",
+            ),
+            (
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"speed: Extra inputs are not permitted"}}"#,
+                "speed",
+            ),
+            (
+                r#"{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"thinkingConfig\" at 'generation_config': Cannot find field.","status":"INVALID_ARGUMENT"}}"#,
+                "generationConfig.thinkingConfig",
+            ),
+            (
+                r#"[{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"serviceTier\": Cannot find field.","status":"INVALID_ARGUMENT"}}]"#,
+                "serviceTier",
+            ),
+            (
+                r#"{"detail":[{"type":"extra_forbidden","loc":["body","parallel_tool_calls"],"msg":"Extra inputs are not permitted"}]}"#,
+                "parallel_tool_calls",
+            ),
+            (r#"{"error":{"message":"Encrypted content is not supported with this model."}}"#, "include"),
+            (
+                r#"{"error":{"message":"Unsupported parameter: 'reasoning.summary' is not supported with this model.","param":"reasoning.summary","code":"unsupported_parameter"}}"#,
+                "reasoning.summary",
+            ),
+        ];
+        for (body, name) in cases {
+            assert_eq!(of(body), member(name), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_beta_that_is_refused_is_named() {
+        let body = r#"{"type":"error","error":{"type":"invalid_request_error","message":"Unexpected value(s) `new-2027-01-01` for the `anthropic-beta` header. Please consult the documentation."}}"#;
+        assert_eq!(of(body), Some(Repair::Without(Refused::Beta("new-2027-01-01".to_owned()))));
+    }
+
+    #[test]
+    fn what_was_said_is_never_left_out() {
+        for name in ["messages", "tools", "system", "contents", "input", "messages.0.content"] {
+            let body = format!(
+                r#"{{"error":{{"message":"Unknown parameter: '{name}'.","param":"{name}","code":"unknown_parameter"}}}}"#
+            );
+            assert_eq!(of(&body), None, "{name}");
+        }
+        for body in [
+            r#"{"error":{"message":"prompt is too long"}}"#,
+            "<html>",
+            "",
+            r#"{"error":{"message":"Unknown parameter: 'a b'"}}"#,
+        ] {
+            assert_eq!(of(body), None, "{body}");
+        }
+        assert_eq!(repair(500, br#"{"error":{"message":"Unknown parameter: 'x'"}}"#), None);
+    }
+
+    #[test]
+    fn p57_p61_p67_reasoning_that_is_not_the_upstreams_own_is_left_out() {
+        for words in [
+            "messages.1.content.0: Invalid `signature` in `thinking` block",
+            "Corrupted thought signature.",
+            "The encrypted content could not be verified.",
+            "invalid_encrypted_content",
+            "Function call is missing a thought_signature in functionCall parts.",
+        ] {
+            assert_eq!(
+                of(&format!(r#"{{"error":{{"message":"{words}"}}}}"#)),
+                Some(Repair::WithoutReasoning),
+                "{words}"
+            );
+        }
+        let old = "messages.1.content.0.type: Expected `thinking` … a final `assistant` message must start with a thinking block";
+        assert_eq!(of(&format!(r#"{{"error":{{"message":"{old}"}}}}"#)), Some(Repair::WithoutThinking));
+    }
+
+    #[test]
+    fn a_member_is_taken_out_and_the_rest_stays() {
+        let body = br#"{"a":1.0,"b":{"c":2,"d":[3]},"e":"x"}"#;
+        assert_eq!(without(body, "a").unwrap(), br#"{"b":{"c":2,"d":[3]},"e":"x"}"#);
+        assert_eq!(without(body, "b.c").unwrap(), br#"{"a":1.0,"b":{"d":[3]},"e":"x"}"#);
+        assert_eq!(without(body, "zz"), None);
+        assert_eq!(without(body, "a.b"), None);
+    }
+}

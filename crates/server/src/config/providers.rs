@@ -1,0 +1,424 @@
+//! Whom we can call: the providers of the file, those whose keys are in the environment, and the known vendors, each
+//! with the ways to reach it.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use tidegate_core::Secret;
+use tidegate_gateway::snapshot::origin_of;
+use tidegate_gateway::{Calls, Upstream};
+use tidegate_providers::credential::Credential;
+use tidegate_providers::platform::{self, filled, google_host};
+use tidegate_providers::{Auth, Betas, Carriage, Platform, Protocol, place};
+
+use super::{Source, nearest, raw, secret};
+
+/// A provider key in the environment.
+pub struct Found {
+    pub variable: &'static str,
+    pub provider: &'static str,
+}
+
+/// One provider.
+pub struct Provider {
+    pub slug: Arc<str>,
+    pub display_name: Arc<str>,
+    pub local: bool,
+    /// Whether the operator's own key can be used. A vendor nobody gave a key for is there for those who bring one.
+    pub shared: bool,
+    /// The usual one first; never empty.
+    pub ways: Vec<Way>,
+}
+
+/// One way to reach a provider: a protocol at an address.
+pub struct Way {
+    pub name: Box<str>,
+    pub protocol: Protocol,
+    pub carriage: Carriage,
+    base_url: String,
+    /// The address with gaps that a credential of several parts fills.
+    template: Option<&'static str>,
+    auth: Auth,
+    credential: Option<Credential>,
+    betas: Betas,
+    region: Option<Box<str>>,
+}
+
+impl Provider {
+    /// The way that an endpoint names, or the usual one: for Anthropic's models the one that loses nothing.
+    pub fn way(&self, endpoint: &raw::Endpoint, model: &str) -> anyhow::Result<usize> {
+        let protocol = endpoint.protocol.as_deref().map(protocol).transpose()?;
+        let named = |way: &&Way| {
+            endpoint.platform.as_deref().is_none_or(|name| *name == *way.name)
+                && protocol.is_none_or(|protocol| protocol == way.protocol)
+        };
+        let is_said = endpoint.platform.is_some() || protocol.is_some();
+        let is_claude = !is_said && model.starts_with("anthropic/");
+        let native = |way: &&Way| !is_claude || way.protocol == Protocol::Messages;
+        let found = self.ways.iter().position(|way| named(&way) && native(&way));
+        let found = found.or_else(|| self.ways.iter().position(|way| named(&way)));
+        found.with_context(|| {
+            let names: Vec<String> =
+                self.ways.iter().map(|way| format!("{} ({})", way.name, way.protocol.as_str())).collect();
+            format!("{} has no such platform or protocol; it has {}", self.slug, names.join(", "))
+        })
+    }
+
+    /// One upstream for each way.
+    pub fn upstreams(&self) -> anyhow::Result<Vec<Upstream>> {
+        self.ways.iter().map(|way| way.upstream(self)).collect()
+    }
+}
+
+impl Way {
+    fn upstream(&self, provider: &Provider) -> anyhow::Result<Upstream> {
+        let models = place::models(self.protocol, self.carriage);
+        let models_uri = models.map(|path| format!("{}{path}", self.base_url).parse()).transpose();
+        Ok(Upstream {
+            slug: provider.slug.clone(),
+            display_name: provider.display_name.clone(),
+            protocol: self.protocol,
+            carriage: self.carriage,
+            origin: origin(&self.base_url),
+            shared: provider.shared,
+            template: self.template.map(Into::into),
+            models_uri: models_uri.map_err(|_| anyhow::anyhow!("{}: base_url is not usable", provider.slug))?,
+            auth: self.auth,
+            credential: self.credential.clone(),
+            region: self.region.clone(),
+            betas: self.betas,
+        })
+    }
+
+    /// Where a model is called.
+    pub fn calls(&self, model: &str) -> anyhow::Result<Calls> {
+        Ok(Calls::of(&self.base_url, self.protocol, self.carriage, model)?)
+    }
+
+    /// What a customer's credential is stored for: an address, or one with a gap that the credential fills.
+    pub fn place(&self) -> Arc<str> {
+        self.template.map_or_else(|| origin(&self.base_url), |template| origin_of(template).into())
+    }
+
+    /// Whether Anthropic itself runs the models here.
+    pub fn is_anthropics(&self) -> bool {
+        self.betas != Betas::None
+    }
+}
+
+pub fn origin(base_url: &str) -> Arc<str> {
+    url::Url::parse(base_url).map_or_else(|_| "".into(), |url| url.origin().ascii_serialization().into())
+}
+
+fn protocol(name: &str) -> anyhow::Result<Protocol> {
+    Protocol::parse(name).ok_or_else(|| {
+        let hint = nearest(name, &Protocol::NAMES).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+        anyhow::anyhow!("protocol: {name:?} is none of {}{hint}", Protocol::NAMES.join(", "))
+    })
+}
+
+/// The providers of the file and, for slugs that it does not name, those whose keys are in the environment.
+pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provider>, Vec<Found>)> {
+    let mut providers: Vec<Provider> = Vec::new();
+    for (index, entry) in config.providers.iter().enumerate() {
+        let provider = from_entry(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug))?;
+        ensure!(
+            providers.iter().all(|other| other.slug != provider.slug),
+            "providers[{index}]: slug {:?} is used twice",
+            entry.slug
+        );
+        providers.push(provider);
+    }
+    let mut found = Vec::new();
+    for platform in platform::PLATFORMS {
+        let Some(variable) = platform.env else { continue };
+        let Some(value) = source.variable(variable) else { continue };
+        if providers.iter().any(|provider| *provider.slug == *platform.slug) {
+            continue;
+        }
+        found.push(Found { variable, provider: platform.display_name });
+        let provider = from_environment(platform, value, source);
+        providers.push(provider.with_context(|| format!("environment variable {variable}"))?);
+    }
+    for platform in platform::PLATFORMS.iter().filter(|platform| !platform.local) {
+        if providers.iter().all(|provider| *provider.slug != *platform.slug) {
+            providers.push(known_vendor(platform));
+        }
+    }
+    Ok((providers, found))
+}
+
+/// What fills the gaps of addresses.
+struct Gaps<'a> {
+    entry: Option<&'a raw::Provider>,
+    source: Option<&'a Source>,
+}
+
+impl Gaps<'_> {
+    fn value(&self, name: &str, auth: Auth) -> Option<String> {
+        let variable = |name: &str| self.source.and_then(|source| source.variable(name)).map(str::to_owned);
+        let said = |pick: fn(&raw::Provider) -> &Option<String>| self.entry.and_then(|entry| pick(entry).clone());
+        match name {
+            "region" if auth == Auth::Aws => {
+                let region = said(|entry| &entry.region).or_else(|| variable("AWS_REGION"));
+                Some(region.or_else(|| variable("AWS_DEFAULT_REGION")).unwrap_or_else(|| "us-east-1".to_owned()))
+            }
+            "region" => Some(said(|entry| &entry.region).unwrap_or_else(|| "global".to_owned())),
+            "google_host" => self.value("region", auth).map(|region| google_host(&region)),
+            "project" => said(|entry| &entry.project),
+            "resource" => said(|entry| &entry.resource),
+            "account" => said(|entry| &entry.account),
+            _ => None,
+        }
+    }
+}
+
+/// A known way with the operator's key. A gap that nothing fills is an error where there is a key to be used.
+fn way(platform: &'static Platform, gaps: &Gaps<'_>, key: Option<&Secret>) -> anyhow::Result<Way> {
+    let credential = key.map(|key| read_key(platform.auth, key)).transpose()?;
+    let value = |name: &str| {
+        let placed = credential.as_ref().filter(|credential| credential.is_placed());
+        placed.and_then(|credential| credential.place(name, "")).or_else(|| gaps.value(name, platform.auth))
+    };
+    let base_url = match filled(platform.base_url, value) {
+        Ok(base_url) => base_url,
+        Err(gap) if key.is_some() => bail!("{gap}: needed to reach {}", platform.name),
+        // Only a credential that names it can be used here.
+        Err(_) => "https://nowhere.invalid".to_owned(),
+    };
+    Ok(Way {
+        name: platform.name.into(),
+        protocol: platform.protocol,
+        carriage: platform.carriage,
+        base_url,
+        template: platform.base_url.contains('{').then_some(platform.base_url),
+        auth: platform.auth,
+        region: (platform.auth == Auth::Aws).then(|| value("region")).flatten().map(Into::into),
+        credential,
+        betas: platform.betas,
+    })
+}
+
+fn read_key(auth: Auth, key: &Secret) -> anyhow::Result<Credential> {
+    Credential::read(auth, key).context("the key is not what this provider takes: use visible characters, or its JSON")
+}
+
+/// All ways of a provider; those that cannot be filled are left out as long as one can.
+fn ways(slug: &str, gaps: &Gaps<'_>, key: Option<&Secret>) -> anyhow::Result<Vec<Way>> {
+    let mut made = Vec::new();
+    let mut missing = None;
+    for platform in platform::ways(slug) {
+        match way(platform, gaps, key) {
+            Ok(way) => made.push(way),
+            Err(error) => drop(missing.get_or_insert(error)),
+        }
+    }
+    match missing {
+        Some(error) if made.is_empty() => Err(error),
+        _ => Ok(made),
+    }
+}
+
+/// A vendor without a key of the operator's: only credentials of customers reach it.
+fn known_vendor(platform: &'static Platform) -> Provider {
+    let gaps = Gaps { entry: None, source: None };
+    Provider {
+        slug: platform.slug.into(),
+        display_name: platform.display_name.into(),
+        local: false,
+        shared: false,
+        ways: ways(platform.slug, &gaps, None).unwrap_or_default(),
+    }
+}
+
+fn from_environment(platform: &'static Platform, value: &str, source: &Source) -> anyhow::Result<Provider> {
+    let gaps = Gaps { entry: None, source: Some(source) };
+    let ways = if platform.local {
+        // A local server's variable holds its address; all others hold a key.
+        let address = local_address(value, platform.base_url);
+        let local = platform::ways(platform.slug).map(|platform| {
+            let path = platform.base_url.splitn(4, '/').nth(3).map(|path| format!("/{path}")).unwrap_or_default();
+            Ok(Way { base_url: format!("{address}{path}"), ..way(platform, &gaps, None)? })
+        });
+        local.collect::<anyhow::Result<Vec<Way>>>()?
+    } else {
+        ways(platform.slug, &gaps, Some(&Secret::new(value.trim())))?
+    };
+    Ok(Provider {
+        slug: platform.slug.into(),
+        display_name: platform.display_name.into(),
+        local: platform.local,
+        shared: true,
+        ways,
+    })
+}
+
+/// `OLLAMA_HOST` and the like: an address, a host with or without port, or what a server listens on.
+fn local_address(value: &str, default: &str) -> String {
+    let (scheme, host) = value.split_once("://").unwrap_or(("http", value));
+    let host = host.trim_end_matches('/');
+    let port = default.rsplit_once(':').map_or("80", |(_, port)| port);
+    let host = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    };
+    // What a server listens on with 0.0.0.0 is reached at the loopback address.
+    format!("{scheme}://{}", host.replace("0.0.0.0", "127.0.0.1"))
+}
+
+fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider> {
+    let slug_fits = !entry.slug.is_empty()
+        && entry.slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_./".contains(&byte));
+    ensure!(slug_fits, "slug: use lower-case letters, digits and -");
+    let wanted = entry.platform.as_deref().unwrap_or(&entry.slug);
+    let known = platform::find(wanted);
+    ensure!(entry.platform.is_none() || known.is_some(), "platform: {wanted:?} is not a known one");
+    let said = entry.protocol.as_deref().map(protocol).transpose()?;
+    let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
+    let auth = match entry.auth.as_deref() {
+        Some(name) => {
+            Some(Auth::parse(name).with_context(|| format!("auth: {name:?} is none of {}", Auth::NAMES.join(", ")))?)
+        }
+        None => None,
+    };
+    let mut ways = match &entry.base_url {
+        Some(base_url) => vec![own_way(entry, base_url, known, said, auth, key.as_ref())?],
+        None => {
+            let gaps = Gaps { entry: Some(entry), source: Some(source) };
+            known_ways(entry, wanted, &gaps, said, auth, key.as_ref())?
+        }
+    };
+    if let Some(betas) = entry.betas {
+        for way in &mut ways {
+            way.betas = if betas { Betas::All } else { Betas::None };
+        }
+    }
+    let display_name =
+        entry.display_name.as_deref().or_else(|| known.map(|platform| platform.display_name)).unwrap_or(&entry.slug);
+    // The slug of a platform is its provider's, so that preferences find it.
+    let slug = known.filter(|platform| platform.name == entry.slug).map_or(entry.slug.as_str(), |known| known.slug);
+    Ok(Provider {
+        slug: slug.into(),
+        display_name: display_name.into(),
+        local: known.is_some_and(|platform| platform.local),
+        // A vendor that wants a key and was given none can only be called with somebody else's.
+        shared: key.is_some() || known.is_none_or(|platform| platform.local),
+        ways,
+    })
+}
+
+/// The ways of a known provider, with what the entry says otherwise.
+fn known_ways(
+    entry: &raw::Provider,
+    wanted: &str,
+    gaps: &Gaps<'_>,
+    said: Option<Protocol>,
+    auth: Option<Auth>,
+    key: Option<&Secret>,
+) -> anyhow::Result<Vec<Way>> {
+    let Some(first) = platform::find(wanted) else {
+        let slugs: Vec<&str> = platform::PLATFORMS.iter().map(|platform| platform.slug).collect();
+        let hint =
+            nearest(&entry.slug, &slugs).map(|slug| format!("; did you mean the slug {slug}?")).unwrap_or_default();
+        match said {
+            Some(_) => bail!("base_url: needed, because the slug is not a known one{hint}"),
+            None => bail!("protocol: needed, because the slug is not a known one{hint}"),
+        }
+    };
+    let mut made = ways(wanted, gaps, key).context("api_key")?;
+    if let Some(protocol) = said {
+        made.retain(|way| way.protocol == protocol);
+        ensure!(
+            !made.is_empty(),
+            "protocol: {} is not spoken by {} at a known address; give base_url",
+            protocol.as_str(),
+            first.display_name
+        );
+    }
+    if let Some(auth) = auth {
+        for way in &mut made {
+            way.auth = auth;
+            way.credential = key.map(|key| read_key(auth, key)).transpose().context("api_key")?;
+        }
+    }
+    Ok(made)
+}
+
+/// The one way at an address that the operator gives.
+fn own_way(
+    entry: &raw::Provider,
+    base_url: &str,
+    known: Option<&'static Platform>,
+    said: Option<Protocol>,
+    auth: Option<Auth>,
+    key: Option<&Secret>,
+) -> anyhow::Result<Way> {
+    let base_url = base_url.trim_end_matches('/').to_owned();
+    check_base_url(&base_url).context("base_url")?;
+    let known = match (entry.platform.as_deref(), said) {
+        (None, Some(protocol)) => platform::ways(&entry.slug).find(|platform| platform.protocol == protocol).or(known),
+        _ => known,
+    };
+    let protocol = match (said, known) {
+        (Some(protocol), _) => protocol,
+        (None, Some(platform)) => platform.protocol,
+        (None, None) => {
+            let slugs: Vec<&str> = platform::PLATFORMS.iter().map(|platform| platform.slug).collect();
+            let hint =
+                nearest(&entry.slug, &slugs).map(|slug| format!("; did you mean the slug {slug}?")).unwrap_or_default();
+            bail!("protocol: needed, because the slug is not a known one{hint}");
+        }
+    };
+    let usual = match protocol {
+        Protocol::Messages => Auth::ApiKey,
+        Protocol::Gemini => Auth::GoogleKey,
+        Protocol::Converse => Auth::Aws,
+        Protocol::Chat | Protocol::Responses | Protocol::Cohere => Auth::Bearer,
+    };
+    let auth = auth.or_else(|| known.map(|platform| platform.auth)).unwrap_or(usual);
+    let region = entry.region.clone().or_else(|| (auth == Auth::Aws).then(|| "us-east-1".to_owned()));
+    Ok(Way {
+        name: known.map_or(entry.slug.as_str(), |platform| platform.name).into(),
+        protocol,
+        carriage: known.map_or(Carriage::Plain, |platform| platform.carriage),
+        base_url,
+        template: None,
+        auth,
+        credential: key.map(|key| read_key(auth, key)).transpose().context("api_key")?,
+        betas: known.map_or(Betas::All, |platform| platform.betas),
+        region: region.map(Into::into),
+    })
+}
+
+fn check_base_url(text: &str) -> anyhow::Result<()> {
+    let url = url::Url::parse(text).map_err(|error| anyhow::anyhow!("{text:?} is not an address: {error}"))?;
+    ensure!(matches!(url.scheme(), "http" | "https"), "must begin with http:// or https://");
+    ensure!(
+        url.username().is_empty() && url.password().is_none(),
+        "must not hold a user name or password; use api_key"
+    );
+    ensure!(url.query().is_none() && url.fragment().is_none(), "must not have a query or a fragment");
+    Ok(())
+}
+
+/// The simulated provider, at the address it was started on.
+pub fn simulator(base_url: &str) -> Provider {
+    Provider {
+        slug: "simulator".into(),
+        display_name: "Simulator".into(),
+        local: true,
+        shared: true,
+        ways: vec![Way {
+            name: "simulator".into(),
+            protocol: Protocol::Messages,
+            carriage: Carriage::Plain,
+            base_url: base_url.to_owned(),
+            template: None,
+            auth: Auth::ApiKey,
+            credential: None,
+            betas: Betas::All,
+            region: None,
+        }],
+    }
+}
