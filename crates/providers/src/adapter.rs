@@ -6,7 +6,7 @@ use tidegate_wire::messages::Request;
 
 use crate::fault::{Class, Fault};
 use crate::translate::{Context, Decode, Outgoing, Target, Translator, Unsupported};
-use crate::{Protocol, chat, cohere, converse, gemini, responses};
+use crate::{Protocol, anthropic, chat, cohere, converse, gemini, responses};
 
 /// The request as an upstream of the protocol takes it. Messages upstreams are not translated to.
 pub fn request(protocol: Protocol, request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -44,14 +44,17 @@ pub fn translator(protocol: Protocol, context: &Context, now: Timestamp, max_eve
         Protocol::Chat => Box::new(chat::Decoder::new(context_of, now)),
         Protocol::Responses => Box::new(responses::Decoder::new(context_of, now)),
         Protocol::Gemini => Box::new(gemini::Decoder::new(context_of, now)),
-        Protocol::Converse => Box::new(converse::Decoder::new(context_of, now)),
+        Protocol::Converse => {
+            let decoder = Box::new(converse::Decoder::new(context_of, now));
+            return Some(Translator::binary(decoder, context, max_event_bytes));
+        }
         Protocol::Cohere => Box::new(cohere::Decoder::new(context_of, now)),
         Protocol::Messages => return None,
     };
     Some(Translator::new(decoder, context, max_event_bytes))
 }
 
-/// Stub.
-pub fn invoke_translator(_: usize) -> Translator {
-    unimplemented!()
+/// What reads a stream of Bedrock's invoke call: frames that hold events of the Messages format, which go on as they are.
+pub fn invoke_translator(max_event_bytes: usize) -> Translator {
+    Translator::binary(Box::new(anthropic::InvokeDecoder::default()), &Context::default(), max_event_bytes)
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
 use tidegate_wire::error::ErrorType;
+use tidegate_wire::json::Members;
 
 use crate::retry;
 
@@ -144,12 +145,16 @@ impl Fault {
 
 /// Reads an error answer of a Messages upstream (and of the many servers that only resemble one).
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
-    let body = Body::read(body);
+    let mut body = Body::read(body);
+    // Amazon names the error here, with an address behind it.
+    if let Some(kind) = headers.get("x-amzn-errortype").and_then(|kind| kind.to_str().ok()) {
+        body.kind = Some(short_type(kind).to_owned());
+    }
     let class = class(status.as_u16(), &body);
     Fault {
         class,
         status: status.as_u16(),
-        retry_after: retry::after(headers, body.message.as_deref(), now),
+        retry_after: retry::after(headers, body.delay.as_deref(), body.message.as_deref(), now),
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: body.details.and_then(|details| harmless(&details)),
@@ -177,7 +182,7 @@ pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
     Fault {
         class,
         status,
-        retry_after: retry::after(&HeaderMap::new(), body.message.as_deref(), now),
+        retry_after: retry::after(&HeaderMap::new(), body.delay.as_deref(), body.message.as_deref(), now),
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: body.details.and_then(|details| harmless(&details)),
@@ -215,11 +220,70 @@ pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
     Fault {
         class,
         status,
-        retry_after: retry::after(&HeaderMap::new(), body.message.as_deref(), now),
+        retry_after: retry::after(&HeaderMap::new(), body.delay.as_deref(), body.message.as_deref(), now),
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: None,
     }
+}
+
+/// Reads an exception inside a binary stream: its name stands in for the status.
+pub fn classify_exception(kind: &str, payload: &[u8]) -> Fault {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Original {
+        original_status_code: Option<f64>,
+        original_message: Option<String>,
+    }
+    let mut body = Body::read(payload);
+    body.kind = Some(short_type(kind).to_owned());
+    let original: Original = serde_json::from_slice(payload).unwrap_or_default();
+    let named = amazon(short_type(kind));
+    let status = match original.original_status_code {
+        Some(status) if (400.0..600.0).contains(&status) => status as u16,
+        _ => named.map_or(500, |(status, _)| status),
+    };
+    // The model's own failure tells more than the service that hands it on.
+    if original.original_status_code.is_some() {
+        body.message = original.original_message.or(body.message);
+        body.kind = None;
+    }
+    Fault {
+        class: class(status, &body),
+        status,
+        message: body.message.as_deref().map(cleaned),
+        code: Some(short_type(kind).to_owned()).filter(|code| is_code(code)),
+        ..Fault::in_answer(Class::Server)
+    }
+}
+
+/// The name of an error without the address behind it and the namespace before it.
+fn short_type(kind: &str) -> &str {
+    let kind = kind.split(':').next().unwrap_or_default();
+    kind.rsplit('#').next().unwrap_or_default().trim()
+}
+
+/// What Amazon's names mean, with the status they come with. Streams write them with a small letter.
+fn amazon(kind: &str) -> Option<(u16, Class)> {
+    let kind = kind.to_ascii_lowercase();
+    Some(match kind.strip_suffix("exception").unwrap_or(&kind) {
+        "validation" => (400, Class::InvalidRequest),
+        "servicequotaexceeded" => (400, Class::Billing),
+        "accessdenied"
+        | "unrecognizedclient"
+        | "expiredtoken"
+        | "invalidsignature"
+        | "missingauthenticationtoken"
+        | "incompletesignature"
+        | "requesttimetooskewed" => (403, Class::Credential),
+        "resourcenotfound" => (404, Class::NotFound),
+        "modeltimeout" => (408, Class::Timeout),
+        "modelerror" | "modelstreamerror" => (424, Class::Server),
+        "throttling" | "modelnotready" | "toomanyrequests" => (429, Class::RateLimit),
+        "internalserver" | "internalfailure" | "internalerror" => (500, Class::Server),
+        "serviceunavailable" => (503, Class::Overloaded),
+        _ => return None,
+    })
 }
 
 fn class(status: u16, body: &Body) -> Class {
@@ -229,14 +293,29 @@ fn class(status: u16, body: &Body) -> Class {
     if matches!(status, 400 | 413 | 422 | 500) && is_context_length(&words, code, kind) {
         return Class::ContextLength;
     }
-    let filtered = ["content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"];
-    if filtered.contains(&code)
-        || filtered.contains(&kind)
-        || words.contains("rejected as a result of our safety system")
-    {
+    let filtered =
+        ["content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "invalid_prompt", "bio_policy"];
+    let says = |word: &str| [code, kind, body.inner.as_str()].contains(&word);
+    let moderated = status == 403 && (body.inner == "moderation" || words.contains("moderation"));
+    if filtered.into_iter().any(says) || moderated || words.contains("rejected as a result of our safety system") {
         return Class::ContentFilter;
     }
+    if let Some((_, class)) = amazon(kind) {
+        return class;
+    }
+    if status == 400 && body.details.as_deref().is_some_and(|details| details.contains("\"API_KEY_INVALID\"")) {
+        return Class::Credential;
+    }
+    // Google's words; the status says the same unless someone on the way has changed it.
+    match kind {
+        "RESOURCE_EXHAUSTED" => return Class::RateLimit,
+        "UNAVAILABLE" => return Class::Overloaded,
+        "UNAUTHENTICATED" | "PERMISSION_DENIED" => return Class::Credential,
+        "DEADLINE_EXCEEDED" => return Class::Timeout,
+        _ => {}
+    }
     let spent = code == "insufficient_quota"
+        || kind == "insufficient_quota"
         || body.details.as_deref().is_some_and(|details| details.contains("enforced_spend_limit_reached"))
         || (status == 400 && words.contains("credit balance is too low"));
     if spent {
@@ -251,14 +330,15 @@ fn class(status: u16, body: &Body) -> Class {
         429 => Class::RateLimit,
         503 | 529 => Class::Overloaded,
         408 | 499 | 504 | 524 => Class::Timeout,
-        409 | 425 | 424 | 500..=502 | 520..=523 | 525 | 526 => Class::Server,
+        409 | 424 | 425 | 500..=502 | 520..=523 | 525 | 526 => Class::Server,
         400 | 422 => Class::InvalidRequest,
         _ => Class::Unmapped,
     }
 }
 
 fn is_context_length(words: &str, code: &str, kind: &str) -> bool {
-    const SIGNATURES: [&str; 17] = [
+    const SIGNATURES: [&str; 18] = [
+        "tokens + `max_new_tokens` must be",
         "prompt is too long",
         "exceed context limit",
         "context_length_exceeded",
@@ -295,6 +375,10 @@ struct Body {
     kind: Option<String>,
     code: Option<String>,
     details: Option<String>,
+    /// The code of the failure behind this one: Azure, OpenRouter. Empty where there is none.
+    inner: String,
+    /// How long Google asks to wait, as it writes it: `17s`.
+    delay: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -303,8 +387,13 @@ struct Outer<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow)]
     message: Option<&'a RawValue>,
-    #[serde(borrow, alias = "Message")]
+    #[serde(borrow, rename = "Message")]
+    capital: Option<&'a RawValue>,
+    #[serde(borrow)]
     detail: Option<&'a RawValue>,
+    /// Amazon's `__type` names the same thing.
+    #[serde(borrow, rename = "__type")]
+    amazon_type: Option<&'a RawValue>,
     #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -318,33 +407,76 @@ struct Inner<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
     #[serde(borrow)]
+    status: Option<&'a RawValue>,
+    #[serde(borrow)]
     code: Option<&'a RawValue>,
     #[serde(borrow)]
     details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    innererror: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
 }
 
 impl Body {
     fn read(body: &[u8]) -> Self {
+        // Google wraps the error of a stream in a list of one.
+        let listed: Option<Vec<&RawValue>> = serde_json::from_slice(body).ok();
+        let body = listed.as_ref().and_then(|list| list.first()).map_or(body, |first| first.get().as_bytes());
         let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else { return Self::default() };
         let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
         match inner {
             Some(inner) => Self {
                 message: text(inner.message),
-                kind: text(inner.kind),
+                kind: text(inner.kind).or_else(|| text(inner.status)),
                 code: text(inner.code),
+                inner: named(inner.innererror, &["code"])
+                    .or_else(|| named(inner.metadata, &["error_type", "provider_code"]))
+                    .unwrap_or_default(),
+                delay: inner.details.and_then(delay),
                 details: inner
                     .details
                     .filter(|details| details.get() != "null")
                     .map(|details| details.get().to_owned()),
             },
             None => Self {
-                message: text(outer.error).or_else(|| text(outer.message)).or_else(|| text(outer.detail)),
-                kind: text(outer.kind),
+                message: text(outer.error)
+                    .or_else(|| text(outer.message))
+                    .or_else(|| text(outer.capital))
+                    .or_else(|| text(outer.detail))
+                    .or_else(|| outer.detail.and_then(complaints)),
+                kind: text(outer.kind).or_else(|| text(outer.amazon_type).map(|kind| short_type(&kind).to_owned())),
                 code: text(outer.code),
-                details: None,
+                ..Self::default()
             },
         }
     }
+}
+
+/// The first of these members that is a text.
+fn named(raw: Option<&RawValue>, names: &[&str]) -> Option<String> {
+    let members = Members::of(raw?)?;
+    names.iter().find_map(|name| text(members.get(name)))
+}
+
+/// Google's hint is one of several details.
+fn delay(details: &RawValue) -> Option<String> {
+    let list = tidegate_wire::json::elements(details)?;
+    list.into_iter().find_map(|detail| named(Some(detail), &["retryDelay"]))
+}
+
+/// What FastAPI says about each member it did not like: `[{"loc":["body","max_tokens"],"msg":"…","type":"…"}]`.
+fn complaints(detail: &RawValue) -> Option<String> {
+    let list = tidegate_wire::json::elements(detail)?;
+    let said = list.into_iter().filter_map(|complaint| {
+        let members = Members::of(complaint)?;
+        let words = text(members.get("msg"))?;
+        let place = members.get("loc").and_then(tidegate_wire::json::elements).unwrap_or_default();
+        let place: Vec<&str> = place.into_iter().map(|step| step.get().trim_matches('"')).collect();
+        Some(if place.is_empty() { words } else { format!("{}: {words}", place.join(".")) })
+    });
+    let said: Vec<String> = said.collect();
+    if said.is_empty() { None } else { Some(said.join("; ")) }
 }
 
 fn text(value: Option<&RawValue>) -> Option<String> {
@@ -352,7 +484,7 @@ fn text(value: Option<&RawValue>) -> Option<String> {
 }
 
 /// A provider's code is a short word; anything else is not handed on.
-fn is_code(text: &str) -> bool {
+pub(crate) fn is_code(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
         && !is_sensitive(text)
@@ -373,7 +505,7 @@ fn harmless(details: &str) -> Option<String> {
 }
 
 /// The provider's words as a client may see them.
-fn cleaned(message: &str) -> String {
+pub(crate) fn cleaned(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(LONGEST_MESSAGE));
     let mut after_bearer = false;
     for part in message.split_inclusive(char::is_whitespace) {
@@ -492,6 +624,135 @@ mod tests {
             assert_eq!(fault.message.as_deref(), Some("plain words"), "{body}");
         }
         assert_eq!(class_of(400, "[1,2"), Class::InvalidRequest);
+    }
+
+    #[test]
+    fn bodies_of_google_amazon_and_others_are_told_apart() {
+        let cases = [
+            (
+                400,
+                r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":"t","reason":"API_KEY_INVALID"}]}}"#,
+                Class::Credential,
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"Unknown name","status":"INVALID_ARGUMENT"}}"#,
+                Class::InvalidRequest,
+            ),
+            (
+                400,
+                r#"[{"error":{"code":400,"message":"The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+                Class::ContextLength,
+            ),
+            (429, r#"[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]"#, Class::RateLimit),
+            (503, r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#, Class::Overloaded),
+            (403, r#"{"error":{"code":403,"message":"x","status":"PERMISSION_DENIED"}}"#, Class::Credential),
+            (
+                400,
+                r#"{"message":"Input is too long for requested model.","__type":"ValidationException"}"#,
+                Class::ContextLength,
+            ),
+            (400, r#"{"message":"x","__type":"com.amazon#ServiceQuotaExceededException"}"#, Class::Billing),
+            (400, r#"{"Message":"x","__type":"UnrecognizedClientException"}"#, Class::Credential),
+            (424, r#"{"message":"x","__type":"ModelErrorException"}"#, Class::Server),
+            (429, r#"{"message":"x","__type":"ModelNotReadyException:http://x/"}"#, Class::RateLimit),
+            (408, r#"{"message":"x","__type":"ModelTimeoutException"}"#, Class::Timeout),
+            (498, r#"{"id":"a","message":"invalid api token"}"#, Class::Credential),
+            (501, r#"{"message":"not implemented"}"#, Class::Server),
+            (
+                422,
+                r#"{"detail":[{"loc":["body","max_tokens"],"msg":"too small","type":"value_error"}]}"#,
+                Class::InvalidRequest,
+            ),
+            (
+                400,
+                r#"{"error":{"code":null,"message":"filtered","innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#,
+                Class::ContentFilter,
+            ),
+            (
+                400,
+                r#"{"error":{"code":"invalid_prompt","message":"x","type":"invalid_request_error"}}"#,
+                Class::ContentFilter,
+            ),
+            (400, r#"{"error":{"code":"bio_policy","message":"x"}}"#, Class::ContentFilter),
+            (
+                403,
+                r#"{"error":{"code":403,"message":"Input was flagged by moderation","metadata":{"error_type":"moderation"}}}"#,
+                Class::ContentFilter,
+            ),
+            (422, r#"{"error":"`inputs` tokens + `max_new_tokens` must be <= 4096"}"#, Class::ContextLength),
+        ];
+        for (status, body, expected) in cases {
+            assert_eq!(class_of(status, body), expected, "{status} {body}");
+        }
+        let listed = r#"{"detail":[{"loc":["body","max_tokens",0],"msg":"too small","type":"v"},{"msg":"odd"},7]}"#;
+        let fault = classify(StatusCode::UNPROCESSABLE_ENTITY, &HeaderMap::new(), listed.as_bytes(), NOW);
+        assert_eq!(fault.message.as_deref(), Some("body.max_tokens.0: too small; odd"));
+    }
+
+    #[test]
+    fn amazons_header_names_the_error() {
+        let cases = [
+            (400, "ValidationException", Class::InvalidRequest),
+            (400, "ServiceQuotaExceededException:http://internal.amazon.com/coral/", Class::Billing),
+            (403, "AccessDeniedException", Class::Credential),
+            (403, "ExpiredTokenException", Class::Credential),
+            (403, "InvalidSignatureException", Class::Credential),
+            (404, "ResourceNotFoundException", Class::NotFound),
+            (424, "ModelStreamErrorException", Class::Server),
+            (429, "ThrottlingException", Class::RateLimit),
+            (500, "InternalServerException", Class::Server),
+            (503, "ServiceUnavailableException", Class::Overloaded),
+        ];
+        for (status, kind, expected) in cases {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("x-amzn-errortype"),
+                http::HeaderValue::from_static(kind),
+            )]);
+            let fault = classify(StatusCode::from_u16(status).unwrap(), &headers, br#"{"message":"no"}"#, NOW);
+            assert_eq!(fault.class, expected, "{kind}");
+            assert_eq!(fault.code.as_deref(), kind.split(':').next());
+        }
+    }
+
+    #[test]
+    fn exceptions_of_a_stream_are_told_apart_by_name() {
+        let cases = [
+            ("throttlingException", r#"{"message":"x"}"#, Class::RateLimit),
+            ("ThrottlingException", "", Class::RateLimit),
+            ("validationException", r#"{"message":"bad"}"#, Class::InvalidRequest),
+            ("validationException", r#"{"message":"Input is too long for requested model"}"#, Class::ContextLength),
+            ("serviceUnavailableException", r#"{"message":null}"#, Class::Overloaded),
+            ("internalServerException", "not json", Class::Server),
+            ("modelTimeoutException", "{}", Class::Timeout),
+            ("modelStreamErrorException", r#"{"message":"x"}"#, Class::Server),
+            (
+                "modelStreamErrorException",
+                r#"{"message":"x","originalStatusCode":429,"originalMessage":"slow"}"#,
+                Class::RateLimit,
+            ),
+            (
+                "modelStreamErrorException",
+                r#"{"originalStatusCode":400,"originalMessage":"prompt is too long"}"#,
+                Class::ContextLength,
+            ),
+            ("accessDeniedException", "{}", Class::Credential),
+            ("InternalError", "{}", Class::Server),
+            ("neverHeardOf", "{}", Class::Server),
+        ];
+        for (kind, payload, expected) in cases {
+            assert_eq!(classify_exception(kind, payload.as_bytes()).class, expected, "{kind} {payload}");
+        }
+    }
+
+    #[test]
+    fn googles_delay_is_a_hint() {
+        let body = br#"[{"error":{"code":429,"message":"try again in 3s","status":"RESOURCE_EXHAUSTED","details":[{"@type":"a"},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"17s"}]}}]"#;
+        let fault = classify(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), body, NOW);
+        assert_eq!(fault.retry_after, Some(Duration::from_secs(17)));
+        let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, http::HeaderValue::from_static("5"))]);
+        let fault = classify(StatusCode::TOO_MANY_REQUESTS, &headers, body, NOW);
+        assert_eq!(fault.retry_after, Some(Duration::from_secs(5)), "a header comes first");
     }
 
     #[test]

@@ -6,11 +6,13 @@
 
 pub mod adapter;
 pub mod anthropic;
+pub mod cards;
 pub mod chat;
 pub mod cohere;
 pub mod converse;
 pub mod credential;
 pub mod dialect;
+pub mod eventstream;
 pub mod fault;
 pub mod gemini;
 pub mod google;

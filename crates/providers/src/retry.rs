@@ -8,12 +8,14 @@ use tidegate_core::Timestamp;
 const LEAST: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(300);
 
-/// The hint in an answer's headers, first match first; `None` when there is none.
-pub fn after(headers: &HeaderMap, message: Option<&str>, now: Timestamp) -> Option<Duration> {
+/// The hint in an answer, first match first; `None` when there is none. `delay` is the one that Google puts into the
+/// body, as it writes it.
+pub fn after(headers: &HeaderMap, delay: Option<&str>, message: Option<&str>, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let hint = text("retry-after-ms")
         .and_then(|ms| number(ms).map(|ms| ms / 1000.0))
         .or_else(|| text("retry-after").and_then(|value| number(value).or_else(|| date(value, now))))
+        .or_else(|| delay.and_then(duration))
         .or_else(|| exhausted(headers, now))
         .or_else(|| message.and_then(from_words))?;
     Some(Duration::from_secs_f64(hint.clamp(LEAST.as_secs_f64(), MOST.as_secs_f64())))
@@ -92,7 +94,20 @@ mod tests {
     fn hint(headers: &[(&'static str, &'static str)], message: Option<&str>) -> Option<u128> {
         let map =
             headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
-        after(&map.collect(), message, NOW).map(|duration| duration.as_millis())
+        after(&map.collect(), None, message, NOW).map(|duration| duration.as_millis())
+    }
+
+    #[test]
+    fn a_delay_in_the_body_comes_after_retry_headers_and_before_limits() {
+        let limited = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m2s")];
+        let map = |headers: &[(&'static str, &'static str)]| -> HeaderMap {
+            let pairs = headers.iter();
+            pairs.map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+        };
+        let seconds = |headers: &HeaderMap, delay| after(headers, delay, None, NOW).map(|wait| wait.as_secs());
+        assert_eq!(seconds(&map(&limited), Some("17s")), Some(17));
+        assert_eq!(seconds(&map(&limited), Some("soon")), Some(62));
+        assert_eq!(seconds(&map(&[("retry-after", "5")]), Some("17s")), Some(5));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Method, Uri};
+use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::{self, beta, edit};
-use tidegate_providers::credential::Credential;
+use tidegate_providers::credential::{AwsKeys, Credential};
 use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
+use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::Context;
-use tidegate_providers::{Carriage, Class, Fault, Protocol, sigv4};
+use tidegate_providers::{Carriage, Class, Fault, Protocol};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Purpose, Wrapped};
 
@@ -194,10 +196,32 @@ async fn authorise(
         Credential::Aws(keys) => {
             let whole = body.joined();
             let region = keys.region.as_deref().or(upstream.region.as_deref()).unwrap_or("us-east-1");
-            let service = sigv4::service(uri.host().unwrap_or_default());
-            sigv4::sign(uri, headers, &whole, keys, region, service, now)
-                .map_err(|_| Fault::without_answer(Class::Credential))?;
+            let is_mantle = uri.host().is_some_and(|host| host.starts_with("bedrock-mantle"));
+            let service = Service { region, name: if is_mantle { "bedrock-mantle" } else { "bedrock" } };
+            sign(keys, service, uri, headers, &whole, now)?;
             Ok(whole.into())
         }
     }
+}
+
+fn sign(
+    keys: &AwsKeys,
+    service: Service<'_>,
+    uri: &Uri,
+    headers: &mut HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), Fault> {
+    let signed = keys.secret.expose(|secret| {
+        let with = |token: Option<&[u8]>, headers: &mut HeaderMap| {
+            let credentials =
+                sigv4::Credentials { access_key_id: &keys.id, secret_access_key: secret, session_token: token };
+            sigv4::sign(&Method::POST, uri, headers, body, &credentials, &service, now)
+        };
+        match &keys.token {
+            Some(token) => token.expose(|token| with(Some(token), headers)),
+            None => with(None, headers),
+        }
+    });
+    signed.map_err(|_| Fault::without_answer(Class::Credential))
 }

@@ -4,6 +4,8 @@
 pub mod beta;
 pub mod edit;
 
+mod invoke;
+
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName};
@@ -15,6 +17,8 @@ use tidegate_wire::json::quoted;
 use crate::platform::Carriage;
 use crate::translate::Card;
 use crate::translate::card::Sampling;
+
+pub use invoke::InvokeDecoder;
 
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub const VERSION: HeaderName = HeaderName::from_static("anthropic-version");

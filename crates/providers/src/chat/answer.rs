@@ -221,7 +221,8 @@ pub(super) fn stop(
     let matched = matched.and_then(json::string).map(Cow::into_owned);
     Ok(match word {
         Some("length" | "max_tokens" | "model_length") => {
-            let all = counted.input + counted.cache_read + counted.cache_write + counted.output;
+            let input = counted.input.saturating_add(counted.cache_read).saturating_add(counted.cache_write);
+            let all = input.saturating_add(counted.output);
             let is_full = counted.is_known() && all >= context.context_length && counted.output < context.max_tokens;
             if is_full { Stop::ContextWindow } else { Stop::Length }
         }

@@ -20,6 +20,8 @@ pub struct Conversation {
     pub warnings: Vec<String>,
     /// Ids of all calls, so that an answer's do not repeat them.
     pub ids: HashSet<String>,
+    /// Documents of plain text stay documents.
+    keeps_documents: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -93,8 +95,20 @@ pub enum Part {
 /// Bytes, or where they are.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Media {
-    Base64 { media_type: String, data: String },
+    Base64 {
+        media_type: String,
+        data: String,
+    },
     Url(String),
+    /// The text of a document, for upstreams that take it as one.
+    Text(String),
+}
+
+/// The type of an image by its first bytes; clients often name a wrong one, and some upstreams refuse that.
+pub fn image_type<'a>(declared: &'a str, data: &str) -> &'a str {
+    const KNOWN: [(&str, &str); 4] =
+        [("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("UklGR", "image/webp")];
+    KNOWN.iter().find(|(start, _)| data.starts_with(start)).map_or(declared, |(_, kind)| kind)
 }
 
 /// What the model said.
@@ -136,7 +150,16 @@ pub struct Outcome {
 impl Conversation {
     /// `mid_system`: whether the upstream takes instructions between turns.
     pub fn of(request: &Request, mid_system: bool) -> Result<Self, Unsupported> {
-        let mut made = Self::default();
+        Self::default().read(request, mid_system)
+    }
+
+    /// The same for an upstream that takes documents of plain text as such.
+    pub fn with_documents(request: &Request, mid_system: bool) -> Result<Self, Unsupported> {
+        Self { keeps_documents: true, ..Self::default() }.read(request, mid_system)
+    }
+
+    fn read(self, request: &Request, mid_system: bool) -> Result<Self, Unsupported> {
+        let mut made = self;
         made.system(request);
         let mut turns: Vec<Turn> = Vec::new();
         for (place, message) in request.messages.iter().enumerate() {
@@ -337,6 +360,10 @@ impl Conversation {
                 let (title, mark) = (block.title.flatten(), Mark::of(block.cache_control.as_ref()));
                 let cited = block.citations.flatten().and_then(|citations| citations.enabled).unwrap_or(false);
                 match block.source {
+                    Source::Text(source) if self.keeps_documents => {
+                        let (source, context, path) = (Media::Text(source.data), block.context, path.to_owned());
+                        parts.push(Part::Document { source, title, context, cited, mark, path });
+                    }
                     Source::Text(source) => {
                         let text = document_text(title.as_deref(), block.context.as_deref(), &source.data);
                         parts.push(Part::Text(Text { text, mark }));
@@ -478,10 +505,23 @@ fn append_said(turns: &mut Vec<Turn>, said: Vec<Said>) {
 }
 
 fn append_heard(turns: &mut Vec<Turn>, outcomes: Vec<Outcome>, parts: Vec<Part>) {
-    if !outcomes.is_empty() {
+    // Neighbouring messages of the user are one, and in it the results of calls come before words and instructions.
+    let asked = turns.iter().rposition(|turn| matches!(turn, Turn::Assistant(_)));
+    let is_known = |outcome: &Outcome| match asked.and_then(|place| turns.get(place)) {
+        Some(Turn::Assistant(said)) => said.iter().any(|said| said.id() == Some(&outcome.id)),
+        _ => false,
+    };
+    let (known, rest): (Vec<Outcome>, Vec<Outcome>) = outcomes.into_iter().partition(is_known);
+    if let Some(place) = asked.map(|asked| asked + 1).filter(|_| !known.is_empty()) {
+        match turns.get_mut(place) {
+            Some(Turn::Results(before)) => before.extend(known),
+            _ => turns.insert(place, Turn::Results(known)),
+        }
+    }
+    if !rest.is_empty() {
         match turns.last_mut() {
-            Some(Turn::Results(before)) => before.extend(outcomes),
-            _ => turns.push(Turn::Results(outcomes)),
+            Some(Turn::Results(before)) => before.extend(rest),
+            _ => turns.push(Turn::Results(rest)),
         }
     }
     if !parts.is_empty() {

@@ -131,6 +131,12 @@ impl<B: Blocks> Encoder<B> {
         self.stop.is_some()
     }
 
+    /// Whether it ended before the model was done, so that having said nothing is no failure.
+    pub fn ends_early(&self) -> bool {
+        self.refusal.is_some()
+            || matches!(self.stop, Some(Stop::Length | Stop::ContextWindow | Stop::Refusal(_) | Stop::Sequence(_)))
+    }
+
     /// Whether a sequence that we look for ourselves was met: the upstream need not go on.
     pub fn is_over(&self) -> bool {
         self.met
@@ -239,6 +245,14 @@ impl<B: Blocks> Encoder<B> {
         self.close();
         self.blocks.redacted(data);
         self.wrote = true;
+    }
+
+    /// The upstream ends a block of text or thinking: what comes next stands in one of its own, with its own signature.
+    pub fn end_block(&mut self) {
+        // Text that may be the beginning of a stop sequence goes on until it is known to be none.
+        if matches!(self.open, Open::Text | Open::Thinking) && self.held.is_empty() {
+            self.close();
+        }
     }
 
     /// A citation of the text so far, as JSON; written before its block ends.

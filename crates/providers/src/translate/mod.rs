@@ -22,13 +22,14 @@ use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tidegate_wire::json::quoted;
-use tidegate_wire::sse::{Frame, Splitter};
+use tidegate_wire::sse::{self, Frame};
 
 pub use card::Card;
 pub use encoder::{Encoder, Ending, Stop};
 pub use usage::Counted;
 
-use crate::fault::{Class, Fault};
+use crate::eventstream::{self, Event};
+use crate::fault::{self, Class, Fault};
 use blocks::{Collected, Frames, put_quoted};
 
 /// What a model at this endpoint cannot take: the place in the request and what is wrong with it there.
@@ -147,9 +148,14 @@ impl Stream {
         put_head(out, &self.id);
         out.put_slice(b"[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
         let mut counted = if self.counted.is_known() { self.counted } else { Counted::estimated(self.estimate) };
-        counted.output = 0;
+        counted.thinking = None;
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(b"}}\n\n");
+    }
+
+    /// An event in the Messages format that goes on as it came. Its data is one line.
+    pub fn verbatim(&mut self, event: &str, data: &[u8]) {
+        sse::encode(&mut self.encoder.blocks.out, event, data);
     }
 
     /// The last two events; once. They carry the whole usage.
@@ -174,9 +180,15 @@ impl Stream {
     }
 }
 
+/// How the events of a stream are told apart.
+enum Framing {
+    Sse(sse::Splitter),
+    EventStream(eventstream::Splitter),
+}
+
 /// Turns the bytes of an upstream's stream into the bytes of one in the Messages format.
 pub struct Translator {
-    splitter: Splitter,
+    framing: Framing,
     decoder: Box<dyn Decode>,
     stream: Stream,
     broken: Option<Fault>,
@@ -184,29 +196,50 @@ pub struct Translator {
 
 impl Translator {
     pub fn new(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
-        Self { splitter: Splitter::new(max_event_bytes), decoder, stream: Stream::new(context), broken: None }
+        let framing = Framing::Sse(sse::Splitter::new(max_event_bytes));
+        Self { framing, decoder, stream: Stream::new(context), broken: None }
+    }
+
+    /// For a stream of binary frames.
+    pub fn binary(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
+        let framing = Framing::EventStream(eventstream::Splitter::new(max_event_bytes));
+        Self { framing, decoder, stream: Stream::new(context), broken: None }
     }
 
     /// What the next bytes amount to. After a fault, which [`Translator::fault`] tells, nothing more comes.
     pub fn feed(&mut self, chunk: Bytes) -> Bytes {
-        self.splitter.feed(chunk);
-        while self.broken.is_none() {
-            let frame = match self.splitter.next() {
-                Ok(Some(frame)) => frame,
-                Ok(None) => break,
-                Err(_) => {
-                    self.broken = Some(Fault::in_answer(Class::BadResponse));
-                    break;
-                }
-            };
-            self.frame(&frame);
+        match &mut self.framing {
+            Framing::Sse(splitter) => splitter.feed(chunk),
+            Framing::EventStream(splitter) => splitter.feed(chunk),
         }
+        while self.broken.is_none() && self.next() {}
         self.stream.take()
+    }
+
+    /// Reads one event; false when no whole one is there.
+    fn next(&mut self) -> bool {
+        match &mut self.framing {
+            Framing::Sse(splitter) => match splitter.next() {
+                Ok(Some(frame)) => self.frame(&frame),
+                Ok(None) => return false,
+                Err(_) => self.broken = Some(Fault::in_answer(Class::BadResponse)),
+            },
+            Framing::EventStream(splitter) => match splitter.next() {
+                Ok(Some(event)) => self.event(&event),
+                Ok(None) => return false,
+                Err(_) => self.broken = Some(Fault::in_answer(Class::BadResponse)),
+            },
+        }
+        true
     }
 
     /// The connection is over.
     pub fn end(&mut self) -> Bytes {
-        if let Some(frame) = self.splitter.finish() {
+        let rest = match &mut self.framing {
+            Framing::Sse(splitter) => splitter.finish(),
+            Framing::EventStream(_) => None,
+        };
+        if let Some(frame) = rest {
             self.frame(&frame);
         }
         if self.broken.is_none()
@@ -229,6 +262,16 @@ impl Translator {
     /// Why the stream cannot go on, once.
     pub fn fault(&mut self) -> Option<Fault> {
         self.broken.take()
+    }
+
+    fn event(&mut self, event: &Event) {
+        let fed = match event {
+            Event::Message { name, payload } => self.decoder.feed(name, payload, &mut self.stream),
+            Event::Exception { kind, payload } => Err(fault::classify_exception(kind, payload)),
+        };
+        if let Err(fault) = fed {
+            self.broken = Some(fault);
+        }
     }
 
     fn frame(&mut self, frame: &Frame) {

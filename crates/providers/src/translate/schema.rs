@@ -1,9 +1,13 @@
 //! JSON Schemas of tools and answers, as each protocol takes them. Work is done on a copy; values that are data
 //! (`enum`, `const`, `default`, `examples`) and properties that happen to be named like a keyword are never touched.
 
+mod gemini;
+
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+
+pub use gemini::{gemini_json, gemini_subset};
 
 /// A tool's schema with what every protocol expects: it is an object, and has properties. One that has both goes as it
 /// came, byte for byte: caches of the prefix depend on that.

@@ -7,8 +7,12 @@ pub struct Counted {
     pub input: u64,
     pub cache_read: u64,
     pub cache_write: u64,
+    /// How much of what was written is kept for an hour, where the upstream tells.
+    pub cache_write_1h: Option<u64>,
     pub output: u64,
     pub thinking: Option<u64>,
+    /// Searches that the upstream made itself.
+    pub web_searches: Option<u64>,
     known: bool,
 }
 
@@ -39,22 +43,24 @@ impl Counted {
     ) -> Self {
         // More read than there was: this upstream leaves the cached part out of the prompt already.
         let input = if read > prompt { prompt } else { prompt.saturating_sub(read).saturating_sub(write) };
-        let left_out = thinking.filter(|thinking| {
-            *thinking > 0 && total == Some(prompt + output + thinking) && total != Some(prompt + output)
-        });
+        // Numbers come from outside and may be of any size.
+        let said = prompt.saturating_add(output);
+        let left_out = thinking
+            .filter(|thinking| *thinking > 0 && total == Some(said.saturating_add(*thinking)) && total != Some(said));
         Self {
             input,
             cache_read: read,
             cache_write: write,
-            output: output + left_out.unwrap_or(0),
+            output: output.saturating_add(left_out.unwrap_or(0)),
             thinking,
             known: true,
+            ..Self::default()
         }
     }
 
     /// From an upstream whose input leaves the cached part out.
     pub fn exclusive(input: u64, read: u64, write: u64, output: u64) -> Self {
-        Self { input, cache_read: read, cache_write: write, output, thinking: None, known: true }
+        Self { input, cache_read: read, cache_write: write, output, known: true, ..Self::default() }
     }
 
     pub fn to_json(self) -> String {
@@ -62,8 +68,21 @@ impl Counted {
             .thinking
             .map(|tokens| format!(r#","output_tokens_details":{{"thinking_tokens":{tokens}}}"#))
             .unwrap_or_default();
+        let lifetimes = self
+            .cache_write_1h
+            .map(|long| {
+                let short = self.cache_write.saturating_sub(long);
+                format!(
+                    r#","cache_creation":{{"ephemeral_5m_input_tokens":{short},"ephemeral_1h_input_tokens":{long}}}"#
+                )
+            })
+            .unwrap_or_default();
+        let searches = self
+            .web_searches
+            .map(|count| format!(r#","server_tool_use":{{"web_search_requests":{count}}}"#))
+            .unwrap_or_default();
         format!(
-            r#"{{"input_tokens":{},"cache_creation_input_tokens":{},"cache_read_input_tokens":{},"output_tokens":{}{thinking}}}"#,
+            r#"{{"input_tokens":{},"cache_creation_input_tokens":{},"cache_read_input_tokens":{},"output_tokens":{}{thinking}{lifetimes}{searches}}}"#,
             self.input, self.cache_write, self.cache_read, self.output
         )
     }
@@ -81,6 +100,13 @@ mod tests {
         assert_eq!((written.input, written.cache_read, written.cache_write), (50, 20, 30));
         let exclusive = Counted::inclusive(10, 90, 0, 5, None, None);
         assert_eq!((exclusive.input, exclusive.cache_read), (10, 90));
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_taken() {
+        let most = u64::MAX;
+        let counted = Counted::inclusive(most, most, most, most, Some(most), Some(most));
+        assert_eq!((counted.input, counted.output), (0, most));
     }
 
     #[test]

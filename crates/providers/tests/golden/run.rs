@@ -9,7 +9,7 @@ use tidegate_core::Timestamp;
 use tidegate_providers::translate::carrier::Carrier;
 use tidegate_providers::translate::tools::Names;
 use tidegate_providers::translate::{Card, Context, Target};
-use tidegate_providers::{Protocol, adapter, dialect};
+use tidegate_providers::{Protocol, adapter, cards, dialect, eventstream};
 use tidegate_wire::messages::Request;
 use tidegate_wire::sse::Splitter;
 
@@ -77,7 +77,11 @@ impl Case {
     }
 
     pub fn card(&self) -> Card {
-        let base = self.word("provider").map_or_else(Card::default, dialect::card);
+        let base = match (self.protocol, self.word("provider")) {
+            (Protocol::Gemini, slug) => cards::gemini(slug.unwrap_or_default()),
+            (Protocol::Converse, slug) => cards::converse(slug.unwrap_or_default()),
+            (_, slug) => slug.map_or_else(Card::default, dialect::card),
+        };
         let large = Card { context_length: 200_000, max_output_tokens: 64_000, ..base };
         let empty = Map::new();
         let said = self.said.get("card").and_then(Value::as_object).unwrap_or(&empty);
@@ -177,7 +181,7 @@ impl Case {
             Protocol::Converse => frames(&text),
             _ => Bytes::from(text),
         };
-        let whole = self.translated(&[bytes.clone()]);
+        let whole = self.translated(std::slice::from_ref(&bytes));
         match self.word("fault") {
             Some(class) => assert_eq!(whole.1.as_deref(), Some(class), "{place}"),
             None => assert_eq!(whole.1, None, "{place}"),
@@ -265,7 +269,11 @@ fn readable(value: &mut Value) {
         Value::String(text) => {
             if let Some(carrier) = Carrier::read(text) {
                 assert_eq!(carrier.scope, "ep-7f2c", "a carrier of this endpoint");
-                *text = format!("tgs1 {} {}", carrier.kind, carrier.data.get());
+                let data = match carrier.data.get().split_once("\"toolu_") {
+                    Some((head, rest)) if rest.find('"') == Some(22) => format!("{head}\"minted{}", &rest[22..]),
+                    _ => carrier.data.get().to_owned(),
+                };
+                *text = format!("tgs1 {} {data}", carrier.kind);
             } else if text.starts_with("toolu_") && text.len() == 28 {
                 *text = "minted".to_owned();
             } else if text.starts_with("msg_") {
@@ -285,7 +293,15 @@ fn same(found: &Value, wanted: &Value, place: &str) {
     }
 }
 
-/// Lines `EVENT {json}` as the binary frames they stand for.
-fn frames(_text: &str) -> Bytes {
-    panic!("binary frames are not written yet")
+/// Lines `EVENT {json}` as the binary frames they stand for; `!EVENT {json}` is an exception.
+fn frames(text: &str) -> Bytes {
+    let mut bytes = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let (name, payload) = line.split_once(' ').unwrap_or((line, "{}"));
+        bytes.extend(match name.strip_prefix('!') {
+            Some(name) => eventstream::encode_exception(name, payload.as_bytes()),
+            None => eventstream::encode(name, payload.as_bytes()),
+        });
+    }
+    bytes.into()
 }

@@ -1,0 +1,220 @@
+//! A request in the Converse protocol: everything but the conversation and the tools.
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
+
+use super::PROTOCOL;
+use super::blocks::{Messages, system};
+use super::tools::{Forbidden, tools};
+use crate::translate::body::Body;
+use crate::translate::card::{Cache, Card, Level, Prefill, ReasoningSwitch, Sampling, Structured};
+use crate::translate::conversation::{Conversation, Mark};
+use crate::translate::functions::Functions;
+use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::tools::Names;
+use crate::translate::{Context, Outgoing, Target, Unsupported};
+
+/// The request as the upstream takes it. Model and stream are in its address.
+pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
+    let card = target.card;
+    let mut conversation = Conversation::with_documents(request, card.mid_system)?;
+    if conversation.is_prefilled() && card.prefill == Prefill::None {
+        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+    }
+    let max_tokens = intent::limit(request, card, &mut conversation)?;
+    let thinking = Thinking::of(request, card)?;
+    let functions = Functions::of(request, card, &mut conversation)?;
+    let (sent, guarded) = intent::stops(request, card);
+
+    // What the protocol has no member for, but the model behind it has.
+    let mut additional = Body::default();
+    let mut output = Body::default();
+    let tool_config = tools(request, card, &functions, &mut conversation, &mut additional);
+    reasoning(request, thinking, card, &mut conversation, &mut additional, &mut output);
+    structured(&mut output, request, card, &mut conversation, !functions.is_empty());
+
+    let mut inference = Body::default();
+    inference.set("maxTokens", max_tokens);
+    if !sent.is_empty() {
+        inference.set("stopSequences", &sent);
+    }
+    sampling(&mut inference, &mut additional, request, card, &mut conversation);
+    for (name, value) in intent::unsent(request, card, &mut conversation) {
+        if let Ok(value) = serde_json::from_str::<&RawValue>(value) {
+            additional.set(name, value);
+        }
+    }
+
+    let mut body = Body::default();
+    if !conversation.system.is_empty() {
+        body.set("system", system(&conversation.system, card));
+    }
+    let messages = Messages {
+        target,
+        conversation: &conversation,
+        // Without tools in the request, calls of the past can only be told.
+        is_told: tool_config.as_ref().is_err_and(|forbidden| *forbidden == Forbidden::Told),
+    };
+    body.set("messages", messages.list(Mark::of(request.cache_control.as_ref()))?);
+    body.set_some("toolConfig", tool_config.ok().flatten());
+    body.set("inferenceConfig", inference);
+    for (name, member) in [("outputConfig", output), ("additionalModelRequestFields", additional)] {
+        if !member.is_empty() {
+            body.set(name, member);
+        }
+    }
+    if card.claude {
+        body.set("additionalModelResponseFieldPaths", ["/stop_sequence"]);
+    }
+    if let (Some(field), Some(user)) = (&card.user_field, target.user) {
+        body.set("requestMetadata", json!({field.as_ref(): user}));
+    }
+    tier(&mut body, request, card, &mut conversation);
+    let text = body.to_bytes();
+    let context = Context {
+        names: Names::new(functions.originals, conversation.ids),
+        serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
+        // What Claude has signed must come back whole, so all of it is shown.
+        show_thinking: thinking.show || card.claude,
+        scope: target.scope.to_owned(),
+        model: target.model.to_owned(),
+        guarded,
+        max_tokens,
+        context_length: card.context_length,
+        input_estimate: (text.len() as u64).div_ceil(4),
+        own_signatures: card.claude,
+        protocol: PROTOCOL,
+        ..Context::default()
+    };
+    Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
+}
+
+fn sampling(
+    inference: &mut Body,
+    additional: &mut Body,
+    request: &Request,
+    card: &Card,
+    conversation: &mut Conversation,
+) {
+    let all = card.sampling != Sampling::None;
+    match &request.temperature {
+        Some(temperature) if all => inference.set("temperature", temperature),
+        Some(_) => conversation.warn("dropped:temperature"),
+        None => {}
+    }
+    let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
+    match &request.top_p {
+        Some(top_p) if all && !both => inference.set("topP", top_p),
+        Some(_) => conversation.warn("dropped:top_p"),
+        None => {}
+    }
+    match request.top_k {
+        Some(top_k) if all && card.claude => additional.set("top_k", top_k),
+        Some(top_k) if all && card.top_k => additional.set("inferenceConfig", json!({"topK": top_k})),
+        Some(_) => conversation.warn("dropped:top_k"),
+        None => {}
+    }
+}
+
+/// How hard the model is to think; each family has its own word for it.
+fn reasoning(
+    request: &Request,
+    thinking: Thinking,
+    card: &Card,
+    conversation: &mut Conversation,
+    additional: &mut Body,
+    output: &mut Body,
+) {
+    let wanted = thinking.wanted;
+    let level = match wanted {
+        Wanted::Level(level, _) => Some(card.clamp(level).unwrap_or(level)),
+        _ => thinking.level(card),
+    };
+    match card.reasoning {
+        _ if card.claude => {
+            additional.set_some("thinking", request.thinking.as_ref());
+            effort(request, card, conversation, output);
+        }
+        ReasoningSwitch::Verbatim => {
+            additional.set_some("thinking", request.thinking.as_ref());
+            effort(request, card, conversation, output);
+        }
+        ReasoningSwitch::Nova => match wanted {
+            Wanted::Nothing => {}
+            Wanted::Off => additional.set("reasoningConfig", json!({"type": "disabled"})),
+            Wanted::On | Wanted::Level(..) => {
+                let effort = match level {
+                    Some(Level::None | Level::Minimal | Level::Low) => "low",
+                    Some(Level::Medium) | None => "medium",
+                    Some(Level::High | Level::XHigh | Level::Max) => "high",
+                };
+                additional.set("reasoningConfig", json!({"type": "enabled", "maxReasoningEffort": effort}));
+            }
+        },
+        ReasoningSwitch::Effort => additional.set_some("reasoning_effort", level.map(Level::as_str)),
+        ReasoningSwitch::Object => {
+            additional.set_some("reasoning", level.map(|level| json!({"effort": level.as_str()})));
+        }
+        _ => effort(request, card, conversation, output),
+    }
+}
+
+/// The effort in the protocol's own member, where the model takes one.
+fn effort(request: &Request, card: &Card, conversation: &mut Conversation, output: &mut Body) {
+    let wanted = request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort);
+    let Some(wanted) = wanted else { return };
+    match card.clamp(wanted) {
+        Some(level) => output.set("effort", level.as_str()),
+        None => conversation.warn("dropped:effort"),
+    }
+}
+
+fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Structure<'a> {
+        json_schema: Named<'a>,
+    }
+    #[derive(Serialize)]
+    struct Named<'a> {
+        name: &'static str,
+        /// A text, not an object.
+        schema: &'a str,
+    }
+    let Some(OutputFormat::JsonSchema(format)) = request.answer_format() else { return };
+    if card.structured == Structured::JsonSchema && (card.json_with_tools || !has_tools) {
+        let mut text = Body::default();
+        text.set("type", "json_schema");
+        text.set("structure", Structure { json_schema: Named { name: "response", schema: format.schema.get() } });
+        output.set("textFormat", text);
+    } else {
+        conversation.system.push(intent::schema_instruction(format.schema.get()));
+    }
+}
+
+fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let is_fast = request.speed.as_deref() == Some("fast");
+    match (&card.tiers, request.service_tier.as_deref()) {
+        (Some((_, priority)), _) if is_fast => body.set("serviceTier", json!({"type": priority})),
+        (Some((standard, _)), Some("standard_only")) => body.set("serviceTier", json!({"type": standard})),
+        (_, Some("standard_only" | "auto") | None) => {}
+        (_, Some(_)) => conversation.warn("dropped:service_tier"),
+    }
+    if is_fast && card.tiers.is_none() {
+        conversation.warn("dropped:speed");
+    }
+}
+
+/// A place up to which the upstream keeps what it has read.
+pub(super) fn cache_point(mark: Mark, card: &Card) -> Option<serde_json::Value> {
+    if card.cache != Cache::Points {
+        return None;
+    }
+    match mark {
+        Mark::None => None,
+        Mark::Short => Some(json!({"cachePoint": {"type": "default"}})),
+        Mark::Long => Some(json!({"cachePoint": {"type": "default", "ttl": "1h"}})),
+    }
+}

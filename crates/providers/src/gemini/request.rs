@@ -1,0 +1,220 @@
+//! A request in Gemini's protocol: everything but the conversation itself.
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
+
+use super::PROTOCOL;
+use super::contents::Contents;
+use crate::translate::body::Body;
+use crate::translate::card::{Card, Level, Prefill, ReasoningSwitch, Sampling, SchemaProfile, Structured};
+use crate::translate::conversation::Conversation;
+use crate::translate::functions::{Function, Functions};
+use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::tools::{Names, upstream_name};
+use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
+
+/// The request as the upstream takes it.
+pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
+    let card = target.card;
+    let mut conversation = Conversation::of(request, card.mid_system)?;
+    if conversation.is_prefilled() && card.prefill == Prefill::None {
+        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+    }
+    let max_tokens = intent::limit(request, card, &mut conversation)?;
+    let thinking = Thinking::of(request, card)?;
+    let functions = Functions::of(request, card, &mut conversation)?;
+    let (sent, guarded) = intent::stops(request, card);
+
+    let mut generation = Body::default();
+    generation.set("maxOutputTokens", max_tokens);
+    sampling(&mut generation, request, card, &mut conversation);
+    if !sent.is_empty() {
+        generation.set("stopSequences", &sent);
+    }
+    structured(&mut generation, request, card, &mut conversation, !functions.is_empty());
+    reasoning(&mut generation, request, thinking, card, &mut conversation);
+
+    let mut body = Body::default();
+    if !conversation.system.is_empty() {
+        let parts: Vec<_> = conversation.system.iter().map(|text| json!({"text": text.text})).collect();
+        body.set("systemInstruction", json!({"parts": parts}));
+    }
+    body.set("contents", Contents { target, conversation: &conversation }.list()?);
+    if !functions.is_empty() {
+        let declarations: Vec<_> = functions.list.iter().map(|function| declaration(function, card)).collect();
+        body.set("tools", [json_object("functionDeclarations", &declarations)]);
+    }
+    choice(&mut body, request, card, &mut conversation);
+    body.set("generationConfig", generation);
+    tier(&mut body, request, card, &mut conversation);
+    for (name, value) in intent::unsent(request, card, &mut conversation) {
+        if let Ok(value) = serde_json::from_str::<&RawValue>(value) {
+            body.set(name, value);
+        }
+    }
+    let text = body.to_bytes();
+    let context = Context {
+        names: Names::new(functions.originals, conversation.ids),
+        serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
+        show_thinking: thinking.show,
+        scope: target.scope.to_owned(),
+        model: target.model.to_owned(),
+        guarded,
+        max_tokens,
+        context_length: card.context_length,
+        input_estimate: (text.len() as u64).div_ceil(4),
+        protocol: PROTOCOL,
+        ..Context::default()
+    };
+    Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
+}
+
+fn json_object(name: &str, value: impl Serialize) -> Body {
+    let mut object = Body::default();
+    object.set(name, value);
+    object
+}
+
+fn sampling(generation: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let all = card.sampling != Sampling::None;
+    match &request.temperature {
+        Some(temperature) if all => generation.set("temperature", temperature),
+        Some(_) => conversation.warn("dropped:temperature"),
+        None => {}
+    }
+    let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
+    match &request.top_p {
+        Some(top_p) if all && !both => generation.set("topP", top_p),
+        Some(_) => conversation.warn("dropped:top_p"),
+        None => {}
+    }
+    match request.top_k {
+        Some(top_k) if all && card.top_k => generation.set("topK", top_k),
+        Some(_) => conversation.warn("dropped:top_k"),
+        None => {}
+    }
+}
+
+/// How hard the model is to think: a number of tokens or a word, never both.
+fn reasoning(
+    generation: &mut Body,
+    request: &Request,
+    thinking: Thinking,
+    card: &Card,
+    conversation: &mut Conversation,
+) {
+    let mut config = Body::default();
+    // An effort outweighs a budget that came with it.
+    let has_effort = request.output_config.as_ref().is_some_and(|config| config.effort.is_some());
+    let thinking = match thinking.wanted {
+        Wanted::Level(level, Some(_)) if has_effort => Thinking { wanted: Wanted::Level(level, None), ..thinking },
+        _ => thinking,
+    };
+    match (card.reasoning, thinking.wanted) {
+        (_, Wanted::Nothing) => return,
+        (ReasoningSwitch::Budget, Wanted::Level(..)) => config.set_some("thinkingBudget", thinking.budget(card)),
+        (ReasoningSwitch::Budget, Wanted::On) => config.set("thinkingBudget", -1),
+        (ReasoningSwitch::Budget, Wanted::Off) => {
+            let least = card.thinking_budget.map_or(0, |(least, _)| least);
+            if least == 0 || card.efforts.contains(&Level::None) {
+                config.set("thinkingBudget", 0);
+            }
+        }
+        (ReasoningSwitch::Level, Wanted::Level(level, _)) => {
+            let level = card.clamp(level).unwrap_or(level);
+            config.set("thinkingLevel", level_word(level));
+        }
+        (ReasoningSwitch::Level, Wanted::Off) => {
+            config.set_some("thinkingLevel", thinking.level(card).map(|_| level_word(Level::Minimal)));
+        }
+        (ReasoningSwitch::Level, Wanted::On) => {}
+        (_, Wanted::Level(..)) => return conversation.warn("dropped:effort"),
+        (_, Wanted::On | Wanted::Off) => return,
+    }
+    if thinking.show || !config.is_empty() {
+        config.set("includeThoughts", thinking.show);
+    }
+    if !config.is_empty() {
+        generation.set("thinkingConfig", config);
+    }
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::None | Level::Minimal => "MINIMAL",
+        Level::Low => "LOW",
+        Level::Medium => "MEDIUM",
+        Level::High | Level::XHigh | Level::Max => "HIGH",
+    }
+}
+
+fn structured(generation: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+    let Some(OutputFormat::JsonSchema(format)) = request.answer_format() else { return };
+    let can = card.json_with_tools || !has_tools;
+    if can && card.structured != Structured::None {
+        generation.set("responseMimeType", "application/json");
+    }
+    if can && card.structured == Structured::JsonSchema {
+        let (name, text) = match card.schema_profile {
+            SchemaProfile::GeminiSubset => ("responseSchema", schema::gemini_subset(format.schema.get())),
+            SchemaProfile::GeminiJson => ("responseJsonSchema", schema::gemini_json(format.schema.get()).into_owned()),
+            SchemaProfile::Full => ("responseJsonSchema", format.schema.get().to_owned()),
+        };
+        generation.set_some(name, RawValue::from_string(text).ok());
+    } else {
+        conversation.system.push(intent::schema_instruction(format.schema.get()));
+    }
+}
+
+/// A tool. One without arguments has no schema: an object without properties is refused.
+fn declaration(function: &Function<'_>, card: &Card) -> Body {
+    let mut declaration = Body::default();
+    declaration.set("name", &function.name);
+    declaration.set_some("description", function.description.as_deref());
+    let parsed: serde_json::Value = serde_json::from_str(&function.schema).unwrap_or_default();
+    let composed = ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|word| parsed.get(word).is_some());
+    let empty =
+        parsed.get("properties").and_then(|properties| properties.as_object()).is_some_and(serde_json::Map::is_empty);
+    if empty && !composed {
+        return declaration;
+    }
+    let (name, text) = match card.schema_profile {
+        SchemaProfile::GeminiSubset => ("parameters", schema::gemini_subset(&function.schema)),
+        SchemaProfile::GeminiJson => ("parametersJsonSchema", schema::gemini_json(&function.schema).into_owned()),
+        SchemaProfile::Full => ("parametersJsonSchema", function.schema.clone()),
+    };
+    declaration.set_some(name, RawValue::from_string(text).ok());
+    declaration
+}
+
+fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let config = match request.tool_choice.as_ref() {
+        None | Some(ToolChoice::Other(_)) => return,
+        Some(ToolChoice::Auto(_)) => json!({"mode": "AUTO"}),
+        Some(ToolChoice::None(_)) => json!({"mode": "NONE"}),
+        Some(ToolChoice::Any(_) | ToolChoice::Tool(_)) if !card.forced_choice => {
+            conversation.warn("changed:tool_choice");
+            json!({"mode": "AUTO"})
+        }
+        Some(ToolChoice::Any(_)) => json!({"mode": "ANY"}),
+        Some(ToolChoice::Tool(choice)) => {
+            json!({"mode": "ANY", "allowedFunctionNames": [upstream_name(&choice.name, card.name_rule)]})
+        }
+    };
+    body.set("toolConfig", json!({"functionCallingConfig": config}));
+}
+
+fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let is_fast = request.speed.as_deref() == Some("fast");
+    match (&card.tiers, request.service_tier.as_deref()) {
+        (Some((_, priority)), _) if is_fast => body.set("serviceTier", priority),
+        (Some((standard, _)), Some("standard_only")) => body.set("serviceTier", standard),
+        (_, Some("standard_only" | "auto") | None) => {}
+        (_, Some(_)) => conversation.warn("dropped:service_tier"),
+    }
+    if is_fast && card.tiers.is_none() {
+        conversation.warn("dropped:speed");
+    }
+}
