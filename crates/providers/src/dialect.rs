@@ -6,8 +6,20 @@ use crate::translate::card::{
     SystemRole,
 };
 use crate::translate::tools::IdRule;
+use crate::{Protocol, cards};
 
-/// The card of a provider's models, before what is known of the model itself.
+/// The card of a provider's models where it speaks this protocol, before what is known of the model itself.
+pub fn card_for(slug: &str, protocol: Protocol) -> Card {
+    match protocol {
+        Protocol::Chat | Protocol::Messages => card(slug),
+        Protocol::Responses => responses(slug),
+        Protocol::Cohere => cohere(),
+        Protocol::Gemini => cards::gemini(slug),
+        Protocol::Converse => cards::converse(slug),
+    }
+}
+
+/// The card of a provider's models where it speaks the chat protocol.
 pub fn card(slug: &str) -> Card {
     let base = Card { parallel_flag: true, strict: true, cache: Cache::Implicit, ..Card::default() };
     let local = Card { top_k: true, image_url: false, ..Card::default() };
@@ -30,7 +42,7 @@ pub fn card(slug: &str) -> Card {
         },
         "groq" => Card {
             max_tokens_field: LimitField::MaxCompletionTokens,
-            reasoning: ReasoningSwitch::Effort,
+            reasoning: ReasoningSwitch::Parsed,
             efforts: vec![Level::None, Level::Low, Level::Medium, Level::High],
             images_in_results: true,
             tiers: Some(("on_demand".into(), "priority".into())),
@@ -59,6 +71,7 @@ pub fn card(slug: &str) -> Card {
             empty_content: true,
             prefill: Prefill::PrefixFlag,
             reasoning: ReasoningSwitch::PromptMode,
+            reasoning_in: ReasoningField::ThinkChunk,
             stream_options: false,
             name_in_result: true,
             pdf_part: PdfPart::DocumentUrl,
@@ -91,9 +104,47 @@ pub fn card(slug: &str) -> Card {
     }
 }
 
-/// The card of a provider's models in a protocol.
-pub fn card_for(slug: &str, _: crate::Protocol) -> Card {
-    card(slug)
+fn responses(slug: &str) -> Card {
+    let base = Card {
+        parallel_flag: true,
+        strict: true,
+        min_output_tokens: 16,
+        stop: StopSupport::None,
+        cache: Cache::Implicit,
+        images_in_results: true,
+        pdf_url: true,
+        stream_options: false,
+        reasoning: ReasoningSwitch::Effort,
+        mid_system: true,
+        system_role: SystemRole::Developer,
+        ..Card::default()
+    };
+    match slug {
+        "openai" => Card {
+            signed_reasoning: true,
+            cache_key: true,
+            stream_options: true,
+            user_field: Some("safety_identifier".into()),
+            tiers: Some(("default".into(), "priority".into())),
+            ..base
+        },
+        "azure" => Card { signed_reasoning: true, cache_key: true, stream_options: true, ..base },
+        "xai" | "openrouter" => Card { signed_reasoning: true, ..base },
+        _ => base,
+    }
+}
+
+fn cohere() -> Card {
+    Card {
+        stop: StopSupport::Five,
+        structured: Structured::JsonSchema,
+        json_with_tools: false,
+        reasoning: ReasoningSwitch::Budget,
+        image_url: false,
+        top_k: true,
+        strict: true,
+        ..Card::default()
+    }
 }
 
 #[cfg(test)]
@@ -105,5 +156,14 @@ mod tests {
         assert_eq!(card("in-house"), Card::default());
         assert_eq!(card("mistral").id_rule, IdRule::Alphanumeric9);
         assert!(!card("ollama").image_url);
+    }
+
+    #[test]
+    fn a_provider_has_a_card_for_each_protocol() {
+        assert_eq!(card_for("openai", Protocol::Chat), card("openai"));
+        let (openai, other) = (card_for("openai", Protocol::Responses), card_for("in-house", Protocol::Responses));
+        assert!(openai.signed_reasoning && openai.stream_options && openai.cache_key);
+        assert!(!other.signed_reasoning && !other.stream_options && other.min_output_tokens == 16);
+        assert!(!card_for("cohere", Protocol::Cohere).json_with_tools);
     }
 }

@@ -209,9 +209,13 @@ pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
     let says = |part: &str| words.iter().flatten().any(|word| word.to_lowercase().contains(part));
     let status = match number {
         Some(number @ 400..=599) => number,
+        // A store of theirs that timed out is a failure of theirs: no limit of this call ran out.
+        _ if says("vector_store_timeout") => 500,
         _ if says("rate_limit") || says("resource_exhausted") => 429,
         _ if says("overloaded") || says("unavailable") => 503,
         _ if says("invalid_request") || says("invalid_prompt") || says("invalid_argument") => 400,
+        // The Responses protocol has a code for each way in which an image can be wrong.
+        _ if says("image") => 400,
         _ if says("authentication") || says("invalid_api_key") => 401,
         _ if says("timeout") || says("deadline") => 504,
         _ => 500,
@@ -293,8 +297,14 @@ fn class(status: u16, body: &Body) -> Class {
     if matches!(status, 400 | 413 | 422 | 500) && is_context_length(&words, code, kind) {
         return Class::ContextLength;
     }
-    let filtered =
-        ["content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "invalid_prompt", "bio_policy"];
+    let filtered = [
+        "content_filter",
+        "content_policy_violation",
+        "ResponsibleAIPolicyViolation",
+        "invalid_prompt",
+        "bio_policy",
+        "image_content_policy_violation",
+    ];
     let says = |word: &str| [code, kind, body.inner.as_str()].contains(&word);
     let moderated = status == 403 && (body.inner == "moderation" || words.contains("moderation"));
     if filtered.into_iter().any(says) || moderated || words.contains("rejected as a result of our safety system") {
@@ -504,6 +514,11 @@ fn harmless(details: &str) -> Option<String> {
     Some(details.replace(['\n', '\r'], " "))
 }
 
+/// A provider's words from an answer, as a client may see them.
+pub(crate) fn words(message: &str) -> String {
+    cleaned(message)
+}
+
 /// The provider's words as a client may see them.
 pub(crate) fn cleaned(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(LONGEST_MESSAGE));
@@ -549,6 +564,25 @@ mod tests {
 
     fn class_of(status: u16, body: &str) -> Class {
         classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), NOW).class
+    }
+
+    #[test]
+    fn p67_reasoning_that_cannot_be_opened_is_told_by_its_code() {
+        let body = r#"{"error":{"message":"The encrypted content could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#;
+        let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
+        assert_eq!((fault.class, fault.code.as_deref()), (Class::InvalidRequest, Some("invalid_encrypted_content")));
+    }
+
+    #[test]
+    fn codes_of_a_failed_response_have_their_classes() {
+        let class = |code: &str| {
+            let error = RawValue::from_string(format!(r#"{{"code":"{code}","message":"no"}}"#)).unwrap();
+            classify_error(&error, NOW).class
+        };
+        assert_eq!(class("vector_store_timeout"), Class::Server);
+        assert_eq!(class("bio_policy"), Class::ContentFilter);
+        assert_eq!(class("image_content_policy_violation"), Class::ContentFilter);
+        assert_eq!(class("invalid_base64_image"), Class::InvalidRequest);
     }
 
     #[test]

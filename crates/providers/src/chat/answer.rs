@@ -6,13 +6,13 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
-use tidegate_wire::json::{self, Kind, quoted};
+use tidegate_wire::json::{self, Kind};
 
-use super::PROTOCOL;
+use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
-use crate::translate::blocks::Blocks;
-use crate::translate::carrier::Carrier;
-use crate::translate::{Context, Counted, Encoder, Stop, Whole};
+use crate::translate::cite::UrlCitation;
+use crate::translate::usage::{self, tokens};
+use crate::translate::{Context, Counted, Stop, Whole};
 
 /// What is read of an answer; of a chunk of a stream as well, where `delta` stands for `message`.
 #[derive(Deserialize)]
@@ -26,12 +26,14 @@ pub(super) struct Completion<'a> {
     /// Groq puts usage and errors of a stream here.
     #[serde(borrow, default)]
     pub x_groq: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub service_tier: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]
-    pub index: Option<u64>,
+    pub index: Option<f64>,
     #[serde(borrow, default)]
     pub message: Option<Said<'a>>,
     #[serde(borrow, default)]
@@ -74,7 +76,7 @@ pub(super) struct Said<'a> {
 #[derive(Deserialize)]
 pub(super) struct ToolCall<'a> {
     #[serde(default)]
-    pub index: Option<u32>,
+    pub index: Option<f64>,
     #[serde(borrow, default)]
     pub id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -96,18 +98,6 @@ pub(super) struct Annotation<'a> {
     pub url_citation: Option<UrlCitation<'a>>,
 }
 
-#[derive(Deserialize)]
-pub(super) struct UrlCitation<'a> {
-    #[serde(borrow)]
-    pub url: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub title: Option<Cow<'a, str>>,
-    #[serde(default)]
-    pub start_index: Option<usize>,
-    #[serde(default)]
-    pub end_index: Option<usize>,
-}
-
 /// The answer in the Messages format, and what was left out of it.
 pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
     let completion: Completion<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
@@ -117,26 +107,27 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes,
     let choice = completion.choices.into_iter().flatten().next();
     let choice = choice.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
-    let mut text = String::new();
+    let mut voice = Voice::new(context);
     let matched = choice.matched();
     if let Some(said) = choice.message {
-        think(&said, &mut whole.encoder, context);
-        for piece in said.content.into_iter().flat_map(texts) {
-            text.push_str(&piece);
-            whole.encoder.text(&piece);
-        }
+        voice.say(&said, &mut whole.encoder, context);
+        voice.pause(&mut whole.encoder, context);
         if let Some(refusal) = &said.refusal {
             whole.encoder.refusal(refusal);
         }
         for annotation in said.annotations.into_iter().flatten() {
             if let Some(citation) = annotation.url_citation {
-                whole.encoder.citation(cited(&citation, &text));
+                whole.encoder.citation(citation.to_json(&voice.text));
             }
         }
         for (place, call) in said.tool_calls.into_iter().flatten().enumerate() {
             let key = u32::try_from(place).unwrap_or(u32::MAX);
             if let Some(function) = call.function {
-                whole.encoder.tool_start(key, call.id.as_deref(), function.name.as_deref().unwrap_or_default());
+                whole.encoder.tool_start(
+                    key,
+                    identity(call.id.as_deref()),
+                    function.name.as_deref().unwrap_or_default(),
+                );
                 whole.encoder.tool_arguments(key, &arguments(function.arguments));
                 whole.encoder.tool_end(key);
             }
@@ -148,6 +139,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes,
         }
     }
     whole.counted = completion.usage.and_then(counted).unwrap_or_default();
+    whole.counted.tier = completion.service_tier.as_deref().and_then(usage::tier).or(whole.counted.tier);
     whole.encoder.stop(stop(choice.finish_reason.as_deref(), matched, &whole.counted, context)?);
     if !whole.encoder.has_content() && choice.finish_reason.is_none() {
         return Err(Fault::in_answer(Class::EmptyCompletion));
@@ -155,38 +147,9 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes,
     whole.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
 }
 
-/// The model's reasoning, with what carries it to the next turn.
-pub(super) fn think<B: Blocks>(said: &Said<'_>, encoder: &mut Encoder<B>, context: &Context) {
-    let thought = said.reasoning_content.and_then(json::string).filter(|text| !text.is_empty());
-    let thought = thought.or_else(|| said.reasoning.and_then(json::string).filter(|text| !text.is_empty()));
-    if let Some(thought) = &thought {
-        encoder.thinking(thought);
-    }
-    if let Some(details) = said.reasoning_details.filter(|details| json::kind(details) == Kind::Array) {
-        let carrier = Carrier::new(PROTOCOL, &context.scope, &context.model, "reasoning_details", details.get());
-        if let Ok(carrier) = carrier {
-            encoder.signature(carrier.to_signature());
-        }
-    } else if thought.is_some() && context.show_thinking {
-        encoder.signature(Carrier::plain(PROTOCOL, &context.scope, &context.model).to_signature());
-    }
-}
-
-/// The texts of a content: one string, or the text parts of a list (Mistral).
-pub(super) fn texts(raw: &RawValue) -> Vec<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Part<'a> {
-        #[serde(borrow, default)]
-        text: Option<Cow<'a, str>>,
-    }
-    match json::kind(raw) {
-        Kind::String => json::string(raw).into_iter().collect(),
-        Kind::Array => {
-            let parts: Vec<Part<'_>> = serde_json::from_str(raw.get()).unwrap_or_default();
-            parts.into_iter().filter_map(|part| part.text).collect()
-        }
-        _ => Vec::new(),
-    }
+/// The id of a call, where it is one: Mistral writes the word for none.
+pub(super) fn identity(id: Option<&str>) -> Option<&str> {
+    id.filter(|id| !id.is_empty() && *id != "null")
 }
 
 /// The JSON text of a call's arguments, whatever form they came in.
@@ -198,19 +161,6 @@ pub(super) fn arguments(raw: Option<&RawValue>) -> Cow<'_, str> {
     }
 }
 
-/// A place on the web that a passage rests on. Indexes count characters.
-pub(super) fn cited(citation: &UrlCitation<'_>, text: &str) -> String {
-    const LONGEST: usize = 150;
-    let (start, end) = (citation.start_index.unwrap_or(0), citation.end_index.unwrap_or(0));
-    let passage: String = text.chars().skip(start).take(end.saturating_sub(start).min(LONGEST)).collect();
-    format!(
-        r#"{{"type":"web_search_result_location","url":{},"title":{},"cited_text":{},"encrypted_index":"tg1"}}"#,
-        quoted(&citation.url),
-        citation.title.as_deref().map_or_else(|| "null".to_owned(), quoted),
-        quoted(&passage)
-    )
-}
-
 /// What the upstream's word for the end means.
 pub(super) fn stop(
     word: Option<&str>,
@@ -220,12 +170,7 @@ pub(super) fn stop(
 ) -> Result<Stop, Fault> {
     let matched = matched.and_then(json::string).map(Cow::into_owned);
     Ok(match word {
-        Some("length" | "max_tokens" | "model_length") => {
-            let input = counted.input.saturating_add(counted.cache_read).saturating_add(counted.cache_write);
-            let all = input.saturating_add(counted.output);
-            let is_full = counted.is_known() && all >= context.context_length && counted.output < context.max_tokens;
-            if is_full { Stop::ContextWindow } else { Stop::Length }
-        }
+        Some("length" | "max_tokens" | "model_length") => context.length(counted),
         Some("content_filter" | "refusal" | "guardrail_intervened") => Stop::Refusal(None),
         Some("insufficient_system_resource") => return Err(Fault::in_answer(Class::Overloaded)),
         Some("error") => return Err(Fault::in_answer(Class::Server)),
@@ -250,6 +195,9 @@ pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
         completion_tokens_details: Option<CompletionDetails>,
         prompt_cache_hit_tokens: Option<f64>,
         cached_tokens: Option<f64>,
+        /// Mistral, both.
+        num_cached_tokens: Option<f64>,
+        service_tier: Option<String>,
     }
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -263,13 +211,15 @@ pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
         reasoning_tokens: Option<f64>,
     }
     let usage: Usage = serde_json::from_str(raw.get()).ok()?;
-    // Some servers count in floating point; none of them means a fraction or less than nothing.
-    let whole = |number: Option<f64>| number.map(|number| number.round().max(0.0) as u64);
-    let prompt = whole(usage.prompt_tokens)?;
+    let prompt = tokens(usage.prompt_tokens)?;
     let details = usage.prompt_tokens_details.unwrap_or_default();
-    let read = whole(details.cached_tokens.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens)).unwrap_or(0);
-    let write = whole(details.cache_write_tokens).unwrap_or(0);
-    let output = whole(usage.completion_tokens).unwrap_or(0);
-    let thinking = whole(usage.completion_tokens_details.unwrap_or_default().reasoning_tokens);
-    Some(Counted::inclusive(prompt, read, write, output, thinking, whole(usage.total_tokens)))
+    let cached = details.cached_tokens.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);
+    let read = tokens(cached.or(usage.num_cached_tokens)).unwrap_or(0);
+    let write = tokens(details.cache_write_tokens).unwrap_or(0);
+    let output = tokens(usage.completion_tokens).unwrap_or(0);
+    let thinking = tokens(usage.completion_tokens_details.unwrap_or_default().reasoning_tokens);
+    let tier = usage.service_tier.as_deref().and_then(usage::tier);
+    let mut told = Counted::inclusive(prompt, read, write, output, thinking, tokens(usage.total_tokens));
+    told.tier = tier;
+    Some(told)
 }

@@ -1,11 +1,14 @@
 //! The Chat Completions protocol and its many dialects. What differs between them is on the card, not in the code.
 
 mod answer;
+mod reasoning;
 mod request;
+mod salvage;
 mod stream;
 
 pub use answer::message;
 pub use request::request;
+pub use salvage::salvage;
 pub use stream::Decoder;
 
 /// The name under which this protocol's reasoning is carried.

@@ -1,24 +1,28 @@
 //! A request in the Chat Completions protocol.
 
+use std::cell::Cell;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Number, Value, json};
+use serde_json::{Value, json};
+use tidegate_wire::json;
 use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 
 use super::PROTOCOL;
 use crate::translate::body::{Body, compact};
 use crate::translate::card::{
-    Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Sampling, Structured,
-    SystemRole,
+    Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole,
 };
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, results, schema};
 
-const NOTHING: &str = "(no output)";
+/// More cache breakpoints than this are refused; the last ones count.
+const MOST_BREAKPOINTS: usize = 4;
+const BREAKPOINT: &str = "prompt_cache_breakpoint";
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -39,7 +43,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         LimitField::MaxCompletionTokens => body.set("max_completion_tokens", max_tokens),
     }
     let thinking = Thinking::of(request, card)?;
-    sampling(&mut body, request, card, thinking, &mut conversation);
+    let sampled = intent::sampling(request, card, thinking, &mut conversation);
+    body.set_some("temperature", sampled.temperature);
+    body.set_some("top_p", sampled.top_p);
+    body.set_some("top_k", sampled.top_k);
     let functions = Functions::of(request, card, &mut conversation)?;
     reasoning(&mut body, thinking, card, &mut conversation, !functions.is_empty());
     let (sent, guarded) = intent::stops(request, card);
@@ -57,7 +64,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if let Some(key) = target.cache_key.filter(|_| card.cache_key) {
         body.set("prompt_cache_key", key);
     }
-    tier(&mut body, request, card, &mut conversation);
+    body.set_some("service_tier", intent::tier(request, card, &mut conversation));
     if card.store_flag {
         body.set("store", false);
     }
@@ -75,13 +82,15 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("continue_final_message", true);
     }
     let prefix = conversation.prefill().filter(|_| card.prefill == Prefill::PrefixFlag);
-    let messages = Messages { target, conversation: &conversation };
+    let is_marked = functions.list.iter().any(|function| function.mark.is_set());
+    let messages = Messages { target, conversation: &conversation, waiting: Cell::new(is_marked) };
     let (messages, marks) = messages.messages()?;
     if marks && card.cache == Cache::Breakpoints {
         body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
     }
     body.set("messages", messages);
     let text = body.to_bytes();
+    let offered = functions.list.into_iter().map(|function| function.name).collect();
     let context = Context {
         names: Names::new(functions.originals, ids),
         serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
@@ -94,28 +103,11 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         input_estimate: (text.len() as u64).div_ceil(4),
         think_tags: card.think_tags,
         prefix,
+        protocol: PROTOCOL,
+        offered,
         ..Context::default()
     };
     Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
-}
-
-fn sampling(body: &mut Body, request: &Request, card: &Card, thinking: Thinking, conversation: &mut Conversation) {
-    let mut number = |name: &'static str, value: &Option<Number>, taken: bool| match value {
-        Some(value) if taken => body.set(name, value),
-        Some(_) => conversation.warn(format!("dropped:{name}")),
-        None => {}
-    };
-    // A model that refuses them while it thinks takes them when it does not.
-    let is_idle = thinking.is_off() && card.efforts.contains(&Level::None);
-    let all = card.sampling != Sampling::None || is_idle;
-    number("temperature", &request.temperature, all);
-    let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
-    number("top_p", &request.top_p, all && !both);
-    match request.top_k {
-        Some(top_k) if all && card.top_k => body.set("top_k", top_k),
-        Some(_) => conversation.warn("dropped:top_k"),
-        None => {}
-    }
 }
 
 /// How hard the model is to think.
@@ -141,6 +133,10 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
         }
         _ if matches!(wanted, Wanted::Nothing) => {}
         ReasoningSwitch::Effort => body.set_some("reasoning_effort", level.map(Level::as_str)),
+        ReasoningSwitch::Parsed => {
+            body.set_some("reasoning_effort", level.map(Level::as_str));
+            body.set("reasoning_format", "parsed");
+        }
         ReasoningSwitch::Thinking => {
             body.set("thinking", json!({"type": if is_on { "enabled" } else { "disabled" }}));
             body.set_some("reasoning_effort", level.filter(|_| is_on).map(Level::as_str));
@@ -164,11 +160,12 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
             }
             body.set("reasoning", object);
         }
-        ReasoningSwitch::PromptMode => {
-            if is_on {
-                body.set("prompt_mode", "reasoning");
-            }
-        }
+        // Newer models take an effort; older ones only know whether.
+        ReasoningSwitch::PromptMode => match level {
+            Some(level) => body.set("reasoning_effort", level.as_str()),
+            None if is_on && card.efforts.is_empty() => body.set("prompt_mode", "reasoning"),
+            None => {}
+        },
     }
 }
 
@@ -250,24 +247,12 @@ fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mu
     }
 }
 
-fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
-    let fast = request.speed.as_deref() == Some("fast");
-    match (&card.tiers, request.service_tier.as_deref()) {
-        (Some((_, priority)), _) if fast => body.set("service_tier", priority),
-        (Some((standard, _)), Some("standard_only")) => body.set("service_tier", standard),
-        (Some(_), Some("auto")) => body.set("service_tier", "auto"),
-        (None, Some("standard_only" | "auto")) | (_, None) => {}
-        (_, Some(_)) => conversation.warn("dropped:service_tier"),
-    }
-    if fast && card.tiers.is_none() {
-        conversation.warn("dropped:speed");
-    }
-}
-
 /// The conversation as the list `messages`.
 struct Messages<'a> {
     target: &'a Target<'a>,
     conversation: &'a Conversation,
+    /// A cache breakpoint stood on something that cannot carry one; the next part that can gets it.
+    waiting: Cell<bool>,
 }
 
 /// One message; members that are `None` are not written.
@@ -284,19 +269,28 @@ struct Message<'a> {
     reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_details: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasoning_details: Vec<Box<RawValue>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prefix: Option<bool>,
 }
 
-impl Message<'_> {
-    fn is_marked(&self) -> bool {
-        let Some(Content::Parts(parts)) = &self.content else { return false };
-        parts.iter().any(|part| part.get("prompt_cache_breakpoint").is_some())
+/// Takes away all breakpoints but the last few, and says how many are left.
+fn limit_markers(messages: &mut [Message<'_>]) -> usize {
+    let contents = messages.iter_mut().filter_map(|message| match &mut message.content {
+        Some(Content::Parts(parts)) => Some(parts),
+        _ => None,
+    });
+    let mut marked: Vec<&mut Value> = contents.flatten().filter(|part| part.get(BREAKPOINT).is_some()).collect();
+    let excess = marked.len().saturating_sub(MOST_BREAKPOINTS);
+    for part in marked.iter_mut().take(excess) {
+        if let Some(members) = part.as_object_mut() {
+            members.remove(BREAKPOINT);
+        }
     }
+    marked.len() - excess
 }
 
 /// The content of a message.
@@ -351,7 +345,7 @@ impl Messages<'_> {
         {
             last.prefix = Some(true);
         }
-        let marks = messages.iter().any(Message::is_marked);
+        let marks = limit_markers(&mut messages) > 0;
         Ok((messages, marks))
     }
 
@@ -361,7 +355,7 @@ impl Messages<'_> {
             return None;
         }
         let card = self.target.card;
-        let has_marks = self.conversation.system.iter().any(|text| text.mark.is_set());
+        let has_marks = self.conversation.system.iter().any(|text| text.mark.is_set()) || self.waits();
         if has_marks && matches!(card.cache, Cache::Breakpoints | Cache::Markers) {
             let parts = self.conversation.system.iter().map(|text| self.text_part(text)).collect();
             return Some(Message {
@@ -378,14 +372,23 @@ impl Messages<'_> {
     }
 
     fn marked(&self, mut part: Value, mark: Mark) -> Value {
-        if mark.is_set() {
+        if mark.is_set() || self.waits() {
+            self.waiting.set(false);
             match self.target.card.cache {
-                Cache::Breakpoints => part["prompt_cache_breakpoint"] = json!({"mode": "explicit"}),
+                Cache::Breakpoints => part[BREAKPOINT] = json!({"mode": "explicit"}),
                 Cache::Markers => part["cache_control"] = json!({"type": "ephemeral"}),
                 Cache::None | Cache::Implicit | Cache::Points => {}
             }
         }
         part
+    }
+
+    fn wait(&self, mark: Mark) {
+        self.waiting.set(self.waiting.get() || mark.is_set());
+    }
+
+    fn waits(&self) -> bool {
+        self.waiting.get() && self.target.card.cache == Cache::Breakpoints
     }
 
     /// Plain text where it is nothing else: many servers refuse a list of parts.
@@ -398,7 +401,9 @@ impl Messages<'_> {
             })
             .collect();
         let keeps_marks = matches!(self.target.card.cache, Cache::Breakpoints | Cache::Markers);
-        if let Some(texts) = texts.filter(|texts| !keeps_marks || texts.iter().all(|text| !text.mark.is_set())) {
+        if let Some(texts) =
+            texts.filter(|texts| !keeps_marks || !(self.waits() || texts.iter().any(|text| text.mark.is_set())))
+        {
             let texts: Vec<&str> = texts.into_iter().map(|text| text.text.as_str()).collect();
             return Ok(text_message_owned("user", texts.join("\n\n")));
         }
@@ -449,10 +454,15 @@ impl Messages<'_> {
         let mut message = Message { role: "assistant", ..Message::default() };
         let (mut text, mut thought) = (String::new(), String::new());
         let mut chunk_signature = None;
+        let mut details: Vec<Box<RawValue>> = Vec::new();
         for said in said {
             match said {
-                Said::Text(piece) => text.push_str(&piece.text),
-                Said::Call { id, name, input, .. } => {
+                Said::Text(piece) => {
+                    text.push_str(&piece.text);
+                    self.wait(piece.mark);
+                }
+                Said::Call { id, name, input, mark } => {
+                    self.wait(*mark);
                     let id = upstream_id(id, card.id_rule);
                     let name = upstream_name(name, card.name_rule);
                     let function = json!({"name": name, "arguments": compact(input)});
@@ -463,7 +473,7 @@ impl Messages<'_> {
                     let ours = carrier.filter(|carrier| carrier.is_from(PROTOCOL, self.target.scope));
                     match ours {
                         Some(carrier) if carrier.kind == "reasoning_details" => {
-                            message.reasoning_details = Some(carrier.data);
+                            details.extend(json::elements(&carrier.data).into_iter().flatten().map(ToOwned::to_owned));
                         }
                         Some(carrier) if carrier.kind == "think_chunk" => {
                             let data: Value = serde_json::from_str(carrier.data.get()).unwrap_or_default();
@@ -495,8 +505,8 @@ impl Messages<'_> {
                 ReasoningField::None | ReasoningField::ReasoningDetails => {}
             }
         }
-        if card.reasoning_in != ReasoningField::ReasoningDetails {
-            message.reasoning_details = None;
+        if card.reasoning_in == ReasoningField::ReasoningDetails {
+            message.reasoning_details = details;
         }
         message.content = Some(match (text.is_empty(), card.empty_content) {
             (true, false) if !message.tool_calls.is_empty() => Content::Null,
@@ -515,37 +525,14 @@ impl Messages<'_> {
         let card = self.target.card;
         for outcome in outcomes {
             let id = upstream_id(&outcome.id, card.id_rule);
-            let mut texts: Vec<String> = Vec::new();
-            let mut images = 0;
-            let mut parts: Vec<Part> = Vec::new();
-            for part in &outcome.parts {
-                match part {
-                    Part::Text(text) => texts.push(text.text.clone()),
-                    media if card.images_in_results => parts.push(media.clone()),
-                    media => {
-                        images += 1;
-                        let kind = if matches!(media, Part::Image { .. }) { "image" } else { "document" };
-                        let label = format!("[{kind} {images} of tool_result {}]", outcome.id);
-                        texts.push(label.clone());
-                        hoisted.push(Part::Text(Text::plain(label)));
-                        hoisted.push(media.clone());
-                    }
-                }
-            }
-            let mut text = texts.join("\n");
-            if text.is_empty() && parts.is_empty() {
-                text = NOTHING.to_owned();
-            }
-            if outcome.is_error && !text.to_lowercase().starts_with("error") {
-                text.insert_str(0, "Error: ");
-            }
-            let content = if parts.is_empty() {
-                Content::Text(text)
+            let shown = results::shown(outcome, card.images_in_results, hoisted);
+            let content = if shown.media.is_empty() {
+                Content::Text(shown.text)
             } else {
-                let mut listed = vec![json!({"type": "text", "text": text})];
-                listed.extend(self.parts(&parts)?);
-                Content::Parts(listed)
+                let text = (!shown.text.is_empty()).then(|| json!({"type": "text", "text": shown.text}));
+                Content::Parts(text.into_iter().chain(self.parts(&shown.media)?).collect())
             };
+            self.wait(outcome.mark);
             messages.push(Message {
                 role: "tool",
                 tool_call_id: Some(id.into_owned()),

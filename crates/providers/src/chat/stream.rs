@@ -3,9 +3,10 @@
 use tidegate_core::Timestamp;
 use tidegate_wire::json::{self, Kind};
 
-use super::answer::{Completion, Said, ToolCall, arguments, cited, counted, stop, texts, think};
+use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
+use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
-use crate::translate::{Context, Decode, Stop, Stream};
+use crate::translate::{Context, Decode, Stop, Stream, usage};
 
 /// Reads chunks. Calls are told apart by their number where servers keep to it, and by id and shape where they do not.
 pub struct Decoder {
@@ -14,43 +15,46 @@ pub struct Decoder {
     /// The key of the call that each of the upstream's numbers means now, and the id it was given with.
     numbers: Vec<(u32, u32, Option<String>)>,
     next_key: u32,
-    text: String,
+    voice: Voice,
+    tier: Option<&'static str>,
     done: bool,
     finished: Option<Stop>,
 }
 
 impl Decoder {
     pub fn new(context: Context, now: Timestamp) -> Self {
-        Self { context, now, numbers: Vec::new(), next_key: 0, text: String::new(), done: false, finished: None }
+        let voice = Voice::new(&context);
+        Self { context, now, numbers: Vec::new(), next_key: 0, voice, tier: None, done: false, finished: None }
     }
 
     fn said(&mut self, said: Said<'_>, stream: &mut Stream) {
-        think(&said, &mut stream.encoder, &self.context);
-        for piece in said.content.into_iter().flat_map(texts) {
-            self.text.push_str(&piece);
-            stream.encoder.text(&piece);
+        self.voice.say(&said, &mut stream.encoder, &self.context);
+        let has_calls = said.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) || said.function_call.is_some();
+        let has_refusal = said.refusal.as_ref().is_some_and(|refusal| !refusal.is_empty());
+        if has_calls || has_refusal {
+            self.voice.pause(&mut stream.encoder, &self.context);
         }
         if let Some(refusal) = &said.refusal {
             stream.encoder.refusal(refusal);
         }
         for annotation in said.annotations.into_iter().flatten() {
             if let Some(citation) = annotation.url_citation {
-                stream.encoder.citation(cited(&citation, &self.text));
+                stream.encoder.citation(citation.to_json(&self.voice.text));
             }
         }
         for call in said.tool_calls.into_iter().flatten() {
             self.call(call, stream);
         }
         if let Some(function) = said.function_call {
-            let call = ToolCall { index: Some(0), id: None, function: Some(function) };
+            let call = ToolCall { index: Some(0.0), id: None, function: Some(function) };
             self.call(call, stream);
         }
     }
 
     fn call(&mut self, call: ToolCall<'_>, stream: &mut Stream) {
-        let id = call.id.as_deref().filter(|id| !id.is_empty());
+        let id = identity(call.id.as_deref());
         let name = call.function.as_ref().and_then(|function| function.name.as_deref()).filter(|name| !name.is_empty());
-        let key = self.key(call.index, id, name, stream);
+        let key = self.key(call.index.map(|index| index as u32), id, name, stream);
         if let Some(name) = name {
             stream.encoder.tool_start(key, id, name);
         }
@@ -88,8 +92,12 @@ impl Decoder {
     }
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
+        stream.counted.tier = stream.counted.tier.or(self.tier);
+        self.voice.pause(&mut stream.encoder, &self.context);
         if let Some(stop) = self.finished.take() {
-            stream.encoder.stop(stop);
+            // What was used is often told after the end; only then it shows whether the model was full.
+            let is_length = stop == Stop::Length;
+            stream.encoder.stop(if is_length { self.context.length(&stream.counted) } else { stop });
         }
         if !stream.encoder.has_content() && !stream.encoder.has_stopped() {
             return Err(Fault::in_answer(Class::EmptyCompletion));
@@ -116,12 +124,13 @@ impl Decode for Decoder {
         if let Some(error) = groq.as_ref().and_then(|members| members.get("error")) {
             return Err(fault::classify_error(error, self.now));
         }
-        stream.start();
+        self.tier = chunk.service_tier.as_deref().and_then(usage::tier).or(self.tier);
         let usage = chunk.usage.or_else(|| groq.as_ref().and_then(|members| members.get("usage")));
         if let Some(told) = usage.and_then(counted) {
             stream.counted = told;
         }
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
+        stream.start();
+        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0.0) < 1.0) {
             let matched = choice.matched();
             // A whole answer to a streamed request has a message where a chunk has a delta.
             if let Some(said) = choice.delta.or(choice.message) {

@@ -187,7 +187,7 @@ fn p33_p37_p53_p87_conversations_are_put_in_order() {
         out[2],
         json!({"role":"tool","tool_call_id":"x","content":"Error: [no result: the call was interrupted]"})
     );
-    assert_eq!(out[3], json!({"role":"user","content":"stop\n\n[orphan tool result nobody]\n\nlate"}));
+    assert_eq!(out[3], json!({"role":"user","content":"stop\n\n[orphan tool result nobody] late"}));
     // Results of one turn that came as two messages belong together.
     let two = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "p", "name": "t", "input": {}}, {"type": "tool_use", "id": "q", "name": "t", "input": {}}]});
     let result =

@@ -1,36 +1,12 @@
-//! The protocol is described where it is built.
+//! Cohere's chat protocol, version 2.
 
-use bytes::Bytes;
-use tidegate_core::Timestamp;
-use tidegate_wire::messages::Request;
+mod answer;
+mod request;
+mod stream;
 
-use crate::fault::{Class, Fault};
-use crate::translate::{Context, Decode, Outgoing, Stream, Target, Unsupported};
+pub use answer::message;
+pub use request::request;
+pub use stream::Decoder;
 
+/// The name under which this protocol's reasoning is carried.
 pub const PROTOCOL: &str = "cohere";
-
-pub fn request(_: &Request, _: &Target<'_>) -> Result<Outgoing, Unsupported> {
-    Err(Unsupported::new("model", "this protocol is not spoken yet"))
-}
-
-pub fn message(_: &[u8], _: &Context, _: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
-    Err(Fault::in_answer(Class::BadResponse))
-}
-
-pub struct Decoder;
-
-impl Decoder {
-    pub fn new(_: Context, _: Timestamp) -> Self {
-        Self
-    }
-}
-
-impl Decode for Decoder {
-    fn feed(&mut self, _: &str, _: &[u8], _: &mut Stream) -> Result<(), Fault> {
-        Err(Fault::in_answer(Class::BadResponse))
-    }
-
-    fn end(&mut self, _: &mut Stream) -> Result<(), Fault> {
-        Err(Fault::in_answer(Class::BadResponse))
-    }
-}

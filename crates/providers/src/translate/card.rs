@@ -62,6 +62,8 @@ words! {
         None,
         /// `reasoning_effort`, or the protocol's own member for an effort.
         Effort,
+        /// `reasoning_effort`, and `reasoning_format: "parsed"` beside it (Groq).
+        Parsed,
         /// `thinking: {"type": …}`, and an effort beside it where the card lists one (DeepSeek, Kimi, GLM).
         Thinking,
         /// `enable_thinking` and `thinking_budget` (Qwen).

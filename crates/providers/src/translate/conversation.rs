@@ -177,6 +177,7 @@ impl Conversation {
             }
         }
         made.turns = paired(turns, &mut made.warnings);
+        made.mark_last(Mark::of(request.cache_control.as_ref()));
         made.ids = made.calls().filter_map(Said::id).map(ToOwned::to_owned).collect();
         if made.turns.is_empty() {
             return Err(Unsupported::new("messages", "must hold a message with content"));
@@ -255,6 +256,20 @@ impl Conversation {
             _ => None,
         });
         said.flatten().filter(|said| matches!(said, Said::Call { .. }))
+    }
+
+    /// A marker on the request as a whole stands for one on the last thing that can carry it.
+    fn mark_last(&mut self, mark: Mark) {
+        match self.turns.last_mut().filter(|_| mark.is_set()) {
+            Some(Turn::User(parts)) => mark_part(parts.last_mut(), mark),
+            Some(Turn::Assistant(said)) => mark_said(said.last_mut(), mark),
+            Some(Turn::Results(outcomes)) => {
+                if let Some(last) = outcomes.last_mut() {
+                    last.mark = mark;
+                }
+            }
+            Some(Turn::System(_)) | None => {}
+        }
     }
 
     fn system(&mut self, request: &Request) {
@@ -573,8 +588,13 @@ fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
                     if !warnings.iter().any(|known| known == "changed:orphan_tool_result") {
                         warnings.push("changed:orphan_tool_result".to_owned());
                     }
-                    let head = Text::plain(format!("[orphan tool result {}]", orphan.id));
-                    append_heard(&mut out, Vec::new(), std::iter::once(Part::Text(head)).chain(orphan.parts).collect());
+                    let mut parts = orphan.parts;
+                    let head = format!("[orphan tool result {}]", orphan.id);
+                    match parts.first_mut() {
+                        Some(Part::Text(first)) => first.text.insert_str(0, &format!("{head} ")),
+                        _ => parts.insert(0, Part::Text(Text::plain(head))),
+                    }
+                    append_heard(&mut out, Vec::new(), parts);
                 }
             }
             Turn::User(parts) => {

@@ -54,6 +54,8 @@ enum Open {
 struct Call {
     key: Key,
     id: String,
+    /// The upstream's name for it, which may come in pieces, and the client's.
+    given: String,
     name: String,
     /// Everything that came, also what is written already.
     arguments: String,
@@ -235,6 +237,13 @@ impl<B: Blocks> Encoder<B> {
         self.signature = Some(signature);
     }
 
+    /// What was thought so far is a block of its own: what comes next has another signature.
+    pub fn thinking_end(&mut self) {
+        if self.open == Open::Thinking {
+            self.close();
+        }
+    }
+
     /// Thinking that only its issuer can read: a block of its own.
     pub fn redacted(&mut self, data: &str) {
         if self.met || data.is_empty() {
@@ -269,8 +278,9 @@ impl<B: Blocks> Encoder<B> {
         }
         self.release();
         if let Some(call) = self.calls.iter_mut().find(|call| call.key == key) {
-            if call.arguments.is_empty() && call.written == 0 && call.name != name && self.open != Open::Tool {
-                call.name.push_str(name);
+            if call.arguments.is_empty() && call.written == 0 && call.given != name && self.open != Open::Tool {
+                call.given.push_str(name);
+                call.name = self.names.original(&call.given).to_owned();
             }
             return;
         }
@@ -279,8 +289,9 @@ impl<B: Blocks> Encoder<B> {
             self.finished.push(key);
             return;
         }
-        let (id, name) = (self.names.id(id), self.names.original(name).to_owned());
-        self.calls.push_back(Call { key, id, name, arguments: String::new(), written: 0, ended: false });
+        let (id, given) = (self.names.id(id), name.to_owned());
+        let name = self.names.original(name).to_owned();
+        self.calls.push_back(Call { key, id, given, name, arguments: String::new(), written: 0, ended: false });
     }
 
     /// A piece of a call's input.
@@ -290,7 +301,13 @@ impl<B: Blocks> Encoder<B> {
         }
         self.said += piece.len() as u64;
         let Some(place) = self.calls.iter().position(|call| call.key == key) else { return };
-        self.calls[place].arguments.push_str(piece);
+        let call = &mut self.calls[place];
+        // Some upstreams send the whole input once more after its pieces; of the same input twice one is enough.
+        let is_again = piece.trim_start().starts_with('{') && call.arguments.trim_end().ends_with('}');
+        if is_again && call.arguments.trim() != "{}" && is_object(&call.arguments) {
+            return;
+        }
+        call.arguments.push_str(piece);
         if place == 0 {
             self.write_front();
         } else {
@@ -420,6 +437,7 @@ impl<B: Blocks> Encoder<B> {
             if let Some(rest) = trimmed.strip_prefix("{}").filter(|rest| rest.trim_start().starts_with('{')) {
                 call.arguments = rest.to_owned();
             }
+            halve(&mut call.arguments);
         }
         if self.open != Open::Tool {
             let (id, name) = (call.id.clone(), call.name.clone());
@@ -481,6 +499,11 @@ fn repair(arguments: &mut String) {
         *arguments = rest.to_owned();
         return;
     }
+    halve(arguments);
+}
+
+/// Of the same input twice one is enough.
+fn halve(arguments: &mut String) {
     let half = arguments.len() / 2;
     if arguments.len().is_multiple_of(2)
         && arguments.is_char_boundary(half)
@@ -488,5 +511,63 @@ fn repair(arguments: &mut String) {
         && is_object(&arguments[..half])
     {
         arguments.truncate(half);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use super::super::blocks::{Block, Collected};
+    use super::*;
+
+    #[test]
+    fn p44_a_repeated_short_name_is_the_same_name() {
+        let names = Names::new(HashMap::from([("short".to_owned(), "the.long.one".to_owned())]), HashSet::new());
+        let mut encoder = Encoder::new(Collected::default(), &Context { names, ..Context::default() });
+        for name in ["short", "short"] {
+            encoder.tool_start(0, Some("a"), name);
+        }
+        // In pieces, it is known only when all of it is there.
+        encoder.tool_start(1, Some("b"), "sho");
+        encoder.tool_start(1, None, "rt");
+        encoder.finish().unwrap();
+        let found: Vec<&str> = encoder
+            .blocks
+            .blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Tool { name, .. } => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(found, ["the.long.one", "the.long.one"]);
+    }
+
+    #[test]
+    fn p07_the_same_input_twice_is_written_once() {
+        for pieces in [&["{\"x\":1}{\"x\":1}"][..], &["{\"x\":1}", "{\"x\":1}"], &["{}", "{\"x\":1}", "{\"x\":1}"]] {
+            let mut encoder = Encoder::new(Collected::default(), &Context::default());
+            encoder.tool_start(0, Some("a"), "t");
+            for piece in pieces {
+                encoder.tool_arguments(0, piece);
+            }
+            assert_eq!(encoder.finish().unwrap().stop_reason, "tool_use", "{pieces:?}");
+            let call = Block::Tool { id: "a".to_owned(), name: "t".to_owned(), input: "{\"x\":1}".to_owned() };
+            assert_eq!(encoder.blocks.blocks, [call], "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_thinking_keep_their_own_signatures() {
+        let mut encoder = Encoder::new(Collected::default(), &Context { show_thinking: true, ..Context::default() });
+        for signature in ["one", "two"] {
+            encoder.thinking(signature);
+            encoder.signature(signature.to_owned());
+            encoder.thinking_end();
+        }
+        encoder.finish().unwrap();
+        let block = |text: &str| Block::Thinking { text: text.to_owned(), signature: text.to_owned() };
+        assert_eq!(encoder.blocks.blocks, [block("one"), block("two")]);
     }
 }

@@ -1,10 +1,11 @@
 //! What a request wants of the model beyond its words, the same for every protocol: how hard it thinks, how long it
 //! answers, where it stops.
 
+use serde_json::Number;
 use tidegate_wire::messages::{Request, ThinkingConfig};
 
 use super::Unsupported;
-use super::card::{Card, Level};
+use super::card::{Card, Level, Sampling};
 use super::conversation::{Conversation, Text};
 
 pub const NO_PREFILL: &str =
@@ -134,4 +135,56 @@ pub fn unsent<'a>(request: &'a Request, card: &Card, conversation: &mut Conversa
         }
     }
     allowed
+}
+
+/// Sampling parameters, as far as the model takes them.
+#[derive(Debug, Default)]
+pub struct Sampled<'a> {
+    pub temperature: Option<&'a Number>,
+    pub top_p: Option<&'a Number>,
+    pub top_k: Option<u64>,
+}
+
+pub fn sampling<'a>(
+    request: &'a Request,
+    card: &Card,
+    thinking: Thinking,
+    conversation: &mut Conversation,
+) -> Sampled<'a> {
+    // A model that refuses them while it thinks takes them when it does not.
+    let is_idle = thinking.is_off() && card.efforts.contains(&Level::None);
+    let all = card.sampling != Sampling::None || is_idle;
+    let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
+    let sampled = Sampled {
+        temperature: request.temperature.as_ref().filter(|_| all),
+        top_p: request.top_p.as_ref().filter(|_| all && !both),
+        top_k: request.top_k.filter(|_| all && card.top_k),
+    };
+    let dropped = [
+        ("temperature", request.temperature.is_some() && sampled.temperature.is_none()),
+        ("top_p", request.top_p.is_some() && sampled.top_p.is_none()),
+        ("top_k", request.top_k.is_some() && sampled.top_k.is_none()),
+    ];
+    for (name, _) in dropped.into_iter().filter(|(_, dropped)| *dropped) {
+        conversation.warn(format!("dropped:{name}"));
+    }
+    sampled
+}
+
+/// The service tier in the upstream's words.
+pub fn tier<'a>(request: &Request, card: &'a Card, conversation: &mut Conversation) -> Option<&'a str> {
+    let fast = request.speed.as_deref() == Some("fast");
+    if fast && card.tiers.is_none() {
+        conversation.warn("dropped:speed");
+    }
+    match (&card.tiers, request.service_tier.as_deref()) {
+        (Some((_, priority)), _) if fast => Some(priority),
+        (Some((standard, _)), Some("standard_only")) => Some(standard),
+        (Some(_), Some("auto")) => Some("auto"),
+        (None, Some("standard_only" | "auto")) | (_, None) => None,
+        (_, Some(_)) => {
+            conversation.warn("dropped:service_tier");
+            None
+        }
+    }
 }

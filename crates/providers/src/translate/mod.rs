@@ -10,11 +10,14 @@ pub mod blocks;
 pub mod body;
 pub mod card;
 pub mod carrier;
+pub mod cite;
 pub mod conversation;
 pub mod encoder;
 pub mod functions;
 pub mod intent;
+pub mod results;
 pub mod schema;
+pub mod tags;
 pub mod tools;
 pub mod usage;
 
@@ -99,6 +102,18 @@ pub struct Context {
     pub own_signatures: bool,
     /// The protocol's own name, for the issuer of a carrier.
     pub protocol: &'static str,
+    /// Names of the tools as the upstream knows them.
+    pub offered: Vec<String>,
+}
+
+impl Context {
+    /// An answer that was cut short: at the caller's limit, or because the model can hold no more.
+    pub fn length(&self, counted: &Counted) -> Stop {
+        let parts = [counted.input, counted.cache_read, counted.cache_write, counted.output];
+        let all = parts.into_iter().fold(0_u64, u64::saturating_add);
+        let is_full = counted.is_known() && all >= self.context_length && counted.output < self.max_tokens;
+        if is_full { Stop::ContextWindow } else { Stop::Length }
+    }
 }
 
 /// Reads an upstream's stream, one frame after the other.

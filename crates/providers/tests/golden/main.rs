@@ -4,7 +4,8 @@
 //! - `answer.json` of the upstream gives `message.json`, or a fault.
 //! - `stream.txt` of the upstream gives `events.txt`, however it is cut into pieces, or a fault.
 //! - `case.json` may say: `card` (members that differ from the careful default) or `provider` (whose card it is),
-//!   `model`, `stream`, `warnings`, `refused`, `fault`, `show_thinking`, `guarded`, `names`, `taken`, `serial`.
+//!   `model`, `stream`, `warnings`, `refused`, `fault`, `show_thinking`, `guarded`, `names`, `taken`, `serial`,
+//!   `prefix`, `think_tags`, `only_stop`, `input_estimate`.
 //!   Gemini and Converse begin with the card of their own provider.
 //! - For Converse, `stream.txt` has a line `EVENT {json}` for each frame, and `!EXCEPTION {json}` for a failure.
 //!
@@ -14,4 +15,5 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot be read is a failed test")]
 
 mod cases;
+mod hostile;
 mod run;

@@ -9,12 +9,12 @@ use tidegate_core::Timestamp;
 use tidegate_providers::translate::carrier::Carrier;
 use tidegate_providers::translate::tools::Names;
 use tidegate_providers::translate::{Card, Context, Target};
-use tidegate_providers::{Protocol, adapter, cards, dialect, eventstream};
+use tidegate_providers::{Protocol, adapter, dialect, eventstream};
 use tidegate_wire::messages::Request;
 use tidegate_wire::sse::Splitter;
 
-const NOW: Timestamp = Timestamp(1_790_000_000_000);
-const LARGEST_EVENT: usize = 1 << 20;
+pub const NOW: Timestamp = Timestamp(1_790_000_000_000);
+pub const LARGEST_EVENT: usize = 1 << 20;
 
 /// The protocol of a folder's name.
 pub fn protocol(folder: &str) -> Protocol {
@@ -78,9 +78,8 @@ impl Case {
 
     pub fn card(&self) -> Card {
         let base = match (self.protocol, self.word("provider")) {
-            (Protocol::Gemini, slug) => cards::gemini(slug.unwrap_or_default()),
-            (Protocol::Converse, slug) => cards::converse(slug.unwrap_or_default()),
-            (_, slug) => slug.map_or_else(Card::default, dialect::card),
+            (Protocol::Gemini | Protocol::Converse, slug) => dialect::card_for(slug.unwrap_or_default(), self.protocol),
+            (_, slug) => slug.map_or_else(Card::default, |slug| dialect::card_for(slug, self.protocol)),
         };
         let large = Card { context_length: 200_000, max_output_tokens: 64_000, ..base };
         let empty = Map::new();
@@ -92,7 +91,7 @@ impl Case {
         self.word("model").unwrap_or("upstream-model")
     }
 
-    fn context(&self) -> Context {
+    pub fn context(&self) -> Context {
         let list = |name: &str| {
             let values = self.said.get(name).and_then(Value::as_array).into_iter().flatten();
             values.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
@@ -222,7 +221,7 @@ impl Case {
 }
 
 /// Events as they are compared: name and data, signatures and made-up ids readable.
-fn parsed(bytes: &[u8]) -> Vec<Value> {
+pub fn parsed(bytes: &[u8]) -> Vec<Value> {
     let mut splitter = Splitter::new(LARGEST_EVENT);
     splitter.feed(Bytes::copy_from_slice(bytes));
     let mut events = Vec::new();

@@ -1,0 +1,216 @@
+//! The model's reasoning in all the places where servers put it, and what takes it to the next turn.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Kind, quoted};
+
+use super::PROTOCOL;
+use super::answer::Said;
+use crate::translate::blocks::Blocks;
+use crate::translate::carrier::Carrier;
+use crate::translate::tags::{Beginning, Piece};
+use crate::translate::{Context, Encoder};
+
+/// Reasoning and text of an answer, piece by piece. A carrier is made once for each stretch of reasoning, at its end.
+pub(super) struct Voice {
+    beginning: Beginning,
+    /// Something was thought since the last carrier.
+    thought: bool,
+    /// Mistral's signature of it.
+    signature: Option<String>,
+    details: Vec<Detail>,
+    /// All text so far, which citations count in.
+    pub text: String,
+}
+
+impl Voice {
+    pub fn new(context: &Context) -> Self {
+        let beginning = Beginning::new(context.prefix.as_deref(), context.think_tags);
+        Self { beginning, thought: false, signature: None, details: Vec::new(), text: String::new() }
+    }
+
+    /// The reasoning and the text of a message or of a piece of one.
+    pub fn say<B: Blocks>(&mut self, said: &Said<'_>, encoder: &mut Encoder<B>, context: &Context) {
+        let plain = spoken(said.reasoning_content).or_else(|| spoken(said.reasoning));
+        if let Some(thought) = &plain {
+            self.think(thought, encoder);
+        }
+        for item in said.reasoning_details.and_then(json::elements).into_iter().flatten() {
+            // Without a text of its own beside them, the items hold it.
+            let read = Detail::read(item);
+            if let (None, Some(text)) = (&plain, read.as_ref().and_then(Detail::text)) {
+                self.think(&text, encoder);
+            }
+            let new = read.and_then(|detail| detail.join(&mut self.details));
+            self.details.extend(new);
+        }
+        match said.content.map(|content| (json::kind(content), content)) {
+            Some((Kind::String, content)) => {
+                self.text(&json::string(content).unwrap_or_default(), encoder, context);
+            }
+            Some((Kind::Array, content)) => self.chunks(content, encoder, context),
+            _ => {}
+        }
+    }
+
+    fn think<B: Blocks>(&mut self, text: &str, encoder: &mut Encoder<B>) {
+        if !text.is_empty() {
+            self.thought = true;
+            encoder.thinking(text);
+        }
+    }
+
+    fn text<B: Blocks>(&mut self, text: &str, encoder: &mut Encoder<B>, context: &Context) {
+        if text.is_empty() {
+            return;
+        }
+        self.text.push_str(text);
+        if self.beginning.is_over() {
+            self.sign(encoder, context);
+            return encoder.text(text);
+        }
+        let mut pieces: Vec<(bool, String)> = Vec::new();
+        let mut out = |piece: Piece<'_>| match piece {
+            Piece::Text(text) => pieces.push((false, text.to_owned())),
+            Piece::Thinking(text) => pieces.push((true, text.to_owned())),
+        };
+        self.beginning.feed(text, &mut out);
+        self.write(pieces, encoder, context);
+    }
+
+    fn write<B: Blocks>(&mut self, pieces: Vec<(bool, String)>, encoder: &mut Encoder<B>, context: &Context) {
+        for (is_thought, piece) in pieces.iter().filter(|(_, piece)| !piece.is_empty()) {
+            if *is_thought {
+                self.think(piece, encoder);
+            } else {
+                self.sign(encoder, context);
+                encoder.text(piece);
+            }
+        }
+    }
+
+    /// A content that is a list (Mistral): thinking and text; references to sources are none of ours.
+    fn chunks<B: Blocks>(&mut self, content: &RawValue, encoder: &mut Encoder<B>, context: &Context) {
+        #[derive(Deserialize)]
+        struct Chunk<'a> {
+            #[serde(borrow, default)]
+            text: Option<Cow<'a, str>>,
+            #[serde(borrow, default)]
+            thinking: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            signature: Option<Cow<'a, str>>,
+        }
+        for chunk in json::elements(content).into_iter().flatten() {
+            let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(chunk.get()) else { continue };
+            match chunk.thinking.map(|thinking| (json::kind(thinking), thinking)) {
+                Some((Kind::String, text)) => self.think(&json::string(text).unwrap_or_default(), encoder),
+                Some((Kind::Array, parts)) => {
+                    for part in json::elements(parts).into_iter().flatten() {
+                        let text = json::Members::of(part).and_then(|part| part.get("text")).and_then(json::string);
+                        self.think(&text.unwrap_or_default(), encoder);
+                    }
+                }
+                _ => {}
+            }
+            if let Some(signature) = chunk.signature.filter(|signature| !signature.is_empty()) {
+                self.signature = Some(signature.into_owned());
+            }
+            if let Some(text) = &chunk.text {
+                self.text(text, encoder, context);
+            }
+        }
+    }
+
+    /// Something else comes, or nothing: what was held back is said, and reasoning is over.
+    pub fn pause<B: Blocks>(&mut self, encoder: &mut Encoder<B>, context: &Context) {
+        let mut pieces: Vec<(bool, String)> = Vec::new();
+        let mut out = |piece: Piece<'_>| match piece {
+            Piece::Text(text) => pieces.push((false, text.to_owned())),
+            Piece::Thinking(text) => pieces.push((true, text.to_owned())),
+        };
+        self.beginning.finish(&mut out);
+        self.write(pieces, encoder, context);
+        self.sign(encoder, context);
+    }
+
+    fn sign<B: Blocks>(&mut self, encoder: &mut Encoder<B>, context: &Context) {
+        let carrier = |kind: &str, data: &str| Carrier::new(PROTOCOL, &context.scope, &context.model, kind, data).ok();
+        let (details, signature) = (std::mem::take(&mut self.details), self.signature.take());
+        let thought = std::mem::take(&mut self.thought);
+        let made = if !details.is_empty() {
+            let items: Vec<String> = details.iter().map(Detail::to_json).collect();
+            carrier("reasoning_details", &format!("[{}]", items.join(",")))
+        } else if let Some(signature) = signature {
+            carrier("think_chunk", &format!(r#"{{"signature":{}}}"#, quoted(&signature)))
+        } else if thought && context.show_thinking {
+            carrier("plain", "{}")
+        } else {
+            None
+        };
+        if let Some(carrier) = made {
+            encoder.signature(carrier.to_signature());
+        }
+    }
+}
+
+/// A text that is there and says something.
+fn spoken(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    raw.and_then(json::string).filter(|text| !text.is_empty())
+}
+
+/// An item of `reasoning_details`, member by member: it goes back as it came. In a stream it comes in pieces, which its
+/// number and kind hold together.
+struct Detail {
+    index: Option<String>,
+    kind: Option<String>,
+    members: Vec<(String, Box<RawValue>)>,
+}
+
+/// Members that come in pieces.
+const GROWING: [&str; 2] = ["text", "summary"];
+
+impl Detail {
+    fn read(raw: &RawValue) -> Option<Self> {
+        let members = json::Members::of(raw)?;
+        let index =
+            members.get("index").filter(|index| json::kind(index) == Kind::Number).map(|raw| raw.get().to_owned());
+        let kind = members.get("type").and_then(json::string).map(Cow::into_owned);
+        let members = members.0.iter().map(|(name, value)| (name.clone().into_owned(), (*value).to_owned())).collect();
+        Some(Self { index, kind, members })
+    }
+
+    /// What a person may read of it.
+    fn text(&self) -> Option<Cow<'_, str>> {
+        self.members
+            .iter()
+            .find(|(name, _)| GROWING.contains(&name.as_str()))
+            .and_then(|(_, value)| json::string(value))
+    }
+
+    /// Adds a piece to the item it belongs to, or gives back what begins a new one.
+    fn join(self, items: &mut [Self]) -> Option<Self> {
+        let place =
+            items.iter().position(|item| self.index.is_some() && item.index == self.index && item.kind == self.kind);
+        let Some(item) = place.and_then(|place| items.get_mut(place)) else { return Some(self) };
+        for (name, value) in self.members {
+            match item.members.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) if GROWING.contains(&name.as_str()) => {
+                    let whole = [&**known, &*value].into_iter().filter_map(json::string).collect::<String>();
+                    *known = RawValue::from_string(quoted(&whole)).expect("a quoted text is JSON");
+                }
+                Some((_, known)) if json::kind(&value) != Kind::Null => *known = value,
+                Some(_) => {}
+                None => item.members.push((name, value)),
+            }
+        }
+        None
+    }
+
+    fn to_json(&self) -> String {
+        let members: Vec<String> =
+            self.members.iter().map(|(name, value)| format!("{}:{}", quoted(name), value.get())).collect();
+        format!("{{{}}}", members.join(","))
+    }
+}

@@ -1,0 +1,252 @@
+//! A whole answer in the Responses protocol, and the items that a stream has in common with it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::Timestamp;
+use tidegate_wire::json::{self, Kind, quoted};
+
+use super::PROTOCOL;
+use crate::fault::{self, Class, Fault};
+use crate::translate::blocks::Blocks;
+use crate::translate::carrier::Carrier;
+use crate::translate::cite::UrlCitation;
+use crate::translate::usage::{self, tokens};
+use crate::translate::{Context, Counted, Encoder, Stop, Whole};
+
+/// What is read of an answer, and of the object in the events that begin and end a stream.
+#[derive(Deserialize)]
+pub(super) struct Response<'a> {
+    #[serde(borrow, default)]
+    pub status: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub incomplete_details: Option<Incomplete<'a>>,
+    #[serde(borrow, default)]
+    pub output: Option<Vec<Item<'a>>>,
+    #[serde(borrow, default)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    service_tier: Option<Cow<'a, str>>,
+}
+
+impl Response<'_> {
+    pub fn counted(&self) -> Counted {
+        let mut counted = self.usage.and_then(counted).unwrap_or_default();
+        counted.tier = self.service_tier.as_deref().and_then(usage::tier);
+        counted
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Incomplete<'a> {
+    #[serde(borrow, default)]
+    pub reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Item<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub call_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub name: Option<Cow<'a, str>>,
+    /// A text of JSON; some servers send the object itself.
+    #[serde(borrow, default)]
+    pub arguments: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub encrypted_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    summary: Option<Vec<Piece<'a>>>,
+    /// A list in the items we read; other kinds have other things here.
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Piece<'a> {
+    #[serde(borrow, default)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    refusal: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    annotations: Option<Vec<&'a RawValue>>,
+}
+
+impl Item<'_> {
+    fn content(&self) -> Vec<Piece<'_>> {
+        self.content.and_then(|content| serde_json::from_str(content.get()).ok()).unwrap_or_default()
+    }
+
+    /// What was thought: the summary, or the thing itself with open models.
+    pub fn thought(&self) -> String {
+        let joined = |pieces: &[Piece<'_>]| {
+            let texts: Vec<&str> = pieces.iter().filter_map(|piece| piece.text.as_deref()).collect();
+            texts.join("\n\n")
+        };
+        let summary = self.summary.as_deref().map(joined).unwrap_or_default();
+        if summary.is_empty() { joined(&self.content()) } else { summary }
+    }
+
+    /// What takes reasoning to the next turn, if there is anything to take.
+    pub fn sign<B: Blocks>(&self, has_text: bool, encoder: &mut Encoder<B>, context: &Context) {
+        let sealed = self.encrypted_content.as_deref().filter(|sealed| !sealed.is_empty());
+        let carrier = match (sealed, self.id.as_deref()) {
+            (Some(sealed), Some(id)) => {
+                let data = format!(r#"{{"id":{},"encrypted_content":{}}}"#, quoted(id), quoted(sealed));
+                Carrier::new(PROTOCOL, &context.scope, &context.model, "openai_item", &data).ok()
+            }
+            _ if has_text && context.show_thinking => Some(Carrier::plain(PROTOCOL, &context.scope, &context.model)),
+            _ => None,
+        };
+        if let Some(carrier) = carrier {
+            encoder.signature(carrier.to_signature());
+        }
+        encoder.thinking_end();
+    }
+
+    /// The words of a message.
+    pub fn say<B: Blocks>(&self, encoder: &mut Encoder<B>) {
+        for piece in self.content() {
+            let text = piece.text.as_deref().unwrap_or_default();
+            encoder.text(text);
+            for annotation in piece.annotations.into_iter().flatten() {
+                cite(annotation, text, encoder);
+            }
+            if let Some(refusal) = &piece.refusal {
+                encoder.refusal(refusal);
+            }
+        }
+    }
+
+    /// Everything of an item. `key` tells calls apart.
+    fn write<B: Blocks>(&self, key: u32, encoder: &mut Encoder<B>, context: &Context) {
+        match self.kind.as_deref().unwrap_or_default() {
+            "reasoning" => {
+                let thought = self.thought();
+                encoder.thinking(&thought);
+                self.sign(!thought.is_empty(), encoder, context);
+            }
+            "message" => self.say(encoder),
+            "function_call" => {
+                encoder.tool_start(key, self.call_id.as_deref(), self.name.as_deref().unwrap_or_default());
+                encoder.tool_arguments(key, &arguments(self.arguments));
+                encoder.tool_end(key);
+            }
+            "web_search_call" => {}
+            other => unknown(other, encoder),
+        }
+    }
+}
+
+/// The answer in the Messages format, and what was left out of it.
+pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+    let response: Response<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
+    let mut whole = Whole::new(context);
+    let (counted, stop) = read(response, &mut whole.encoder, context, now)?;
+    whole.counted = counted;
+    whole.encoder.stop(stop);
+    whole.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
+}
+
+/// Writes all items of a finished response and says what it used and how it ended.
+pub(super) fn read<B: Blocks>(
+    response: Response<'_>,
+    encoder: &mut Encoder<B>,
+    context: &Context,
+    now: Timestamp,
+) -> Result<(Counted, Stop), Fault> {
+    let mut counted = response.counted();
+    let stop = ended(&response, &counted, context, now)?;
+    let items = response.output.unwrap_or_default();
+    for (item, key) in items.iter().zip(0..) {
+        item.write(key, encoder, context);
+    }
+    let searches = items.iter().filter(|item| item.kind.as_deref() == Some("web_search_call")).count();
+    counted.web_searches = (searches > 0).then_some(searches as u64);
+    if !encoder.has_content() && stop == Stop::Done {
+        return Err(Fault::in_answer(Class::EmptyCompletion));
+    }
+    Ok((counted, stop))
+}
+
+/// How a response ended, if it is one that did.
+pub(super) fn ended(
+    response: &Response<'_>,
+    counted: &Counted,
+    context: &Context,
+    now: Timestamp,
+) -> Result<Stop, Fault> {
+    if let Some(error) = response.error.filter(|error| json::kind(error) != Kind::Null) {
+        return Err(fault::classify_error(error, now));
+    }
+    let reason = response.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
+    match (response.status.as_deref(), reason) {
+        (Some("completed"), _) => Ok(Stop::Done),
+        (Some("incomplete"), Some("content_filter")) => Ok(Stop::Refusal(None)),
+        (Some("incomplete"), Some("max_output_tokens") | None) => Ok(context.length(counted)),
+        (Some("incomplete"), Some(other)) => Ok(Stop::Unknown(other.chars().take(32).collect())),
+        (Some("failed" | "cancelled" | "queued" | "in_progress"), _) => Err(Fault::in_answer(Class::Server)),
+        // Servers that only resemble the protocol leave the word out.
+        (None, _) if response.output.is_some() => Ok(Stop::Done),
+        _ => Err(Fault::in_answer(Class::BadResponse)),
+    }
+}
+
+pub(super) fn unknown<B: Blocks>(kind: &str, encoder: &mut Encoder<B>) {
+    let kind: String = kind.chars().filter(|character| character.is_ascii_graphic()).take(32).collect();
+    encoder.warn(&format!("unknown_item:{kind}"));
+}
+
+/// A citation of the text so far, where it is one of the web.
+pub(super) fn cite<B: Blocks>(annotation: &RawValue, text: &str, encoder: &mut Encoder<B>) {
+    if let Ok(citation) = serde_json::from_str::<UrlCitation<'_>>(annotation.get()) {
+        encoder.citation(citation.to_json(text));
+    }
+}
+
+/// The JSON text of a call's arguments, whatever form they came in.
+pub(super) fn arguments(raw: Option<&RawValue>) -> Cow<'_, str> {
+    match raw {
+        Some(raw) if json::kind(raw) == Kind::String => json::string(raw).unwrap_or_default(),
+        Some(raw) if json::kind(raw) == Kind::Object => Cow::Borrowed(raw.get()),
+        _ => Cow::Borrowed(""),
+    }
+}
+
+pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Usage {
+        input_tokens: Option<f64>,
+        output_tokens: Option<f64>,
+        total_tokens: Option<f64>,
+        input_tokens_details: Option<InputDetails>,
+        output_tokens_details: Option<OutputDetails>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct InputDetails {
+        cached_tokens: Option<f64>,
+        cache_write_tokens: Option<f64>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct OutputDetails {
+        reasoning_tokens: Option<f64>,
+    }
+    let usage: Usage = serde_json::from_str(raw.get()).ok()?;
+    let input = tokens(usage.input_tokens)?;
+    let details = usage.input_tokens_details.unwrap_or_default();
+    let (read, write) = (tokens(details.cached_tokens), tokens(details.cache_write_tokens));
+    let output = tokens(usage.output_tokens).unwrap_or(0);
+    let thinking = tokens(usage.output_tokens_details.unwrap_or_default().reasoning_tokens);
+    let total = tokens(usage.total_tokens);
+    Some(Counted::inclusive(input, read.unwrap_or(0), write.unwrap_or(0), output, thinking, total))
+}

@@ -1,0 +1,227 @@
+//! A request in the Responses protocol.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tidegate_wire::messages::{OutputFormat, Request, Tool, ToolChoice, WebSearchTool};
+
+use super::PROTOCOL;
+use super::input::Input;
+use crate::translate::body::Body;
+use crate::translate::card::{Cache, Card, Level, ReasoningSwitch, Structured};
+use crate::translate::conversation::Conversation;
+use crate::translate::functions::{Function, Functions};
+use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::tools::{IdRule, Names, upstream_name};
+use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
+
+/// The request as the upstream takes it.
+pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
+    let card = target.card;
+    let mut conversation = Conversation::of(request, card.mid_system)?;
+    // A last item of the assistant's makes this API answer with nothing at all.
+    if conversation.is_prefilled() {
+        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+    }
+    let ids = conversation.ids.clone();
+    if card.id_rule == IdRule::Counted {
+        conversation.number_calls();
+    }
+    let mut body = Body::default();
+    body.set("model", target.model);
+    let max_tokens = intent::limit(request, card, &mut conversation)?;
+    body.set("max_output_tokens", max_tokens);
+    let thinking = Thinking::of(request, card)?;
+    let mut sampled = intent::sampling(request, card, thinking, &mut conversation);
+    body.set_some("temperature", sampled.temperature);
+    body.set_some("top_p", sampled.top_p);
+    if sampled.top_k.take().is_some() {
+        conversation.warn("dropped:top_k");
+    }
+    reasoning(&mut body, thinking, card, &mut conversation);
+    let (own, searches) = divided(request);
+    let functions = Functions::of(own.as_ref().unwrap_or(request), card, &mut conversation)?;
+    let mut tools: Vec<Box<RawValue>> =
+        functions.list.iter().map(|function| raw(&FunctionTool::of(function))).collect();
+    tools.extend(searches.into_iter().map(|tool| raw(&search(tool, &mut conversation))));
+    if !tools.is_empty() {
+        body.set("tools", tools);
+        choice(&mut body, request, card, &mut conversation);
+    }
+    structured(&mut body, request, card, &mut conversation, !functions.is_empty());
+    if let (Some(field), Some(user)) = (&card.user_field, target.user) {
+        body.set(field, user);
+    }
+    if let Some(key) = target.cache_key.filter(|_| card.cache_key) {
+        body.set("prompt_cache_key", key);
+    }
+    body.set_some("service_tier", intent::tier(request, card, &mut conversation));
+    body.set("store", false);
+    if target.stream {
+        body.set("stream", true);
+        if card.stream_options {
+            body.set("stream_options", json!({"include_obfuscation": false}));
+        }
+    }
+    for (name, value) in intent::unsent(request, card, &mut conversation) {
+        body.set(name, serde_json::from_str::<&RawValue>(value).expect("it was read as JSON"));
+    }
+    let is_marked = functions.list.iter().any(|function| function.mark.is_set());
+    let mut input = Input::new(target, is_marked);
+    body.set_some("instructions", input.system(&conversation));
+    input.turns(&conversation)?;
+    if card.cache == Cache::Breakpoints && input.limit_markers() > 0 {
+        body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
+    }
+    body.set("input", input.items);
+    let text = body.to_bytes();
+    let offered = functions.list.into_iter().map(|function| function.name).collect();
+    let context = Context {
+        names: Names::new(functions.originals, ids),
+        serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
+        show_thinking: thinking.show,
+        scope: target.scope.to_owned(),
+        model: target.model.to_owned(),
+        // The API knows no stop sequences.
+        guarded: request.stop_sequences.clone().unwrap_or_default(),
+        max_tokens,
+        context_length: card.context_length,
+        input_estimate: (text.len() as u64).div_ceil(4),
+        protocol: PROTOCOL,
+        offered,
+        ..Context::default()
+    };
+    Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
+}
+
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("texts, numbers and JSON are always JSON")
+}
+
+fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation) {
+    if card.reasoning == ReasoningSwitch::Effort {
+        let mut object = Body::default();
+        if thinking.wanted != Wanted::Nothing {
+            object.set_some("effort", thinking.level(card).map(Level::as_str));
+        }
+        if thinking.show {
+            object.set("summary", "auto");
+        }
+        if !object.is_empty() {
+            body.set("reasoning", object);
+        }
+    } else if matches!(thinking.wanted, Wanted::Level(..)) {
+        conversation.warn("dropped:effort");
+    }
+    // Without it nothing of the reasoning could come back in the next turn: we let nothing be stored.
+    if card.signed_reasoning {
+        body.set("include", ["reasoning.encrypted_content"]);
+    }
+}
+
+/// The request without the searches that the vendor runs, where it has any, and those searches.
+fn divided(request: &Request) -> (Option<Request>, Vec<&WebSearchTool>) {
+    let searches: Vec<&WebSearchTool> = request
+        .tools
+        .iter()
+        .flatten()
+        .filter_map(|tool| match tool {
+            Tool::WebSearch(tool) => Some(tool),
+            _ => None,
+        })
+        .collect();
+    let own = (!searches.is_empty()).then(|| {
+        let tools = request.tools.iter().flatten().filter(|tool| !matches!(tool, Tool::WebSearch(_)));
+        Request { tools: Some(tools.cloned().collect()), ..request.clone() }
+    });
+    (own, searches)
+}
+
+/// The vendor's own search, which has fewer options than the client's.
+fn search(tool: &WebSearchTool, conversation: &mut Conversation) -> Body {
+    let mut body = Body::default();
+    body.set("type", "web_search");
+    if let Some(domains) = tool.allowed_domains.as_ref().filter(|domains| !domains.is_empty()) {
+        body.set("filters", json!({"allowed_domains": domains}));
+    }
+    if let Some(place) = &tool.user_location {
+        let mut location = Body::default();
+        location.set("type", place.kind.as_deref().unwrap_or("approximate"));
+        location.set_some("city", place.city.as_ref());
+        location.set_some("region", place.region.as_ref());
+        location.set_some("country", place.country.as_ref());
+        location.set_some("timezone", place.timezone.as_ref());
+        body.set("user_location", location);
+    }
+    let blocked = tool.blocked_domains.as_ref().is_some_and(|domains| !domains.is_empty());
+    for (name, _) in [("blocked_domains", blocked), ("max_uses", tool.max_uses.is_some())].iter().filter(|has| has.1) {
+        conversation.warn(format!("dropped:{name}"));
+    }
+    body
+}
+
+/// A tool as the protocol names it. `strict` is always said: this API takes silence for yes.
+#[derive(Serialize)]
+struct FunctionTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    strict: bool,
+    parameters: Box<RawValue>,
+}
+
+impl<'a> FunctionTool<'a> {
+    fn of(function: &'a Function<'_>) -> Self {
+        Self {
+            kind: "function",
+            name: &function.name,
+            description: function.description.as_deref(),
+            strict: function.strict,
+            parameters: function.raw_schema(),
+        }
+    }
+}
+
+fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let Some(choice) = request.tool_choice.as_ref() else { return };
+    match choice {
+        ToolChoice::Auto(_) | ToolChoice::Other(_) => {}
+        ToolChoice::None(_) => body.set("tool_choice", "none"),
+        ToolChoice::Any(_) | ToolChoice::Tool(_) if !card.forced_choice => conversation.warn("changed:tool_choice"),
+        ToolChoice::Any(_) => body.set("tool_choice", "required"),
+        ToolChoice::Tool(choice) => {
+            let name = upstream_name(&choice.name, card.name_rule);
+            body.set("tool_choice", json!({"type": "function", "name": name}));
+        }
+    }
+    if choice.is_serial() && card.parallel_flag {
+        body.set("parallel_tool_calls", false);
+    }
+}
+
+fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+    let Some(OutputFormat::JsonSchema(wanted)) = request.answer_format() else { return };
+    let mut format = Body::default();
+    match card.structured {
+        Structured::JsonSchema if card.json_with_tools || !has_tools => {
+            let schema: Value = wanted.schema.parse().unwrap_or(Value::Null);
+            format.set("type", "json_schema");
+            format.set("name", "response");
+            format.set("strict", schema::is_strict(&schema));
+            format.set("schema", wanted.schema.as_raw_value());
+        }
+        Structured::JsonObject => {
+            format.set("type", "json_object");
+            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+        }
+        Structured::JsonSchema | Structured::None => {
+            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+            return;
+        }
+    }
+    let mut text = Body::default();
+    text.set("format", format);
+    body.set("text", text);
+}
