@@ -1,55 +1,28 @@
-"""Anthropic's own client in front of upstreams that speak Chat Completions: it must not notice."""
+"""Anthropic's own client in front of upstreams that speak other protocols: it must not notice."""
+
+import re
 
 import anthropic
 import pytest
-from conftest import INFERENCE_KEY, start_gateway
+from conftest import INFERENCE_KEY, ROOT, start_gateway
 
 SCENARIOS = ["sim", "sim-thinking", "sim-tools", "sim-parallel-tools", "sim-refusal", "sim-cached", "sim-close-mid", "sim-error-mid"]
-# What servers of this protocol are known to do; the simulator does it on demand.
-QUIRKS = [
-    "tool-call-first",
-    "empty-text-first",
-    "tools-finish-stop",
-    "empty-content-between",
-    "text-after-tools",
-    "interleaved-calls",
-    "all-index-zero",
-    "no-index",
-    "name-repeated",
-    "ids-restart",
-    "arguments-after-empty-object",
-    "arguments-in-start",
-    "arguments-object",
-    "no-arguments",
-    "usage-with-finish",
-    "usage-late",
-    "usage-twice",
-    "usage-every-chunk",
-    "usage-x-groq",
-    "no-usage",
-    "no-finish",
-    "two-finishes",
-    "no-done",
-    "empty-choices-first",
-    "matched-stop",
-    "reasoning-field",
-    "reasoning-both",
-    "reasoning-details",
-    "think-tags",
-    "error-in-200",
-    "error-finish",
-    "error-string",
-    "error-detail",
-    "error-object",
-    "whole-for-stream",
-    "crlf",
-    "cr",
-    "comments",
-    "multiline-data",
-    "bom",
-    "no-final-newline",
-    "split-bytes",
-]
+# By the simulator's name: ours, and where it is spoken.
+PROTOCOLS = {
+    "Chat": ("openai-chat", "/v1"),
+    "Responses": ("openai-responses", "/v1"),
+    "Gemini": ("gemini", "/v1beta"),
+}
+
+
+def quirks():
+    """What servers are known to do, and in which protocols; the simulator does it on demand."""
+    source = (ROOT / "crates/sim/src/quirk.rs").read_text()
+    rows = re.findall(r'^    \w+ "([a-z0-9-]+)" ([A-Za-z ]+);$', source, re.MULTILINE)
+    return [(protocol, name) for name, where in rows for protocol in where.split() if protocol in PROTOCOLS]
+
+
+QUIRKS = quirks()
 TOOLS = [
     {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}},
     {"name": "get_time", "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}}},
@@ -58,25 +31,28 @@ TOOLS = [
 
 @pytest.fixture(scope="module")
 def translated(upstream, tmp_path_factory):
-    settings = f"""
+    settings = ""
+    for slug, (protocol, path) in PROTOCOLS.items():
+        settings += f"""
 [[providers]]
-slug = "chatty"
-protocol = "openai-chat"
-base_url = "{upstream.url}/v1"
-api_key = "chat-secret"
+slug = "{slug.lower()}"
+protocol = "{protocol}"
+base_url = "{upstream.url}{path}"
+api_key = "upstream-secret"
 """
-    for name in SCENARIOS + [f"sim-quirk-{quirk}" for quirk in QUIRKS]:
+    for slug, name in [(slug, name) for slug in PROTOCOLS for name in SCENARIOS] + [(slug, f"sim-quirk-{quirk}") for slug, quirk in QUIRKS]:
+        card = 'card = { think_tags = true }' if name.endswith("think-tags") else ""
         settings += f"""
 [[models]]
-id = "chat/{name}"
+id = "{slug.lower()}/{name}"
 context_length = 200000
 max_output_tokens = 8192
 input_modalities = ["text", "image"]
 [[models.endpoints]]
-provider = "chatty"
+provider = "{slug.lower()}"
 model = "{name}"
 pricing = {{ input = 3, output = 15 }}
-card = {{ reasoning_field = "reasoning_content" }}
+{card}
 """
     process = start_gateway(upstream, tmp_path_factory.mktemp("translated"), settings)
     yield process
@@ -88,8 +64,8 @@ def client(translated):
     return anthropic.Anthropic(base_url=translated.url, api_key=INFERENCE_KEY, max_retries=0, timeout=20)
 
 
-def ask(model, **more):
-    return {"model": f"chat/{model}", "max_tokens": 4096, "messages": [{"role": "user", "content": "hello"}], **more}
+def ask(protocol, model, **more):
+    return {"model": f"{protocol.lower()}/{model}", "max_tokens": 4096, "messages": [{"role": "user", "content": "hello"}], **more}
 
 
 def streamed(client, request):
@@ -104,20 +80,26 @@ def whole(client, request):
     return client.messages.create(**request)
 
 
-@pytest.mark.parametrize("call", [whole, streamed])
-def test_text_and_usage(client, call):
-    message = call(client, ask("sim"))
+calls = pytest.mark.parametrize("call", [whole, streamed])
+protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@calls
+@protocols
+def test_text_and_usage(client, call, protocol):
+    message = call(client, ask(protocol, "sim"))
     assert message.content[0].text == "You said: hello"
-    assert (message.stop_reason, message.model, message.role) == ("end_turn", "chat/sim", "assistant")
+    assert (message.stop_reason, message.model, message.role) == ("end_turn", f"{protocol.lower()}/sim", "assistant")
     assert message.usage.input_tokens > 0 and message.usage.output_tokens > 0
 
 
-@pytest.mark.parametrize("call", [whole, streamed])
-def test_thinking_is_signed_and_goes_back(client, call):
-    request = ask("sim-thinking", thinking={"type": "adaptive"})
+@calls
+@protocols
+def test_thinking_is_signed_and_goes_back(client, call, protocol):
+    request = ask(protocol, "sim-thinking", thinking={"type": "adaptive"})
     message = call(client, request)
     assert [block.type for block in message.content] == ["thinking", "text"]
-    assert message.content[0].thinking and message.content[0].signature.startswith("tgs1.")
+    assert message.content[0].thinking and message.content[0].signature
     turns = request["messages"] + [
         {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in message.content]},
         {"role": "user", "content": "and now?"},
@@ -125,14 +107,15 @@ def test_thinking_is_signed_and_goes_back(client, call):
     assert call(client, {**request, "messages": turns}).stop_reason == "end_turn"
 
 
-@pytest.mark.parametrize("call", [whole, streamed])
-@pytest.mark.parametrize("model, calls", [("sim-tools", 1), ("sim-parallel-tools", 2)])
-def test_tools_are_called_and_answered(client, call, model, calls):
-    request = ask(model, tools=TOOLS)
+@calls
+@protocols
+@pytest.mark.parametrize("model, count", [("sim-tools", 1), ("sim-parallel-tools", 2)])
+def test_tools_are_called_and_answered(client, call, protocol, model, count):
+    request = ask(protocol, model, tools=TOOLS)
     message = call(client, request)
     uses = [block for block in message.content if block.type == "tool_use"]
-    assert (len(uses), message.stop_reason) == (calls, "tool_use")
-    assert all(isinstance(use.input, dict) for use in uses) and len({use.id for use in uses}) == calls
+    assert (len(uses), message.stop_reason) == (count, "tool_use")
+    assert all(isinstance(use.input, dict) for use in uses) and len({use.id for use in uses}) == count
     turns = request["messages"] + [
         {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in message.content]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "12 °C"} for use in uses]},
@@ -141,24 +124,42 @@ def test_tools_are_called_and_answered(client, call, model, calls):
     assert answer.content[-1].type == "text" and "12 °C" in answer.content[-1].text
 
 
-@pytest.mark.parametrize("call", [whole, streamed])
-def test_a_refusal_is_an_answer(client, call):
-    assert call(client, ask("sim-refusal")).stop_reason == "refusal"
+@calls
+@protocols
+def test_a_refusal_is_an_answer(client, call, protocol):
+    assert call(client, ask(protocol, "sim-refusal")).stop_reason == "refusal"
 
 
+@calls
+@protocols
+def test_what_was_cached_is_counted_apart(client, call, protocol):
+    usage = call(client, ask(protocol, "sim-cached")).usage
+    assert usage.cache_read_input_tokens > 0, usage
+
+
+@protocols
 @pytest.mark.parametrize("model", ["sim-close-mid", "sim-error-mid"])
-def test_a_broken_stream_raises(client, model):
+def test_a_broken_stream_raises(client, protocol, model):
     with pytest.raises((anthropic.APIStatusError, anthropic.APIConnectionError, anthropic.APIError)):
-        streamed(client, ask(model))
+        streamed(client, ask(protocol, model))
 
 
-@pytest.mark.parametrize("call", [whole, streamed])
-@pytest.mark.parametrize("quirk", QUIRKS)
+# A server that says nothing of the end has not answered where the protocol has no other sign of it; a prompt that was
+# blocked is refused.
+FAILS = {("Gemini", "no-finish"): streamed, ("Gemini", "blocked-prompt"): None, ("Responses", "failed-event"): None}
+
+
+@calls
+@pytest.mark.parametrize("protocol, quirk", QUIRKS)
 @pytest.mark.parametrize("tools", [True, False])
-def test_whatever_a_server_does_the_client_gets_an_answer(client, call, quirk, tools):
+def test_whatever_a_server_does_the_client_gets_an_answer(client, call, protocol, quirk, tools):
     """The text, or both calls with their inputs; or an error where the quirk is one."""
-    request = ask(f"sim-quirk-{quirk}", stop_sequences=["<<END>>"], **({"tools": TOOLS} if tools else {}))
-    if "error" in quirk:
+    request = ask(protocol, f"sim-quirk-{quirk}", stop_sequences=["<<END>>"], **({"tools": TOOLS} if tools else {}))
+    fails = "error" in quirk or ((protocol, quirk) in FAILS and FAILS[protocol, quirk] in (None, call))
+    if quirk == "tool-use-failed":
+        # What it could not parse is a call all the same.
+        fails = not tools
+    if fails:
         with pytest.raises(anthropic.APIError):
             call(client, request)
         return
@@ -166,7 +167,7 @@ def test_whatever_a_server_does_the_client_gets_an_answer(client, call, quirk, t
     uses = [block for block in message.content if block.type == "tool_use"]
     # These think and call nothing.
     if tools and not quirk.startswith(("reasoning", "think")):
-        assert (len(uses), message.stop_reason) == (2, "tool_use"), message
+        assert message.stop_reason == "tool_use" and len(uses) == (1 if quirk == "tool-use-failed" else 2), message
         assert all(isinstance(use.input, dict) for use in uses)
     else:
         assert "".join(block.text for block in message.content if block.type == "text"), message

@@ -11,7 +11,7 @@ use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::Forwarded;
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
-use tidegate_providers::{Class, Fault, Next, adapter, fault};
+use tidegate_providers::{Class, Fault, Next, Protocol, adapter, chat, fault};
 use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
@@ -135,7 +135,8 @@ enum Tried {
 
 /// A stream whose first content is here.
 pub(super) struct Opened {
-    pub body: Incoming,
+    /// Where more comes from; nothing when the answer was made here.
+    pub body: Option<Incoming>,
     pub splitter: Splitter,
     pub pump: Pump,
     pub out: Outbox,
@@ -185,18 +186,30 @@ fn following(plan: &Plan, faults: &[(usize, Fault)]) -> Option<usize> {
 
 /// An answer that has begun, and what it must be read with when it is not in the Messages format.
 struct Answered {
-    response: Response<Incoming>,
+    answer: Answer,
     context: Option<Context>,
+}
+
+enum Answer {
+    Live(Response<Incoming>),
+    /// Read from what looked like an error.
+    Made(Bytes),
 }
 
 async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     let Call { uri, headers, body, context } = call::prepare(job, attempt).await?;
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     if response.status() == StatusCode::OK {
-        return Ok(Answered { response, context });
+        return Ok(Answered { answer: Answer::Live(response), context });
     }
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
+    let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
+    if let Some(context) = context.as_ref().filter(|_| upstream.protocol == Protocol::Chat)
+        && let Some(made) = chat::salvage(&body, context)
+    {
+        return Ok(Answered { answer: Answer::Made(made), context: Some(context.clone()) });
+    }
     job.hint = repair::repair(head.status.as_u16(), &body);
     Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
 }
@@ -227,7 +240,11 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
     let (body, context) = until(deadline, async {
         let answered = send(job, attempt).await?;
         let limit = snapshot.settings.max_answer_bytes;
-        Ok((upstream::whole(answered.response.into_body(), limit).await?, answered.context))
+        let body = match answered.answer {
+            Answer::Live(response) => upstream::whole(response.into_body(), limit).await?,
+            Answer::Made(body) => body,
+        };
+        Ok((body, answered.context))
     })
     .await?;
     let body = match context {
@@ -290,7 +307,19 @@ async fn open_stream(
     let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
     let limit = Instant::from_std(job.gate.clock.instant() + limit);
     until(limit.min(deadline), async {
-        let Answered { response, context } = send(job, attempt).await?;
+        let Answered { answer, context } = send(job, attempt).await?;
+        let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+        let mut splitter = Splitter::new(settings.max_event_bytes);
+        let translator = translate::translator(job, upstream, context.as_ref());
+        let mut pump = Pump::new(attempt.endpoint.clone(), translator);
+        let mut out = Outbox::default();
+        let response = match answer {
+            Answer::Live(response) => response,
+            Answer::Made(body) => {
+                let step = pump.take_whole(&body, &mut splitter, &mut out, &mut job.ticket)?;
+                return only_finished(step, Opened { body: None, splitter, pump, out, finished: true });
+            }
+        };
         let streams: [&[u8]; 2] = [b"text/event-stream", b"application/vnd.amazon.eventstream"];
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         let is_stream = streams.iter().any(|stream| kind.starts_with(stream));
@@ -299,18 +328,11 @@ async fn open_stream(
             let body = upstream::error_body(body).await;
             return Err(error_in_answer(&body, job.gate.clock.now()));
         }
-        let mut splitter = Splitter::new(settings.max_event_bytes);
-        let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-        let translator = translate::translator(job, upstream, context.as_ref());
-        let mut pump = Pump::new(attempt.endpoint.clone(), translator);
-        let mut out = Outbox::default();
         if let (false, Some(_)) = (is_stream, &context) {
             // It was asked for a stream and answers whole: that is a stream of one event.
             let whole = gathered(&mut body, settings.max_answer_bytes).await?;
-            return match pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)? {
-                Step::Finished => Ok(Opened { body, splitter, pump, out, finished: true }),
-                Step::Held | Step::Content => Err(Fault::in_answer(Class::BadResponse)),
-            };
+            let step = pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)?;
+            return only_finished(step, Opened { body: Some(body), splitter, pump, out, finished: true });
         }
         let mut held = 0;
         while let Some(chunk) = body.frame().await {
@@ -319,19 +341,29 @@ async fn open_stream(
             held += chunk.len();
             match pump.take(chunk, &mut splitter, &mut out, &mut job.ticket)? {
                 // An upstream that goes on and on without content is let through rather than kept in memory.
-                Step::Held if held > MOST_HELD => return Ok(Opened { body, splitter, pump, out, finished: false }),
+                Step::Held if held > MOST_HELD => {
+                    return Ok(Opened { body: Some(body), splitter, pump, out, finished: false });
+                }
                 Step::Held => {}
-                Step::Content => return Ok(Opened { body, splitter, pump, out, finished: false }),
-                Step::Finished => return Ok(Opened { body, splitter, pump, out, finished: true }),
+                Step::Content => return Ok(Opened { body: Some(body), splitter, pump, out, finished: false }),
+                Step::Finished => return Ok(Opened { body: Some(body), splitter, pump, out, finished: true }),
             }
         }
         // The stream is over; a translated one may say only now what it held.
         match pump.end(&mut splitter, &mut out, &mut job.ticket)? {
-            Step::Finished => Ok(Opened { body, splitter, pump, out, finished: true }),
+            Step::Finished => Ok(Opened { body: Some(body), splitter, pump, out, finished: true }),
             Step::Held | Step::Content => Err(Fault::without_answer(Class::Unreachable)),
         }
     })
     .await
+}
+
+/// An answer that came whole must be whole.
+fn only_finished(step: Step, opened: Opened) -> Result<Opened, Fault> {
+    match step {
+        Step::Finished => Ok(opened),
+        Step::Held | Step::Content => Err(Fault::in_answer(Class::BadResponse)),
+    }
 }
 
 /// What is left of a body, which stays where it is: its connection is wanted again.

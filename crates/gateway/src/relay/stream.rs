@@ -99,7 +99,8 @@ struct Timer {
 
 /// An upstream stream whose content has begun.
 pub(super) struct Relay {
-    upstream: Incoming,
+    /// Nothing when the answer was made here.
+    upstream: Option<Incoming>,
     splitter: Splitter,
     pump: Pump,
     /// Gone once the account is closed.
@@ -119,6 +120,13 @@ pub(super) struct Relay {
 }
 
 impl Relay {
+    fn poll_upstream(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.upstream {
+            Some(upstream) => Pin::new(upstream).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
     pub fn new(job: Job, attempt: Attempt, sent_at: Timestamp, opened: Opened) -> Self {
         let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = job;
         let now = gate.clock.instant();
@@ -260,7 +268,7 @@ impl StreamBody {
                         Poll::Pending => return Poll::Pending,
                     },
                 },
-                Phase::Relaying(relay) => match Pin::new(&mut relay.upstream).poll_frame(context) {
+                Phase::Relaying(relay) => match relay.poll_upstream(context) {
                     Poll::Ready(frame) => self.advance(frame),
                     Poll::Pending => {
                         let due = Some((relay.heard + relay.idle).min(relay.deadline));
@@ -346,10 +354,7 @@ impl StreamBody {
 /// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
 /// is here already and this does nothing.
 fn release(relay: Relay) {
-    let mut upstream = relay.upstream;
-    if HttpBody::is_end_stream(&upstream) {
-        return;
-    }
+    let Some(mut upstream) = relay.upstream.filter(|upstream| !HttpBody::is_end_stream(upstream)) else { return };
     tasks::spawn("drain a finished stream", async move {
         let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = upstream.frame().await {} }).await;
     });

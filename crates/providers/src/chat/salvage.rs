@@ -1,12 +1,12 @@
 //! Calls that a server generated and then refused to deliver because it could not read them itself (Groq).
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::translate::{Context, Stop, Whole};
+use crate::translate::Context;
 
-/// The calls of an error's `failed_generation` as an answer in the Messages format. None where the error is another one,
-/// where any of it cannot be read, or where it names a tool that was not offered.
+/// The calls of an error's `failed_generation` as the answer that the server should have given. None where the error is
+/// another one, where any of it cannot be read, or where it names a tool that was not offered.
 pub fn salvage(error_body: &[u8], context: &Context) -> Option<Bytes> {
     let body: Value = serde_json::from_slice(error_body).ok()?;
     let error = body.get("error")?;
@@ -17,14 +17,13 @@ pub fn salvage(error_body: &[u8], context: &Context) -> Option<Bytes> {
     if calls.is_empty() || calls.iter().any(|(name, _)| !context.offered.contains(name)) {
         return None;
     }
-    let mut whole = Whole::new(context);
-    for ((name, input), key) in calls.iter().zip(0..) {
-        whole.encoder.tool_start(key, None, name);
-        whole.encoder.tool_arguments(key, &input.to_string());
-        whole.encoder.tool_end(key);
-    }
-    whole.encoder.stop(Stop::Done);
-    whole.finish().ok().map(|(answer, _)| answer)
+    let calls: Vec<Value> = calls
+        .iter()
+        .map(|(name, input)| json!({"type": "function", "function": {"name": name, "arguments": input.to_string()}}))
+        .collect();
+    let choice =
+        json!({"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": calls}});
+    Some(json!({"object": "chat.completion", "choices": [choice]}).to_string().into())
 }
 
 /// Names and inputs, from whichever of the ways that models have to write a call.
@@ -76,7 +75,6 @@ fn object(value: Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn salvaged(generation: &str) -> Option<Value> {
         let offered = vec!["tide_at".to_owned(), "berths".to_owned()];
@@ -84,7 +82,8 @@ mod tests {
         let body = json!({"error": {"message": "Failed to call a function.", "type": "invalid_request_error",
             "code": "tool_use_failed", "failed_generation": generation}});
         let answer = salvage(body.to_string().as_bytes(), &context)?;
-        Some(serde_json::from_slice(&answer).unwrap())
+        let (message, _) = crate::chat::message(&answer, &context, tidegate_core::Timestamp(0)).unwrap();
+        Some(serde_json::from_slice(&message).unwrap())
     }
 
     #[test]

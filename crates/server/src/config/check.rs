@@ -292,7 +292,12 @@ impl Checked {
         let mut endpoints = Vec::new();
         for (index, endpoint) in model.endpoints.iter().enumerate() {
             let place = || format!("endpoints[{index}]");
-            let provider = self.providers.iter().enumerate().find(|(_, provider)| *provider.slug == *endpoint.provider);
+            // A platform's name stands for its provider.
+            let known = platform::find(&endpoint.provider);
+            let named = |provider: &Provider| {
+                *provider.slug == *endpoint.provider || known.is_some_and(|known| *provider.slug == *known.slug)
+            };
+            let provider = self.providers.iter().enumerate().find(|(_, provider)| named(provider));
             let Some((number, provider)) = provider else {
                 // A built-in model whose provider is not configured simply has no endpoint there.
                 ensure!(
