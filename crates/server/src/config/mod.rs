@@ -19,9 +19,12 @@ const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
 const SECRETS: [&str; 4] = ["api_key", "management_key", "inference_key", "master_key"];
 /// Models that are known without a configuration, by vendor.
-const CATALOGUE: [&str; 9] = [
+const CATALOGUE: [&str; 12] = [
+    include_str!("../../../../catalogue/amazon.toml"),
     include_str!("../../../../catalogue/anthropic.toml"),
+    include_str!("../../../../catalogue/cohere.toml"),
     include_str!("../../../../catalogue/deepseek.toml"),
+    include_str!("../../../../catalogue/google.toml"),
     include_str!("../../../../catalogue/minimax.toml"),
     include_str!("../../../../catalogue/mistral.toml"),
     include_str!("../../../../catalogue/moonshotai.toml"),
