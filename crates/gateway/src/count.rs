@@ -4,22 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::value::RawValue;
-use tidegate_providers::{Betas, Carriage, Protocol, anthropic};
+use tidegate_core::KeyHash;
+use tidegate_providers::anthropic::{self, beta};
+use tidegate_providers::translate::Target;
+use tidegate_providers::{Auth, Carriage, Protocol, adapter, count, estimate};
 use tidegate_routing::Attempt;
-use tidegate_wire::envelope::Purpose;
+use tidegate_wire::envelope::{Envelope, Purpose, Wrapped};
 use tidegate_wire::json::Members;
+use tidegate_wire::messages::Request;
 use tokio::time::timeout;
 
-use crate::Gateway;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
-use crate::{relay, upstream};
+use crate::relay::{call, translate};
+use crate::{Gateway, Snapshot, relay, upstream};
 
 /// A count is worth waiting for only so long; the estimate is there at once.
 const LIMIT: Duration = Duration::from_secs(10);
 const LARGEST_ANSWER: usize = 64 << 10;
+/// The same question is not asked again for this long.
+const KEPT: Duration = Duration::from_secs(300);
 
 /// The answer to a count.
 pub struct Counted {
@@ -46,33 +52,23 @@ impl Gateway {
         let requested = relay::requested(&envelope);
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
         let plan = self.plan(&snapshot, key, &names).map_err(|error| failure::from_plan(error, &names, settings))?;
-        let Attempt { endpoint, credential, .. } = &plan.attempts[0];
-        let provider = &snapshot.upstreams[endpoint.provider_index];
-        let sent = envelope.cuts.upstream_body(&body, &endpoint.upstream_model, None);
-        let credential = match credential {
-            Some(own) => self.credentials.value(&key.workspace, own, provider.auth, self.clock.now()).await.ok(),
-            None => provider.credential.clone(),
+        let attempt = &plan.attempts[0];
+        let hash = KeyHash::of(&[body.as_ref(), attempt.endpoint.provider.as_bytes()].concat());
+        let now = self.clock.now();
+        let known = self.counts.get(&hash).filter(|(_, until)| *until > now).map(|(count, _)| count);
+        let asked = match known {
+            Some(count) => Some(count),
+            None => timeout(LIMIT, self.ask(&snapshot, key, attempt, headers, &envelope, &body)).await.ok().flatten(),
         };
-        let forwarded = relay::forwarded(headers);
-        let beta = forwarded.beta.clone().filter(|_| provider.betas == Betas::All);
-        let mut head = anthropic::headers(&forwarded, provider.carriage, beta);
-        if let Some(credential) = &credential {
-            credential.put(&mut head, provider.auth, &endpoint.model);
+        if let Some(count) = asked {
+            self.counts.insert(hash, (count, now.plus(KEPT)));
+            return Ok(Counted { body: Bytes::from(format!(r#"{{"input_tokens":{count}}}"#)), estimated: false });
         }
-        let uri = snapshot.places[endpoint.place].calls.count.clone();
-        let uri = uri.filter(|_| provider.protocol == Protocol::Messages && provider.carriage == Carriage::Plain);
-        let asked = async {
-            let response = self.upstream.send(uri.as_ref()?, head, sent.into()).await.ok()?;
-            if response.status() != StatusCode::OK {
-                return None;
-            }
-            let answer = upstream::whole(response.into_body(), LARGEST_ANSWER).await.ok()?;
-            is_count(&answer).then_some(answer)
+        let card = &snapshot.places[attempt.endpoint.place].card;
+        let count = match Request::parse(&body) {
+            Ok(request) => estimate::tokens(&request, card),
+            Err(_) => estimate::by_bytes(&String::from_utf8_lossy(&body)),
         };
-        if let Ok(Some(answer)) = timeout(LIMIT, asked).await {
-            return Ok(Counted { body: answer, estimated: false });
-        }
-        let count = estimate(&body);
         // Edits of the context are not applied to an estimate: it counts what was there before them.
         let managed = if edits_context(&body) {
             format!(r#","context_management":{{"original_input_tokens":{count}}}"#)
@@ -84,33 +80,70 @@ impl Gateway {
     }
 }
 
-fn is_count(answer: &[u8]) -> bool {
-    let object = serde_json::from_slice::<&RawValue>(answer).ok();
-    let count = object.and_then(Members::of).and_then(|members| members.get("input_tokens")?.get().parse::<u64>().ok());
-    count.is_some()
+impl Gateway {
+    /// The endpoint's own count of what a call would send it.
+    async fn ask(
+        &self,
+        snapshot: &Snapshot,
+        key: &KeyEntry,
+        attempt: &Attempt,
+        headers: &HeaderMap,
+        envelope: &Envelope<'_>,
+        body: &Bytes,
+    ) -> Option<u64> {
+        let Attempt { endpoint, credential, .. } = attempt;
+        let upstream = &snapshot.upstreams[endpoint.provider_index];
+        let place = &snapshot.places[endpoint.place];
+        let opened = match credential {
+            Some(own) => Some(self.credentials.value(&key.workspace, own, upstream.auth, self.clock.now()).await.ok()?),
+            None => upstream.credential.clone(),
+        };
+        let (own_calls, named) = match (&opened, credential) {
+            (Some(opened), Some(own)) => call::calls(opened, own, attempt, upstream).ok()?,
+            _ => (None, None),
+        };
+        let uri = own_calls.as_ref().unwrap_or(&place.calls).count.clone()?;
+        let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
+        let forwarded = relay::forwarded(headers);
+        let given = forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
+        let kept = beta::kept(given, upstream.betas, &|_| false);
+        let (mut head, sent) = match (upstream.protocol, upstream.carriage) {
+            (Protocol::Messages, carriage) => {
+                let value =
+                    if kept.betas.is_empty() { None } else { HeaderValue::from_str(&kept.betas.join(",")).ok() };
+                let sent = match carriage {
+                    Carriage::Plain | Carriage::Vertex => envelope.cuts.upstream_body(body, model, None),
+                    Carriage::BedrockInvoke => {
+                        let added = anthropic::added(carriage, None, &place.card, &kept.betas);
+                        let wrapped = Wrapped { without_stream: true, added: &added };
+                        // Bedrock wants a call that could be made, and a call has a limit.
+                        count::invoked(&envelope.cuts.wrapped_body(body, &wrapped, Some(1)))
+                    }
+                };
+                (anthropic::headers(&forwarded, carriage, value), sent)
+            }
+            (protocol, _) => {
+                let request = Request::parse(body).ok()?;
+                let scope = translate::scope(attempt);
+                let target =
+                    Target { card: &place.card, model, scope: &scope, cache_key: None, user: None, stream: false };
+                let outgoing = adapter::request(protocol, &request, &target).ok()?;
+                let is_vertex = upstream.auth == Auth::Google;
+                (translate::headers(protocol, false), count::body(protocol, model, &outgoing.body, is_vertex)?)
+            }
+        };
+        let sent = call::authorise(self, attempt, upstream, opened, &uri, &mut head, sent.into()).await.ok()?;
+        let response = self.upstream.send(&uri, head, sent).await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        let answer = upstream::whole(response.into_body(), LARGEST_ANSWER).await.ok()?;
+        count::read(upstream.protocol, upstream.carriage, &answer)
+    }
 }
 
 fn edits_context(body: &[u8]) -> bool {
     let object = serde_json::from_slice::<&RawValue>(body).ok();
     let edits = object.and_then(Members::of).and_then(|members| members.get("context_management"));
     edits.is_some_and(|edits| edits.get() != "null")
-}
-
-/// Tokens of a body when nobody can count them: 3.2 bytes each in plain text, 1.6 characters each elsewhere.
-fn estimate(body: &[u8]) -> u64 {
-    let ascii = body.iter().filter(|byte| byte.is_ascii()).count() as u64;
-    let others = String::from_utf8_lossy(body).chars().filter(|character| !character.is_ascii()).count() as u64;
-    (ascii * 10).div_ceil(32) + (others * 10).div_ceil(16)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_estimate_counts_bytes_of_ascii_and_characters_of_the_rest() {
-        assert_eq!(estimate(&[b'a'; 32]), 10);
-        assert_eq!(estimate("é".repeat(16).as_bytes()), 10);
-        assert_eq!(estimate(b""), 0);
-    }
 }

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tidegate_core::Clock;
+use quick_cache::sync::Cache;
+use tidegate_core::{Clock, KeyHash, Timestamp};
 use tidegate_observe::metrics::{Metrics, Refusal};
 use tidegate_store::Store;
 use tidegate_store::vault::Vault;
@@ -33,6 +34,8 @@ pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
+/// Counts that are remembered.
+const COUNTS: usize = 4_096;
 /// How often the store is asked for changes.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -46,6 +49,8 @@ pub struct Gateway {
     pub(crate) upstream: upstream::Client,
     pub(crate) tokens: tokens::Tokens,
     pub(crate) learned: learned::Learned,
+    /// Counts of bodies, by their hash, and until when they are good.
+    pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
     pub(crate) recorder: record::Recorder,
     pub(crate) node: Arc<limit::Count>,
     draining: AtomicBool,
@@ -71,6 +76,7 @@ impl Gateway {
             upstream: upstream::Client::default(),
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
+            counts: Cache::new(COUNTS),
             recorder,
             node: Arc::default(),
             draining: AtomicBool::new(false),

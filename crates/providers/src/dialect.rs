@@ -3,19 +3,33 @@
 use crate::translate::Card;
 use crate::translate::card::{
     Cache, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, StopSupport, Structured,
-    SystemRole,
+    SystemRole, Tokenizer,
 };
 use crate::translate::tools::IdRule;
 use crate::{Protocol, cards};
 
 /// The card of a provider's models where it speaks this protocol, before what is known of the model itself.
 pub fn card_for(slug: &str, protocol: Protocol) -> Card {
-    match protocol {
+    let card = match protocol {
         Protocol::Chat | Protocol::Messages => card(slug),
         Protocol::Responses => responses(slug),
         Protocol::Cohere => cohere(),
         Protocol::Gemini => cards::gemini(slug),
         Protocol::Converse => cards::converse(slug),
+    };
+    Card { tokenizer: tokenizer(slug), truncates: slug == "ollama", ..card }
+}
+
+/// How a provider's models count, as far as the provider tells.
+fn tokenizer(slug: &str) -> Tokenizer {
+    match slug {
+        "openai" | "azure" => Tokenizer::Openai,
+        "google-ai-studio" | "google-vertex" => Tokenizer::Gemini,
+        "anthropic" => Tokenizer::Claude,
+        "deepseek" | "moonshotai" | "z-ai" | "minimax" | "groq" | "together" | "fireworks" | "cerebras" | "mistral"
+        | "deepinfra" | "nebius" | "novita" | "sambanova" | "nvidia" | "alibaba" | "cohere" | "xai" | "ollama"
+        | "vllm" | "sglang" | "llamacpp" | "lmstudio" | "amazon-bedrock" => Tokenizer::Open,
+        _ => Tokenizer::Bytes,
     }
 }
 
@@ -160,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_provider_has_a_card_for_each_protocol() {
-        assert_eq!(card_for("openai", Protocol::Chat), card("openai"));
+        assert_eq!(card_for("in-house", Protocol::Chat), card("in-house"));
         let (openai, other) = (card_for("openai", Protocol::Responses), card_for("in-house", Protocol::Responses));
         assert!(openai.signed_reasoning && openai.stream_options && openai.cache_key);
         assert!(!other.signed_reasoning && !other.stream_options && other.min_output_tokens == 16);

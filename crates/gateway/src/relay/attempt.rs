@@ -60,6 +60,14 @@ pub(super) struct Job {
     pub repairs: Vec<Repair>,
 }
 
+impl Job {
+    /// The request as translations read it, or why it cannot be read.
+    pub fn typed(&self) -> Result<&messages::Request, &str> {
+        let parse = || messages::Request::parse(&self.body).map_err(|error| error.to_string());
+        self.typed.get_or_init(parse).as_ref().map_err(String::as_str)
+    }
+}
+
 /// Where a job ends: with an answer that can be committed, or without one.
 pub(super) enum Done {
     /// With what had to be left out on the way.

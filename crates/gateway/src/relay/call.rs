@@ -11,7 +11,7 @@ use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::Context;
-use tidegate_providers::{Carriage, Class, Fault, Protocol};
+use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Purpose, Wrapped};
 
@@ -20,7 +20,7 @@ use super::translate;
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::upstream::Pieces;
-use crate::{Calls, Upstream};
+use crate::{Calls, Gateway, Upstream};
 
 /// Everything that goes out.
 pub(super) struct Call {
@@ -35,6 +35,7 @@ pub(super) struct Call {
 pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fault> {
     let snapshot = job.snapshot.clone();
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+    too_long(job, attempt)?;
     let credential = credential(job, attempt, upstream).await?;
     let own = attempt.credential.as_ref();
     let (calls, model) = match (&credential, own) {
@@ -57,8 +58,24 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {
         uri = format!("{uri}?beta=true").parse().unwrap_or(uri);
     }
-    let body = authorise(job, attempt, upstream, credential, &uri, &mut headers, body).await?;
+    let body = authorise(&job.gate, attempt, upstream, credential, &uri, &mut headers, body).await?;
     Ok(Call { uri, headers, body, context })
+}
+
+/// Refuses a prompt that the upstream would cut without a word.
+fn too_long(job: &Job, attempt: &Attempt) -> Result<(), Fault> {
+    let (endpoint, card) = (&attempt.endpoint, &job.snapshot.places[attempt.endpoint.place].card);
+    if !card.truncates {
+        return Ok(());
+    }
+    let request = job.typed();
+    let estimate = request.map_or_else(|_| 0, |request| estimate::rough(request, card));
+    // An estimate that refuses must be on the safe side.
+    if estimate.saturating_mul(100) / 105 <= endpoint.context_length {
+        return Ok(());
+    }
+    let message = format!("prompt is too long: about {estimate} tokens > {} maximum", endpoint.context_length);
+    Err(Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::ContextLength) })
 }
 
 async fn credential(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result<Option<Credential>, Fault> {
@@ -171,8 +188,8 @@ fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
 }
 
 /// Puts the credential on the call. What is signed covers the whole body, so that is the last step.
-async fn authorise(
-    job: &Job,
+pub(crate) async fn authorise(
+    gate: &Gateway,
     attempt: &Attempt,
     upstream: &Upstream,
     credential: Option<Credential>,
@@ -180,7 +197,7 @@ async fn authorise(
     headers: &mut HeaderMap,
     body: Pieces,
 ) -> Result<Pieces, Fault> {
-    let now = job.gate.clock.now();
+    let now = gate.clock.now();
     let Some(credential) = credential else { return Ok(body) };
     match &credential {
         Credential::Key(..) | Credential::Azure(_) => {
@@ -189,7 +206,7 @@ async fn authorise(
         }
         Credential::Google(account) => {
             let shared = attempt.credential.is_none();
-            let value = job.gate.tokens.bearer(&job.gate.upstream, account, shared, now).await?;
+            let value = gate.tokens.bearer(&gate.upstream, account, shared, now).await?;
             headers.insert(AUTHORIZATION, value);
             Ok(body)
         }

@@ -6,11 +6,11 @@
 
 mod admit;
 mod attempt;
-mod call;
+pub(crate) mod call;
 mod pump;
 mod settle;
 mod stream;
-mod translate;
+pub(crate) mod translate;
 
 use std::sync::{Arc, OnceLock};
 

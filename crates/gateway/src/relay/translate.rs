@@ -8,7 +8,7 @@ use tidegate_core::KeyHash;
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Context, Outgoing, Target, Translator};
-use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter};
+use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Block, Content, Request};
 
@@ -24,8 +24,7 @@ pub(super) async fn outgoing(
     upstream: &Upstream,
     model: &str,
 ) -> Result<Outgoing, Fault> {
-    let request = job.typed.get_or_init(|| Request::parse(&job.body).map_err(|error| error.to_string()));
-    let request = request.as_ref().map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?;
+    let request = job.typed().map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?;
     let mut request = Cow::Borrowed(request);
     if job.repairs.contains(&Repair::WithoutReasoning) {
         unsigned(request.to_mut());
@@ -38,11 +37,14 @@ pub(super) async fn outgoing(
     let scope = scope(attempt);
     let target =
         Target { card, model, scope: &scope, cache_key: Some(&cache_key), user: user.as_deref(), stream: job.stream };
-    adapter::request(upstream.protocol, &request, &target).map_err(|error| unsupported(error.to_string()))
+    let made = adapter::request(upstream.protocol, &request, &target);
+    let mut made = made.map_err(|error| unsupported(error.to_string()))?;
+    made.context.input_estimate = estimate::rough(&request, card);
+    Ok(made)
 }
 
 /// Which account at which host: what it signs is worth something there alone.
-pub(super) fn scope(attempt: &Attempt) -> String {
+pub(crate) fn scope(attempt: &Attempt) -> String {
     let endpoint = &attempt.endpoint;
     let own = attempt.credential.as_ref().map_or("shared", |credential| &credential.id);
     short_hash("ep-", &[&endpoint.provider, &endpoint.origin, own], 8)
@@ -75,7 +77,7 @@ pub(super) fn translator(job: &Job, upstream: &Upstream, context: Option<&Contex
 }
 
 /// The headers of a translated call; nothing of the client's goes along.
-pub(super) fn headers(protocol: Protocol, stream: bool) -> HeaderMap {
+pub(crate) fn headers(protocol: Protocol, stream: bool) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(CONTENT_TYPE, JSON);
     let events = match protocol {

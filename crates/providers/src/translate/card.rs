@@ -195,6 +195,23 @@ words! {
 }
 
 words! {
+    /// How a model's tokens are estimated where nobody counts them.
+    pub enum Tokenizer {
+        /// By bytes and characters alone.
+        #[default]
+        Bytes,
+        Openai,
+        /// Claude up to 4.6.
+        Claude,
+        /// Claude from 4.7 on.
+        ClaudeNew,
+        Gemini,
+        /// Llama, Qwen, DeepSeek, Mistral, GLM, Kimi and their like.
+        Open,
+    }
+}
+
+words! {
     /// What becomes of a PDF in the chat protocol.
     pub enum PdfPart {
         #[default]
@@ -297,6 +314,10 @@ pub struct Card {
     pub tool_status: bool,
     /// Converse: the model is Claude, which takes its own members beside the protocol's.
     pub claude: bool,
+    /// How tokens are estimated where nobody counts them.
+    pub tokenizer: Tokenizer,
+    /// Cuts a prompt that is too long instead of refusing it; so we refuse it.
+    pub truncates: bool,
     /// Messages: the ways to think that the model takes; without a list, all.
     pub thinking_modes: Option<Vec<ThinkingMode>>,
     /// Messages: takes `output_config.effort`.
@@ -415,6 +436,8 @@ impl Default for Card {
             phase: false,
             tool_status: false,
             claude: false,
+            tokenizer: Tokenizer::Bytes,
+            truncates: false,
             thinking_modes: None,
             effort: true,
             cache_ttl: true,

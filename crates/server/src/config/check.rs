@@ -11,6 +11,7 @@ use tidegate_core::{Price, Secret};
 use tidegate_gateway::{Place, Settings, Snapshot};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
+use tidegate_providers::translate::card::Tokenizer;
 use tidegate_providers::translate::tools::NameRule;
 use tidegate_providers::{Carriage, Protocol, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
@@ -315,7 +316,11 @@ impl Checked {
             let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
             let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
             let known = match way.protocol {
-                Protocol::Messages => native_card(way),
+                Protocol::Messages => {
+                    let known = dialect::card_for(&provider.slug, way.protocol);
+                    let tokenizer = if way.is_anthropics() { Tokenizer::Claude } else { known.tokenizer };
+                    Card { tokenizer, truncates: known.truncates, ..native_card(way) }
+                }
                 protocol => dialect::card_for(&provider.slug, protocol),
             };
             let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
