@@ -3,7 +3,9 @@
 
 use http::Method;
 
-use crate::api::{auth_codes, budgets, byok, health, key, keys, members, messages, models, pages, workspaces};
+use crate::api::{
+    auth_codes, budgets, byok, endpoints, health, key, keys, members, messages, models, pages, workspaces,
+};
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
 
@@ -118,6 +120,7 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/models/count", Callers::Both, "Count them", models::count),
     api(Method::GET, "/models/user", Callers::Both, "List the models that the calling key can call", models::list_own),
     api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
+    api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list),
     api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers),
     managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),

@@ -4,6 +4,7 @@ pub mod account;
 pub mod auth_codes;
 pub mod budgets;
 pub mod byok;
+pub mod endpoints;
 pub mod form;
 pub mod health;
 pub mod key;

@@ -3,11 +3,11 @@
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::Price;
-use tidegate_gateway::Failure;
-use tidegate_gateway::Upstream;
+use tidegate_gateway::{Failure, Snapshot, Upstream};
 use tidegate_routing::{Endpoint, Model, Pricing};
 
 use super::account::{Answering, Request, answer, data, not_found};
+use super::endpoints;
 use crate::router::Call;
 
 /// Models on a page at most, and by default.
@@ -33,7 +33,7 @@ struct Listed<'a> {
 }
 
 #[derive(Serialize)]
-struct Architecture<'a> {
+pub struct Architecture<'a> {
     modality: String,
     input_modalities: &'a [String],
     output_modalities: [&'static str; 1],
@@ -41,9 +41,21 @@ struct Architecture<'a> {
     instruct_type: Option<()>,
 }
 
+impl<'a> Architecture<'a> {
+    pub fn of(model: &'a Model) -> Self {
+        Self {
+            modality: format!("{}->text", model.input_modalities.join("+")),
+            input_modalities: &model.input_modalities,
+            output_modalities: ["text"],
+            tokenizer: "Other",
+            instruct_type: None,
+        }
+    }
+}
+
 /// Dollars per token, or per piece, as decimal texts.
 #[derive(Serialize)]
-struct Prices {
+pub struct Prices {
     prompt: String,
     completion: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,8 +120,12 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
         };
         let shown: Vec<_> = all.iter().filter(fits).collect();
         let total_count = shown.len();
-        let page: Vec<Listed<'_>> =
-            shown.iter().skip(offset as usize).take(limit as usize).filter_map(|model| describe(model)).collect();
+        let page: Vec<Listed<'_>> = shown
+            .iter()
+            .skip(offset as usize)
+            .take(limit as usize)
+            .filter_map(|model| describe(model, &snapshot))
+            .collect();
         let next = offset as usize + page.len();
         let next = (next < total_count).then(|| format!("/api/v1/models?offset={next}&limit={limit}"));
         #[derive(Serialize)]
@@ -150,7 +166,7 @@ pub fn show(call: Call) -> Answering {
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
         let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
-        let described = describe(model).ok_or_else(not_found)?;
+        let described = describe(model, &snapshot).ok_or_else(not_found)?;
         Ok::<_, Failure>(data(StatusCode::OK, &described))
     })
 }
@@ -183,7 +199,7 @@ pub fn providers(call: Call) -> Answering {
 }
 
 /// A model as its first endpoint serves it, one of the operator's where there is one.
-fn describe(model: &Model) -> Option<Listed<'_>> {
+fn describe<'a>(model: &'a Model, snapshot: &Snapshot) -> Option<Listed<'a>> {
     let first: &Endpoint =
         model.endpoints.iter().find(|endpoint| endpoint.shared).or_else(|| model.endpoints.first())?;
     let longest = model.endpoints.iter().map(|endpoint| endpoint.context_length).max().unwrap_or(0);
@@ -194,13 +210,7 @@ fn describe(model: &Model) -> Option<Listed<'_>> {
         description: &model.description,
         created: 0,
         context_length: longest,
-        architecture: Architecture {
-            modality: format!("{}->text", model.input_modalities.join("+")),
-            input_modalities: &model.input_modalities,
-            output_modalities: ["text"],
-            tokenizer: "Other",
-            instruct_type: None,
-        },
+        architecture: Architecture::of(model),
         pricing: prices(first.pricing.as_ref()),
         top_provider: Top {
             context_length: first.context_length,
@@ -208,7 +218,7 @@ fn describe(model: &Model) -> Option<Listed<'_>> {
             is_moderated: false,
         },
         per_request_limits: None,
-        supported_parameters: vec!["max_tokens", "stop", "temperature", "tool_choice", "tools", "top_p"],
+        supported_parameters: endpoints::parameters(&snapshot.places[first.place].card),
         supported_voices: None,
         default_parameters: None,
         links: Links { details: format!("/api/v1/model/{}", model.id) },
@@ -216,7 +226,7 @@ fn describe(model: &Model) -> Option<Listed<'_>> {
 }
 
 /// An unknown price is said to be `-1`, as the public interface does for prices that vary; never 0.
-fn prices(pricing: Option<&Pricing>) -> Prices {
+pub fn prices(pricing: Option<&Pricing>) -> Prices {
     let Some(pricing) = pricing else {
         let unknown = || "-1".to_owned();
         return Prices {

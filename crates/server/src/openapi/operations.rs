@@ -151,6 +151,9 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/model/{author}/{slug}", "getModel", "Models", &[ok("ModelAnswer")])
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),
+    Description::new("GET", "/models/{author}/{slug}/endpoints", "listEndpoints", "Models", &[ok("EndpointsAnswer")])
+        .with(&["Author", "ModelSlug"])
+        .failing(&[404]),
     Description::new("GET", "/providers", "listProviders", "Models", &[ok("ProvidersAnswer")]),
     Description::new("GET", "/credits", "getCredits", "Keys", &[ok("CreditsAnswer")]),
     Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),

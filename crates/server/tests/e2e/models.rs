@@ -49,6 +49,11 @@ async fn models_are_listed_with_their_prices() {
     assert_eq!(get(&gate, "/model/vendor/a").await.json()["data"]["id"], "vendor/a");
     let missing = get(&gate, "/model/vendor/z").await;
     assert_eq!((missing.status, missing.json()["error"]["message"].clone()), (404, json!("Resource not found")));
+    let offers = get(&gate, "/models/vendor/a/endpoints").await.json()["data"].clone();
+    let offer = &offers["endpoints"][0];
+    assert_eq!((offers["id"].as_str(), offer["tag"].as_str()), (Some("vendor/a"), Some("p0")));
+    assert!(offer["context_length"].is_u64() && offer["uptime_last_30m"].is_null(), "{offers}");
+    assert_eq!(get(&gate, "/models/vendor/z/endpoints").await.status, 404);
     let providers = get(&gate, "/providers").await.json();
     assert!(
         providers["data"].as_array().expect("a list").iter().any(|provider| provider["slug"] == "p0"),

@@ -48,19 +48,48 @@ fn models() -> Value {
         },
     });
     let nothing = || json!({"type": "null"});
+    let architecture = full(json!({
+        "modality": some_text(),
+        "input_modalities": list(modality, 1, 5),
+        "output_modalities": list(json!({"const": "text"}), 1, 1),
+        "tokenizer": some_text(),
+        "instruct_type": nothing(),
+    }));
+    let share = || or_null(json!({"type": "number", "minimum": 0, "maximum": 100}));
+    let endpoint = full(json!({
+        "name": some_text(),
+        "model_id": some_text(),
+        "model_name": some_text(),
+        "provider_name": some_text(),
+        "tag": some_text(),
+        "context_length": count(),
+        "max_completion_tokens": count(),
+        "max_prompt_tokens": or_null(count()),
+        "pricing": prices,
+        "quantization": nothing(),
+        "supported_parameters": list(some_text(), 1, 50),
+        "supports_implicit_caching": flag(),
+        "uptime_last_5m": share(),
+        "uptime_last_30m": share(),
+        "uptime_last_1d": share(),
+        "latency_last_30m": nothing(),
+        "throughput_last_30m": nothing(),
+    }));
+    let endpoints = full(json!({
+        "id": some_text(),
+        "name": some_text(),
+        "created": count(),
+        "description": json!({"type": "string"}),
+        "architecture": architecture,
+        "endpoints": list(endpoint, 0, 100),
+    }));
     let mut model = full(json!({
         "id": some_text(),
         "canonical_slug": some_text(),
         "name": some_text(),
         "created": count(),
         "context_length": count(),
-        "architecture": full(json!({
-            "modality": some_text(),
-            "input_modalities": list(modality, 1, 5),
-            "output_modalities": list(json!({"const": "text"}), 1, 1),
-            "tokenizer": some_text(),
-            "instruct_type": nothing(),
-        })),
+        "architecture": architecture,
         "pricing": prices,
         "top_provider": full(json!({
             "context_length": count(),
@@ -77,6 +106,7 @@ fn models() -> Value {
     json!({
         "Model": model,
         "ModelAnswer": data(to("Model")),
+        "EndpointsAnswer": data(endpoints),
         "ModelsPage": full(json!({
             "data": list(to("Model"), 0, 1000),
             "total_count": count(),

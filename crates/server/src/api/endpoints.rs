@@ -1,0 +1,127 @@
+//! Who offers a model, what each takes and what it costs there.
+
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_gateway::{Failure, Snapshot};
+use tidegate_providers::translate::Card;
+use tidegate_providers::translate::card::{Cache, ReasoningSwitch, Sampling, Structured};
+use tidegate_routing::{Endpoint, Model};
+
+use super::account::{Answering, Request, data, not_found};
+use super::models::{Architecture, Prices, prices};
+use crate::router::Call;
+
+#[derive(Serialize)]
+struct Offered<'a> {
+    id: &'a str,
+    name: &'a str,
+    created: u64,
+    description: &'a str,
+    architecture: Architecture<'a>,
+    endpoints: Vec<Offer<'a>>,
+}
+
+/// How fast an endpoint is and how often it answers is not measured yet: nothing is said of it.
+#[derive(Serialize)]
+struct Offer<'a> {
+    name: String,
+    model_id: &'a str,
+    model_name: &'a str,
+    provider_name: &'a str,
+    tag: &'a str,
+    context_length: u64,
+    max_completion_tokens: u64,
+    max_prompt_tokens: Option<u64>,
+    pricing: Prices,
+    quantization: Option<()>,
+    supported_parameters: Vec<&'static str>,
+    supports_implicit_caching: bool,
+    uptime_last_5m: Option<f64>,
+    uptime_last_30m: Option<f64>,
+    uptime_last_1d: Option<f64>,
+    latency_last_30m: Option<()>,
+    throughput_last_30m: Option<()>,
+}
+
+pub fn list(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let snapshot = request.app.gateway.snapshot();
+        let name = format!("{}/{}", request.param(0), request.param(1));
+        let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
+        let endpoints = model.endpoints.iter().map(|endpoint| offer(model, endpoint, &snapshot)).collect();
+        let offered = Offered {
+            id: &model.id,
+            name: &model.name,
+            created: 0,
+            description: &model.description,
+            architecture: Architecture::of(model),
+            endpoints,
+        };
+        Ok::<_, Failure>(data(StatusCode::OK, &offered))
+    })
+}
+
+fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> Offer<'a> {
+    let card = &snapshot.places[endpoint.place].card;
+    Offer {
+        name: format!("{} | {}", endpoint.provider_name, endpoint.model),
+        model_id: &model.id,
+        model_name: &model.name,
+        provider_name: &endpoint.provider_name,
+        tag: &endpoint.provider,
+        context_length: endpoint.context_length,
+        max_completion_tokens: endpoint.max_output_tokens,
+        max_prompt_tokens: None,
+        pricing: prices(endpoint.pricing.as_ref()),
+        quantization: None,
+        supported_parameters: parameters(card),
+        supports_implicit_caching: card.cache == Cache::Implicit,
+        uptime_last_5m: None,
+        uptime_last_30m: None,
+        uptime_last_1d: None,
+        latency_last_30m: None,
+        throughput_last_30m: None,
+    }
+}
+
+/// The names by which the public interface knows what an endpoint takes, in order.
+pub fn parameters(card: &Card) -> Vec<&'static str> {
+    let samples = card.sampling != Sampling::None;
+    // A model in the Messages format is asked to think in that format's own words.
+    let thinks = card.reasoning != ReasoningSwitch::None
+        || !card.efforts.is_empty()
+        || card.thinking_modes.as_ref().is_some_and(|modes| !modes.is_empty());
+    let schema = card.structured == Structured::JsonSchema;
+    let all = [
+        ("include_reasoning", thinks),
+        ("max_tokens", true),
+        ("parallel_tool_calls", card.parallel_flag),
+        ("reasoning", thinks),
+        ("response_format", card.structured != Structured::None),
+        ("stop", true),
+        ("structured_outputs", schema),
+        ("temperature", samples),
+        ("tool_choice", true),
+        ("tools", true),
+        ("top_k", samples && card.top_k),
+        ("top_p", samples),
+    ];
+    all.into_iter().filter(|(_, taken)| *taken).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_providers::translate::card::Level;
+
+    #[test]
+    fn what_a_model_takes_is_what_its_card_says() {
+        let plain = parameters(&Card::default());
+        assert!(plain.contains(&"temperature") && !plain.contains(&"reasoning") && !plain.contains(&"top_k"));
+        let thinking = Card { sampling: Sampling::None, efforts: vec![Level::Low], top_k: true, ..Card::default() };
+        let thinking = parameters(&thinking);
+        assert!(thinking.contains(&"reasoning") && !thinking.contains(&"temperature") && !thinking.contains(&"top_k"));
+        assert!(thinking.is_sorted());
+    }
+}
