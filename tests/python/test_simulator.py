@@ -1,15 +1,27 @@
-"""The official OpenAI and Google clients against the simulated upstream: that it speaks as the vendors do.
+"""The official clients of the vendors against the simulated upstream: that it speaks as the vendors do.
 
 The simulator stands in for these vendors in every other test, so its answers are held against clients we did not write.
 """
 
+import base64
 import json
+import urllib.error
+import urllib.parse
+import urllib.request
 
+import anthropic
+import botocore.config
+import botocore.eventstream
+import botocore.exceptions
+import botocore.session
+import cohere
 import openai
 import pytest
 from google import genai
 from google.genai import errors as google_errors
 from google.genai import types
+from google.oauth2.credentials import Credentials
+from mistralai.client import Mistral
 
 HELLO = [{"role": "user", "content": "Hello there"}]
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -327,3 +339,284 @@ def test_gemini_faults(google):
 
 def test_gemini_tokens_are_counted(google):
     assert google.models.count_tokens(model="sim", contents="Hello there").total_tokens > 0
+
+
+# Amazon Bedrock
+
+ASKED = [{"role": "user", "content": [{"text": "Hello there"}]}]
+SPEC = {"toolSpec": {"name": "tide_at", "inputSchema": {"json": SCHEMA}}}
+
+
+def bedrock_client(upstream, secret="simawssecret", key="SIMAWSKEY"):
+    config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=20)
+    session = botocore.session.Session()
+    return session.create_client(
+        "bedrock-runtime",
+        region_name="eu-north-1",
+        endpoint_url=upstream.url,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=config,
+    )
+
+
+@pytest.fixture(scope="session")
+def bedrock(upstream):
+    return bedrock_client(upstream)
+
+
+def converse(bedrock, model, **more):
+    return bedrock.converse(modelId=model, **{"messages": ASKED, **more})
+
+
+def converse_events(bedrock, model, **more):
+    return list(bedrock.converse_stream(modelId=model, **{"messages": ASKED, **more})["stream"])
+
+
+def named(events, name):
+    return [event[name] for event in events if name in event]
+
+
+def deltas(events, *names):
+    found = []
+    for delta in (event["delta"] for event in named(events, "contentBlockDelta")):
+        for name in names:
+            delta = delta.get(name, {})
+        found.append(delta or "")
+    return "".join(found)
+
+
+def test_converse_text(bedrock):
+    whole = converse(bedrock, "sim")
+    assert whole["output"]["message"] == {"role": "assistant", "content": [{"text": "You said: Hello there"}]}
+    assert whole["stopReason"] == "end_turn"
+    assert whole["usage"]["totalTokens"] == whole["usage"]["inputTokens"] + whole["usage"]["outputTokens"]
+    events = converse_events(bedrock, "sim")
+    assert list(events[0]) == ["messageStart"] and list(events[-1]) == ["metadata"]
+    assert deltas(events, "text") == "You said: Hello there"
+    assert named(events, "messageStop")[0]["stopReason"] == "end_turn"
+    assert events[-1]["metadata"]["usage"]["outputTokens"] == whole["usage"]["outputTokens"]
+    cut = converse(bedrock, "sim", inferenceConfig={"maxTokens": 2})
+    assert (cut["output"]["message"]["content"][0]["text"], cut["stopReason"]) == ("You said:", "max_tokens")
+    asked = {"inferenceConfig": {"stopSequences": ["there"]}, "additionalModelResponseFieldPaths": ["/stop_sequence"]}
+    stopped = converse(bedrock, "sim", **asked)
+    assert (stopped["stopReason"], stopped["additionalModelResponseFields"]) == ("stop_sequence", {"stop_sequence": "there"})
+
+
+@pytest.mark.parametrize("model, count", [("sim-tools", 1), ("sim-parallel-tools", 2)])
+def test_converse_tools(bedrock, model, count):
+    whole = converse(bedrock, model, toolConfig={"tools": [SPEC]})
+    calls = [block["toolUse"] for block in whole["output"]["message"]["content"]]
+    assert [call["name"] for call in calls] == ["tide_at"] * count and calls[0]["input"] == {"query": "Hello there"}
+    events = converse_events(bedrock, model, toolConfig={"tools": [SPEC]})
+    assert len(named(events, "contentBlockStart")) == count
+    inputs = [event for event in named(events, "contentBlockDelta") if event["contentBlockIndex"] == 0]
+    assert json.loads("".join(event["delta"]["toolUse"]["input"] for event in inputs)) == calls[0]["input"]
+    results = [{"toolResult": {"toolUseId": call["toolUseId"], "content": [{"text": "4.2 m"}]}} for call in calls]
+    turn = [*ASKED, whole["output"]["message"], {"role": "user", "content": results}]
+    answer = converse(bedrock, model, messages=turn, toolConfig={"tools": [SPEC]})
+    assert "4.2 m" in answer["output"]["message"]["content"][0]["text"]
+
+
+def test_converse_thinking_refusal_and_cache(bedrock):
+    reasoning, text = converse(bedrock, "sim-thinking")["output"]["message"]["content"]
+    reasoning = reasoning["reasoningContent"]["reasoningText"]
+    events = converse_events(bedrock, "sim-thinking")
+    assert deltas(events, "reasoningContent", "text") == reasoning["text"]
+    assert deltas(events, "reasoningContent", "signature") == reasoning["signature"]
+    assert deltas(events, "text") == text["text"]
+    redacted = converse(bedrock, "sim-redacted")["output"]["message"]["content"][0]["reasoningContent"]
+    assert redacted["redactedContent"] == b"simulated secret"
+    assert converse(bedrock, "sim-refusal")["stopReason"] == "content_filtered"
+    usage = converse(bedrock, "sim-cached")["usage"]
+    assert (usage["cacheReadInputTokens"], len(usage["cacheDetails"])) == (2048, 2)
+
+
+def test_converse_faults(bedrock):
+    for status, name in [(400, "ValidationException"), (403, "AccessDeniedException"), (429, "ThrottlingException")]:
+        for ask in (converse, converse_events):
+            with pytest.raises(botocore.exceptions.ClientError) as raised:
+                ask(bedrock, f"sim-status-{status}")
+            assert raised.value.response["Error"]["Code"] == name
+            assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    with pytest.raises(botocore.exceptions.EventStreamError, match="serviceUnavailableException.*Overloaded"):
+        converse_events(bedrock, "sim-error-mid")
+    with pytest.raises(botocore.exceptions.EventStreamError, match="InternalError"):
+        converse_events(bedrock, "sim-quirk-error-frame")
+    with pytest.raises(botocore.eventstream.ChecksumMismatch):
+        converse_events(bedrock, "sim-quirk-bad-checksum")
+    with pytest.raises(botocore.exceptions.ClientError, match="must alternate"):
+        converse(bedrock, "sim", messages=[*ASKED, *ASKED])
+    assert deltas(converse_events(bedrock, "sim-quirk-split-bytes"), "text").startswith("Høyvann")
+
+
+def test_bedrock_signatures(upstream, bedrock):
+    for wrong in (bedrock_client(upstream, secret="other"), bedrock_client(upstream, secret="simawssecret ")):
+        with pytest.raises(botocore.exceptions.ClientError) as raised:
+            converse(wrong, "sim")
+        assert raised.value.response["Error"]["Code"] == "InvalidSignatureException"
+    # Characters that a path must not have are encoded once on the way and once more under the signature.
+    profile = "arn:aws:bedrock:eu-north-1:111122223333:inference-profile/eu.example.model-v1:0"
+    assert converse(bedrock, profile)["output"]["message"]["content"]
+    assert "%2Feu.example" in upstream.last_request()[0]["path"]
+
+
+INVOKED = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 50, "messages": [{"role": "user", "content": "Hello there"}]}
+
+
+def test_messages_over_bedrock(bedrock):
+    whole = json.loads(bedrock.invoke_model(modelId="sim", body=json.dumps(INVOKED))["body"].read())
+    assert whole["content"][0]["text"] == "You said: Hello there"
+    stream = bedrock.invoke_model_with_response_stream(modelId="sim", body=json.dumps(INVOKED))["body"]
+    events = [json.loads(event["chunk"]["bytes"]) for event in stream]
+    assert [events[0]["type"], events[-1]["type"]] == ["message_start", "message_stop"]
+    assert "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta") == whole["content"][0]["text"]
+    assert events[-1]["amazon-bedrock-invocationMetrics"]["outputTokenCount"] == whole["usage"]["output_tokens"]
+    with pytest.raises(botocore.exceptions.ClientError, match="invalid beta flag"):
+        bedrock.invoke_model(modelId="sim", body=json.dumps({**INVOKED, "anthropic_beta": ["unheard-of"]}))
+
+
+def test_bedrock_tokens_are_counted(bedrock):
+    assert bedrock.count_tokens(modelId="sim", input={"converse": {"messages": ASKED}})["inputTokens"] > 0
+    assert bedrock.count_tokens(modelId="sim", input={"invokeModel": {"body": json.dumps(INVOKED)}})["inputTokens"] > 0
+
+
+def test_anthropics_client_for_bedrock(upstream):
+    client = anthropic.AnthropicBedrock(
+        base_url=upstream.url, aws_region="eu-north-1", aws_access_key="OTHER", aws_secret_key="s", max_retries=0
+    )
+    asked = {"model": "sim", "max_tokens": 50, "messages": HELLO}
+    assert client.messages.create(**asked).content[0].text == "You said: Hello there"
+    with client.messages.stream(**asked) as stream:
+        assert stream.get_final_text() == "You said: Hello there"
+
+
+# Vertex AI
+
+
+def test_anthropics_client_for_vertex(upstream):
+    client = anthropic.AnthropicVertex(
+        base_url=f"{upstream.url}/v1", region="europe-north1", project_id="p", access_token="ya29.x", max_retries=0
+    )
+    asked = {"model": "sim", "max_tokens": 50, "messages": HELLO}
+    assert client.messages.create(**asked).content[0].text == "You said: Hello there"
+    with client.messages.stream(**asked) as stream:
+        assert stream.get_final_text() == "You said: Hello there"
+    assert client.messages.count_tokens(model="sim", messages=HELLO).input_tokens > 0
+    with pytest.raises(anthropic.RateLimitError):
+        client.messages.create(**{**asked, "model": "sim-status-429"})
+
+
+def test_gemini_on_vertex(upstream):
+    options = types.HttpOptions(base_url=upstream.url)
+    token = Credentials("ya29.x")
+    client = genai.Client(vertexai=True, project="p", location="global", credentials=token, http_options=options)
+    assert generate(client, "sim").text == "You said: Hello there"
+    assert "/publishers/google/models/sim:generateContent" in upstream.last_request()[0]["path"]
+    assert "".join(part.text for part in parts(generate_stream(client, "sim"))) == "You said: Hello there"
+    assert client.models.count_tokens(model="sim", contents="Hello there").total_tokens > 0
+    bare = urllib.request.Request(f"{upstream.url}/v1/projects/p/locations/l/publishers/google/models/sim:generateContent", b"{}")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(bare)
+    assert raised.value.code == 401
+
+
+def test_a_service_account_gets_a_token(upstream):
+    def part(value):
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    def ask(**claims):
+        claims = {"iss": "a@p.iam", "scope": "cloud", "aud": f"{upstream.url}/token", "iat": 1000, "exp": 4600, **claims}
+        jwt = f"{part({'alg': 'RS256', 'typ': 'JWT'})}.{part(claims)}.c2ln"
+        form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": jwt}
+        return urllib.request.urlopen(f"{upstream.url}/token", urllib.parse.urlencode(form).encode())
+
+    with ask() as answer:
+        token = json.load(answer)
+    assert token["access_token"].startswith("ya29.sim-") and token["expires_in"] == 3600
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        ask(exp=4601)
+    assert json.load(raised.value)["error"] == "invalid_grant"
+
+
+# Cohere
+
+
+@pytest.fixture(scope="session")
+def co(upstream):
+    return cohere.ClientV2(api_key="k", base_url=upstream.url, timeout=20)
+
+
+def test_cohere_text(co):
+    whole = co.chat(model="sim", messages=HELLO)
+    assert (whole.message.content[0].text, whole.finish_reason) == ("You said: Hello there", "COMPLETE")
+    assert isinstance(whole.usage.tokens.output_tokens, float)
+    events = list(co.chat_stream(model="sim", messages=HELLO))
+    assert (events[0].type, events[-1].type) == ("message-start", "message-end")
+    text = "".join(event.delta.message.content.text for event in events if event.type == "content-delta")
+    assert text == whole.message.content[0].text
+    assert events[-1].delta.usage.tokens.output_tokens == whole.usage.tokens.output_tokens
+    assert co.chat(model="sim", messages=HELLO, max_tokens=2).finish_reason == "MAX_TOKENS"
+    assert co.chat(model="sim", messages=HELLO, stop_sequences=["there"]).finish_reason == "STOP_SEQUENCE"
+    thought = co.chat(model="sim-thinking", messages=HELLO).message.content
+    assert [item.type for item in thought] == ["thinking", "text"]
+
+
+@pytest.mark.parametrize("model, count", [("sim-tools", 1), ("sim-parallel-tools", 2)])
+def test_cohere_tools(co, model, count):
+    whole = co.chat(model=model, messages=HELLO, tools=CHAT_TOOLS)
+    calls = whole.message.tool_calls
+    assert whole.finish_reason == "TOOL_CALL" and whole.message.tool_plan
+    assert [call.function.name for call in calls] == ["tide_at"] * count
+    events = list(co.chat_stream(model=model, messages=HELLO, tools=CHAT_TOOLS))
+    plan = "".join(event.delta.message.tool_plan for event in events if event.type == "tool-plan-delta")
+    assert plan == whole.message.tool_plan
+    first = [event.delta.message.tool_calls.function.arguments for event in events if event.type == "tool-call-delta" and event.index == 0]
+    assert json.loads("".join(first)) == json.loads(calls[0].function.arguments) == {"query": "Hello there"}
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "4.2 m"} for call in calls]
+    assistant = {"role": "assistant", "tool_plan": plan, "tool_calls": [call.model_dump() for call in calls]}
+    answer = co.chat(model=model, messages=[*HELLO, assistant, *results], tools=CHAT_TOOLS)
+    assert "4.2 m" in answer.message.content[0].text
+
+
+def test_cohere_citations_errors_and_models(co, upstream):
+    documents = [{"id": "d", "data": {"title": "Tides", "text": "High water is at noon."}}]
+    whole = co.chat(model="sim", messages=HELLO, documents=documents)
+    assert (whole.message.citations[0].text, whole.message.citations[0].sources[0].id) == ("You", "d")
+    events = list(co.chat_stream(model="sim", messages=HELLO, documents=documents))
+    cited = [event.delta.message.citations for event in events if event.type == "citation-start"]
+    assert cited[0].sources[0].id == "d"
+    once = {"max_retries": 0}
+    with pytest.raises(cohere.errors.TooManyRequestsError):
+        co.chat(model="sim-status-429", messages=HELLO, request_options=once)
+    strict = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}]
+    with pytest.raises(cohere.errors.UnprocessableEntityError, match="'strict' is not a valid field"):
+        co.chat(model="sim", messages=HELLO, tools=strict, request_options=once)
+    broken = list(co.chat_stream(model="sim-error-mid", messages=HELLO))[-1]
+    assert (broken.delta.finish_reason, broken.delta.error) == ("ERROR", "Overloaded")
+    assert "sim" in [model.name for model in cohere.Client(api_key="k", base_url=upstream.url).models.list().models]
+
+
+# Mistral
+
+
+@pytest.fixture(scope="session")
+def mistral(upstream):
+    return Mistral(api_key="k", server_url=upstream.url, timeout_ms=20000)
+
+
+def test_mistral(mistral):
+    assert mistral.chat.complete(model="sim", messages=HELLO).choices[0].message.content == "You said: Hello there"
+    chunks = [event.data for event in mistral.chat.stream(model="sim", messages=HELLO)]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "You said: Hello there"
+    thinking, text = mistral.chat.complete(model="sim-quirk-mistral-thinking", messages=HELLO).choices[0].message.content
+    assert (thinking.type, thinking.thinking[0].type, text.text) == ("thinking", "text", "High water is at noon.")
+    chunks = [event.data.choices[0].delta.content for event in mistral.chat.stream(model="sim-quirk-mistral-thinking", messages=HELLO)]
+    assert any(isinstance(content, list) and content[0].type == "thinking" for content in chunks)
+    calls = mistral.chat.complete(model="sim-quirk-ids-null", messages=HELLO, tools=CHAT_TOOLS).choices[0].message.tool_calls
+    assert [call.id for call in calls] == ["null", "null"]
+    calls = mistral.chat.complete(model="sim-quirk-arguments-object", messages=HELLO, tools=CHAT_TOOLS).choices[0].message.tool_calls
+    assert calls[0].function.arguments == {"query": "Hello there"}
+    assert mistral.chat.complete(model="sim-quirk-model-length", messages=HELLO).choices[0].finish_reason == "model_length"
+    started = [*HELLO, {"role": "assistant", "content": "Well, ", "prefix": True}]
+    assert mistral.chat.complete(model="sim-quirk-prefix-repeated", messages=started).choices[0].message.content.startswith("Well, ")

@@ -25,6 +25,7 @@
 //! `{"raw_stream": {"chunks": [": hi\n\n", "base64:AP8="], "end": "close"}}` (or `hang`, `cut`, `reset`),
 //! `"hang_before_headers"`, `{"close_mid_stream": {"after": 5}}`,
 //! `{"error_in_stream": {"after": 5, "error_type": "overloaded_error", "message": "Overloaded"}}`,
+//! `{"refuse_member": "seed"}`, `{"refuse_beta": "files-api-2025-04-14"}`, `"refuse_signature"`,
 //! `{"quirk": "no-usage"}` (see [`quirk`](crate::quirk)).
 
 use base64::Engine as _;

@@ -18,6 +18,9 @@ pub(crate) fn odd(quirk: Quirk, events: &[Bytes]) -> Option<Vec<Bytes>> {
         Quirk::Cr => rewritten(&|event| event.replace('\n', "\r")),
         Quirk::Comments => rewritten(&|event| format!(": PROCESSING\n\n:\n{event}")),
         Quirk::MultilineData => rewritten(&multiline),
+        Quirk::UnknownEvents => {
+            rewritten(&|event| format!("event: future_event\ndata: {{\"type\":\"future_event\",\"x\":1}}\n\n{event}"))
+        }
         Quirk::NoEventName => rewritten(&without_name),
         Quirk::Bom => {
             std::iter::once(Bytes::from_static("\u{feff}".as_bytes())).chain(events.iter().cloned()).collect()

@@ -19,28 +19,45 @@
 //! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
 //! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
 //! | `POST …/models/{m}:countTokens` | `{"totalTokens": N}` |
+//! | `POST …/publishers/anthropic/models/{m}:rawPredict` | Messages over Vertex AI; `:streamRawPredict` streams |
+//! | `POST …/publishers/anthropic/models/count-tokens:rawPredict` | `{"input_tokens": N}` |
+//! | `POST /token` | an access token for a service account's assertion, as Google's endpoint gives it |
+//! | `POST …/model/{m}/converse` | Amazon Bedrock's Converse; `converse-stream` streams |
+//! | `POST …/model/{m}/invoke` | Messages over Bedrock; `invoke-with-response-stream` streams |
+//! | `POST …/model/{m}/count-tokens` | `{"inputTokens": N}` |
+//! | `POST /v2/chat` | Cohere's chat, streamed or not |
+//! | `GET /v1/models` | the demo models, in the shapes of all vendors with such a route |
 //! | `/_sim/…` | control for other processes, see [`control`] |
 //!
 //! Model names choose a behaviour too (see [`DEMO_MODELS`]), so a client in any language reaches every
 //! behaviour worth showing without a control call. What real servers do and their documents do not say is a
 //! [`Quirk`]; the table is in [`quirk`].
 //!
+//! Bedrock's calls are signed or carry a key, and Vertex AI's a token. The signature of the access key `SIMAWSKEY`,
+//! whose secret is `simawssecret`, is verified; of other keys only the shape is.
+//!
 //! Requests of all protocols but Messages are checked as strictly as the vendor checks them and refused in the
 //! vendor's words, with the parameter named: a bad translation shows here first.
 
+mod aws;
 mod body;
 mod chat;
+mod cohere;
 mod content;
 pub mod control;
+mod converse;
 mod events;
 mod failure;
 mod framing;
 mod gemini;
+mod invoke;
+mod listing;
 mod messages;
 mod model;
 mod openai;
 mod play;
 pub mod quirk;
+mod refuse;
 mod responses;
 mod run;
 mod said;
@@ -48,6 +65,8 @@ mod script;
 mod server;
 mod speak;
 mod state;
+mod token;
+mod vertex;
 
 pub use model::{DEMO_MODELS, DemoModel};
 pub use quirk::{Protocol, Quirk};

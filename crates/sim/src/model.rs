@@ -16,7 +16,7 @@ pub struct DemoModel {
 /// The models a demo catalogue lists. More names work: `sim-status-NNN` for every status,
 /// `sim-stop-REASON`, `sim-tokens-COUNTxBYTES`, `sim-redacted`, `sim-hang-mid`, `sim-close-mid`,
 /// `sim-close-frame`, `sim-truncated`, `sim-garbage`, `sim-garbage-stream`, `sim-empty`, `sim-no-stop`,
-/// and `sim-quirk-NAME` for every [`Quirk`](crate::Quirk).
+/// `sim-refuse-member-NAME`, `sim-refuse-beta-NAME`, `sim-refuse-signature`, and `sim-quirk-NAME` for every [`Quirk`](crate::Quirk).
 pub const DEMO_MODELS: &[DemoModel] = &[
     model("sim", "Simulated echo", "Repeats what you said, word by word."),
     model("sim-slow", "Simulated slow echo", "The echo, with a pause between words: watch it stream."),
@@ -70,6 +70,7 @@ pub(crate) fn chosen(name: &str) -> Option<Result<Chosen, String>> {
         "empty" => Behaviour::EmptyStream,
         "no-stop" => Behaviour::EndsWithoutStop,
         "redacted" => Behaviour::RedactedThinking,
+        "refuse-signature" => Behaviour::RefuseSignature,
         "error-mid" => {
             Behaviour::ErrorInStream { after: MID, error_type: "overloaded_error".into(), message: "Overloaded".into() }
         }
@@ -93,6 +94,12 @@ fn with_argument(rest: &str) -> Option<Result<Chosen, String>> {
     }
     if let Some(name) = rest.strip_prefix("quirk-") {
         return Some(name.parse().map(|quirk| plain(Behaviour::Quirk(quirk))));
+    }
+    if let Some(name) = rest.strip_prefix("refuse-member-") {
+        return Some(Ok(plain(Behaviour::RefuseMember(name.to_owned()))));
+    }
+    if let Some(name) = rest.strip_prefix("refuse-beta-") {
+        return Some(Ok(plain(Behaviour::RefuseBeta(name.to_owned()))));
     }
     let shape = rest.strip_prefix("tokens-")?.parse::<TokenShape>();
     Some(shape.map(|TokenShape { count, bytes }| plain(Behaviour::Tokens { count, bytes })))
@@ -121,6 +128,9 @@ mod tests {
     fn arguments_are_read_from_the_name() {
         assert_eq!(behaviour("sim-stop-pause_turn"), Some(Behaviour::StopReason("pause_turn".into())));
         assert_eq!(behaviour("sim-tokens-3x4"), Some(Behaviour::Tokens { count: 3, bytes: 4 }));
+        assert_eq!(behaviour("sim-refuse-member-a.b"), Some(Behaviour::RefuseMember("a.b".into())));
+        assert_eq!(behaviour("sim-refuse-beta-b-1"), Some(Behaviour::RefuseBeta("b-1".into())));
+        assert_eq!(behaviour("sim-refuse-signature"), Some(Behaviour::RefuseSignature));
         assert_eq!(behaviour("sim-status-404"), Some(Behaviour::status(404)));
         let Some(Behaviour::Status { retry_after, .. }) = behaviour("sim-status-503") else { panic!() };
         assert_eq!(retry_after.as_deref(), Some("1"));

@@ -11,6 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+use crate::aws;
 use crate::body::{Answer, Part, ResetFlag};
 use crate::content::{self, Block, Ending, TALE};
 use crate::events::Events;
@@ -20,7 +21,7 @@ use crate::said::{Body, Cache, Said};
 use crate::script::{Behaviour, End};
 use crate::speak::{EVENT_STREAM, JSON, Odd, Speak, request_id};
 use crate::state::{Active, State};
-use crate::{framing, model};
+use crate::{framing, model, refuse};
 
 /// Answers a call.
 pub(crate) async fn create<'a, S: Speak<'a>>(
@@ -56,6 +57,7 @@ pub(crate) async fn count<'a, S: Speak<'a>>(state: &Arc<State>, head: &Parts, bo
         Err(refused) => return fail::<S>(id, &refused),
     };
     match *call.behaviour {
+        _ if call.refused.is_some() => call.answer(),
         Behaviour::Status { .. } => call.answer(),
         Behaviour::HangBeforeHeaders => std::future::pending().await,
         _ => respond::<S>(200, JSON, id, Answer::whole(S::counted(tokens_of(body)))),
@@ -74,6 +76,8 @@ struct Call<'s, S> {
     request: S,
     input_tokens: u64,
     behaviour: Cow<'s, Behaviour>,
+    /// What a scenario finds in the request that it refuses.
+    refused: Option<Failure>,
     pace: Duration,
     flush: bool,
 }
@@ -104,15 +108,21 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
             let message = format!("model: quirk {} does not occur on this protocol", quirk.name());
             return Err(Failure::at("model", "invalid_value", message));
         }
+        let refused = refused::<S>(&behaviour, head, body)?;
         let pace = pace.unwrap_or(script.pace);
-        Ok(Self { state, id, request, input_tokens: tokens_of(body), behaviour, pace, flush: script.flush })
+        Ok(Self { state, id, request, input_tokens: tokens_of(body), behaviour, refused, pace, flush: script.flush })
     }
 
     fn answer(&self) -> Response<Answer> {
         let request = &self.request;
         let ids = &self.state.tool_ids;
+        if let Some(failure) = &self.refused {
+            return self.fail(failure);
+        }
         match &*self.behaviour {
-            Behaviour::Echo => self.says(content::echo(request)),
+            Behaviour::Echo | Behaviour::RefuseMember(_) | Behaviour::RefuseBeta(_) | Behaviour::RefuseSignature => {
+                self.says(content::echo(request))
+            }
             Behaviour::Says(text) => self.says(content::text(text, request)),
             Behaviour::Tokens { count, bytes } => {
                 let body = Body::Tokens { count: *count, bytes: *bytes };
@@ -153,7 +163,7 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
                 self.respond(HeaderValue::from_static("text/html"), Answer::whole(page))
             }
             Behaviour::GarbageStream if request.stream() => {
-                self.respond(request.stream_type(), Answer::stream(vec![Part::Bytes(S::BROKEN.0.into())]))
+                self.respond(request.stream_type(), Answer::stream(vec![Part::Bytes(request.broken_stream())]))
             }
             Behaviour::GarbageStream => self.respond(JSON, Answer::whole(S::BROKEN.1)),
             Behaviour::Oversize { bytes } => self.oversize(*bytes),
@@ -220,7 +230,7 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
             return self.respond(JSON, Answer::whole(self.request.whole(&said)));
         }
         if self.request.stream()
-            && self.request.stream_type() == EVENT_STREAM
+            && (self.request.stream_type() == EVENT_STREAM || quirk == Quirk::SplitBytes)
             && let Some(parts) = framing::odd(quirk, &self.request.events(&said).each())
         {
             // Bytes on their own only show their cuts when they are not gathered again.
@@ -267,6 +277,11 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
     /// say their text more than once.
     fn oversize(&self, bytes: usize) -> Response<Answer> {
         const MARKER: &str = "@filler@";
+        if self.request.stream() && self.request.stream_type() == aws::STREAM {
+            // Frames carry their lengths and checksums, so there the text has to be made beforehand.
+            let blocks = vec![Block::Text(vec!["a".repeat(bytes)])];
+            return self.message(&self.said(Body::Blocks(blocks), Ending::of("end_turn")));
+        }
         let blocks = vec![Block::Text(vec![MARKER.to_owned()])];
         let said = self.said(Body::Blocks(blocks), Ending::of("end_turn"));
         // A model of that name must not be filled as well.
@@ -318,6 +333,20 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
     fn respond(&self, kind: HeaderValue, answer: Answer) -> Response<Answer> {
         respond::<S>(200, kind, self.id, answer)
     }
+}
+
+/// What a scenario of refusal finds in a request.
+fn refused<'a, S: Speak<'a>>(behaviour: &Behaviour, head: &Parts, body: &Bytes) -> Result<Option<Failure>, Failure> {
+    let parsed = || serde_json::from_slice(body).unwrap_or_default();
+    Ok(match behaviour {
+        Behaviour::RefuseMember(name) => refuse::member(&parsed(), name).map(|path| S::unknown(&path)),
+        Behaviour::RefuseSignature => refuse::signature(&parsed()).map(|path| S::bad_signature(&path)),
+        Behaviour::RefuseBeta(name) => match S::bad_beta(name) {
+            Some(failure) => S::betas(head, &parsed()).contains(name).then_some(failure),
+            None => return Err(Failure::at("model", "invalid_value", "model: this protocol has no betas")),
+        },
+        _ => None,
+    })
 }
 
 /// A stand-in for a tokenizer: four bytes of the request are one token.

@@ -115,6 +115,13 @@ pub enum Behaviour {
     /// A stream that ends well but lacks what tells that it is complete (`message_stop`, the finish and
     /// `[DONE]`, `response.completed`, the finish); without streaming, a null `stop_reason` or its like.
     EndsWithoutStop,
+    /// Refuses this member as unknown for as long as the request has it, and then echoes. A name with dots is
+    /// a way from the root of the body; one without is looked for everywhere.
+    RefuseMember(String),
+    /// The same with a beta of the Messages protocol.
+    RefuseBeta(String),
+    /// The same with reasoning that is signed or sealed: the server says that it cannot verify it.
+    RefuseSignature,
     /// One of the oddities of real servers.
     Quirk(Quirk),
 }

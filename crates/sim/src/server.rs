@@ -25,7 +25,7 @@ use crate::play;
 use crate::script::Script;
 use crate::speak::Speak;
 use crate::state::{Seen, State};
-use crate::{chat, control, gemini, messages, responses};
+use crate::{aws, chat, cohere, control, converse, gemini, invoke, listing, messages, responses, token, vertex};
 
 /// A running server. Dropping it closes the listener and every connection.
 pub struct Sim {
@@ -192,12 +192,30 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
             _ => create::<gemini::Request>(head, body, state, reset).await,
         };
     }
+    if let Some((_, verb)) = vertex::Verb::of(path) {
+        return match verb {
+            vertex::Verb::Count => count::<vertex::Request<'_>>(head, body, state).await,
+            _ => create::<vertex::Request<'_>>(head, body, state, reset).await,
+        };
+    }
+    if let Some((_, verb)) = aws::Verb::of(path) {
+        use aws::Verb::{Converse, ConverseStream, Count, Invoke, InvokeStream};
+        return match verb {
+            Converse | ConverseStream => create::<converse::Request>(head, body, state, reset).await,
+            Invoke | InvokeStream => create::<invoke::Request<'_>>(head, body, state, reset).await,
+            Count => count::<converse::Request>(head, body, state).await,
+        };
+    }
     match path {
+        "/v1/models" if head.method == Method::GET => listing::answer(),
+        "/token" if head.method == Method::POST => token::answer(state, body),
+        "/v2/chat" => create::<cohere::Request>(head, body, state, reset).await,
         "/v1/messages" => create::<messages::Request<'_>>(head, body, state, reset).await,
         "/v1/messages/count_tokens" => count::<messages::Request<'_>>(head, body, state).await,
         _ if path.ends_with("/chat/completions") => create::<chat::Request>(head, body, state, reset).await,
         _ if path.ends_with("/responses") => create::<responses::Request>(head, body, state, reset).await,
         _ if path.ends_with("/responses/input_tokens") => count::<responses::Request>(head, body, state).await,
+        _ if path.contains("/model/") => play::failure::<converse::Request>(state, 404, "Unknown operation"),
         _ if path.contains("/models/") => play::failure::<gemini::Request>(state, 404, "Not found"),
         _ => play::failure::<messages::Request<'_>>(state, 404, "Not found"),
     }

@@ -4,11 +4,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
+use serde_json::Value;
 
 use crate::content::Ask;
 use crate::events::Events;
 use crate::failure::Failure;
+use crate::openai;
 use crate::quirk::{Protocol, Quirk};
+use crate::refuse::Path;
 use crate::said::Said;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -46,12 +49,35 @@ pub(crate) trait Speak<'a>: Ask + Sized {
         EVENT_STREAM
     }
 
+    /// Bytes in the framing of a stream that are not JSON.
+    fn broken_stream(&self) -> Bytes {
+        Bytes::from_static(Self::BROKEN.0.as_bytes())
+    }
+
     /// The body of an answer to a token count.
     fn counted(tokens: u64) -> String;
 
     /// The answers of quirks that are no ordinary answer: a status, and the body or the events.
     fn odd(&self, _quirk: Quirk, _said: &Said<'_>) -> Option<(u16, Odd)> {
         None
+    }
+
+    /// How a member that the server does not know is refused.
+    fn unknown(path: &Path) -> Failure {
+        openai::unknown(path)
+    }
+
+    /// How reasoning is refused whose signature cannot be verified.
+    fn bad_signature(path: &Path) -> Failure;
+
+    /// How a beta is refused; `None` where there are none.
+    fn bad_beta(_name: &str) -> Option<Failure> {
+        None
+    }
+
+    /// The betas that a request asks for.
+    fn betas(_head: &Parts, _body: &Value) -> Vec<String> {
+        Vec::new()
     }
 }
 

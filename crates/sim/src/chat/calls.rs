@@ -59,6 +59,7 @@ fn fragments(said: &Said<'_>, call: &Call<'_>, at: usize) -> Vec<Value> {
     let pieces = json_pieces(call.input);
     let (start, rest) = match said.quirk {
         Some(Quirk::ArgumentsObject) => (Some(object(call.input)), &[][..]),
+        Some(Quirk::IdsNull) => (Some(json!(call.input)), &[][..]),
         // Some servers send an empty string, some leave it out.
         Some(Quirk::NoArguments) => ((at == 0).then(|| json!("")), &[][..]),
         Some(Quirk::ArgumentsInStart) => (pieces.get(1).map(|piece| json!(piece)), pieces.get(2..).unwrap_or_default()),
@@ -90,9 +91,14 @@ fn fragments(said: &Said<'_>, call: &Call<'_>, at: usize) -> Vec<Value> {
 }
 
 fn id(said: &Said<'_>, call: &Call<'_>, at: usize) -> String {
-    match said.is(Quirk::IdsRestart) {
-        true => format!("functions.{}:{at}", call.name),
-        false => call.id.to_owned(),
+    match said.quirk {
+        Some(Quirk::IdsRestart) => format!("functions.{}:{at}", call.name),
+        Some(Quirk::IdsNull) => "null".to_owned(),
+        Some(Quirk::IdsNine) => {
+            let number = call.id.rsplit('_').next().unwrap_or_default();
+            format!("s{number:0>8}")
+        }
+        _ => call.id.to_owned(),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::events::{Events, Writer};
 use crate::failure::Failure;
 use crate::openai;
 use crate::quirk::{Protocol, Quirk};
+use crate::refuse::Path;
 use crate::said::Said;
 use crate::speak::{Odd, Speak};
 
@@ -65,5 +66,10 @@ impl<'a> Speak<'a> for Request {
 
     fn odd(&self, quirk: Quirk, said: &Said<'_>) -> Option<(u16, Odd)> {
         odd::answer(self, quirk, said)
+    }
+
+    fn bad_signature(path: &Path) -> Failure {
+        let message = "Invalid `signature` in `thinking` block";
+        Failure::at(path.bracketed(), "invalid_signature", message)
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::request::Request;
-use crate::content::Ask as _;
+use crate::content::{Ask as _, Block, words};
 use crate::events::{Events, Writer};
 use crate::quirk::Quirk;
-use crate::said::Said;
+use crate::said::{Body, Said};
 use crate::speak::{Odd, Speak as _};
 
 pub(super) fn answer(request: &Request, quirk: Quirk, said: &Said<'_>) -> Option<(u16, Odd)> {
@@ -39,6 +39,22 @@ pub(super) fn answer(request: &Request, quirk: Quirk, said: &Said<'_>) -> Option
             &json!({"object": "error", "message": "The request is invalid.", "type": "BadRequestError",
                 "param": null, "code": 400}),
         ),
+        Quirk::IdsNine => {
+            let id = request.other_id.as_deref()?;
+            let message = format!("Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.");
+            whole(
+                400,
+                &json!({"object": "error", "message": message, "type": "invalid_function_call", "param": null,
+                    "code": "3280"}),
+            )
+        }
+        Quirk::PrefixRepeated => {
+            let said = prefixed(said, request.prefix.as_deref()?);
+            match request.stream() {
+                true => Some((200, Odd::Events(request.events(&said)))),
+                false => whole(200, &super::render::whole(&said)),
+            }
+        }
         Quirk::ToolUseFailed => {
             let name = request.tools().into_iter().next().unwrap_or_else(|| "tool".into());
             let failed = format!("<function={name}>{{\"query\": \"hi\"}}</function>");
@@ -52,6 +68,15 @@ pub(super) fn answer(request: &Request, quirk: Quirk, said: &Said<'_>) -> Option
         }
         _ => None,
     }
+}
+
+/// The same answer after a start that the caller wrote.
+fn prefixed<'s>(said: &Said<'s>, prefix: &str) -> Said<'s> {
+    let mut blocks = said.blocks().into_owned();
+    if let Some(Block::Text(pieces)) = blocks.first_mut() {
+        pieces.splice(0..0, words(prefix));
+    }
+    Said { body: Body::Blocks(blocks), ending: said.ending.clone(), ..*said }
 }
 
 /// The first chunks of an answer, then one with the error.

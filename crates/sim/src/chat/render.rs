@@ -34,7 +34,9 @@ pub(super) fn whole(said: &Said<'_>) -> Value {
         message["content"] = Value::Null;
         message["refusal"] = json!(text);
     }
-    if !thought.is_empty() {
+    if said.is(Quirk::MistralThinking) {
+        message["content"] = json!([thinking_chunk(&thought), {"type": "text", "text": text}]);
+    } else if !thought.is_empty() {
         reason(said, &mut message, &thought, true);
     }
     if !calls.is_empty() {
@@ -52,7 +54,7 @@ pub(super) fn whole(said: &Said<'_>) -> Value {
 
 /// The chunks of a streamed answer.
 pub(super) fn events(said: &Said<'_>, include_usage: bool) -> Events {
-    let mut out = Chunks { said, out: Writer::default(), null_usage: include_usage, sent: 0 };
+    let mut out = Chunks { said, out: Writer::default(), null_usage: include_usage, sent: 0, listed: false };
     let blocks = said.blocks();
     out.open(&blocks);
     let mut calls = 0;
@@ -81,6 +83,8 @@ struct Chunks<'s> {
     null_usage: bool,
     /// Deltas so far, which are the tokens of usage on every chunk.
     sent: u64,
+    /// The content before this was a list.
+    listed: bool,
 }
 
 impl Chunks<'_> {
@@ -110,7 +114,11 @@ impl Chunks<'_> {
 
     fn text(&mut self, piece: &str) {
         let member = if self.said.ending.refused { "refusal" } else { "content" };
-        self.delta(json!({member: piece}));
+        match std::mem::take(&mut self.listed) {
+            // The list goes on once after the thinking; then text is plain again.
+            true => self.delta(json!({member: [{"type": "text", "text": piece}]})),
+            false => self.delta(json!({member: piece})),
+        }
     }
 
     fn thinking(&mut self, pieces: &[String]) {
@@ -119,6 +127,10 @@ impl Chunks<'_> {
             let tagged =
                 ["<thi", "nk>"].into_iter().chain(pieces.iter().map(String::as_str)).chain(["</th", "ink>\n\n"]);
             return tagged.for_each(|piece| self.text(piece));
+        }
+        if self.said.is(Quirk::MistralThinking) {
+            self.listed = true;
+            return pieces.iter().for_each(|piece| self.delta(json!({"content": [thinking_chunk(piece)]})));
         }
         for (at, piece) in pieces.iter().enumerate() {
             let mut delta = json!({});
@@ -192,6 +204,11 @@ impl Chunks<'_> {
     }
 }
 
+/// Mistral's thinking: a list within the list of the content.
+fn thinking_chunk(text: &str) -> Value {
+    json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]})
+}
+
 /// What every answer and every chunk has.
 fn frame(said: &Said<'_>, object: &str) -> Value {
     json!({
@@ -222,6 +239,7 @@ fn finish(said: &Said<'_>, choice: &mut Value) {
     let Ending { reason, sequence, .. } = &said.ending;
     let reason = match reason.as_deref() {
         Some("tool_use") if said.is(Quirk::ToolsFinishStop) => Some("stop"),
+        _ if said.is(Quirk::ModelLength) => Some("model_length"),
         Some("end_turn" | "stop_sequence" | "refusal") => Some("stop"),
         Some("tool_use") => Some("tool_calls"),
         Some("max_tokens") => Some("length"),

@@ -17,6 +17,8 @@ pub(crate) struct Request {
     last: LastUser,
     tools: Vec<String>,
     parallel: bool,
+    pub prefix: Option<String>,
+    pub other_id: Option<String>,
 }
 
 /// OpenAI's own.
@@ -50,7 +52,7 @@ impl Request {
         let stream = root.get("stream").map(|place| place.flag()).transpose()?.unwrap_or(false);
         sampling(&root)?;
         response_format(&root)?;
-        let last = turns::check(&root.need("messages")?)?;
+        let conversation = turns::check(&root.need("messages")?)?;
         let tools = tools(&root)?;
         let parallel = root.get("parallel_tool_calls").map(|place| place.flag()).transpose()?;
         if let (Some(_), true) = (parallel, tools.is_empty()) {
@@ -62,9 +64,11 @@ impl Request {
             include_usage: include_usage(&root, stream)?,
             max_tokens: max_tokens(&root)?,
             stop: stop(&root)?,
-            last,
+            last: conversation.last,
             tools: chosen(&root, tools)?,
             parallel: parallel.unwrap_or(true),
+            prefix: conversation.prefix,
+            other_id: conversation.other_id,
         })
     }
 }

@@ -12,14 +12,26 @@ const ROLES: &[&str] = &["system", "assistant", "user", "function", "tool", "dev
 const ASSISTANT: &str =
     "role content name refusal audio annotations tool_calls reasoning_content reasoning reasoning_details prefix";
 
-/// Checks all messages and returns what the last ones say.
-pub(super) fn check(messages: &Place<'_>) -> Result<LastUser, Failure> {
+/// What the conversation says at its end, and what some servers look at.
+#[derive(Default)]
+pub(super) struct Conversation {
+    pub last: LastUser,
+    /// The start of the answer, given by the caller.
+    pub prefix: Option<String>,
+    /// The first id of a call that is not nine letters or digits.
+    pub other_id: Option<String>,
+}
+
+/// Checks all messages.
+pub(super) fn check(messages: &Place<'_>) -> Result<Conversation, Failure> {
     // Calls that still wait for their result, and the message that made them.
     let mut waiting: Vec<&str> = Vec::new();
     let mut caller = 0;
     let mut last = LastUser::default();
+    let (mut prefix, mut other_id) = (None, None);
     for (at, message) in messages.some_items()?.iter().enumerate() {
         let role = message.need("role")?.one_of(ROLES)?;
+        prefix = None;
         if role == "tool" {
             last.tool_results.push(result(message, at, &mut waiting)?);
             continue;
@@ -30,14 +42,19 @@ pub(super) fn check(messages: &Place<'_>) -> Result<LastUser, Failure> {
         match role {
             "assistant" => {
                 last = LastUser::default();
-                waiting = assistant(message, at)?;
+                let mut text = String::new();
+                waiting = assistant(message, at, &mut text)?;
+                prefix = message.get("prefix").map(|flag| flag.flag()).transpose()?.unwrap_or(false).then_some(text);
+                let nine = |id: &str| id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                other_id = other_id.or_else(|| waiting.iter().find(|id| !nine(id)).map(|id| (*id).to_owned()));
                 caller = at;
             }
             "user" => {
                 message.only(&["role", "content", "name"])?;
                 let content = message.need("content")?;
                 last.text.clear();
-                last.other_blocks = parts(&content, &["text", "image_url", "input_audio", "file"], &mut last.text)?;
+                last.other_blocks =
+                    parts(&content, &["text", "image_url", "input_audio", "file", "document_url"], &mut last.text)?;
             }
             "system" | "developer" => {
                 message.only(&["role", "content", "name"])?;
@@ -47,7 +64,7 @@ pub(super) fn check(messages: &Place<'_>) -> Result<LastUser, Failure> {
         }
     }
     match waiting.first() {
-        None => Ok(last),
+        None => Ok(Conversation { last, prefix, other_id }),
         Some(first) => Err(unanswered(caller, first)),
     }
 }
@@ -76,10 +93,10 @@ fn result<'v>(message: &Place<'v>, at: usize, waiting: &mut Vec<&'v str>) -> Res
 }
 
 /// An assistant's message; returns the ids of its calls.
-fn assistant<'v>(message: &Place<'v>, at: usize) -> Result<Vec<&'v str>, Failure> {
+fn assistant<'v>(message: &Place<'v>, at: usize, text: &mut String) -> Result<Vec<&'v str>, Failure> {
     message.only(&ASSISTANT.split(' ').collect::<Vec<_>>())?;
     if let Some(content) = message.get("content") {
-        parts(&content, &["text", "refusal"], &mut String::new())?;
+        parts(&content, &["text", "refusal", "thinking"], text)?;
     }
     let Some(calls) = message.get("tool_calls") else {
         if message.get("content").is_none() && message.get("refusal").is_none() {
@@ -122,12 +139,20 @@ fn parts(content: &Place<'_>, kinds: &[&str], text: &mut String) -> Result<usize
     let mut others = 0;
     for part in content.some_items()? {
         let kind = part.need("type")?.one_of(kinds)?;
-        part.only(&["type", kind, "prompt_cache_breakpoint"])?;
+        part.only(&["type", kind, "prompt_cache_breakpoint", "document_name", "signature", "closed"])?;
         let inner = part.need(kind)?;
         match kind {
             "text" => join(text, inner.text()?),
             "refusal" => {
                 inner.text()?;
+            }
+            // Mistral's: thinking comes back in the list it was given out in.
+            "thinking" => {
+                parts(&inner, &["text"], &mut String::new())?;
+            }
+            "document_url" => {
+                others += 1;
+                url(&inner)?;
             }
             "image_url" => {
                 others += 1;

@@ -13,6 +13,8 @@ const PART: &str = "text inlineData fileData functionCall functionResponse execu
 /// Stands for a signature the service never made, in a history that comes from elsewhere.
 const DUMMY: &str = "skip_thought_signature_validator";
 
+pub(super) const CORRUPTED: &str = "Corrupted thought signature.";
+
 /// What the conversation says at its end.
 #[derive(Default)]
 pub(super) struct Conversation {
@@ -207,7 +209,7 @@ fn media(data: &Field<'_>, kind: &str) -> Result<(), Failure> {
 fn note(found: &mut Conversation, signature: Option<&str>, name: &str, at: usize) {
     let problem = match signature {
         Some(SIGNATURE | DUMMY) => return,
-        Some(_) => "Corrupted thought signature.".to_owned(),
+        Some(_) => CORRUPTED.to_owned(),
         None => format!(
             "Function call is missing a thought_signature in functionCall parts. This is required for tools to work \
              correctly, and missing thought_signature may lead to degraded model performance. Additional data, \

@@ -46,12 +46,7 @@ impl<'v> Field<'v> {
         let object = self.value.as_object().ok_or_else(|| self.invalid("an object"))?;
         match object.keys().find(|name| !names.split(' ').any(|known| known == *name || snake(known) == **name)) {
             None => Ok(()),
-            Some(stranger) => {
-                let place = if self.path.is_empty() { String::new() } else { format!(" at '{}'", self.path) };
-                Err(self.wrong(&format!(
-                    "Invalid JSON payload received. Unknown name \"{stranger}\"{place}: Cannot find field."
-                )))
-            }
+            Some(name) => Err(stranger(&self.path, name)),
         }
     }
 
@@ -118,7 +113,14 @@ impl<'v> Field<'v> {
     }
 }
 
-fn snake(name: &str) -> String {
+/// A member that the service does not know.
+pub(super) fn stranger(path: &str, name: &str) -> Failure {
+    let place = if path.is_empty() { String::new() } else { format!(" at '{path}'") };
+    let message = format!("Invalid JSON payload received. Unknown name \"{name}\"{place}: Cannot find field.");
+    Failure { param: Some(path.to_owned()), ..Failure::new(400, message) }
+}
+
+pub(super) fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     for letter in name.chars() {
         if letter.is_ascii_uppercase() {

@@ -19,8 +19,10 @@ use crate::content::Ask as _;
 use crate::events::{Events, Writer};
 use crate::failure::Failure;
 use crate::quirk::{Protocol, Quirk};
+use crate::refuse::Path;
 use crate::said::Said;
 use crate::speak::{EVENT_STREAM, JSON, Odd, Speak, keys};
+use crate::vertex;
 
 impl<'a> Speak<'a> for Request {
     const PROTOCOL: Protocol = Protocol::Gemini;
@@ -29,6 +31,13 @@ impl<'a> Speak<'a> for Request {
     const BROKEN: (&'static str, &'static str) = ("data: {\"candidates\": [{]\n\n", r#"{"candidates":[{]"#);
 
     fn read(head: &Parts, body: &'a Bytes) -> Result<Self, Failure> {
+        // Vertex takes tokens and, in its express mode, keys; AI Studio's keys are a matter of the script.
+        let path = head.uri.path();
+        let keyed = head.headers.contains_key("x-goog-api-key")
+            || head.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("key=")));
+        if path.contains("/publishers/") && !keyed {
+            vertex::authenticate(head)?;
+        }
         Request::read(&head.uri, body)
     }
 
@@ -107,5 +116,14 @@ impl<'a> Speak<'a> for Request {
             return Some((status, Odd::Events(out.events())));
         }
         Some((status, Odd::Whole(body.to_string().into_bytes())))
+    }
+
+    fn unknown(path: &Path) -> Failure {
+        let (name, outer) = path.split_last();
+        field::stranger(&field::snake(&outer.bracketed()), name)
+    }
+
+    fn bad_signature(_path: &Path) -> Failure {
+        Failure::new(400, contents::CORRUPTED)
     }
 }

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
+use serde_json::Value;
 
 use self::render::Content;
 pub(crate) use self::request::Request;
 use crate::events::{Events, Writer};
 use crate::failure::Failure;
 use crate::quirk::Protocol;
+use crate::refuse::Path;
 use crate::said::{self, Body, Said};
 use crate::speak::{Speak, keys, request_id};
 
@@ -29,7 +31,7 @@ impl<'a> Speak<'a> for Request<'a> {
     );
 
     fn read(_head: &Parts, body: &'a Bytes) -> Result<Self, Failure> {
-        Request::read(body).map_err(|error| Failure::new(400, error.to_string()))
+        Request::read(body)
     }
 
     fn admit(key: &str, head: &Parts) -> Result<(), Failure> {
@@ -67,6 +69,27 @@ impl<'a> Speak<'a> for Request<'a> {
 
     fn counted(tokens: u64) -> String {
         format!(r#"{{"input_tokens":{tokens}}}"#)
+    }
+
+    fn unknown(path: &Path) -> Failure {
+        Failure::new(400, format!("{}: Extra inputs are not permitted", path.dotted()))
+    }
+
+    fn bad_signature(path: &Path) -> Failure {
+        Failure::new(400, format!("{}: Invalid `signature` in `thinking` block", path.block().dotted()))
+    }
+
+    fn bad_beta(name: &str) -> Option<Failure> {
+        let message = format!(
+            "Unexpected value(s) `{name}` for the `anthropic-beta` header. Please consult our \
+            documentation at docs.claude.com or try again without the header."
+        );
+        Some(Failure::new(400, message))
+    }
+
+    fn betas(head: &Parts, _body: &Value) -> Vec<String> {
+        let values = head.headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(|name| name.trim().to_owned()).collect()
     }
 }
 

@@ -7,11 +7,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::content::{Ask, LastUser, join};
+use crate::failure::Failure;
 
 #[derive(Deserialize)]
 pub(crate) struct Request<'a> {
+    /// Platforms that have it in their path leave it out.
     #[serde(borrow)]
-    model: Cow<'a, str>,
+    model: Option<Cow<'a, str>>,
     #[serde(default)]
     stream: bool,
     max_tokens: Option<u64>,
@@ -47,14 +49,26 @@ struct Tool {
 }
 
 impl<'a> Request<'a> {
-    pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(body)
+    pub fn read(body: &'a [u8]) -> Result<Self, Failure> {
+        let request: Self = serde_json::from_slice(body).map_err(|error| Failure::new(400, error.to_string()))?;
+        match request.model {
+            Some(_) => Ok(request),
+            None => Err(Failure::new(400, "model: Field required")),
+        }
+    }
+
+    /// A request to a platform whose path has the model, or none but the body's, and says whether it streams.
+    pub fn hosted(body: &'a [u8], model: Option<String>, stream: bool) -> Result<Self, Failure> {
+        let mut request: Self = serde_json::from_slice(body).map_err(|error| Failure::new(400, error.to_string()))?;
+        request.model = model.map(Cow::Owned).or(request.model);
+        request.stream = stream;
+        Ok(request)
     }
 }
 
 impl Ask for Request<'_> {
     fn model(&self) -> &str {
-        &self.model
+        self.model.as_deref().unwrap_or_default()
     }
 
     fn stream(&self) -> bool {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub(crate) use self::place::Place;
 pub(crate) use self::tools::{check_name, check_schema};
 use crate::failure::{Class, Failure};
+use crate::refuse::Path;
 use crate::speak::keys;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -33,6 +34,13 @@ pub(crate) fn admit(key: &str, head: &Parts) -> Result<(), Failure> {
         failure = Failure { code: Some("invalid_api_key"), ..Failure::new(401, "Incorrect API key provided.") };
     }
     Err(failure)
+}
+
+/// A parameter that nobody knows.
+pub(crate) fn unknown(path: &Path) -> Failure {
+    let path = path.bracketed();
+    let message = format!("Unknown parameter: '{path}'.");
+    Failure::at(path, "unknown_parameter", message)
 }
 
 pub(crate) fn body(failure: &Failure) -> Vec<u8> {

@@ -26,6 +26,9 @@ struct Seen<'v> {
     reasoned: bool,
 }
 
+pub(super) const UNVERIFIED: &str =
+    "The encrypted content could not be verified. Reason: Encrypted content could not be decrypted or parsed.";
+
 const ITEMS: &[&str] = &["message", "function_call", "function_call_output", "reasoning", "web_search_call"];
 
 pub(super) fn check(input: &Place<'_>) -> Result<Conversation, Failure> {
@@ -158,11 +161,9 @@ fn reasoning<'v>(item: &Place<'v>, seen: &mut Seen<'v>, found: &mut Conversation
         return Err(Failure { param: Some("input".into()), ..Failure::new(404, message) });
     };
     if encrypted.text()? != ENCRYPTED {
-        let message =
-            "The encrypted content could not be verified. Reason: Encrypted content could not be decrypted or parsed.";
         found
             .unsigned
-            .get_or_insert_with(|| Failure { param: None, ..encrypted.wrong("invalid_encrypted_content", message) });
+            .get_or_insert_with(|| Failure { param: None, ..encrypted.wrong("invalid_encrypted_content", UNVERIFIED) });
     }
     seen.reasoning.push(id);
     seen.open = Some(id);

@@ -18,6 +18,7 @@ use crate::events::{Events, Writer};
 use crate::failure::Failure;
 use crate::openai;
 use crate::quirk::{Protocol, Quirk};
+use crate::refuse::Path;
 use crate::said::Said;
 use crate::speak::{Odd, Speak};
 
@@ -81,6 +82,10 @@ impl<'a> Speak<'a> for Request {
             Quirk::FailedEvent => whole(200, render::failed(self, said).to_string().into_bytes()),
             _ => None,
         }
+    }
+
+    fn bad_signature(_path: &Path) -> Failure {
+        Failure { code: Some("invalid_encrypted_content"), ..Failure::new(400, input::UNVERIFIED) }
     }
 }
 

@@ -6,6 +6,7 @@
 mod answers;
 mod breakage;
 mod client;
+mod clouds;
 mod control;
 mod counting;
 mod faults;

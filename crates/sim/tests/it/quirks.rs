@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Protocol, Quirk, Script, Sim};
 
 use crate::client::Reply;
-use crate::spoken::{ALL, Heard, ask, data, send, streamed, whole, with_tool};
+use crate::spoken::{ALL, Heard, ask, data, heard, send, streamed, whole, with_tool};
 
 async fn reply(sim: &Sim, protocol: Protocol, quirk: Quirk, tool: bool, stream: bool) -> Reply {
     let model = format!("sim-quirk-{}", quirk.name());
@@ -56,6 +56,13 @@ async fn the_content_is_that_of_an_ordinary_answer() {
         BlockedPrompt,
         WholeForStream,
         ChecksSignatures,
+        MistralThinking,
+        IdsNull,
+        NoSignature,
+        BadChecksum,
+        ErrorFrame,
+        ModelStreamError,
+        ErrorTypeInBody,
     ];
     let sim = Sim::start(Script::default()).await;
     let query = |text: &str| ("tide_at".to_owned(), json!({"query": text}));
@@ -65,10 +72,7 @@ async fn the_content_is_that_of_an_ordinary_answer() {
                 let reply = reply(&sim, *protocol, *quirk, tool, stream).await;
                 let name = format!("{} {protocol:?} tool {tool} stream {stream}", quirk.name());
                 assert_eq!((reply.status, reply.complete), (200, true), "{name}");
-                let heard = match stream {
-                    true => streamed(*protocol, &data(reply.text())),
-                    false => whole(*protocol, &reply.json()),
-                };
+                let heard = heard(*protocol, &reply, stream);
                 let expected = match tool {
                     true => (String::new(), vec![query("Brest"), query("Brest (2)")]),
                     false => ("Høyvann i Ålesund, 満潮は正午 🌊🌊, και η άμπωτη στις έξι.".to_owned(), vec![]),
