@@ -138,14 +138,13 @@ fn native(job: &mut Job, attempt: &Attempt, upstream: &Upstream, model: &str) ->
     let scope = translate::scope(attempt);
     let rules = edit::Rules {
         card,
-        scope: if job.repairs.contains(&Repair::WithoutReasoning) { "" } else { &scope },
+        scope: &scope,
         max_tokens: job.max_tokens,
         max_output_tokens: endpoint.max_output_tokens,
         dropped: &dropped,
+        without_reasoning: job.repairs.contains(&Repair::WithoutReasoning),
     };
-    let mut traits = job.traits;
-    traits.foreign_thinking |= job.repairs.contains(&Repair::WithoutReasoning);
-    let edited = edit::edited(&job.body, traits, &rules);
+    let edited = edit::edited(&job.body, job.traits, &rules);
     let mut warnings = kept.warnings;
     warnings.extend(edited.warnings);
     let settings = &job.snapshot.settings;

@@ -30,6 +30,8 @@ pub struct Rules<'a> {
     pub max_output_tokens: u64,
     /// Members that the upstream has no word for.
     pub dropped: &'a [&'a str],
+    /// The upstream has said that it did not sign what it was shown: none of it goes along.
+    pub without_reasoning: bool,
 }
 
 impl Rules<'_> {
@@ -40,6 +42,7 @@ impl Rules<'_> {
             || traits.blank_text
             || traits.unclean_data
             || traits.own_citations
+            || self.without_reasoning
             || !self.dropped.is_empty()
             || (traits.sampling && card.sampling != Sampling::All)
             || (traits.thinking && card.thinking_modes.is_some())
@@ -267,6 +270,7 @@ impl Edit<'_> {
         let Some(messages) = json::elements(value) else { return value.get().to_owned() };
         let mut made: Vec<String> = Vec::with_capacity(messages.len());
         let touches_blocks = traits.foreign_thinking
+            || self.rules.without_reasoning
             || traits.blank_text
             || traits.unclean_data
             || traits.own_citations
@@ -340,6 +344,9 @@ impl Edit<'_> {
 
     /// A thinking block that this upstream cannot have signed is left out, without a word: it was none of its own.
     fn thinking_block<'a>(&self, block: &'a RawValue) -> Option<Raw<'a>> {
+        if self.rules.without_reasoning && (is_kind(block, "thinking") || is_kind(block, "redacted_thinking")) {
+            return None;
+        }
         if !is_kind(block, "thinking") {
             return Some(block.get().into());
         }

@@ -15,7 +15,7 @@ fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
     let max_tokens = envelope.max_tokens;
-    let rules = Rules { card, scope: "ep-1", max_tokens, max_output_tokens, dropped: &[] };
+    let rules = Rules { card, scope: "ep-1", max_tokens, max_output_tokens, dropped: &[], without_reasoning: false };
     edited(&bytes, envelope.traits, &rules)
 }
 

@@ -22,6 +22,7 @@ mod lifecycle;
 mod models;
 mod passthrough;
 mod planted;
+mod providers;
 mod secrets;
 mod shell;
 mod store;
