@@ -182,6 +182,8 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         }
         // Ours, not the provider's: it names what to change.
         Class::Unsupported => Failure::new(400, ErrorType::InvalidRequest, format!("Invalid request: {}", words())),
+        // One text for every cause: who asks must not learn what is behind our wall.
+        Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),
         Class::InvalidRequest if last.status == 422 => {
             Failure::new(422, ErrorType::Unprocessable, format!("Provider returned error: {}", words()))
         }

@@ -9,10 +9,12 @@ use tidegate_providers::repair::Refused;
 const MOST: usize = 4_096;
 const PER_MODEL: usize = 32;
 
-/// By provider and its model.
+/// Provider and its model.
+type ByModel = (Arc<str>, Arc<str>);
+
 #[derive(Default)]
 pub struct Learned {
-    facts: RwLock<HashMap<(Arc<str>, Arc<str>), Arc<BTreeSet<Refused>>>>,
+    facts: RwLock<HashMap<ByModel, Arc<BTreeSet<Refused>>>>,
 }
 
 /// One fact.

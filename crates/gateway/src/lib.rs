@@ -2,10 +2,11 @@
 //!
 //! The gateway takes headers and bytes and gives back a status, headers and a body of frames; it never sees the HTTP
 //! server that carries them. Decisions are made by `routing`, `providers` and `wire`; this crate is where they are
-//! acted on, and the only one that talks to upstreams. Start with [`relay`].
+//! acted on, and the only one that talks to upstreams, or to anyone else on a caller's word. Start with [`relay`].
 
 pub mod count;
 pub mod credentials;
+pub mod egress;
 pub mod failure;
 pub mod keys;
 pub mod learned;
@@ -47,6 +48,7 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
+    pub(crate) egress: egress::Egress,
     pub(crate) tokens: tokens::Tokens,
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
@@ -74,6 +76,7 @@ impl Gateway {
             clock,
             metrics,
             upstream: upstream::Client::default(),
+            egress: egress::Egress::default(),
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),

@@ -12,6 +12,8 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::Catalogue;
 use tidegate_routing::byok::is_place;
 
+use crate::egress;
+
 /// Everything that a reload may change.
 pub struct Snapshot {
     pub settings: Settings,
@@ -153,6 +155,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     pub max_event_bytes: usize,
     pub max_answer_bytes: usize,
+    /// Where callers may point at.
+    pub egress: egress::Rules,
 }
 
 impl Default for Settings {
@@ -180,6 +184,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(10),
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
+            egress: egress::Rules::default(),
         }
     }
 }

@@ -130,6 +130,7 @@ impl Client {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is the client for providers")]
 fn builder() -> hyper_util::client::legacy::Builder {
     let mut builder = Pool::builder(TokioExecutor::new());
     builder

@@ -21,6 +21,8 @@ pub enum Class {
     InvalidRequest,
     /// The request holds something that this endpoint has no form for.
     Unsupported,
+    /// The request points at something that this endpoint needs the bytes of, and they could not be fetched.
+    Media,
     ContentFilter,
     Credential,
     Billing,
@@ -67,6 +69,7 @@ impl Class {
     pub fn next(self) -> Next {
         match self {
             Self::Unsupported
+            | Self::Media
             | Self::Credential
             | Self::Billing
             | Self::RateLimit
@@ -98,6 +101,7 @@ impl Class {
             Self::ContextLength
             | Self::InvalidRequest
             | Self::Unsupported
+            | Self::Media
             | Self::ContentFilter
             | Self::Credential
             | Self::Billing
@@ -112,6 +116,7 @@ impl Class {
         match self {
             Self::ContextLength => ErrorType::ContextLengthExceeded,
             Self::InvalidRequest | Self::Unsupported => ErrorType::InvalidRequest,
+            Self::Media => ErrorType::ImageDownloadFailed,
             Self::ContentFilter => ErrorType::ContentPolicyViolation,
             Self::RateLimit => ErrorType::RateLimitExceeded,
             Self::Overloaded => ErrorType::ProviderOverloaded,

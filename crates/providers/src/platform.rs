@@ -304,7 +304,7 @@ pub fn find(name: &str) -> Option<&'static Platform> {
 }
 
 /// `template` with its names in braces filled; the first name that nothing is known of is given back.
-pub fn filled<'a>(template: &'a str, value: impl Fn(&str) -> Option<String>) -> Result<String, &'a str> {
+pub fn filled(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, &str> {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {

@@ -310,7 +310,7 @@ impl Command {
             Self::Members(Members::Remove { place, member }) => {
                 commands::members::remove(&place.source(None), &member).await?
             }
-            Self::Byok(command) => command.run().await?,
+            Self::Byok(command) => Box::pin(command.run()).await?,
             Self::Secrets(command) => return command.run().await,
             Self::Audit(command) => return command.run().await,
             Self::Run { .. } | Self::Openapi | Self::Config { .. } => unreachable!("done before the runtime starts"),

@@ -68,12 +68,15 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the listener has no address")?;
     // Port 0 and inherited sockets: only now is it known where that is.
     snapshot.settings.docs_url = config.docs_url(address);
+    snapshot.settings.egress.own = config.own_addresses(address, sim_url.as_deref());
     let metrics_listener = match config.metrics_listen {
         Some(address) => Some(
             TcpListener::bind(address).await.with_context(|| format!("metrics.listen: cannot listen on {address}"))?,
         ),
         None => None,
     };
+    let metrics_address = metrics_listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    snapshot.settings.egress.own.extend(metrics_address);
     // As late as can be: a start that fails before must not tie an empty store to its ring.
     prove_ring(&store, &vault, &config).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

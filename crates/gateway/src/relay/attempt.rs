@@ -21,6 +21,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::{self, Call};
+use super::media::Media;
 use super::pump::{Outbox, Pump, Step};
 use super::settle::Ticket;
 use super::stream::Relay;
@@ -50,6 +51,8 @@ pub(super) struct Job {
     pub user: Option<Box<str>>,
     /// The request as translations read it, or why it cannot be read; made when the first one needs it.
     pub typed: OnceLock<Result<messages::Request, String>>,
+    /// What the request points at, as far as it was fetched.
+    pub media: Media,
     /// What the attempt that answers had to leave out.
     pub warnings: Vec<String>,
     pub traits: Traits,
@@ -58,14 +61,6 @@ pub(super) struct Job {
     pub hint: Option<Repair>,
     /// What this attempt leaves out because it was refused once.
     pub repairs: Vec<Repair>,
-}
-
-impl Job {
-    /// The request as translations read it, or why it cannot be read.
-    pub fn typed(&self) -> Result<&messages::Request, &str> {
-        let parse = || messages::Request::parse(&self.body).map_err(|error| error.to_string());
-        self.typed.get_or_init(parse).as_ref().map_err(String::as_str)
-    }
 }
 
 /// Where a job ends: with an answer that can be committed, or without one.
@@ -108,6 +103,8 @@ pub(super) async fn run(mut job: Job) -> Done {
                 job.ticket.attempted(&attempt.endpoint, 200, since);
                 job.ticket.first_content();
                 let warnings = std::mem::take(&mut job.warnings);
+                // No other endpoint will need it, and a stream may be long.
+                job.media = Media::default();
                 return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened)), warnings);
             }
             Err(fault) => {
@@ -122,7 +119,8 @@ pub(super) async fn run(mut job: Job) -> Done {
                     continue;
                 }
                 faults.push((index, fault));
-                next = following(&job.plan, &faults).filter(|_| has_time);
+                let suits = |attempt: &Attempt| job.media.suits(attempt, &job.snapshot);
+                next = following(&job.plan, &faults, &suits).filter(|_| has_time);
             }
         }
     }
@@ -165,14 +163,15 @@ fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
 }
 
 /// The attempt after the last fault: what kind of fault it was decides how far the list is skipped, and how often the
-/// model was tried whether it is tried again.
-fn following(plan: &Plan, faults: &[(usize, Fault)]) -> Option<usize> {
+/// model was tried whether it is tried again. Endpoints that do not suit the request are passed over.
+fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&Attempt) -> bool) -> Option<usize> {
     let (index, fault) = faults.last()?;
     let failed = &plan.attempts[*index];
     let counts = |place: usize, fault: &Fault| {
         // A customer's credential that was refused says nothing about the model.
         let refused = matches!(fault.class, Class::Credential | Class::Billing | Class::RateLimit);
-        plan.attempts[place].credential.is_none() || !refused
+        // Nor does what could not be fetched: nobody was called.
+        fault.class != Class::Media && (plan.attempts[place].credential.is_none() || !refused)
     };
     let tried = |model: usize| {
         let of_model = faults.iter().filter(|(place, _)| plan.attempts[*place].model == model);
@@ -189,7 +188,7 @@ fn following(plan: &Plan, faults: &[(usize, Fault)]) -> Option<usize> {
         }
         Next::AnotherModel => attempt.model != failed.model,
     });
-    later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL).map(|(place, _)| place)
+    later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL && suits(attempt)).map(|(place, _)| place)
 }
 
 /// An answer that has begun, and what it must be read with when it is not in the Messages format.
@@ -432,7 +431,7 @@ mod tests {
 
     fn next(plan: &Plan, faults: &[(usize, Class)]) -> Option<usize> {
         let faults: Vec<_> = faults.iter().map(|(place, class)| (*place, Fault::without_answer(*class))).collect();
-        following(plan, &faults)
+        following(plan, &faults, &|_| true)
     }
 
     #[test]
@@ -452,6 +451,15 @@ mod tests {
         assert_eq!(next(&plan, &server(&[0, 1])), Some(2));
         assert_eq!(next(&plan, &server(&[0, 1, 2])), Some(4), "the fourth endpoint of the model is not tried");
         assert_eq!(next(&plan, &server(&[0, 1, 2, 4, 5, 6])), None);
+    }
+
+    #[test]
+    fn what_could_not_be_fetched_leads_to_endpoints_that_fetch_themselves_only() {
+        let plan = plan(&[(0, 1, false), (0, 2, false), (0, 3, false), (0, 4, false), (1, 1, false)]);
+        let fault = [(0, Fault::without_answer(Class::Media))];
+        let takes_urls = |attempt: &Attempt| attempt.endpoint.context_length == 4;
+        assert_eq!(following(&plan, &fault, &takes_urls), Some(3));
+        assert_eq!(following(&plan, &fault, &|_| false), None);
     }
 
     #[test]

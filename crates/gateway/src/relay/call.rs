@@ -14,9 +14,10 @@ use tidegate_providers::translate::Context;
 use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Purpose, Wrapped};
+use tidegate_wire::messages::Request;
 
 use super::attempt::Job;
-use super::translate;
+use super::{media, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::upstream::Pieces;
@@ -45,10 +46,11 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
+    let inlined = media::inlined(job, attempt).await?;
     let (mut headers, body, context) = match upstream.protocol {
-        Protocol::Messages => native(job, attempt, upstream, &model),
+        Protocol::Messages => native(job, attempt, upstream, &model, inlined),
         _ => {
-            let outgoing = translate::outgoing(job, attempt, upstream, &model).await?;
+            let outgoing = translate::outgoing(job, attempt, upstream, &model, inlined)?;
             job.warnings = outgoing.warnings;
             let body = without_refused(job, attempt, outgoing.body);
             (translate::headers(upstream.protocol, job.stream), body.into(), Some(outgoing.context))
@@ -68,7 +70,7 @@ fn too_long(job: &Job, attempt: &Attempt) -> Result<(), Fault> {
     if !card.truncates {
         return Ok(());
     }
-    let request = job.typed();
+    let request = translate::typed(&job.typed, &job.body);
     let estimate = request.map_or_else(|_| 0, |request| estimate::rough(request, card));
     // An estimate that refuses must be on the safe side.
     if estimate.saturating_mul(100) / 105 <= endpoint.context_length {
@@ -89,7 +91,6 @@ async fn credential(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result
 
 /// The addresses that a customer's credential itself names: its region, its project, its deployment. They must be those
 /// that it was stored for.
-#[expect(clippy::type_complexity, reason = "addresses and a model's name, each only where the credential names one")]
 pub(crate) fn calls(
     credential: &Credential,
     own: &tidegate_routing::Credential,
@@ -118,8 +119,14 @@ pub(crate) fn calls(
     Ok((Some(calls), model))
 }
 
-/// A call in the format it came in: with another name of the model and what the endpoint wants otherwise.
-fn native(job: &mut Job, attempt: &Attempt, upstream: &Upstream, model: &str) -> (HeaderMap, Pieces, Option<Context>) {
+/// A call in the format it came in, with `inlined` instead of the body if there is such a thing: with another name of the model and what the endpoint wants otherwise.
+fn native(
+    job: &mut Job,
+    attempt: &Attempt,
+    upstream: &Upstream,
+    model: &str,
+    inlined: Option<Request>,
+) -> (HeaderMap, Pieces, Option<Context>) {
     let endpoint = &attempt.endpoint;
     let card = &job.snapshot.places[endpoint.place].card;
     let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
@@ -144,13 +151,14 @@ fn native(job: &mut Job, attempt: &Attempt, upstream: &Upstream, model: &str) ->
         dropped: &dropped,
         without_reasoning: job.repairs.contains(&Repair::WithoutReasoning),
     };
-    let edited = edit::edited(&job.body, job.traits, &rules);
+    let inlined = inlined.and_then(|request| serde_json::to_vec(&request).ok()).map(Bytes::from);
+    let edited = edit::edited(inlined.as_ref().unwrap_or(&job.body), job.traits, &rules);
     let mut warnings = kept.warnings;
     warnings.extend(edited.warnings);
     let settings = &job.snapshot.settings;
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     // A changed body has its members elsewhere.
-    let again = edited.body.and_then(|body| {
+    let again = edited.body.or(inlined).and_then(|body| {
         let cuts = envelope::read(&body, brand, Purpose::Generate).ok()?.cuts;
         Some((body, cuts))
     });

@@ -7,6 +7,7 @@
 mod admit;
 mod attempt;
 pub(crate) mod call;
+mod media;
 mod pump;
 mod settle;
 mod stream;
@@ -112,6 +113,7 @@ impl Gateway {
             session: envelope.session_id.as_deref().or(session).map(Into::into),
             user: envelope.user.as_deref().or(envelope.metadata_user.as_deref()).map(Into::into),
             typed: OnceLock::new(),
+            media: media::Media::default(),
             warnings: Vec::new(),
             traits: envelope.traits,
             max_tokens: envelope.max_tokens,

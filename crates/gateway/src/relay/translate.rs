@@ -2,6 +2,7 @@
 //! for them.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_core::KeyHash;
@@ -17,15 +18,21 @@ use crate::Upstream;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The request as the endpoint takes it.
-pub(super) async fn outgoing(
+/// The request as the endpoint takes it. `inlined`: what is to be read instead of the body.
+pub(super) fn outgoing(
     job: &Job,
     attempt: &Attempt,
     upstream: &Upstream,
     model: &str,
+    inlined: Option<Request>,
 ) -> Result<Outgoing, Fault> {
-    let request = job.typed().map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?;
-    let mut request = Cow::Borrowed(request);
+    let mut request = match inlined {
+        Some(request) => Cow::Owned(request),
+        None => Cow::Borrowed(
+            typed(&job.typed, &job.body)
+                .map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?,
+        ),
+    };
     if job.repairs.contains(&Repair::WithoutReasoning) {
         unsigned(request.to_mut());
     }
@@ -41,6 +48,12 @@ pub(super) async fn outgoing(
     let mut made = made.map_err(|error| unsupported(error.to_string()))?;
     made.context.input_estimate = estimate::rough(&request, card);
     Ok(made)
+}
+
+/// The body as it is translated, read at the first need.
+pub(super) fn typed<'j>(read: &'j OnceLock<Result<Request, String>>, body: &[u8]) -> Result<&'j Request, &'j str> {
+    let request = read.get_or_init(|| Request::parse(body).map_err(|error| error.to_string()));
+    request.as_ref().map_err(String::as_str)
 }
 
 /// Which account at which host: what it signs is worth something there alone.

@@ -147,7 +147,6 @@ impl Edit<'_> {
 
     /// How the model is to think: in a way that it takes. What is given back is the member, if it is to stand at all,
     /// and an effort that a budget amounts to.
-    #[expect(clippy::type_complexity, reason = "a member and an effort, each of which may be missing")]
     fn thinking(&mut self, members: &Members<'_>) -> Option<(Option<String>, Option<Level>)> {
         let value = members.get("thinking").filter(|value| json::kind(value) == Kind::Object)?;
         let inner = Members::of(value)?;
@@ -263,7 +262,9 @@ impl Edit<'_> {
         if self.rules.card.cache_ttl || !text.contains("\"cache_control\"") {
             return text;
         }
-        serde_json::from_str::<&RawValue>(&text).map(|raw| without_lifetimes(raw, 1)).map_or(text.clone(), Cow::Owned)
+        serde_json::from_str::<&RawValue>(&text)
+            .map(|raw| without_lifetimes(raw, 1))
+            .map_or_else(|_| text.clone(), Cow::Owned)
     }
 
     fn messages(&mut self, value: &RawValue, traits: Traits) -> String {

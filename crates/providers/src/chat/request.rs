@@ -14,7 +14,7 @@ use crate::translate::card::{
     Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole,
 };
 use crate::translate::carrier::Carrier;
-use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn};
+use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
@@ -422,7 +422,7 @@ impl Messages<'_> {
                     Err(Unsupported::new(path, "images are not supported by this model"))
                 }
                 Part::Image { source: Media::Base64 { media_type, data }, mark, .. } => {
-                    let url = format!("data:{media_type};base64,{data}");
+                    let url = format!("data:{};base64,{data}", image_type(media_type, data));
                     Ok(self.marked(json!({"type": "image_url", "image_url": {"url": url}}), *mark))
                 }
                 Part::Image { source: Media::Url(url), mark, .. } if card.image_url => {
@@ -431,11 +431,19 @@ impl Messages<'_> {
                 Part::Image { path, .. } => {
                     Err(Unsupported::new(path, "images by URL are not supported by this model"))
                 }
-                Part::Document { source: Media::Base64 { media_type, data }, title, mark, .. } if card.pdf => {
+                Part::Document { source: Media::Url(_), path, .. } if card.pdf && !card.pdf_url => {
+                    Err(Unsupported::new(path, "documents by URL are not supported by this model"))
+                }
+                Part::Document { source: source @ (Media::Base64 { .. } | Media::Url(_)), title, mark, .. }
+                    if card.pdf =>
+                {
                     documents += 1;
                     let name = title.clone().unwrap_or_else(|| format!("document-{documents}"));
                     let name = if name.ends_with(".pdf") { name } else { format!("{name}.pdf") };
-                    let data = format!("data:{media_type};base64,{data}");
+                    let data = match source {
+                        Media::Base64 { media_type, data } => format!("data:{media_type};base64,{data}"),
+                        Media::Url(text) | Media::Text(text) => text.clone(),
+                    };
                     let part = match card.pdf_part {
                         PdfPart::File => json!({"type": "file", "file": {"filename": name, "file_data": data}}),
                         PdfPart::DocumentUrl => {

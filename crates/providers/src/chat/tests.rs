@@ -667,3 +667,19 @@ fn p19_p20_a_stream_that_breaks_is_never_a_success() {
     );
     assert_eq!(class(&[cut, "data: [DONE]\n\n".to_owned()]), Class::BadResponse);
 }
+
+#[test]
+fn images_are_sent_as_what_they_are_and_documents_by_url_where_the_card_says_so() {
+    let image = |declared: &str| json!({"type": "image", "source": {"type": "base64", "media_type": declared, "data": "/9j/4AAQ"}});
+    let out = messages(json!([{"role": "user", "content": [image("image/png"), image("image/jpeg")]}]));
+    for part in out[0]["content"].as_array().unwrap() {
+        assert_eq!(part["image_url"]["url"], "data:image/jpeg;base64,/9j/4AAQ");
+    }
+    let document =
+        json!([{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "https://a/b"}}]}]);
+    let takes_urls = Card { pdf: true, pdf_url: true, ..Card::default() };
+    assert_eq!(with_card(&takes_urls, document.clone())[0]["content"][0]["file"]["file_data"], "https://a/b");
+    let body = json!({"model": "m", "max_tokens": 100, "messages": document});
+    let refused = translated(&Card { pdf: true, ..Card::default() }, &body).unwrap_err();
+    assert!(refused.to_string().contains("documents by URL are not supported"), "{refused}");
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use ipnet::IpNet;
 use tidegate_core::{Price, Secret};
-use tidegate_gateway::{Place, Settings, Snapshot};
+use tidegate_gateway::{Place, Settings, Snapshot, egress};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::Tokenizer;
@@ -149,7 +149,42 @@ fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
         keep_alive: millis("stream.keep_alive_ms", stream.keep_alive_ms)?,
         max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
+        egress: egress(config)?,
     })
+}
+
+/// Where callers may point at. Our own addresses are known only later; see `Checked::snapshot`.
+fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
+    let raw = &config.egress;
+    ensure!(!raw.ports.is_empty() && !raw.ports.contains(&0), "egress.ports: must be ports from 1 to 65535");
+    let mut rules = egress::Rules { ports: raw.ports.clone(), kept: kept(&config.storage.url), ..Default::default() };
+    for text in &raw.allow {
+        let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        match range {
+            Some(range) => {
+                ensure!(
+                    egress::address::is_narrow(range),
+                    "egress.allow: {text:?} is too wide: name the ranges that callers may reach, /8 or narrower"
+                );
+                rules.allowed_ranges.push(range.trunc());
+            }
+            None => {
+                let name = egress::allowed_name(text).filter(|name| !["all", "any"].contains(&name.as_str()));
+                let name = name.with_context(|| {
+                    format!("egress.allow: {text:?} is neither a range such as 10.20.0.0/16 nor an exact host name")
+                })?;
+                rules.allowed_names.push(name);
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// The host of the store, where it has one.
+fn kept(storage: &str) -> Vec<String> {
+    let host = url::Url::parse(storage).ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase));
+    let host = host.map(|host| host.trim_matches(['[', ']', '.']).to_owned());
+    host.into_iter().filter(|host| !host.is_empty()).collect()
 }
 
 fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {
@@ -257,6 +292,12 @@ impl Checked {
         self.docs_url.clone().unwrap_or_else(|| format!("{}/docs", self.public_url(address)))
     }
 
+    /// Where we listen: nobody may make us call ourselves.
+    pub fn own_addresses(&self, address: SocketAddr, sim: Option<&str>) -> Vec<SocketAddr> {
+        let sim = sim.and_then(|url| url.strip_prefix("http://")?.parse().ok());
+        [Some(address), self.metrics_listen, sim].into_iter().flatten().collect()
+    }
+
     /// The state a request works with. `sim` is the base address of the simulated provider, if it runs; `address` is the
     /// one we listen on.
     pub fn snapshot(&self, sim: Option<&str>, address: SocketAddr) -> anyhow::Result<Snapshot> {
@@ -285,7 +326,8 @@ impl Checked {
         for (name, target) in &self.aliases {
             ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
         }
-        let settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
+        let mut settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
+        settings.egress.own = self.own_addresses(address, sim);
         Ok(Snapshot::new(settings, catalogue, upstreams, places))
     }
 

@@ -22,8 +22,10 @@ pub fn example() -> String {
         "# Every setting of Tidegate with its default. Nothing here is needed: without a file all defaults hold.\n\
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
-    let sections =
-        ["service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "log", "metrics", "sim"];
+    let sections = [
+        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "log", "metrics",
+        "sim",
+    ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);
         let _ = write!(out, "\n{}[{section}]\n", comment(definition));

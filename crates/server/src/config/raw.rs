@@ -17,6 +17,7 @@ pub struct Config {
     pub limits: Limits,
     pub stream: Stream,
     pub upstream: UpstreamTimers,
+    pub egress: Egress,
     pub log: Log,
     pub metrics: Metrics,
     pub sim: Sim,
@@ -242,6 +243,23 @@ impl Default for UpstreamTimers {
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
         }
+    }
+}
+
+/// What is fetched because a caller points at it: images and documents by URL, for models that take only bytes.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Egress {
+    /// What may be called although it is not public: ranges such as `10.20.0.0/16` and exact host names. Callers can then
+    /// make the gateway fetch from there.
+    pub allow: Vec<String>,
+    /// Ports that may be called.
+    pub ports: Vec<u16>,
+}
+
+impl Default for Egress {
+    fn default() -> Self {
+        Self { allow: Vec::new(), ports: vec![80, 443] }
     }
 }
 

@@ -36,6 +36,13 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nlisten = \"localhost\"", "service.listen: \"localhost\" is not an address such as 127.0.0.1:8080"),
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
+        ("[egress]\nallow = [\"0.0.0.0/0\"]", "egress.allow: \"0.0.0.0/0\" is too wide"),
+        ("[egress]\nallow = [\"::/0\"]", "egress.allow: \"::/0\" is too wide"),
+        ("[egress]\nallow = [\"all\"]", "egress.allow: \"all\" is neither a range such as 10.20.0.0/16 nor"),
+        ("[egress]\nallow = [\"*.corp\"]", "egress.allow: \"*.corp\" is neither a range such as"),
+        ("[egress]\nports = []", "egress.ports: must be ports from 1 to 65535"),
+        ("[egress]\nports = [0]", "egress.ports: must be ports from 1 to 65535"),
+        ("[egress]\nports = [70000]", "egress.ports"),
         ("[log]\nformat = \"xml\"", "log.format: \"xml\" is none of auto, text, json"),
         (
             "[[providers]]\nslug = \"antropic\"",
@@ -240,4 +247,22 @@ fn errors_point_to_an_absolute_address_whatever_is_configured() {
         let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
         assert_eq!(snapshot.settings.docs_url, expected, "{service}");
     }
+}
+
+#[test]
+fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
+    let text = "[storage]\nurl = \"postgres://u:p@DB.example.com:5432/x\"\n[metrics]\nlisten = \"127.0.0.1:9000\"\n\
+                [egress]\nallow = [\"10.20.3.4/16\", \"127.0.0.1\", \"Minio\"]\nports = [443, 9000]\n";
+    let (_folder, source) = source(text, &[]);
+    let snapshot = source.read().unwrap().snapshot(Some("http://127.0.0.1:7"), ADDRESS).unwrap();
+    let rules = &snapshot.settings.egress;
+    let ranges: Vec<String> = rules.allowed_ranges.iter().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["10.20.0.0/16", "127.0.0.1/32"]);
+    assert_eq!((&rules.allowed_names[..], &rules.ports[..]), (&["minio".to_owned()][..], &[443, 9000][..]));
+    assert_eq!(rules.kept, ["db.example.com"]);
+    assert!(rules.own.contains(&ADDRESS) && rules.own.len() == 3, "{:?}", rules.own);
+    assert!(!rules.permits("127.0.0.1:9000".parse().unwrap(), false));
+    let (_folder, plain) = self::source("", &[]);
+    let snapshot = plain.read().unwrap().snapshot(None, ADDRESS).unwrap();
+    assert_eq!((snapshot.settings.egress.ports, snapshot.settings.egress.kept), (vec![80, 443], Vec::new()));
 }

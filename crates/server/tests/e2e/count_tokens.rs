@@ -22,10 +22,12 @@ async fn the_upstreams_own_count_is_passed_on() {
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
     // What shapes an answer is no input of a count, and Anthropic refuses it there.
     let body = r#"{"max_tokens":64,"model":"vendor/m","session_id":"s","system":"be \u00e9","messages":[{"role":"user","content":"hi"}],"stream":true,"metadata":{"user_id":"u"},"future":1.0,"temperature":1}"#;
-    for path in [PATH, "/api/v1/messages/count_tokens"] {
+    for (path, number) in [(PATH, "1.0"), ("/api/v1/messages/count_tokens", "2.0")] {
+        let body = body.replace("1.0", number);
         let ask = gate.ask("POST", path).key(INFERENCE_KEY).header("anthropic-beta", "token-counting-2024-11-01");
         let reply = ask.json(body).send().await;
         let sent = r#"{"model":"m","system":"be \u00e9","messages":[{"role":"user","content":"hi"}],"future":1.0}"#;
+        let sent = sent.replace("1.0", number);
         let seen = sim.requests().pop().unwrap();
         assert_eq!((seen.path.as_str(), &seen.body[..]), ("/v1/messages/count_tokens", sent.as_bytes()));
         assert_eq!(seen.header("x-api-key"), Some("provider-secret-0"));
@@ -36,6 +38,9 @@ async fn the_upstreams_own_count_is_passed_on() {
         assert_eq!(reply.header("content-type"), Some("application/json"));
     }
     assert_eq!((sim.calls(), sim.count_calls()), (0, 2));
+    // The same question is not asked again.
+    let again = gate.ask("POST", PATH).key(INFERENCE_KEY).json(body).send().await;
+    assert_eq!((again.status, again.header("x-tidegate-count"), sim.count_calls()), (200, None, 2));
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod faults;
 mod harness;
 mod kills;
 mod lifecycle;
+mod media;
 mod models;
 mod passthrough;
 mod planted;

@@ -91,6 +91,8 @@ pub struct Traits {
     pub blank_text: bool,
     /// Base64 with the head of a data URL or with escapes in it.
     pub unclean_data: bool,
+    /// A source that points at itself: the address is a data URL.
+    pub data_url: bool,
     /// Citations that were made here.
     pub own_citations: bool,
     /// A message with the role `system`.

@@ -391,6 +391,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         traits.blank_text |= is_text && is_blank;
         traits.foreign_thinking |= is_thinking && is_foreign;
         traits.unclean_data |= source.unclean;
+        traits.data_url |= source.is_data_url;
         state.check(source.check(is_image, &|| format!("{}.source", place())));
         Ok(())
     }
@@ -408,6 +409,7 @@ struct Source<'a> {
     media_type: Option<&'a RawValue>,
     repeated: Option<String>,
     unclean: bool,
+    is_data_url: bool,
 }
 
 impl Source<'_> {
@@ -465,6 +467,11 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
             match name.as_ref() {
                 "type" => source.kind = Some(map.next_value()?),
                 "media_type" => source.media_type = Some(map.next_value()?),
+                "url" => {
+                    let value: &RawValue = map.next_value()?;
+                    let head = value.get().get(1..6).unwrap_or_default();
+                    source.is_data_url = head.eq_ignore_ascii_case("data:");
+                }
                 "data" => {
                     // A look at its head and for escapes: base64 has neither.
                     let value: &RawValue = map.next_value()?;

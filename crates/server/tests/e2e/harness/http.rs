@@ -92,6 +92,7 @@ impl Ask {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is a client of the gateway")]
     async fn start(self) -> (Response<Incoming>, JoinSet<()>) {
         let stream = TcpStream::connect(self.address).await.expect("the gateway accepts");
         let (mut sender, connection) =

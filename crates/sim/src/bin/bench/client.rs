@@ -36,6 +36,7 @@ pub struct Taken {
 pub struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
+    #[expect(clippy::disallowed_methods, reason = "this is a client of the gateway")]
     pub async fn open(addr: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to {addr}"))?;
         stream.set_nodelay(true)?;

@@ -26,6 +26,7 @@ pub struct Options {
 
 type Upstream = Client<HttpConnector, Incoming>;
 
+#[expect(clippy::disallowed_methods, reason = "a proxy without a gateway, to compare with")]
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let authority = options.upstream.authority().context("--upstream must be a URL")?.clone();
     let mut connector = HttpConnector::new();

@@ -1,0 +1,111 @@
+//! The one way to fetch what a caller points at: images, documents, and later pages and notifications. Providers, whose
+//! addresses the operator wrote, are called through [`crate::upstream`] instead; nothing here knows a credential.
+//!
+//! `name` and `address` say where may be called, `client` calls it, `kind` says what came. Every failure is the same to
+//! the caller ([`Refused`]): who asks must not learn what is behind our wall from how an answer is refused.
+
+pub mod address;
+mod client;
+mod kind;
+mod name;
+#[cfg(test)]
+mod tests;
+
+pub use client::{Egress, Fetched, Resolve, System};
+pub(crate) use kind::fitting;
+pub use name::allowed_name;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ipnet::IpNet;
+
+/// Where may be called, by configuration.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Ranges that may be called although they are not public.
+    pub allowed_ranges: Vec<IpNet>,
+    /// Names that may be called wherever they lead; lower case, without a dot at the end.
+    pub allowed_names: Vec<String>,
+    pub ports: Vec<u16>,
+    /// Where we ourselves listen.
+    pub own: Vec<SocketAddr>,
+    /// Names and addresses of what we keep our own data in; never called, whatever is allowed.
+    pub kept: Vec<String>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            allowed_ranges: Vec::new(),
+            allowed_names: Vec::new(),
+            ports: vec![80, 443],
+            own: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+}
+
+/// What a fetch is for: it decides which types are taken and how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    Image,
+    Document,
+}
+
+impl Wanted {
+    /// Bytes that are read at most.
+    pub fn most(self) -> usize {
+        match self {
+            Self::Image => 20 << 20,
+            Self::Document => 32 << 20,
+        }
+    }
+}
+
+/// Bytes that several fetches may bring together.
+#[derive(Debug)]
+pub struct Budget(AtomicUsize);
+
+impl Budget {
+    pub fn new(bytes: usize) -> Self {
+        Self(AtomicUsize::new(bytes))
+    }
+
+    /// Takes from it; false when there is not so much left.
+    pub fn take(&self, bytes: usize) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+}
+
+/// Nothing was fetched. Callers are told no more than that; the reason is for the log and for tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub(crate) Reason);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("it could not be downloaded")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Url,
+    Port,
+    Name,
+    Address,
+    Lookup,
+    Connect,
+    Status,
+    Redirect,
+    Encoding,
+    TooLarge,
+    Type,
+    TooManyPixels,
+    TooSlow,
+    Broken,
+    Busy,
+}
