@@ -168,6 +168,25 @@ pub(crate) fn tool_use<A: Ask>(request: &A, count: usize, ids: &AtomicUsize) -> 
     (calls.collect(), Ending::of("tool_use"))
 }
 
+/// One call of this tool, or text when it is not offered or has a result to quote.
+pub(crate) fn call<A: Ask>(
+    request: &A,
+    name: &str,
+    input: &serde_json::Value,
+    ids: &AtomicUsize,
+) -> (Vec<Block>, Ending) {
+    let last = request.last_user();
+    if !last.tool_results.is_empty() {
+        return text(&quoted(&last.tool_results), request);
+    }
+    if !request.tools().iter().any(|offered| offered == name) {
+        return text("The tool is not on offer.", request);
+    }
+    let id = A::call_id(ids.fetch_add(1, SeqCst) + 1);
+    let block = Block::ToolUse { id, name: name.to_owned(), input: input.to_string() };
+    (vec![block], Ending::of("tool_use"))
+}
+
 /// What a quirk says: calls where there is something to call, text with long characters where not.
 pub(crate) fn quirky<A: Ask>(quirk: Quirk, request: &A, ids: &AtomicUsize) -> (Vec<Block>, Ending) {
     if quirk.thinks() {

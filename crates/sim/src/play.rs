@@ -129,6 +129,7 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
                 self.message(&self.said(body, Ending::of("end_turn")))
             }
             Behaviour::ToolUse => self.says(content::tool_use(request, 1, ids)),
+            Behaviour::Calls { name, input } => self.says(content::call(request, name, input, ids)),
             Behaviour::ParallelTools(count) => {
                 self.says(content::tool_use(request, (*count).min(request.most_calls()), ids))
             }

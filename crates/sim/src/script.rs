@@ -53,6 +53,8 @@ pub enum Behaviour {
     Tokens { count: usize, bytes: usize },
     /// Calls the first tool on offer; answers in text once a result is there or when no tool is.
     ToolUse,
+    /// Calls this tool with this input when it is offered; answers in text once a result is there or when it is not.
+    Calls { name: String, input: serde_json::Value },
     /// The same with this many calls at once, over the offered tools in turn.
     ParallelTools(usize),
     /// A signed thinking block, then text.
