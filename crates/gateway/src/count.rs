@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tidegate_core::KeyHash;
-use tidegate_providers::anthropic::{self, beta};
+use tidegate_providers::anthropic;
 use tidegate_providers::translate::Target;
 use tidegate_providers::{Auth, Carriage, Protocol, adapter, count, estimate};
 use tidegate_routing::Attempt;
@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
-use crate::relay::{call, translate};
+use crate::relay::call::{self, Fit};
+use crate::relay::translate;
 use crate::{Gateway, Snapshot, relay, upstream};
 
 /// A count is worth waiting for only so long; the estimate is there at once.
@@ -98,29 +99,39 @@ impl Gateway {
             Some(own) => Some(self.credentials.value(&key.workspace, own, upstream.auth, self.clock.now()).await.ok()?),
             None => upstream.credential.clone(),
         };
-        let (own_calls, named) = match (&opened, credential) {
-            (Some(opened), Some(own)) => call::calls(opened, own, attempt, upstream).ok()?,
-            _ => (None, None),
+        let (own_calls, named) = match &opened {
+            Some(opened) => call::calls(opened, attempt, upstream).ok()?,
+            None => (None, None),
         };
         let uri = own_calls.as_ref().unwrap_or(&place.calls).count.clone()?;
         let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
         let forwarded = relay::forwarded(headers);
-        let given = forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
-        let kept = beta::kept(given, upstream.betas, &|_| false);
         let (mut head, sent) = match (upstream.protocol, upstream.carriage) {
             (Protocol::Messages, carriage) => {
-                let value =
-                    if kept.betas.is_empty() { None } else { HeaderValue::from_str(&kept.betas.join(",")).ok() };
+                let learned = self.learned.of(&endpoint.provider, &endpoint.upstream_model);
+                let refused = learned.map(|learned| (*learned).clone()).unwrap_or_default();
+                let wanted = Fit {
+                    body,
+                    cuts: &envelope.cuts,
+                    traits: envelope.traits,
+                    max_tokens: None,
+                    purpose: Purpose::Count,
+                    refused: &refused,
+                    repairs: &[],
+                    forwarded: &forwarded,
+                };
+                let fitted = call::fit(&wanted, attempt, upstream, snapshot).ok()?;
+                let (body, cuts) = fitted.parts();
                 let sent = match carriage {
-                    Carriage::Plain | Carriage::Vertex => envelope.cuts.upstream_body(body, model, None),
+                    Carriage::Plain | Carriage::Vertex => cuts.upstream_body(body, model, None),
                     Carriage::BedrockInvoke => {
-                        let added = anthropic::added(carriage, None, &place.card, &kept.betas);
+                        let added = anthropic::added(carriage, None, &place.card, &fitted.betas);
                         let wrapped = Wrapped { without_stream: true, added: &added };
                         // Bedrock wants a call that could be made, and a call has a limit.
-                        count::invoked(&envelope.cuts.wrapped_body(body, &wrapped, Some(1)))
+                        count::invoked(&cuts.wrapped_body(body, &wrapped, Some(1)))
                     }
                 };
-                (anthropic::headers(&forwarded, carriage, value), sent)
+                (anthropic::headers(&forwarded, carriage, call::beta_header(&fitted.betas)), sent)
             }
             (protocol, _) => {
                 let request = Request::parse(body).ok()?;
@@ -132,7 +143,9 @@ impl Gateway {
                 (translate::headers(protocol, false), count::body(protocol, model, &outgoing.body, is_vertex)?)
             }
         };
-        let sent = call::authorise(self, attempt, upstream, opened, &uri, &mut head, sent.into()).await.ok()?;
+        let who = (&*endpoint.model, credential.is_none());
+        let sent = call::authorise(self.authority(), upstream, opened.as_ref(), who, &uri, &mut head, sent.into());
+        let sent = sent.await.ok()?;
         let response = self.upstream.send(&uri, head, sent).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;

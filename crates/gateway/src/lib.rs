@@ -33,6 +33,7 @@ use tokio::sync::Notify;
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
+pub use relay::call::authorise;
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
 /// Counts that are remembered.
@@ -141,15 +142,23 @@ impl Gateway {
         }
     }
 
+    /// What is needed to authorise a call.
+    pub(crate) fn authority(&self) -> (&upstream::Client, &tokens::Tokens, Timestamp) {
+        (&self.upstream, &self.tokens, self.clock.now())
+    }
+
     /// Remembers what an upstream does not take, for this and all later calls.
-    pub(crate) fn learn(&self, fact: learned::Fact) {
+    /// Whether that is news.
+    pub(crate) fn learn(&self, fact: learned::Fact) -> bool {
         let learned::Fact { provider, model, refused } = fact.clone();
-        if self.learned.note(fact) {
+        let is_new = self.learned.note(fact);
+        if is_new {
             tracing::warn!(%provider, %model, kind = refused.kind(), name = refused.name(), "an upstream does not know this: it is sent there no more");
             let (provider, model) = (provider.to_string(), model.to_string());
             let labels = Refusal { provider, model, kind: refused.kind(), name: refused.name().to_owned() };
             self.metrics.learned.get_or_create(&labels).set(1);
         }
+        is_new
     }
 
     /// From now on new inference is refused; what runs goes on.

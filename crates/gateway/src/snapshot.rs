@@ -57,6 +57,16 @@ impl Calls {
             count: place::count(protocol, carriage, model).map(uri).transpose()?,
         })
     }
+
+    /// The same with a query that belongs to the address.
+    pub fn with_query(self, query: Option<&str>) -> Result<Self, place::BadModel> {
+        let Some(query) = query else { return Ok(self) };
+        let with = |uri: Uri| {
+            let mark = if uri.query().is_some() { '&' } else { '?' };
+            format!("{uri}{mark}{query}").parse::<Uri>().map_err(|_| place::BadModel)
+        };
+        Ok(Self { whole: with(self.whole)?, stream: with(self.stream)?, count: self.count.map(with).transpose()? })
+    }
 }
 
 /// Branded names, made once.
@@ -116,6 +126,7 @@ impl Upstream {
     /// Whether a credential that was stored for an address may be sent here.
     pub fn takes(&self, stored: &str) -> bool {
         let origin = self.template.as_deref().map_or(&*self.origin, origin_of);
+        let origin = if origin.ends_with(".azure.com") { "https://{resource}.azure.com" } else { origin };
         is_place(origin, stored) || is_place(&self.origin, stored)
     }
 }

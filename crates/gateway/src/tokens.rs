@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
-use tidegate_core::{Secret, Timestamp};
+use tidegate_core::{KeyHash, Secret, Timestamp};
 use tidegate_providers::credential::{ServiceAccount, bearer};
 use tidegate_providers::{Class, Fault, google};
 use tokio::sync::Mutex;
@@ -19,10 +19,11 @@ const LARGEST_ANSWER: usize = 64 << 10;
 const MARGIN: Duration = Duration::from_secs(300);
 const MOST: usize = 1_024;
 
-/// Tokens by the account and the key that they were asked for with.
+/// Tokens by what they were asked for with: the account, where it was asked, and its private key. Names alone will not do:
+/// they are public, and whoever knows them does not have the key.
 #[derive(Default)]
 pub struct Tokens {
-    known: RwLock<HashMap<(String, String), Arc<Slot>>>,
+    known: RwLock<HashMap<KeyHash, Arc<Slot>>>,
 }
 
 /// One account's token; who waits for it waits for one question, not for as many as there are calls.
@@ -38,13 +39,13 @@ impl Tokens {
         shared: bool,
         now: Timestamp,
     ) -> Result<HeaderValue, Fault> {
-        let slot = self.slot(account);
+        let uri = token_uri(account, shared);
+        let slot = self.slot(account, uri);
         let mut held = slot.0.lock().await;
         if let Some((value, until)) = held.as_ref().filter(|(_, until)| *until > now) {
             tracing::trace!(until = until.0, "a token is still good");
             return Ok(value.clone());
         }
-        let uri = account.token_uri.as_deref().filter(|_| shared).unwrap_or(google::TOKEN_URI);
         let (token, seconds) = ask(client, account, uri, now).await?;
         let value = bearer(&token).ok_or_else(|| Fault::without_answer(Class::Credential))?;
         let good_for = Duration::from_secs(seconds).saturating_sub(MARGIN);
@@ -53,12 +54,13 @@ impl Tokens {
     }
 
     /// A token that was refused is asked for anew.
-    pub async fn forget(&self, account: &ServiceAccount) {
-        *self.slot(account).0.lock().await = None;
+    pub async fn forget(&self, account: &ServiceAccount, shared: bool) {
+        *self.slot(account, token_uri(account, shared)).0.lock().await = None;
     }
 
-    fn slot(&self, account: &ServiceAccount) -> Arc<Slot> {
-        let key = (account.email.clone(), account.key_id.clone());
+    fn slot(&self, account: &ServiceAccount, uri: &str) -> Arc<Slot> {
+        let names = [account.email.as_bytes(), &[0], account.key_id.as_bytes(), &[0], uri.as_bytes(), &[0]].concat();
+        let key = account.private_key.expose(|secret| KeyHash::of(&[&names, secret].concat()));
         if let Some(slot) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return slot.clone();
         }
@@ -68,6 +70,11 @@ impl Tokens {
         }
         known.entry(key).or_default().clone()
     }
+}
+
+/// Where tokens are asked for. An operator may say so for the own account; a customer does not choose whom we call.
+fn token_uri(account: &ServiceAccount, shared: bool) -> &str {
+    account.token_uri.as_deref().filter(|_| shared).unwrap_or(google::TOKEN_URI)
 }
 
 async fn ask(client: &Client, account: &ServiceAccount, uri: &str, now: Timestamp) -> Result<(Secret, u64), Fault> {
@@ -83,4 +90,36 @@ async fn ask(client: &Client, account: &ServiceAccount, uri: &str, now: Timestam
         return Err(if status.is_server_error() { Fault::without_answer(Class::Server) } else { refused() });
     }
     google::token(&body).ok_or_else(|| Fault::in_answer(Class::BadResponse))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(key: &str, token_uri: Option<&str>) -> ServiceAccount {
+        ServiceAccount {
+            project: "p".to_owned(),
+            email: "a@p.example".to_owned(),
+            key_id: "k1".to_owned(),
+            private_key: Secret::new(key),
+            region: None,
+            token_uri: token_uri.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_token_is_kept_for_who_has_the_key_and_not_for_who_knows_the_names() {
+        let tokens = Tokens::default();
+        let one = tokens.slot(&account("secret", None), google::TOKEN_URI);
+        assert!(Arc::ptr_eq(&one, &tokens.slot(&account("secret", None), google::TOKEN_URI)));
+        assert!(!Arc::ptr_eq(&one, &tokens.slot(&account("guess", None), google::TOKEN_URI)));
+        assert!(!Arc::ptr_eq(&one, &tokens.slot(&account("secret", None), "http://127.0.0.1/token")));
+    }
+
+    #[test]
+    fn a_customer_does_not_say_where_tokens_are_asked_for() {
+        let theirs = account("secret", Some("https://evil.example/token"));
+        assert_eq!(token_uri(&theirs, false), google::TOKEN_URI);
+        assert_eq!(token_uri(&theirs, true), "https://evil.example/token");
+    }
 }

@@ -24,7 +24,7 @@ pub enum Credential {
     Aws(Arc<AwsKeys>),
     Google(Arc<ServiceAccount>),
     /// Keys of several resources or deployments.
-    Azure(Arc<[AzureEntry]>),
+    Azure(Auth, Arc<[AzureEntry]>),
 }
 
 /// An access key, which signs each request.
@@ -42,9 +42,16 @@ pub struct ServiceAccount {
     pub key_id: String,
     /// PEM.
     pub private_key: Secret,
-    pub region: String,
+    /// `global` where nothing is said.
+    pub region: Option<String>,
     /// Only for an operator's own account: a customer does not choose where we ask for tokens.
     pub token_uri: Option<String>,
+}
+
+impl ServiceAccount {
+    pub fn region(&self) -> &str {
+        self.region.as_deref().unwrap_or("global")
+    }
 }
 
 /// A resource, or one deployment of a model.
@@ -64,7 +71,7 @@ impl fmt::Debug for Credential {
             Self::Key(..) => "Key",
             Self::Aws(_) => "Aws",
             Self::Google(_) => "Google",
-            Self::Azure(_) => "Azure",
+            Self::Azure(..) => "Azure",
         })
     }
 }
@@ -77,7 +84,7 @@ impl Credential {
             Auth::Aws if is_json(b'{') => secret.expose(aws).map(|keys| Self::Aws(Arc::new(keys))),
             Auth::Google if is_json(b'{') => secret.expose(google).map(|account| Self::Google(Arc::new(account))),
             Auth::AzureKey | Auth::FoundryKey if is_json(b'[') => {
-                secret.expose(azure).map(|entries| Self::Azure(entries.into()))
+                secret.expose(azure).map(|entries| Self::Azure(auth, entries.into()))
             }
             auth => carried(secret, auth).map(|value| Self::Key(auth, value)),
         }
@@ -88,9 +95,9 @@ impl Credential {
         match (self, name) {
             (Self::Aws(keys), "region") => keys.region.clone(),
             (Self::Google(account), "project") => Some(account.project.clone()),
-            (Self::Google(account), "region") => Some(account.region.clone()),
-            (Self::Google(account), "google_host") => Some(google_host(&account.region)),
-            (Self::Azure(entries), "resource") => entry(entries, model)?.resource.clone(),
+            (Self::Google(account), "region") => Some(account.region().to_owned()),
+            (Self::Google(account), "google_host") => Some(google_host(account.region())),
+            (Self::Azure(auth, entries), "resource") => entry(entries, *auth, model)?.resource.clone(),
             _ => None,
         }
     }
@@ -100,7 +107,7 @@ impl Credential {
         match self {
             Self::Key(..) => false,
             Self::Aws(keys) => keys.region.is_some(),
-            Self::Google(_) | Self::Azure(_) => true,
+            Self::Google(_) | Self::Azure(..) => true,
         }
     }
 
@@ -113,8 +120,9 @@ impl Credential {
             found.push(address[..end].to_owned());
         };
         match self {
-            Self::Azure(entries) => {
-                for entry in entries.iter() {
+            Self::Azure(auth, entries) => {
+                let is_foundry = *auth == Auth::FoundryKey;
+                for entry in entries.iter().filter(|entry| entry.is_foundry == is_foundry) {
                     let resource = |gap: &str| entry.resource.clone().filter(|_| gap == "resource");
                     match (&entry.deployment, template) {
                         (Some((_, url, _)), _) => add(url),
@@ -140,7 +148,7 @@ impl Credential {
     pub fn put(&self, headers: &mut HeaderMap, auth: Auth, model: &str) {
         let (auth, value) = match self {
             Self::Key(auth, value) => (*auth, value),
-            Self::Azure(entries) => match entry(entries, model) {
+            Self::Azure(_, entries) => match entry(entries, auth, model) {
                 Some(entry) => (auth, &entry.key),
                 None => return,
             },
@@ -160,16 +168,18 @@ impl Credential {
 
     /// The deployment of a model that a customer has named, with its address and the model's name there.
     pub fn deployment(&self, model: &str) -> Option<(&str, &str)> {
-        let Self::Azure(entries) = self else { return None };
-        let (_, url, name) = entry(entries, model)?.deployment.as_ref()?;
+        let Self::Azure(auth, entries) = self else { return None };
+        let (_, url, name) = entry(entries, *auth, model)?.deployment.as_ref()?;
         Some((url, name))
     }
 }
 
-/// The entry for a model: its own deployment, else the first resource.
-fn entry<'a>(entries: &'a [AzureEntry], model: &str) -> Option<&'a AzureEntry> {
+/// The entry for a model: its own deployment, else the first resource of the kind that is asked.
+fn entry<'a>(entries: &'a [AzureEntry], auth: Auth, model: &str) -> Option<&'a AzureEntry> {
+    let is_foundry = auth == Auth::FoundryKey;
+    let of_kind = || entries.iter().filter(|entry| entry.is_foundry == is_foundry);
     let own = |entry: &&AzureEntry| entry.deployment.as_ref().is_some_and(|(slug, _, _)| slug == model);
-    entries.iter().find(own).or_else(|| entries.iter().find(|entry| entry.deployment.is_none()))
+    of_kind().find(own).or_else(|| of_kind().find(|entry| entry.deployment.is_none()))
 }
 
 /// A text of a secret that is wiped when it is dropped.
@@ -223,7 +233,7 @@ fn google(bytes: &[u8]) -> Option<ServiceAccount> {
         email: account.client_email,
         key_id: account.private_key_id,
         private_key: account.private_key.secret(),
-        region: account.region.unwrap_or_else(|| "global".to_owned()),
+        region: account.region,
         token_uri: account.token_uri,
     })
 }

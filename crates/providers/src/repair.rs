@@ -46,10 +46,15 @@ pub enum Repair {
     WithoutReasoning,
     /// Do not think, this time.
     WithoutThinking,
+    /// The same once more: what it was authorised with has been renewed.
+    Again,
 }
 
-/// Members that are what was said, or without which there is no call.
-const CONTENT: [&str; 17] = [
+/// Members that are what was said, without which there is no call, or which keep what was said from being stored.
+const CONTENT: [&str; 20] = [
+    "store",
+    "generationConfig",
+    "inferenceConfig",
     "model",
     "messages",
     "system",
@@ -84,8 +89,13 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     }
     let error = Error::read(body);
     let refused = error.beta().map(Refused::Beta).or_else(|| error.member().map(Refused::Member))?;
-    let first = refused.name().split(['.', '[']).next().unwrap_or_default();
-    let is_content = matches!(refused, Refused::Member(_)) && CONTENT.contains(&first);
+    let (first, is_inner) = match refused.name().split_once('.') {
+        Some((first, _)) => (first, true),
+        None => (refused.name(), false),
+    };
+    // Inside of the options that every call has, single ones may go; what was said stays whole.
+    let is_options = is_inner && ["generationConfig", "inferenceConfig"].contains(&first);
+    let is_content = matches!(refused, Refused::Member(_)) && CONTENT.contains(&first) && !is_options;
     (!is_content).then_some(Repair::Without(refused))
 }
 
@@ -163,7 +173,8 @@ impl Error {
 
     fn member(&self) -> Option<String> {
         let message = self.message.as_str();
-        let lower = message.to_lowercase();
+        // Only of ASCII: places in it must be places in the message.
+        let lower = message.to_ascii_lowercase();
         let param = || self.param.clone().filter(|param| is_name(param));
         if self.extra.is_some() {
             return self.extra.clone();
@@ -351,6 +362,8 @@ mod tests {
         ] {
             assert_eq!(of(body), None, "{body}");
         }
+        let wide = format!(r#"{{"error":{{"message":"{}: Extra inputs are not permitted"}}}}"#, "İ".repeat(40));
+        assert_eq!(of(&wide), None, "letters whose lower case is longer");
         assert_eq!(repair(500, br#"{"error":{"message":"Unknown parameter: 'x'"}}"#), None);
     }
 

@@ -204,7 +204,7 @@ enum Answer {
 }
 
 async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
-    let Call { uri, headers, body, context } = call::prepare(job, attempt).await?;
+    let Call { uri, headers, body, context, account } = call::prepare(job, attempt).await?;
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     if response.status() == StatusCode::OK {
         return Ok(Answered { answer: Answer::Live(response), context });
@@ -218,6 +218,10 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
         return Ok(Answered { answer: Answer::Made(made), context: Some(context.clone()) });
     }
     job.hint = repair::repair(head.status.as_u16(), &body);
+    if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
+        job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
+        job.hint = Some(Repair::Again);
+    }
     Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
 }
 
@@ -227,11 +231,15 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
     if !job.repairs.is_empty() {
         return false;
     }
-    if let Repair::Without(refused) = &repair {
+    // What a customer's own account or server says is no fact about the others'.
+    if let (Repair::Without(refused), None) = (&repair, &attempt.credential) {
         let endpoint = &attempt.endpoint;
         let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
         let fact = Fact { provider, model, refused: refused.clone() };
-        job.gate.learn(fact);
+        if !job.gate.learn(fact) {
+            // It was left out already.
+            return false;
+        }
     }
     job.repairs.push(repair);
     true

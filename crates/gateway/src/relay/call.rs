@@ -1,27 +1,31 @@
 //! A call as it is sent: the address, the headers and the body that an attempt's endpoint wants, authorised with the
 //! credential of the attempt.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::{HeaderValue, Method, Uri};
 use tidegate_core::Timestamp;
-use tidegate_providers::anthropic::{self, beta, edit};
-use tidegate_providers::credential::{AwsKeys, Credential};
+use tidegate_providers::anthropic::{self, Forwarded, beta, edit};
+use tidegate_providers::credential::{AwsKeys, Credential, ServiceAccount};
 use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::Context;
 use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
-use tidegate_wire::envelope::{self, Brand, Purpose, Wrapped};
+use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::Request;
 
 use super::attempt::Job;
 use super::{media, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
-use crate::upstream::Pieces;
-use crate::{Calls, Gateway, Upstream};
+use crate::tokens::Tokens;
+use crate::upstream::{Client, Pieces};
+use crate::{Calls, Snapshot, Upstream};
 
 /// Everything that goes out.
 pub(super) struct Call {
@@ -30,6 +34,8 @@ pub(super) struct Call {
     pub body: Pieces,
     /// What the answer must be read with when it is not in the Messages format.
     pub context: Option<Context>,
+    /// Whose token it carries: one that is refused is asked for anew.
+    pub account: Option<Arc<ServiceAccount>>,
 }
 
 /// The call of an attempt. What had to be left out of it is in the job's warnings.
@@ -38,17 +44,16 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
     too_long(job, attempt)?;
     let credential = credential(job, attempt, upstream).await?;
-    let own = attempt.credential.as_ref();
-    let (calls, model) = match (&credential, own) {
-        (Some(credential), Some(own)) => calls(credential, own, attempt, upstream)?,
-        _ => (None, None),
+    let (calls, model) = match &credential {
+        Some(credential) => calls(credential, attempt, upstream)?,
+        None => (None, None),
     };
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
     let inlined = media::inlined(job, attempt).await?;
     let (mut headers, body, context) = match upstream.protocol {
-        Protocol::Messages => native(job, attempt, upstream, &model, inlined),
+        Protocol::Messages => native(job, attempt, upstream, &model, inlined)?,
         _ => {
             let outgoing = translate::outgoing(job, attempt, upstream, &model, inlined)?;
             job.warnings = outgoing.warnings;
@@ -60,8 +65,14 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {
         uri = format!("{uri}?beta=true").parse().unwrap_or(uri);
     }
-    let body = authorise(&job.gate, attempt, upstream, credential, &uri, &mut headers, body).await?;
-    Ok(Call { uri, headers, body, context })
+    let with = job.gate.authority();
+    let who = (&*attempt.endpoint.model, attempt.credential.is_none());
+    let body = authorise(with, upstream, credential.as_ref(), who, &uri, &mut headers, body).await?;
+    let account = match credential {
+        Some(Credential::Google(account)) => Some(account),
+        _ => None,
+    };
+    Ok(Call { uri, headers, body, context, account })
 }
 
 /// Refuses a prompt that the upstream would cut without a word.
@@ -89,102 +100,194 @@ async fn credential(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result
     })
 }
 
-/// The addresses that a customer's credential itself names: its region, its project, its deployment. They must be those
-/// that it was stored for.
+/// The addresses that a credential itself names: its region, its project, its deployment. A customer's must be those that
+/// it was stored for.
+#[expect(clippy::type_complexity, reason = "addresses and a model's name, each only where the credential names one")]
 pub(crate) fn calls(
     credential: &Credential,
-    own: &tidegate_routing::Credential,
     attempt: &Attempt,
     upstream: &Upstream,
 ) -> Result<(Option<Calls>, Option<String>), Fault> {
     let endpoint = &attempt.endpoint;
     let refused = || Fault::without_answer(Class::Credential);
-    if !credential.is_placed() {
+    // What the operator says of the own provider is in its address already; only a list has an entry for each model.
+    let is_list = matches!(credential, Credential::Azure(..));
+    if !credential.is_placed() || (attempt.credential.is_none() && !is_list) {
         return Ok((None, None));
     }
     let (base, model) = match (credential.deployment(&endpoint.model), &upstream.template) {
-        (Some((url, name)), _) => (url.trim_end_matches('/').to_owned(), Some(name.to_owned())),
+        (Some((url, name)), _) => (url.to_owned(), Some(name.to_owned())),
         (None, Some(template)) => {
             let made = filled(template, |gap| credential.place(gap, &endpoint.model));
             (made.map_err(|_| refused())?, None)
         }
         (None, None) => return Ok((None, None)),
     };
-    let stored = own.destination.as_deref().unwrap_or_default();
-    if !stored.split(' ').any(|place| place == origin_of(&base)) {
-        return Err(refused());
+    if let Some(own) = &attempt.credential {
+        let stored = own.destination.as_deref().unwrap_or_default();
+        if !stored.split(' ').any(|place| place == origin_of(&base)) {
+            return Err(refused());
+        }
     }
+    // A deployment's address may come with the version of its interface behind it.
+    let (base, query) = base.split_once('?').map_or((base.as_str(), None), |(base, query)| (base, Some(query)));
     let name = model.as_deref().unwrap_or(&endpoint.upstream_model);
-    let calls = Calls::of(&base, upstream.protocol, upstream.carriage, name).map_err(|_| refused())?;
+    let calls = Calls::of(base.trim_end_matches('/'), upstream.protocol, upstream.carriage, name);
+    let calls = calls.and_then(|calls| calls.with_query(query)).map_err(|_| refused())?;
     Ok((Some(calls), model))
 }
 
-/// A call in the format it came in, with `inlined` instead of the body if there is such a thing: with another name of the model and what the endpoint wants otherwise.
+/// What is known that this endpoint does not take: learnt from it before, or said of this very call.
+fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
+    let endpoint = &attempt.endpoint;
+    let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
+    let now = job.repairs.iter().filter_map(|repair| match repair {
+        Repair::Without(refused) => Some(refused.clone()),
+        Repair::WithoutReasoning | Repair::WithoutThinking | Repair::Again => None,
+    });
+    learned.iter().flat_map(|learned| learned.iter().cloned()).chain(now).collect()
+}
+
+/// A body in the Messages format and what it must be fitted to.
+pub(crate) struct Fit<'a> {
+    pub body: &'a Bytes,
+    pub cuts: &'a Cuts,
+    pub traits: Traits,
+    pub max_tokens: Option<u64>,
+    pub purpose: Purpose,
+    pub refused: &'a BTreeSet<Refused>,
+    pub repairs: &'a [Repair],
+    pub forwarded: &'a Forwarded,
+}
+
+/// A fitted body, where its members are, and what had to be left out.
+pub(crate) struct Fitted<'a> {
+    changed: Option<(Bytes, Cuts)>,
+    as_it_came: (&'a Bytes, &'a Cuts),
+    pub betas: Vec<&'a str>,
+    pub warnings: Vec<String>,
+}
+
+impl Fitted<'_> {
+    pub fn parts(&self) -> (&Bytes, &Cuts) {
+        self.changed.as_ref().map_or(self.as_it_came, |(body, cuts)| (body, cuts))
+    }
+}
+
+/// Changes a body where its endpoint demands it, and nowhere else.
+pub(crate) fn fit<'a>(
+    fit: &Fit<'a>,
+    attempt: &Attempt,
+    upstream: &Upstream,
+    snapshot: &Snapshot,
+) -> Result<Fitted<'a>, Fault> {
+    let endpoint = &attempt.endpoint;
+    let given = fit.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
+    let kept = beta::kept(given, upstream.betas, &|beta| fit.refused.contains(&Refused::Beta(beta.to_owned())));
+    let mut dropped: Vec<&str> = kept.members.clone();
+    let members = fit.refused.iter().filter_map(|fact| match fact {
+        Refused::Member(name) => Some(name.as_str()),
+        Refused::Beta(_) => None,
+    });
+    // Only what is there is taken out: a request that does not hold it stays as it came.
+    let is_there = |name: &&str| memchr::memmem::find(fit.body, name.as_bytes()).is_some();
+    let (inner, outer): (Vec<&str>, Vec<&str>) = members.partition(|name| name.contains('.'));
+    dropped.extend(outer);
+    dropped.retain(is_there);
+    if fit.repairs.contains(&Repair::WithoutThinking) {
+        dropped.push("thinking");
+    }
+    let scope = translate::scope(attempt);
+    let rules = edit::Rules {
+        card: &snapshot.places[endpoint.place].card,
+        scope: &scope,
+        max_tokens: fit.max_tokens,
+        max_output_tokens: endpoint.max_output_tokens,
+        dropped: &dropped,
+        without_reasoning: fit.repairs.contains(&Repair::WithoutReasoning),
+    };
+    let edited = edit::edited(fit.body, fit.traits, &rules);
+    let (mut changed, mut warnings) = (edited.body, kept.warnings);
+    warnings.extend(edited.warnings);
+    for name in inner {
+        if let Some(without) = repair::without(changed.as_ref().unwrap_or(fit.body), name) {
+            warnings.push(format!("dropped:{name}"));
+            changed = Some(without.into());
+        }
+    }
+    let settings = &snapshot.settings;
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    // A changed body has its members elsewhere. One that we cannot read ourselves is our own mistake, and is not sent.
+    let changed = match changed {
+        None => None,
+        Some(body) => {
+            let cuts =
+                envelope::read(&body, brand, fit.purpose).map(|envelope| envelope.cuts).map_err(|violation| {
+                    tracing::error!(error = violation.message, "a body that was fitted to an endpoint is broken");
+                    Fault::without_answer(Class::Own)
+                })?;
+            Some((body, cuts))
+        }
+    };
+    Ok(Fitted { changed, as_it_came: (fit.body, fit.cuts), betas: kept.betas, warnings })
+}
+
+/// A call in the format it came in, with another name of the model and what the endpoint wants otherwise. `inlined`
+/// stands for the body where something had to be fetched for it.
 fn native(
     job: &mut Job,
     attempt: &Attempt,
     upstream: &Upstream,
     model: &str,
     inlined: Option<Request>,
-) -> (HeaderMap, Pieces, Option<Context>) {
+) -> Result<(HeaderMap, Pieces, Option<Context>), Fault> {
     let endpoint = &attempt.endpoint;
-    let card = &job.snapshot.places[endpoint.place].card;
-    let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
-    let refused = |fact: &Refused| learned.as_ref().is_some_and(|learned| learned.contains(fact));
-    let given = job.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
-    let kept = beta::kept(given, upstream.betas, &|beta| refused(&Refused::Beta(beta.to_owned())));
-    let mut dropped: Vec<&str> = kept.members.clone();
-    let members = learned.iter().flat_map(|learned| learned.iter());
-    dropped.extend(members.filter_map(|fact| match fact {
-        Refused::Member(name) => Some(name.as_str()),
-        Refused::Beta(_) => None,
-    }));
-    if job.repairs.contains(&Repair::WithoutThinking) {
-        dropped.push("thinking");
-    }
-    let scope = translate::scope(attempt);
-    let rules = edit::Rules {
-        card,
-        scope: &scope,
-        max_tokens: job.max_tokens,
-        max_output_tokens: endpoint.max_output_tokens,
-        dropped: &dropped,
-        without_reasoning: job.repairs.contains(&Repair::WithoutReasoning),
-    };
-    let inlined = inlined.and_then(|request| serde_json::to_vec(&request).ok()).map(Bytes::from);
-    let edited = edit::edited(inlined.as_ref().unwrap_or(&job.body), job.traits, &rules);
-    let mut warnings = kept.warnings;
-    warnings.extend(edited.warnings);
-    let settings = &job.snapshot.settings;
+    let snapshot = job.snapshot.clone();
+    let settings = &snapshot.settings;
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    // A changed body has its members elsewhere.
-    let again = edited.body.or(inlined).and_then(|body| {
+    let inlined = inlined.and_then(|request| {
+        let body = Bytes::from(serde_json::to_vec(&request).ok()?);
         let cuts = envelope::read(&body, brand, Purpose::Generate).ok()?.cuts;
         Some((body, cuts))
     });
-    let (body, cuts) = again.as_ref().map_or((&job.body, &job.cuts), |(body, cuts)| (body, cuts));
+    let (body, cuts) = inlined.as_ref().map_or((&job.body, &job.cuts), |(body, cuts)| (body, cuts));
+    let refused = refused(job, attempt);
+    let wanted = Fit {
+        body,
+        cuts,
+        traits: job.traits,
+        max_tokens: job.max_tokens,
+        purpose: Purpose::Generate,
+        refused: &refused,
+        repairs: &job.repairs,
+        forwarded: &job.forwarded,
+    };
+    let fitted = fit(&wanted, attempt, upstream, &snapshot)?;
+    let (body, cuts) = fitted.parts();
     let limit = Some(endpoint.max_output_tokens);
     let version = job.forwarded.version.as_ref().and_then(|version| version.to_str().ok());
     let sent: Pieces = match upstream.carriage {
         Carriage::Plain => cuts.upstream_pieces(body, model, limit).into(),
         carriage => {
-            let added = anthropic::added(carriage, version, card, &kept.betas);
+            let card = &snapshot.places[endpoint.place].card;
+            let added = anthropic::added(carriage, version, card, &fitted.betas);
             let without_stream = carriage == Carriage::BedrockInvoke;
             cuts.wrapped_body(body, &Wrapped { without_stream, added: &added }, limit).into()
         }
     };
-    let header = if kept.betas.is_empty() { None } else { HeaderValue::from_str(&kept.betas.join(",")).ok() };
-    let headers = anthropic::headers(&job.forwarded, upstream.carriage, header);
-    job.warnings = warnings;
-    (headers, sent, None)
+    let headers = anthropic::headers(&job.forwarded, upstream.carriage, beta_header(&fitted.betas));
+    job.warnings = fitted.warnings;
+    Ok((headers, sent, None))
 }
 
-/// A translated body without what the upstream has refused before.
+pub(crate) fn beta_header(betas: &[&str]) -> Option<HeaderValue> {
+    if betas.is_empty() { None } else { HeaderValue::from_str(&betas.join(",")).ok() }
+}
+
+/// A translated body without what the upstream does not take.
 fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
-    let endpoint = &attempt.endpoint;
-    let Some(learned) = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model) else { return body };
-    for fact in learned.iter() {
-        if let Refused::Member(name) = fact
+    for fact in refused(job, attempt) {
+        if let Refused::Member(name) = &fact
             && let Some(without) = repair::without(&body, name)
         {
             job.warnings.push(format!("dropped:{name}"));
@@ -194,26 +297,32 @@ fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
     body
 }
 
+/// Whether the upstream is known to look for no stop sequences: we do it then.
+pub(super) fn refuses_stops(job: &Job, attempt: &Attempt) -> bool {
+    const NAMES: [&str; 4] =
+        ["stop", "stop_sequences", "generationConfig.stopSequences", "inferenceConfig.stopSequences"];
+    refused(job, attempt).iter().any(|fact| NAMES.contains(&fact.name()))
+}
+
 /// Puts the credential on the call. What is signed covers the whole body, so that is the last step.
-pub(crate) async fn authorise(
-    gate: &Gateway,
-    attempt: &Attempt,
+pub async fn authorise(
+    (client, tokens, now): (&Client, &Tokens, Timestamp),
     upstream: &Upstream,
-    credential: Option<Credential>,
+    credential: Option<&Credential>,
+    // The model, by its public name, and whether the credential is the operator's own.
+    (model, shared): (&str, bool),
     uri: &Uri,
     headers: &mut HeaderMap,
     body: Pieces,
 ) -> Result<Pieces, Fault> {
-    let now = gate.clock.now();
     let Some(credential) = credential else { return Ok(body) };
-    match &credential {
-        Credential::Key(..) | Credential::Azure(_) => {
-            credential.put(headers, upstream.auth, &attempt.endpoint.model);
+    match credential {
+        Credential::Key(..) | Credential::Azure(..) => {
+            credential.put(headers, upstream.auth, model);
             Ok(body)
         }
         Credential::Google(account) => {
-            let shared = attempt.credential.is_none();
-            let value = gate.tokens.bearer(&gate.upstream, account, shared, now).await?;
+            let value = tokens.bearer(client, account, shared, now).await?;
             headers.insert(AUTHORIZATION, value);
             Ok(body)
         }

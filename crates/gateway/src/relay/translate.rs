@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_core::KeyHash;
 use tidegate_providers::repair::Repair;
+use tidegate_providers::translate::Card;
+use tidegate_providers::translate::card::StopSupport;
 use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Context, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, estimate};
@@ -14,6 +16,7 @@ use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Block, Content, Request};
 
 use super::attempt::Job;
+use super::call;
 use crate::Upstream;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -37,6 +40,9 @@ pub(super) fn outgoing(
         unsigned(request.to_mut());
     }
     let card = &job.snapshot.places[attempt.endpoint.place].card;
+    // Sequences that the upstream does not take are looked for here.
+    let unstopping = call::refuses_stops(job, attempt).then(|| Card { stop: StopSupport::None, ..card.clone() });
+    let card = unstopping.as_ref().unwrap_or(card);
     let cache_key = cache_key(&job.ticket.workspace().0, job.session.as_deref(), &request);
     // A provider learns that two requests are of one person, never who that is, and nothing across workspaces.
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());

@@ -159,6 +159,12 @@ impl Edit<'_> {
             self.warn("disabled:thinking");
             return Some((Some(r#"{"type":"disabled"}"#.to_owned()), None));
         }
+        if kind == "enabled"
+            && let Some(budget) = number(inner.get("budget_tokens"))
+            && let Some(made) = self.affordable(budget, &inner)
+        {
+            return Some((made, None));
+        }
         let display = inner.get("display").map(|value| format!(r#","display":{}"#, value.get())).unwrap_or_default();
         match kind.as_ref() {
             "enabled" if !takes(ThinkingMode::Enabled) && takes(ThinkingMode::Adaptive) => {
@@ -187,6 +193,30 @@ impl Edit<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Where the limit of output was lowered, a budget for thinking that still leaves room to answer; `None` inside when
+    /// there is no such budget, and on the whole when nothing was lowered or the budget fits.
+    fn affordable(&mut self, budget: u64, thinking: &Members<'_>) -> Option<Option<String>> {
+        let limit = self.rules.max_output_tokens;
+        let room = limit.saturating_sub(1_024);
+        let takes = |mode| self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&mode));
+        if self.rules.max_tokens.is_none_or(|wanted| wanted <= limit) || budget <= room || !takes(ThinkingMode::Enabled)
+        {
+            return None;
+        }
+        if room < 1_024 {
+            self.warn("dropped:thinking");
+            return Some(None);
+        }
+        self.warn("clamped:budget_tokens");
+        let mut out = String::from("{");
+        for (name, value) in &thinking.0 {
+            let room = room.to_string();
+            push_member(&mut out, name, if name == "budget_tokens" { &room } else { value.get() });
+        }
+        out.push('}');
+        Some(Some(out))
     }
 
     /// The effort that the model has for a level; none where it takes no efforts.
@@ -324,7 +354,7 @@ impl Edit<'_> {
                 continue;
             }
             match self.thinking_block(block) {
-                Some(text) => made.push(self.block_lifetimes(clean(text))),
+                Some(text) => made.push(self.block_lifetimes(clean(nested(text)))),
                 None if at == 0 => self.removed_thinking.push(place),
                 None => {}
             }
@@ -471,6 +501,29 @@ fn with_block(message: &RawValue, block: &str) -> Option<String> {
             }
         };
         push_member(&mut out, name, &content);
+    }
+    out.push('}');
+    Some(out)
+}
+
+/// A tool's result with what stands in it cleaned like everything else.
+fn nested(text: Raw<'_>) -> Raw<'_> {
+    let cleaned = if text.contains("\"tool_result\"") { cleaned_result(&text) } else { None };
+    cleaned.map_or(text, Cow::Owned)
+}
+
+fn cleaned_result(text: &str) -> Option<String> {
+    let raw: &RawValue = serde_json::from_str(text).ok()?;
+    let members = Members::of(raw).filter(|_| is_kind(raw, "tool_result"))?;
+    let blocks = json::elements(members.get("content")?)?;
+    let kept = blocks.into_iter().filter(|block| !is_blank(block));
+    let made: Vec<Raw<'_>> = kept.map(|block| clean(block.get().into())).collect();
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        match name.as_ref() {
+            "content" => push_member(&mut out, name, &format!("[{}]", made.join(","))),
+            _ => push_member(&mut out, name, value.get()),
+        }
     }
     out.push('}');
     Some(out)

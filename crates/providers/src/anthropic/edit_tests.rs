@@ -107,6 +107,27 @@ fn p36_a_limit_beyond_the_models_is_lowered() {
 }
 
 #[test]
+fn p41_a_budget_is_lowered_with_the_limit() {
+    let body = r#"{"model":"m","max_tokens":32000,"thinking":{"type":"enabled","budget_tokens":16000},"messages":[{"role":"user","content":"hi"}]}"#;
+    let made = run_with(body, &claude(), 8_000);
+    assert_eq!(value(&made)["thinking"], json!({"type": "enabled", "budget_tokens": 6976}));
+    assert_eq!(made.warnings, ["clamped:budget_tokens", "clamped:max_tokens"]);
+    assert!(value(&run_with(body, &claude(), 2_000)).get("thinking").is_none(), "no room at all");
+}
+
+#[test]
+fn what_stands_in_results_is_cleaned_as_well() {
+    let image =
+        |data: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}});
+    let messages = |blocks: Value| json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": blocks}]}]);
+    let sent = value(&run(
+        &with(&messages(json!([{"type": "text", "text": " "}, image("data:image/png;base64,QUJD")])), ""),
+        &claude(),
+    ));
+    assert_eq!(sent["messages"], messages(json!([image("QUJD")])));
+}
+
+#[test]
 fn p57_p58_thinking_goes_back_only_to_who_signed_it() {
     let ours = Carrier::plain("chat", "ep-1", "m").to_signature();
     let wrapped = |scope: &str| {

@@ -6,10 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
+use tidegate_core::Clock as _;
+use tidegate_core::clock::SystemClock;
+use tidegate_gateway::authorise;
+use tidegate_gateway::tokens::Tokens;
 use tidegate_gateway::upstream::Client;
 use tidegate_gateway::{Place, Upstream};
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_providers::{Carriage, Protocol};
+use tidegate_providers::{Auth, Carriage, Protocol, count};
 use tidegate_routing::Endpoint;
 use tokio::time::timeout;
 
@@ -41,7 +45,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     if !providers.iter().any(|upstream| upstream.shared) {
         say!("note  no provider is configured: only the simulated models answer")?;
     }
-    let client = Client::default();
+    let (client, tokens) = (Client::default(), Tokens::default());
     let mut failed = false;
     // A provider may be reached in several ways; those that no model uses are passed over.
     let mut named: Vec<&str> = Vec::new();
@@ -66,7 +70,9 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         }
         for endpoint in used {
             let upstream = &snapshot.upstreams[endpoint.provider_index];
-            match try_provider(&client, upstream, &snapshot.places[endpoint.place], &endpoint.upstream_model).await {
+            match try_provider(&client, &tokens, upstream, &snapshot.places[endpoint.place], &endpoint.upstream_model)
+                .await
+            {
                 Ok(text) => say!("ok    {}: {text}", upstream.slug)?,
                 Err(text) => {
                     failed = true;
@@ -80,21 +86,26 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
 
 /// Counting tokens costs nothing and needs address, credential and model to be right; where there is no such thing, the
 /// list of models tells as much but for the model.
-async fn try_provider(client: &Client, upstream: &Upstream, place: &Place, model: &str) -> Result<String, String> {
+async fn try_provider(
+    client: &Client,
+    tokens: &Tokens,
+    upstream: &Upstream,
+    place: &Place,
+    model: &str,
+) -> Result<String, String> {
+    let counting = counting(upstream, model);
+    let uri = place.calls.count.as_ref().filter(|_| counting.is_some()).or(upstream.models_uri.as_ref());
+    let uri = uri.ok_or("nothing can be asked there without making a message: not called")?;
+    let counts = place.calls.count.as_ref() == Some(uri);
     let mut headers = anthropic::headers(&Forwarded::default(), upstream.carriage, None);
-    if let Some(credential) = &upstream.credential {
-        credential.put(&mut headers, upstream.auth, model);
-    }
-    let counts = upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain;
+    let body = counting.filter(|_| counts).unwrap_or_default();
     let asking = async {
-        match (place.calls.count.as_ref().filter(|_| counts), &upstream.models_uri) {
-            (Some(uri), _) => {
-                let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
-                client.send(uri, headers, Bytes::from(body).into()).await
-            }
-            (None, Some(uri)) => client.get(uri, headers).await,
-            (None, None) => client.get(&place.calls.whole, headers).await,
-        }
+        let now = SystemClock.now();
+        let credential = upstream.credential.as_ref();
+        let sent =
+            authorise((client, tokens, now), upstream, credential, (model, true), uri, &mut headers, body.into());
+        let sent = sent.await?;
+        if counts { client.send(uri, headers, sent).await } else { client.get(uri, headers).await }
     };
     let asked = timeout(LIMIT, asking).await;
     let host = place.calls.whole.authority().map_or_else(String::new, ToString::to_string);
@@ -114,4 +125,27 @@ async fn try_provider(client: &Client, upstream: &Upstream, place: &Place, model
             status => Err(format!("{host} answers with {status}")),
         },
     }
+}
+
+/// The body of a count of one short word, where a count is the better question: it finds out about the model, too.
+fn counting(upstream: &Upstream, model: &str) -> Option<Bytes> {
+    let words = json!([{"role": "user", "content": "hi"}]);
+    let body = match (upstream.protocol, upstream.carriage) {
+        (Protocol::Messages, Carriage::Plain) => json!({"model": model, "messages": words}),
+        (Protocol::Messages, Carriage::Vertex) => {
+            json!({"model": model, "messages": words, "anthropic_version": "vertex-2023-10-16"})
+        }
+        (Protocol::Messages, Carriage::BedrockInvoke) => {
+            let call = json!({"anthropic_version": "bedrock-2023-05-31", "max_tokens": 1, "messages": words});
+            return Some(count::invoked(call.to_string().as_bytes()));
+        }
+        (Protocol::Converse, _) => {
+            json!({"input": {"converse": {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}}})
+        }
+        (Protocol::Gemini, _) if upstream.auth == Auth::Google => {
+            json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
+        }
+        _ => return None,
+    };
+    Some(body.to_string().into())
 }

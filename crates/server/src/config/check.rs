@@ -48,6 +48,8 @@ pub struct Checked {
     pub settings: Settings,
     pub oauth: Oauth,
     providers: Vec<Provider>,
+    /// The first so many models are the file's, the others the catalogue's.
+    own_models: usize,
     models: Vec<raw::Model>,
     aliases: Vec<(String, String)>,
     /// What was found besides the file, for the first screen and for `tidegate check`.
@@ -117,6 +119,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         public_url: without_slash(&service.public_url),
         docs_url: without_slash(&service.docs_url),
         providers,
+        own_models: config.models.len(),
         models: models(&config)?,
         aliases: config.aliases.into_iter().collect(),
         found,
@@ -310,7 +313,8 @@ impl Checked {
         }
         let (mut models, mut places) = (Vec::new(), Vec::new());
         for (index, model) in self.models.iter().enumerate() {
-            let made = self.model(model, &starts, &mut places);
+            let is_own = index < self.own_models;
+            let made = self.model(model, is_own, &starts, &mut places);
             models.push(made.with_context(|| format!("models[{index}] ({})", model.id))?);
         }
         if let Some(base_url) = sim {
@@ -331,7 +335,13 @@ impl Checked {
         Ok(Snapshot::new(settings, catalogue, upstreams, places))
     }
 
-    fn model(&self, model: &raw::Model, starts: &[usize], places: &mut Vec<Place>) -> anyhow::Result<Model> {
+    fn model(
+        &self,
+        model: &raw::Model,
+        is_own: bool,
+        starts: &[usize],
+        places: &mut Vec<Place>,
+    ) -> anyhow::Result<Model> {
         let mut endpoints = Vec::new();
         for (index, endpoint) in model.endpoints.iter().enumerate() {
             let place = || format!("endpoints[{index}]");
@@ -351,7 +361,12 @@ impl Checked {
                 );
                 continue;
             };
-            let way_index = provider.way(endpoint, &model.id).with_context(place)?;
+            let way_index = match provider.way(endpoint, &model.id) {
+                Ok(way) => way,
+                Err(error) if is_own => return Err(error.context(place())),
+                // The catalogue knows more ways than this provider is configured with.
+                Err(_) => continue,
+            };
             let way = &provider.ways[way_index];
             let pricing = endpoint.pricing.as_ref().map(pricing).transpose().with_context(place)?;
             let context_length = endpoint.context_length.unwrap_or(model.context_length);

@@ -41,6 +41,8 @@ pub struct Way {
     auth: Auth,
     credential: Option<Credential>,
     betas: Betas,
+    /// Anthropic itself runs the models here.
+    is_anthropics: bool,
     region: Option<Box<str>>,
 }
 
@@ -97,12 +99,17 @@ impl Way {
 
     /// What a customer's credential is stored for: an address, or one with a gap that the credential fills.
     pub fn place(&self) -> Arc<str> {
-        self.template.map_or_else(|| origin(&self.base_url), |template| origin_of(template).into())
+        match self.template.map(origin_of) {
+            None => origin(&self.base_url),
+            // Azure has a host for each kind of resource; a customer's deployment may be at any of them.
+            Some(place) if place.ends_with(".azure.com") => "https://{resource}.azure.com".into(),
+            Some(place) => place.into(),
+        }
     }
 
     /// Whether Anthropic itself runs the models here.
     pub fn is_anthropics(&self) -> bool {
-        self.betas != Betas::None
+        self.is_anthropics
     }
 }
 
@@ -155,16 +162,15 @@ struct Gaps<'a> {
 }
 
 impl Gaps<'_> {
-    fn value(&self, name: &str, auth: Auth) -> Option<String> {
+    fn said(&self, name: &str, auth: Auth) -> Option<String> {
         let variable = |name: &str| self.source.and_then(|source| source.variable(name)).map(str::to_owned);
         let said = |pick: fn(&raw::Provider) -> &Option<String>| self.entry.and_then(|entry| pick(entry).clone());
         match name {
             "region" if auth == Auth::Aws => {
                 let region = said(|entry| &entry.region).or_else(|| variable("AWS_REGION"));
-                Some(region.or_else(|| variable("AWS_DEFAULT_REGION")).unwrap_or_else(|| "us-east-1".to_owned()))
+                region.or_else(|| variable("AWS_DEFAULT_REGION"))
             }
-            "region" => Some(said(|entry| &entry.region).unwrap_or_else(|| "global".to_owned())),
-            "google_host" => self.value("region", auth).map(|region| google_host(&region)),
+            "region" => said(|entry| &entry.region),
             "project" => said(|entry| &entry.project),
             "resource" => said(|entry| &entry.resource),
             "account" => said(|entry| &entry.account),
@@ -173,12 +179,24 @@ impl Gaps<'_> {
     }
 }
 
+/// Where models run when nobody says it.
+fn usual(name: &str, auth: Auth) -> Option<String> {
+    let region = if auth == Auth::Aws { "us-east-1" } else { "global" };
+    (name == "region").then(|| region.to_owned())
+}
+
 /// A known way with the operator's key. A gap that nothing fills is an error where there is a key to be used.
 fn way(platform: &'static Platform, gaps: &Gaps<'_>, key: Option<&Secret>) -> anyhow::Result<Way> {
-    let credential = key.map(|key| read_key(platform.auth, key)).transpose()?;
-    let value = |name: &str| {
+    let credential = key.map(|key| read_key(platform.auth, key)).transpose().context("api_key")?;
+    // What the operator says comes first, then what the key itself says, then what is usual.
+    let named = |name: &str| {
         let placed = credential.as_ref().filter(|credential| credential.is_placed());
-        placed.and_then(|credential| credential.place(name, "")).or_else(|| gaps.value(name, platform.auth))
+        let said = gaps.said(name, platform.auth);
+        said.or_else(|| placed.and_then(|credential| credential.place(name, ""))).or_else(|| usual(name, platform.auth))
+    };
+    let value = |name: &str| match name {
+        "google_host" => named("region").map(|region| google_host(&region)),
+        name => named(name),
     };
     let base_url = match filled(platform.base_url, value) {
         Ok(base_url) => base_url,
@@ -196,6 +214,7 @@ fn way(platform: &'static Platform, gaps: &Gaps<'_>, key: Option<&Secret>) -> an
         region: (platform.auth == Auth::Aws).then(|| value("region")).flatten().map(Into::into),
         credential,
         betas: platform.betas,
+        is_anthropics: platform.betas != Betas::None,
     })
 }
 
@@ -271,9 +290,29 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
     let slug_fits = !entry.slug.is_empty()
         && entry.slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_./".contains(&byte));
     ensure!(slug_fits, "slug: use lower-case letters, digits and -");
+    let parts = [
+        ("region", &entry.region),
+        ("project", &entry.project),
+        ("resource", &entry.resource),
+        ("account", &entry.account),
+    ];
+    for (name, part) in parts {
+        let fits = |text: &String| {
+            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte))
+        };
+        ensure!(part.as_ref().is_none_or(fits), "{name}: use letters, digits and dashes");
+    }
     let wanted = entry.platform.as_deref().unwrap_or(&entry.slug);
     let known = platform::find(wanted);
     ensure!(entry.platform.is_none() || known.is_some(), "platform: {wanted:?} is not a known one");
+    let of_another = |known: &Platform| {
+        let own = platform::find(&entry.slug);
+        entry.base_url.is_none() && own.is_some_and(|own| own.slug != known.slug)
+    };
+    ensure!(
+        !known.is_some_and(of_another),
+        "platform: {wanted:?} is a way to another provider; give base_url if it is meant"
+    );
     let said = entry.protocol.as_deref().map(protocol).transpose()?;
     let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
     let auth = match entry.auth.as_deref() {
@@ -326,7 +365,7 @@ fn known_ways(
             None => bail!("protocol: needed, because the slug is not a known one{hint}"),
         }
     };
-    let mut made = ways(wanted, gaps, key).context("api_key")?;
+    let mut made = ways(wanted, gaps, key)?;
     if let Some(protocol) = said {
         made.retain(|way| way.protocol == protocol);
         ensure!(
@@ -387,6 +426,8 @@ fn own_way(
         auth,
         credential: key.map(|key| read_key(auth, key)).transpose().context("api_key")?,
         betas: known.map_or(Betas::All, |platform| platform.betas),
+        // A server of the operator's own in this format is taken for a relay to Anthropic unless its slug says otherwise.
+        is_anthropics: known.is_none_or(|platform| platform.betas != Betas::None),
         region: region.map(Into::into),
     })
 }
@@ -418,6 +459,7 @@ pub fn simulator(base_url: &str) -> Provider {
             auth: Auth::ApiKey,
             credential: None,
             betas: Betas::All,
+            is_anthropics: true,
             region: None,
         }],
     }

@@ -53,7 +53,9 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
             "[[providers]]\nslug = \"bedrock\"\napi_key = \"k\"\nplatform = \"bedrok\"",
             "platform: \"bedrok\" is not a known one",
         ),
-        ("[[providers]]\nslug = \"azure\"\napi_key = \"k\"", "resource: needed to reach azure"),
+        ("[[providers]]\nslug = \"azure\"\napi_key = \"k\"", "providers[0] (azure): resource: needed to reach azure"),
+        ("[[providers]]\nslug = \"openai\"\nplatform = \"groq\"", "is a way to another provider"),
+        ("[[providers]]\nslug = \"bedrock\"\nregion = \"eu west/..\"", "region: use letters, digits and dashes"),
         ("[[providers]]\nslug = \"x\"\nprotocol = \"anthropic\"", "base_url: needed"),
         (
             "[[providers]]\nslug = \"x\"\nprotocol = \"anthropic\"\nbase_url = \"ftp://x\"",
@@ -181,6 +183,45 @@ fn vendors_without_a_key_of_ours_are_there_for_those_who_bring_one() {
     assert!(snapshot.upstreams.iter().all(|upstream| upstream.shared || upstream.credential.is_none()));
     let (model, _) = snapshot.catalogue.resolve("anthropic/claude-sonnet-5").unwrap();
     assert!(model.endpoints.iter().all(|endpoint| !endpoint.shared));
+}
+
+#[test]
+fn a_provider_may_be_named_by_one_of_its_platforms() {
+    for entry in [
+        "slug = \"bedrock\"",
+        "slug = \"bedrock-invoke\"",
+        "slug = \"amazon-bedrock\"\nplatform = \"bedrock-invoke\"",
+        "slug = \"amazon-bedrock\"\nbase_url = \"https://vpce-1.bedrock-runtime.us-east-1.vpce.amazonaws.com\"",
+    ] {
+        let (_folder, source) = source(&format!("[[providers]]\n{entry}\napi_key = \"k\"\n"), &[]);
+        let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS)).expect(entry);
+        let shared =
+            snapshot.catalogue.models().iter().filter(|model| model.endpoints.iter().any(|one| one.shared)).count();
+        assert!(shared > 0, "{entry}: models of the catalogue can be called");
+    }
+}
+
+#[test]
+fn what_the_operator_says_of_a_place_counts_more_than_what_a_key_says() {
+    let account =
+        r#"{"type":"service_account","project_id":"p","private_key_id":"i","private_key":"k","client_email":"e"}"#;
+    let aws = r#"{"accessKeyId":"A","secretAccessKey":"S","region":"us-west-2"}"#;
+    for (entry, expected) in [
+        (
+            format!("slug = \"google-vertex\"\nregion = \"europe-west4\"\napi_key = '{account}'"),
+            "https://europe-west4-aiplatform.googleapis.com",
+        ),
+        (format!("slug = \"google-vertex\"\napi_key = '{account}'"), "https://aiplatform.googleapis.com"),
+        (
+            format!("slug = \"bedrock\"\nregion = \"eu-central-1\"\napi_key = '{aws}'"),
+            "https://bedrock-runtime.eu-central-1.amazonaws.com",
+        ),
+        (format!("slug = \"bedrock\"\napi_key = '{aws}'"), "https://bedrock-runtime.us-west-2.amazonaws.com"),
+    ] {
+        let (_folder, source) = source(&format!("[[providers]]\n{entry}\n"), &[]);
+        let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS)).expect(&entry);
+        assert_eq!(&*snapshot.upstreams[0].origin, expected, "{entry}");
+    }
 }
 
 #[test]

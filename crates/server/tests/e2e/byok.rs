@@ -111,7 +111,7 @@ on_both! {
         });
         let azure = json!([
             {"api_key": "0123456789abcdef", "resource_name": "one"},
-            {"api_key": "k", "model_slug": "a/b", "endpoint_url": "https://x.example/v1", "model_id": "m"},
+            {"api_key": "k", "model_slug": "a/b", "endpoint_url": "https://x.openai.azure.com/v1", "model_id": "m"},
         ]);
         for (provider, key, label) in [
             ("openai", "123456789012345".to_owned(), "***"),

@@ -106,9 +106,9 @@ async fn vertex_is_reached_with_a_service_account() {
 async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
     for (provider, path, member, body) in [
         ("protocol = \"anthropic\"\napi_key = \"k\"", "", "future_member", json!({"future_member": {"a": 1}})),
-        ("protocol = \"openai-chat\"\napi_key = \"k\"", "/v1", "stop", json!({"stop_sequences": ["x"]})),
+        ("protocol = \"openai-chat\"\napi_key = \"k\"", "/v1", "temperature", json!({"temperature": 0.5})),
         ("protocol = \"openai-responses\"\napi_key = \"k\"", "/v1", "temperature", json!({"temperature": 0.5})),
-        ("protocol = \"cohere\"\napi_key = \"k\"", "", "stop_sequences", json!({"stop_sequences": ["x"]})),
+        ("protocol = \"cohere\"\napi_key = \"k\"", "", "temperature", json!({"temperature": 0.5})),
     ] {
         let sim = Sim::start(Behaviour::Echo).await;
         let model = format!("sim-refuse-member-{member}");
@@ -128,6 +128,20 @@ async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
         let metrics = gate.managed("/metrics").await;
         let metrics = metrics.body_text();
         assert!(metrics.contains(&format!("name=\"{member}\"")), "{metrics}");
+    }
+}
+
+/// Stop sequences that the upstream does not take are looked for here.
+#[tokio::test]
+async fn p56_refused_stop_sequences_still_stop() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate("protocol = \"openai-chat\"\napi_key = \"k\"", &sim, "/v1", &["sim-refuse-member-stop"]).await;
+    for _ in 0..2 {
+        let mut request = hello("up/sim-refuse-member-stop");
+        request["stop_sequences"] = json!(["said"]);
+        let reply = gate.messages(request).await;
+        let stop = (reply.json()["stop_reason"].clone(), reply.json()["stop_sequence"].clone());
+        assert_eq!((reply.text(), stop), ("You ".to_owned(), (json!("stop_sequence"), json!("said"))), "{reply:?}");
     }
 }
 

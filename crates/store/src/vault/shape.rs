@@ -160,7 +160,9 @@ fn azure_entry(text: &str) -> Result<String, &'static str> {
         visible(entry.model_slug, "model_slug must be in the entry of a deployment")?;
         visible(entry.model_id, "model_id must be in the entry of a deployment")?;
         if !entry.endpoint_url.is_some_and(|url| is_https(&url)) {
-            return Err("endpoint_url must be in the entry of a deployment: an https URL without user and password");
+            return Err(
+                "endpoint_url must be there, an https address of Azure's such as https://my.openai.azure.com/openai/v1",
+            );
         }
     } else {
         if !entry.resource_name.is_some_and(|name| is_host_label(&name)) {
@@ -212,8 +214,15 @@ fn is_project(text: &str) -> bool {
 fn is_https(text: &str) -> bool {
     // The parser would silently drop line breaks, and with them the likeness to what is stored.
     let url = Url::parse(text).ok().filter(|_| is_visible(text));
+    // It is called with a client that goes where operators send it: a customer's address must be Azure's.
+    let is_azures =
+        |host: &str| [".azure.com", ".azure-api.net", ".azure.us", ".azure.cn"].iter().any(|end| host.ends_with(end));
     url.is_some_and(|url| {
-        url.scheme() == "https" && url.has_host() && url.username().is_empty() && url.password().is_none()
+        url.scheme() == "https"
+            && url.host_str().is_some_and(is_azures)
+            && matches!(url.port(), None | Some(443))
+            && url.username().is_empty()
+            && url.password().is_none()
     })
 }
 

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, NOT_COUNTED, OWN, Purpose, Violation, member_range, not_json, options,
+    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, NOT_COUNTED, OWN, Purpose, Traits, Violation, member_range, not_json,
+    options,
 };
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 
@@ -372,6 +373,8 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                     state.envelope.traits.own_citations |= value.get().contains("\"tg1\"");
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
+                // Of a tool's result: looked at for what some upstreams do not take, not judged.
+                "content" => map.next_value_seed(Walk(Inner(&mut state.envelope.traits)))?,
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     if json::kind(value) != Kind::Null {
@@ -452,6 +455,54 @@ fn is_blank_text(value: &RawValue) -> bool {
 /// Whether a cache marker says more than that it is one.
 fn has_lifetime(value: &RawValue) -> bool {
     value.get().contains("\"ttl\"") || value.get().contains("\"scope\"")
+}
+
+/// What stands in the result of a tool.
+struct Inner<'s>(&'s mut Traits);
+
+impl<'a> Node<'a> for Inner<'_> {
+    fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(Walk(InnerBlock(self.0)))?.is_some() {}
+        Ok(())
+    }
+
+    fn string(self, _: &str) {}
+
+    fn other(self, _: Kind) {}
+}
+
+struct InnerBlock<'s>(&'s mut Traits);
+
+impl<'a> Node<'a> for InnerBlock<'_> {
+    fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let (mut is_text, mut is_blank) = (false, false);
+        let mut source = Source::default();
+        while let Some(Text(name)) = map.next_key()? {
+            match name.as_ref() {
+                "type" => {
+                    let value: &RawValue = map.next_value()?;
+                    is_text = equals(value, "text");
+                }
+                "text" => {
+                    let value: &RawValue = map.next_value()?;
+                    is_blank = is_blank_text(value);
+                }
+                "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
+                "cache_control" => {
+                    let value: &RawValue = map.next_value()?;
+                    self.0.cache_lifetime |= has_lifetime(value);
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        self.0.blank_text |= is_text && is_blank;
+        self.0.unclean_data |= source.unclean;
+        Ok(())
+    }
+
+    fn string(self, _: &str) {}
+
+    fn other(self, _: Kind) {}
 }
 
 struct SourceNode<'s, 'a>(&'s mut Source<'a>);

@@ -167,9 +167,18 @@ fn an_azure_secret_lists_resources_and_deployments() {
     for name in ["evil.example/", "a.b", "a@b"] {
         wrong.push(json!([with(&resource, "resource_name", json!(name))]));
     }
-    for url in
-        ["http://a.example", "a.example", "https://", "https://u:MARK@a.example", "https://a.ex\nample", "ftp://a"]
-    {
+    for url in [
+        "http://a.example",
+        "a.example",
+        "https://",
+        "https://u:MARK@a.example",
+        "https://a.ex\nample",
+        "ftp://a",
+        "https://a.example/v1",
+        "https://169.254.169.254:8443/x",
+        "https://x.azure.com.evil.example",
+        "https://x.openai.azure.com:8443",
+    ] {
         wrong.push(json!([with(&deployment, "endpoint_url", json!(url))]));
     }
     for secret in wrong {
