@@ -151,6 +151,21 @@ fn p57_p58_thinking_goes_back_only_to_who_signed_it() {
 }
 
 #[test]
+fn p59_p60_every_signed_block_keeps_its_own_text_and_signature() {
+    let first = r#"{"type":"thinking","thinking":"one \u00e9","signature":"EqQB+/=="}"#;
+    let second = r#"{ "signature":"ErUB_-", "thinking":"", "type":"thinking","later":1.0}"#;
+    let sealed = r#"{"type":"redacted_thinking","data":"EmwKAhgB"}"#;
+    // A blank text is taken out, so the message is written anew around them.
+    let body = format!(
+        r#"{{"model":"m","max_tokens":4096,"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":[{first},{sealed},{{"type":"text","text":" "}},{second},{{"type":"text","text":"b"}}]}},{{"role":"user","content":"c"}}]}}"#
+    );
+    let made = run(&body, &claude()).body.expect("it was changed");
+    let sent = std::str::from_utf8(&made).unwrap();
+    assert!(sent.contains(&format!("[{first},{sealed},{second},")), "{sent}");
+    assert!(!sent.contains(r#""text":" ""#), "{sent}");
+}
+
+#[test]
 fn p89_a_tool_loop_that_lost_its_thinking_goes_on_without() {
     let ours = Carrier::plain("chat", "ep-1", "m").to_signature();
     let messages = json!([

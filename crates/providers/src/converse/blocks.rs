@@ -121,8 +121,10 @@ impl Messages<'_> {
                 append(&mut messages, message);
             }
         }
-        if messages.first().is_none_or(|first| first.role == "assistant") {
-            messages.insert(0, Message { role: "user", content: vec![raw(&json!({"text": BEGINNING}))] });
+        // Instructions may come before the first words, but those are a person's.
+        let first = messages.iter().position(|message| message.role != "system").unwrap_or(messages.len());
+        if messages.get(first).is_none_or(|message| message.role == "assistant") {
+            messages.insert(first, Message { role: "user", content: vec![raw(&json!({"text": BEGINNING}))] });
         }
         let end = messages.last_mut().map(|message| &mut message.content);
         if let (Some(content), Some(point)) = (end, cache_point(last, card)) {

@@ -369,7 +369,14 @@ impl Conversation {
             }
             Block::Image(block) => {
                 let mark = Mark::of(block.cache_control.as_ref());
-                parts.push(Part::Image { source: media(block.source, path)?, mark, path: path.to_owned() });
+                let mut source = media(block.source, path)?;
+                if let Media::Base64 { media_type, data } = &mut source {
+                    let known = image_type(media_type, data);
+                    if known != media_type {
+                        *media_type = known.to_owned();
+                    }
+                }
+                parts.push(Part::Image { source, mark, path: path.to_owned() });
             }
             Block::Document(block) => {
                 let (title, mark) = (block.title.flatten(), Mark::of(block.cache_control.as_ref()));
@@ -551,6 +558,7 @@ fn append_heard(turns: &mut Vec<Turn>, outcomes: Vec<Outcome>, parts: Vec<Part>)
 fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
     let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
     let mut used: HashMap<String, usize> = HashMap::new();
+    let mut taken: HashSet<String> = turns.iter().flat_map(call_ids).map(ToOwned::to_owned).collect();
     let mut waiting: Vec<(String, String, String)> = Vec::new();
     for turn in turns {
         match turn {
@@ -561,7 +569,12 @@ fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
                     let count = used.entry(id.clone()).and_modify(|count| *count += 1).or_insert(1);
                     let original = id.clone();
                     if *count > 1 {
-                        *id = format!("{id}_{count}");
+                        // What it would be renamed to may be another call's own id.
+                        let mut number = *count;
+                        while !taken.insert(format!("{original}_{number}")) {
+                            number += 1;
+                        }
+                        *id = format!("{original}_{number}");
                     }
                     waiting.push((original, id.clone(), name.clone()));
                 }
@@ -609,6 +622,11 @@ fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
     }
     interrupted(&mut out, &mut waiting);
     out
+}
+
+fn call_ids(turn: &Turn) -> impl Iterator<Item = &str> {
+    let said = if let Turn::Assistant(said) = turn { said.as_slice() } else { &[] };
+    said.iter().filter_map(Said::id)
 }
 
 fn interrupted(out: &mut Vec<Turn>, waiting: &mut Vec<(String, String, String)>) {

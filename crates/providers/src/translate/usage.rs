@@ -100,7 +100,7 @@ impl Counted {
         let written = written.unwrap_or_default();
         let searches = self
             .web_searches
-            .map(|count| format!(r#","server_tool_use":{{"web_search_requests":{count}}}"#))
+            .map(|count| format!(r#","server_tool_use":{{"web_search_requests":{count},"web_fetch_requests":0}}"#))
             .unwrap_or_default();
         let tier = self.tier.map(|tier| format!(r#","service_tier":"{tier}""#)).unwrap_or_default();
         format!(
@@ -149,7 +149,8 @@ mod tests {
         let told: serde_json::Value = serde_json::from_str(&told.to_json()).unwrap();
         let written = serde_json::json!({"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20});
         assert_eq!(told["cache_creation"], written);
-        assert_eq!(told["server_tool_use"]["web_search_requests"], 3);
+        let searched = serde_json::json!({"web_search_requests": 3, "web_fetch_requests": 0});
+        assert_eq!(told["server_tool_use"], searched, "clients read both");
         let searched = Counted { web_searches: Some(1), ..Counted::default() }.or_estimated(9, 8);
         assert_eq!((searched.input, searched.output, searched.web_searches), (9, 2, Some(1)));
     }

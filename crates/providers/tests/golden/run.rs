@@ -203,14 +203,17 @@ impl Case {
     }
 
     /// The events of a stream that comes in these pieces, and the class of the fault it ends with.
-    fn translated(&self, pieces: &[Bytes]) -> (Vec<Value>, Option<String>) {
+    pub fn translated(&self, pieces: &[Bytes]) -> (Vec<Value>, Option<String>) {
         let context = self.context();
         let mut translator = adapter::translator(self.protocol, &context, NOW, LARGEST_EVENT).unwrap();
         let mut out = Vec::new();
         let mut fault = None;
         for piece in pieces {
             out.extend_from_slice(&translator.feed(piece.clone()));
-            fault = fault.or_else(|| translator.fault());
+            fault = translator.fault();
+            if fault.is_some() {
+                break;
+            }
         }
         if fault.is_none() {
             out.extend_from_slice(&translator.end());
@@ -245,7 +248,7 @@ pub fn parsed(bytes: &[u8]) -> Vec<Value> {
 }
 
 /// Deltas of one block and kind put together: how they were cut depends on how the stream was.
-fn joined(events: &(Vec<Value>, Option<String>)) -> (Vec<Value>, Option<String>) {
+pub fn joined(events: &(Vec<Value>, Option<String>)) -> (Vec<Value>, Option<String>) {
     let mut out: Vec<Value> = Vec::new();
     for event in &events.0 {
         let piece = ["text", "thinking", "partial_json"].into_iter().find(|name| event["delta"][name].is_string());
@@ -293,7 +296,7 @@ fn same(found: &Value, wanted: &Value, place: &str) {
 }
 
 /// Lines `EVENT {json}` as the binary frames they stand for; `!EVENT {json}` is an exception.
-fn frames(text: &str) -> Bytes {
+pub fn frames(text: &str) -> Bytes {
     let mut bytes = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let (name, payload) = line.split_once(' ').unwrap_or((line, "{}"));
@@ -303,4 +306,35 @@ fn frames(text: &str) -> Bytes {
         });
     }
     bytes.into()
+}
+
+/// A start, blocks one after the other, an end; or less, where a fault came between.
+pub fn grammar(events: &[Value], about: &str) {
+    let (mut open, mut next, mut is_told, mut is_over) = (None, 0, false, false);
+    for (place, event) in events.iter().enumerate() {
+        assert!(!is_over, "something after the end\n{about}");
+        let kind = event["type"].as_str().unwrap();
+        assert_eq!(kind == "message_start", place == 0, "one start, at the start\n{about}");
+        assert!(!is_told || kind == "message_stop", "nothing between the last two\n{about}");
+        match kind {
+            "content_block_start" => {
+                assert_eq!((open, event["index"].as_u64()), (None, Some(next)), "{about}");
+                open = Some(next);
+            }
+            "content_block_delta" => assert_eq!(event["index"].as_u64(), open, "{about}"),
+            "content_block_stop" => {
+                assert_eq!(event["index"].as_u64(), open, "{about}");
+                (open, next) = (None, next + 1);
+            }
+            "message_delta" => {
+                assert_eq!(open, None, "{about}");
+                is_told = true;
+            }
+            "message_stop" => {
+                assert!(is_told, "it says why it ends\n{about}");
+                is_over = true;
+            }
+            other => assert_eq!(other, "message_start", "{about}"),
+        }
+    }
 }

@@ -621,7 +621,7 @@ async fn str_3_a_proper_end_without_the_marker_is_an_error() {
 }
 
 #[tokio::test]
-async fn str_3_silence_after_content_is_a_timeout() {
+async fn str_3_p22_silence_after_content_is_a_timeout() {
     let events = after_content(async |mut call| call.gone().await).await;
     assert_eq!(last_error(&events), expected("timeout_error", "timeout", "Timed out waiting for the provider"));
     assert!(events.iter().filter(|event| event.name == "ping").count() >= 2, "the silence was filled with pings");

@@ -22,6 +22,7 @@ mod lifecycle;
 mod media;
 mod models;
 mod passthrough;
+mod pitfalls;
 mod planted;
 mod providers;
 mod secrets;

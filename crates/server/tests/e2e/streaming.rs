@@ -108,7 +108,7 @@ async fn the_answer_ends_with_the_marker_also_when_the_upstream_does_not_close()
 }
 
 #[tokio::test]
-async fn silence_after_the_start_is_filled_with_pings() {
+async fn p22_silence_after_the_start_is_filled_with_pings() {
     let (hand, gate) = by_hand("[stream]\nkeep_alive_ms = 60\n").await;
     let answering = async {
         let mut call = hand.call().await.streams().await;
