@@ -157,7 +157,7 @@ impl<'a> Message<'a> {
         let Self { mut object, usage } = self;
         object.set(splice, "model", &json::quoted(additions.model));
         object.set(splice, "provider", &json::quoted(additions.provider));
-        stop_reason(&mut object, splice, is_finished);
+        stop_reason(&mut object, splice, is_finished.then_some(END_TURN));
         for name in ["stop_sequence", "stop_details", "container"] {
             object.fill(name, "null");
         }
@@ -221,12 +221,13 @@ impl<'a> Event<'a> {
         Ok(splice.apply(self.0.whole.as_bytes()))
     }
 
-    /// `message_delta` with the cost, and with input counts that only the start of the stream reported. `is_answered`
-    /// says that there was content, so that an end without a reason is an end all the same.
-    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, is_answered: bool) -> Bytes {
+    /// `message_delta` with the cost, and with input counts that only the start of the stream reported. `reason` is why the
+    /// answer ended if this event does not say it: what an earlier one said, or that there was content, so that an end
+    /// without a reason is an end all the same.
+    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
         let mut splice = Splice::default();
         if let Some(mut delta) = self.inner("delta") {
-            stop_reason(&mut delta, &mut splice, is_answered);
+            stop_reason(&mut delta, &mut splice, reason);
             for name in ["stop_sequence", "stop_details", "container"] {
                 delta.fill(name, "null");
             }
@@ -261,12 +262,11 @@ impl<'a> Event<'a> {
     }
 }
 
-fn stop_reason(object: &mut Object<'_>, splice: &mut Splice, is_finished: bool) {
+fn stop_reason(object: &mut Object<'_>, splice: &mut Splice, otherwise: Option<&str>) {
     let is_named = object.members.get("stop_reason").is_some_and(|reason| json::kind(reason) == Kind::String);
-    if is_finished && !is_named {
-        object.set(splice, "stop_reason", &json::quoted(END_TURN));
-    } else {
-        object.fill("stop_reason", "null");
+    match otherwise.filter(|_| !is_named) {
+        Some(reason) => object.set(splice, "stop_reason", &json::quoted(reason)),
+        None => object.fill("stop_reason", "null"),
     }
 }
 
@@ -461,10 +461,14 @@ mod tests {
         assert_eq!(reason_of(r#"{"stop_reason":"refusal","content":[]}"#), "refusal");
         assert_eq!(reason_of(r#"{"stop_reason":null,"content":[]}"#), Value::Null, "nothing was said");
 
-        let delta = |data: &str, is_answered| {
+        let delta = |data: &str, is_answered: bool| {
             let event = Event::read(data.as_bytes()).unwrap();
-            let value: Value =
-                serde_json::from_slice(&event.delta_completed(&Counts::default(), None, is_answered)).unwrap();
+            let value: Value = serde_json::from_slice(&event.delta_completed(
+                &Counts::default(),
+                None,
+                is_answered.then_some(END_TURN),
+            ))
+            .unwrap();
             value["delta"]["stop_reason"].clone()
         };
         for data in [r#"{"delta":{}}"#, r#"{"delta":{"stop_reason":null,"stop_sequence":null}}"#] {
@@ -513,7 +517,8 @@ mod tests {
         let delta = br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#;
         let known = Counts { input: Some(4), output: Some(9), ..Counts::default() };
         let value: Value =
-            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), true)).unwrap();
+            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), Some(END_TURN)))
+                .unwrap();
         let expected = json!({"type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": null, "stop_details": null, "container": null},
             "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,
@@ -524,7 +529,7 @@ mod tests {
             &br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#[..],
             br#"{"type":"message_delta","usage":null}"#,
         ] {
-            let completed = Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), true);
+            let completed = Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), Some(END_TURN));
             let value: Value = serde_json::from_slice(&completed).unwrap();
             assert_eq!(value["usage"], expected["usage"], "a delta without usage still says what is known");
         }

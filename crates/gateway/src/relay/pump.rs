@@ -58,6 +58,8 @@ pub(super) struct Pump {
     /// Every frame so far had an `event:` line.
     named: bool,
     stop: Option<Frame>,
+    /// Why the answer ended, as far as it was said: a later event with usage alone does not take it back.
+    reason: Option<String>,
     /// For an upstream of another protocol: makes frames of what it sends.
     translator: Option<Box<Translator>>,
 }
@@ -65,7 +67,17 @@ pub(super) struct Pump {
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>) -> Self {
         let (counts, translator) = (Counts::default(), translator.map(Box::new));
-        Self { endpoint, counts, started: false, pinged: false, answered: false, named: true, stop: None, translator }
+        Self {
+            endpoint,
+            counts,
+            started: false,
+            pinged: false,
+            answered: false,
+            named: true,
+            stop: None,
+            reason: None,
+            translator,
+        }
     }
 
     /// Takes the next bytes of the stream. A fault ends it; what came before it is in the outbox.
@@ -208,12 +220,14 @@ impl Pump {
         let data = frame.data();
         let event = Event::read(&data).map_err(malformed)?;
         self.counts.update(event.counts().unwrap_or_default());
-        let stop_reason = event.stop_reason();
+        let stop_reason = event.stop_reason().or_else(|| self.reason.clone());
+        self.reason.clone_from(&stop_reason);
         let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());
         self.answered |= stop_reason.is_some();
         ticket.answer(None, stop_reason.or_else(|| self.answered.then(|| END_TURN.to_owned())));
         self.ping_first(false, out);
-        let completed = event.delta_completed(&self.counts, Some(&charged.charge()), self.answered);
+        let reason = self.reason.as_deref().or(self.answered.then_some(END_TURN));
+        let completed = event.delta_completed(&self.counts, Some(&charged.charge()), reason);
         out.push(encoded("message_delta", &completed));
         Ok(if self.answered { Step::Content } else { Step::Held })
     }

@@ -17,9 +17,9 @@ const TOLERATED: f64 = 0.02;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The benchmark program, as `cargo bench --no-run` built it
-    #[arg(long)]
-    program: PathBuf,
+    /// A benchmark program, as `cargo bench --no-run` built it; may be given several times
+    #[arg(long, required = true)]
+    program: Vec<PathBuf>,
     /// The stored counts, name to instructions
     #[arg(long, default_value = "bench/instructions.json")]
     baseline: PathBuf,
@@ -35,14 +35,16 @@ type Counts = BTreeMap<String, u64>;
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     fs::create_dir_all(&options.out)?;
-    let names = Command::new(&options.program).arg("--names").output();
-    let names = names.with_context(|| format!("cannot run {}", options.program.display()))?;
-    let names = String::from_utf8(names.stdout)?;
     let mut counts = Counts::new();
-    for name in names.lines() {
-        counts.insert(name.to_owned(), instructions(&options.program, name, &options.out)?);
+    for program in &options.program {
+        let names = Command::new(program).arg("--names").output();
+        let names = names.with_context(|| format!("cannot run {}", program.display()))?;
+        let names = String::from_utf8(names.stdout)?;
+        ensure!(!names.is_empty(), "{} has no cases", program.display());
+        for name in names.lines() {
+            counts.insert(name.to_owned(), instructions(program, name, &options.out)?);
+        }
     }
-    ensure!(!counts.is_empty(), "{} has no cases", options.program.display());
     let stored = match fs::read(&options.baseline) {
         Ok(bytes) => serde_json::from_slice(&bytes).context("the stored counts are damaged")?,
         Err(_) => Counts::new(),

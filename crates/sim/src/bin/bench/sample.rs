@@ -5,6 +5,9 @@ use bytes::Bytes;
 /// The model the benchmark's gateway is configured with.
 pub const MODEL: &str = "bench/m";
 
+/// The same model behind another protocol; its name is as long.
+pub const TRANSLATED: &str = "bench/t";
+
 const SENTENCE: &str = "The tide comes in, \\\"twice a day\\\", whether or not anyone waits.\\n";
 
 /// A Messages request of exactly `size` bytes where that is possible, and of the least possible size where not.
@@ -29,6 +32,11 @@ pub fn request(size: usize, stream: bool) -> Bytes {
 }
 
 /// A request of this size that any gateway must refuse, though the upstream would answer it.
+/// The request with the name of the model behind another protocol.
+pub fn translated(request: &Bytes) -> Bytes {
+    String::from_utf8_lossy(request).replacen(MODEL, TRANSLATED, 1).into()
+}
+
 pub fn invalid_request(size: usize) -> Bytes {
     let mut body = format!(r#"{{"model":"{MODEL}","max_tokens":1024,"messages":""#);
     let left = size.saturating_sub(body.len() + 2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::process::Process;
-use crate::sample::MODEL;
+use crate::sample::{MODEL, TRANSLATED};
 
 /// Any text can be imported as a key.
 pub const KEY: &str = "bench-key-0123456789abcdef";
@@ -93,6 +93,23 @@ pricing = {{ input = 3.0, output = 15.0 }}
 "#
         ));
     }
+    text.push_str(&format!(
+        r#"
+[[models]]
+id = "{TRANSLATED}"
+name = "t"
+context_length = 1000000
+max_output_tokens = 8192
+[[models.endpoints]]
+provider = "bench-chat"
+model = "m"
+pricing = {{ input = 3.0, output = 15.0 }}
+[[providers]]
+slug = "bench-chat"
+protocol = "openai-chat"
+base_url = "http://{upstream}/v1"
+"#
+    ));
     for slug in ["bench-a", "bench-b"] {
         text.push_str(&format!(
             r#"

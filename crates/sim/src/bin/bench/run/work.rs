@@ -21,6 +21,8 @@ struct Row {
     requests: usize,
     concurrency: usize,
     refused: Option<Refused>,
+    /// The gateway calls an upstream of the chat protocol; the floor forwards the same request as it is.
+    translated: bool,
     must: f64,
     goal: f64,
 }
@@ -44,6 +46,7 @@ const WHOLE: Row = Row {
     requests: 20_000,
     concurrency: 32,
     refused: None,
+    translated: false,
     must: 2.2,
     goal: 1.5,
 };
@@ -60,7 +63,7 @@ const STREAM: Row = Row {
 
 /// Streams come in three paces. Events that share writes are cheap for the floor, which never looks for their ends, and
 /// so the hardest on whoever must.
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 12] = [
     WHOLE,
     Row { name: "15 KB request", request_bytes: 15 << 10, ..WHOLE },
     Row { name: "1 MiB request", request_bytes: 1 << 20, requests: 500, concurrency: 8, must: 4.0, goal: 2.5, ..WHOLE },
@@ -74,6 +77,15 @@ const ROWS: [Row; 10] = [
     },
     Row { name: "stream, 500 events, shared writes", answers: LONG, ..STREAM },
     Row { name: "stream, 500 events, a write each", answers: Answers { flush: true, ..LONG }, ..STREAM },
+    Row { name: "translated, 15 KB request", request_bytes: 15 << 10, translated: true, must: 6.0, goal: 4.0, ..WHOLE },
+    Row {
+        name: "translated stream, 500 events, a write each",
+        answers: Answers { flush: true, ..LONG },
+        translated: true,
+        must: 5.0,
+        goal: 3.0,
+        ..STREAM
+    },
     Row { name: "refused: bad key", refused: Some(Refused::Key), must: 1.0, goal: 0.7, ..WHOLE },
     Row { name: "refused: invalid body", refused: Some(Refused::Body), must: 1.0, goal: 0.7, ..WHOLE },
 ];
@@ -180,6 +192,7 @@ fn work_of(bench: &Bench<'_>, row: &Row, way: &str) -> Work {
         Some(Refused::Body) => sample::invalid_request(row.request_bytes),
         Some(Refused::Key) | None => sample::request(row.request_bytes, row.stream),
     };
+    let body = if row.translated && way == "gate" { sample::translated(&body) } else { body };
     let key = match row.refused {
         Some(Refused::Key) => "not-a-key-of-this-gateway",
         Some(Refused::Body) | None => gate::KEY,
