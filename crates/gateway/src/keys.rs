@@ -101,7 +101,7 @@ impl KeyIndex {
         }
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 

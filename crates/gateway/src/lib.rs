@@ -26,8 +26,10 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp};
 use tidegate_observe::metrics::{Metrics, Refusal};
-use tidegate_store::Store;
+use tidegate_providers::repair::Refused;
+use tidegate_store::learned::LearnedRow;
 use tidegate_store::vault::Vault;
+use tidegate_store::{Store, StoreError};
 use tokio::sync::Notify;
 
 pub use credentials::Credentials;
@@ -36,6 +38,8 @@ pub use keys::{KeyEntry, KeyIndex};
 pub use relay::call::authorise;
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
+/// How long something that an upstream did not take is believed.
+const LEARNED_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Counts that are remembered.
 const COUNTS: usize = 4_096;
 /// How often the store is asked for changes.
@@ -159,6 +163,34 @@ impl Gateway {
             self.metrics.learned.get_or_create(&labels).set(1);
         }
         is_new
+    }
+
+    /// Keeps a fact beyond this process.
+    pub(crate) fn keep(&self, fact: &learned::Fact) {
+        let row = LearnedRow {
+            provider: fact.provider.to_string(),
+            model: fact.model.to_string(),
+            kind: fact.refused.kind().to_owned(),
+            name: fact.refused.name().to_owned(),
+            learned: self.clock.now(),
+        };
+        let store = self.keys.store().clone();
+        tasks::spawn("keep what an upstream does not take", async move {
+            if let Err(error) = store.keep_learned(&row).await {
+                tracing::warn!(%error, "what an upstream does not take is known to this process only");
+            }
+        });
+    }
+
+    /// Takes over what was learnt before this start. Old facts are found out again: upstreams change.
+    pub async fn recall(&self) -> Result<(), StoreError> {
+        let since = Timestamp(self.clock.now().0 - i64::try_from(LEARNED_FOR.as_millis()).unwrap_or(i64::MAX));
+        for row in self.keys.store().learned().await?.into_iter().filter(|row| row.learned > since) {
+            if let Some(refused) = Refused::read(&row.kind, &row.name) {
+                self.learn(learned::Fact { provider: row.provider.into(), model: row.model.into(), refused });
+            }
+        }
+        Ok(())
     }
 
     /// From now on new inference is refused; what runs goes on.

@@ -87,6 +87,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics.clone(), recorder);
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
+    gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();
     let recording = tasks::spawn("record finished requests", records.run(store.clone(), metrics));
     let following = tasks::spawn("follow key and credential changes", {

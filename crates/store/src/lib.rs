@@ -12,6 +12,7 @@
 #[macro_use]
 mod dialect;
 mod error;
+pub mod learned;
 mod log;
 mod migrations;
 mod open;

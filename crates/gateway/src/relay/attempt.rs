@@ -236,7 +236,10 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
         let endpoint = &attempt.endpoint;
         let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
         let fact = Fact { provider, model, refused: refused.clone() };
-        if !job.gate.learn(fact) {
+        let is_new = job.gate.learn(fact.clone());
+        if is_new {
+            job.gate.keep(&fact);
+        } else {
             // It was left out already.
             return false;
         }

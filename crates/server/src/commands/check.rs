@@ -15,10 +15,11 @@ use tidegate_gateway::{Place, Upstream};
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::{Auth, Carriage, Protocol, count};
 use tidegate_routing::Endpoint;
+use tidegate_store::Store;
 use tokio::time::timeout;
 
 use super::out::say;
-use crate::config::Source;
+use crate::config::{Checked, Source};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -47,6 +48,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     }
     let (client, tokens) = (Client::default(), Tokens::default());
     let mut failed = false;
+    learned(&config).await?;
     // A provider may be reached in several ways; those that no model uses are passed over.
     let mut named: Vec<&str> = Vec::new();
     for upstream in providers.iter().filter(|upstream| upstream.shared) {
@@ -82,6 +84,26 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What the gateway has found out that upstreams do not take. A store that is not there is not made for the question.
+async fn learned(config: &Checked) -> anyhow::Result<()> {
+    if !config.data_dir.is_dir() {
+        return Ok(());
+    }
+    let Ok(store) = Store::open(&config.storage_url, &config.data_dir).await else {
+        return Ok(say!("note  the store cannot be read: what was learnt of upstreams is not shown")?);
+    };
+    for row in store.learned().await? {
+        say!(
+            "note  {} does not take the {} {} for {}: it is left out there",
+            row.provider,
+            row.kind,
+            row.name,
+            row.model
+        )?;
+    }
+    Ok(())
 }
 
 /// Counting tokens costs nothing and needs address, credential and model to be right; where there is no such thing, the

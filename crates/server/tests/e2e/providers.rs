@@ -128,6 +128,17 @@ async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
         let metrics = gate.managed("/metrics").await;
         let metrics = metrics.body_text();
         assert!(metrics.contains(&format!("name=\"{member}\"")), "{metrics}");
+        // It is known after a restart, and people can see it.
+        let (_, place) = gate.stop().await;
+        let shown = place.run(&["check", "--offline"]).await;
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(shown.contains(&format!("up does not take the member {member} for {model}")), "{shown}");
+        let gate = place.serve().await;
+        let mut request = hello(&format!("up/{model}"));
+        for (name, value) in body.as_object().expect("an object") {
+            request[name] = value.clone();
+        }
+        assert_eq!((gate.messages(request).await.status, sim.requests().len()), (200, 4), "{provider}");
     }
 }
 
