@@ -1,11 +1,10 @@
 //! One place that knows which module speaks which protocol.
 
-use bytes::Bytes;
 use tidegate_core::Timestamp;
 use tidegate_wire::messages::Request;
 
 use crate::fault::{Class, Fault};
-use crate::translate::{Context, Decode, Outgoing, Target, Translator, Unsupported};
+use crate::translate::{Answered, Context, Decode, Outgoing, Target, Translator, Unsupported};
 use crate::{Protocol, anthropic, chat, cohere, converse, gemini, responses};
 
 /// The request as an upstream of the protocol takes it. Messages upstreams are not translated to.
@@ -20,13 +19,8 @@ pub fn request(protocol: Protocol, request: &Request, target: &Target<'_>) -> Re
     }
 }
 
-/// A whole answer in the Messages format, and what was left out of it.
-pub fn message(
-    protocol: Protocol,
-    body: &[u8],
-    context: &Context,
-    now: Timestamp,
-) -> Result<(Bytes, Vec<String>), Fault> {
+/// A whole answer in the Messages format.
+pub fn message(protocol: Protocol, body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     match protocol {
         Protocol::Chat => chat::message(body, context, now),
         Protocol::Responses => responses::message(body, context, now),

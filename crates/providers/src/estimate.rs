@@ -18,24 +18,13 @@ const PER_REQUEST: u64 = 16;
 
 /// The tokens of a whole request as the model of this card counts them.
 pub fn tokens(request: &Request, card: &Card) -> u64 {
-    let mut sum = Sum { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact: true };
-    sum.request(request);
-    let bytes = sum.bytes;
-    let mut again = Sum { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact: bytes <= LARGEST_TEXT };
-    if again.exact {
-        // The first pass has counted already.
-        again = sum;
-    } else {
-        again.request(request);
-    }
-    again.total()
+    let exact = Sum::of(request, card, true);
+    if exact.bytes > LARGEST_TEXT { rough(request, card) } else { exact.total() }
 }
 
 /// The same from bytes alone: cheap enough for every request.
 pub fn rough(request: &Request, card: &Card) -> u64 {
-    let mut sum = Sum { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact: false };
-    sum.request(request);
-    sum.total()
+    Sum::of(request, card, false).total()
 }
 
 /// Tokens of a text by bytes: 3.2 bytes each in plain text, 1.6 characters each elsewhere.
@@ -55,7 +44,13 @@ struct Sum<'a> {
     exact: bool,
 }
 
-impl Sum<'_> {
+impl<'a> Sum<'a> {
+    fn of(request: &Request, card: &'a Card, exact: bool) -> Self {
+        let mut sum = Self { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact };
+        sum.request(request);
+        sum
+    }
+
     fn total(&self) -> u64 {
         let hundredths = match self.card.tokenizer {
             _ if !self.exact => 100,

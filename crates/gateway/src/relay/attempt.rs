@@ -269,9 +269,9 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
         None => body,
         Some(context) => {
             let protocol = snapshot.upstreams[attempt.endpoint.provider_index].protocol;
-            let (message, warnings) = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
-            job.warnings.extend(warnings);
-            message
+            let answered = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
+            job.warnings.extend(answered.warnings);
+            answered.body
         }
     };
     completed(job, attempt, since, &body)

@@ -94,6 +94,11 @@ impl Pump {
         fault.map_or(Ok(step), Err)
     }
 
+    /// Whether the upstream has said how the answer ended, and only its usage or its end marker is awaited.
+    pub fn is_settled(&self) -> bool {
+        self.translator.as_ref().is_some_and(|translator| translator.is_settled())
+    }
+
     /// Takes an answer that came whole although a stream was asked for.
     pub fn take_whole(
         &mut self,

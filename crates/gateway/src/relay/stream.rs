@@ -27,6 +27,9 @@ use crate::{Gateway, Snapshot, tasks};
 /// After its end marker a stream gets this long to end properly, so that its connection can be used again.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// An upstream that has said how its answer ended gets this long to say what it used.
+const SETTLED: Duration = Duration::from_secs(5);
+
 /// How often a stream looks whether its key still stands and the process still runs: within the 5 s that are promised.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -271,9 +274,12 @@ impl StreamBody {
                 Phase::Relaying(relay) => match relay.poll_upstream(context) {
                     Poll::Ready(frame) => self.advance(frame),
                     Poll::Pending => {
-                        let due = Some((relay.heard + relay.idle).min(relay.deadline));
+                        let idle = if relay.pump.is_settled() { SETTLED } else { relay.idle };
+                        let due = Some((relay.heard + idle).min(relay.deadline));
                         match self.clock.poll(context, self.gate.clock.instant(), due) {
                             Poll::Ready(Due::KeepAlive) => self.out.push(PING),
+                            // All was said but what it used: it ends as if the upstream had ended it.
+                            Poll::Ready(Due::Deadline) if relay.pump.is_settled() => self.advance(None),
                             Poll::Ready(Due::Deadline) => self.broke(&Fault::without_answer(Class::Timeout)),
                             Poll::Ready(Due::Look) => {
                                 if let Some(failure) = relay.must_end() {

@@ -76,6 +76,7 @@ mod tests {
             out.extend_from_slice(&translator.end());
             assert_eq!(String::from_utf8(out).unwrap(), wanted, "cut at {cut}");
             assert_eq!(translator.fault(), None);
+            assert!(!translator.is_estimated() && !translator.is_settled());
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -12,7 +11,7 @@ use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
 use crate::translate::cite::UrlCitation;
 use crate::translate::usage::{self, tokens};
-use crate::translate::{Context, Counted, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Stop, Whole};
 
 /// What is read of an answer; of a chunk of a stream as well, where `delta` stands for `message`.
 #[derive(Deserialize)]
@@ -99,7 +98,7 @@ pub(super) struct Annotation<'a> {
 }
 
 /// The answer in the Messages format, and what was left out of it.
-pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     let completion: Completion<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     if let Some(error) = completion.error.filter(|error| json::kind(error) != Kind::Null) {
         return Err(fault::classify_error(error, now));

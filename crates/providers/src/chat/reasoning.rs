@@ -165,7 +165,45 @@ fn spoken(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
 struct Detail {
     index: Option<String>,
     kind: Option<String>,
-    members: Vec<(String, Box<RawValue>)>,
+    members: Vec<(String, Member)>,
+}
+
+/// A member as it came, or a text put together from its pieces, which is quoted when all of it is there.
+enum Member {
+    Raw(Box<RawValue>),
+    Text(String),
+}
+
+impl Member {
+    fn text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Raw(raw) => json::string(raw),
+            Self::Text(text) => Some(Cow::Borrowed(text)),
+        }
+    }
+
+    fn grow(&mut self, piece: &Self) {
+        let Some(piece) = piece.text() else { return };
+        match self {
+            Self::Text(text) => text.push_str(&piece),
+            Self::Raw(raw) => {
+                let mut text = json::string(raw).map(Cow::into_owned).unwrap_or_default();
+                text.push_str(&piece);
+                *self = Self::Text(text);
+            }
+        }
+    }
+
+    fn is_null(&self) -> bool {
+        matches!(self, Self::Raw(raw) if json::kind(raw) == Kind::Null)
+    }
+
+    fn to_json(&self) -> Cow<'_, str> {
+        match self {
+            Self::Raw(raw) => Cow::Borrowed(raw.get()),
+            Self::Text(text) => Cow::Owned(quoted(text)),
+        }
+    }
 }
 
 /// Members that come in pieces.
@@ -177,16 +215,15 @@ impl Detail {
         let index =
             members.get("index").filter(|index| json::kind(index) == Kind::Number).map(|raw| raw.get().to_owned());
         let kind = members.get("type").and_then(json::string).map(Cow::into_owned);
-        let members = members.0.iter().map(|(name, value)| (name.clone().into_owned(), (*value).to_owned())).collect();
+        let members = members.0.iter();
+        let members =
+            members.map(|(name, value)| (name.clone().into_owned(), Member::Raw((*value).to_owned()))).collect();
         Some(Self { index, kind, members })
     }
 
     /// What a person may read of it.
     fn text(&self) -> Option<Cow<'_, str>> {
-        self.members
-            .iter()
-            .find(|(name, _)| GROWING.contains(&name.as_str()))
-            .and_then(|(_, value)| json::string(value))
+        self.members.iter().find(|(name, _)| GROWING.contains(&name.as_str())).and_then(|(_, value)| value.text())
     }
 
     /// Adds a piece to the item it belongs to, or gives back what begins a new one.
@@ -196,11 +233,8 @@ impl Detail {
         let Some(item) = place.and_then(|place| items.get_mut(place)) else { return Some(self) };
         for (name, value) in self.members {
             match item.members.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, known)) if GROWING.contains(&name.as_str()) => {
-                    let whole = [&**known, &*value].into_iter().filter_map(json::string).collect::<String>();
-                    *known = RawValue::from_string(quoted(&whole)).expect("a quoted text is JSON");
-                }
-                Some((_, known)) if json::kind(&value) != Kind::Null => *known = value,
+                Some((_, known)) if GROWING.contains(&name.as_str()) => known.grow(&value),
+                Some((_, known)) if !value.is_null() => *known = value,
                 Some(_) => {}
                 None => item.members.push((name, value)),
             }
@@ -210,7 +244,7 @@ impl Detail {
 
     fn to_json(&self) -> String {
         let members: Vec<String> =
-            self.members.iter().map(|(name, value)| format!("{}:{}", quoted(name), value.get())).collect();
+            self.members.iter().map(|(name, value)| format!("{}:{}", quoted(name), value.to_json())).collect();
         format!("{{{}}}", members.join(","))
     }
 }

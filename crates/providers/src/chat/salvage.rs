@@ -82,7 +82,7 @@ mod tests {
         let body = json!({"error": {"message": "Failed to call a function.", "type": "invalid_request_error",
             "code": "tool_use_failed", "failed_generation": generation}});
         let answer = salvage(body.to_string().as_bytes(), &context)?;
-        let (message, _) = crate::chat::message(&answer, &context, tidegate_core::Timestamp(0)).unwrap();
+        let message = crate::chat::message(&answer, &context, tidegate_core::Timestamp(0)).unwrap().body;
         Some(serde_json::from_slice(&message).unwrap())
     }
 

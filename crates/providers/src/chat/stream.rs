@@ -12,9 +12,9 @@ use crate::translate::{Context, Decode, Stop, Stream, usage};
 pub struct Decoder {
     context: Context,
     now: Timestamp,
-    /// The key of the call that each of the upstream's numbers means now, and the id it was given with.
-    numbers: Vec<(u32, u32, Option<String>)>,
-    next_key: u32,
+    /// The upstream's number of every call so far and the id it was given with; its place here is its key. Of those with
+    /// the same number, the last one is meant where no id says otherwise.
+    numbers: Vec<(u32, Option<String>)>,
     voice: Voice,
     tier: Option<&'static str>,
     done: bool,
@@ -24,7 +24,7 @@ pub struct Decoder {
 impl Decoder {
     pub fn new(context: Context, now: Timestamp) -> Self {
         let voice = Voice::new(&context);
-        Self { context, now, numbers: Vec::new(), next_key: 0, voice, tier: None, done: false, finished: None }
+        Self { context, now, numbers: Vec::new(), voice, tier: None, done: false, finished: None }
     }
 
     fn said(&mut self, said: Said<'_>, stream: &mut Stream) {
@@ -64,30 +64,33 @@ impl Decoder {
     }
 
     /// Which call a piece belongs to: a number not seen before begins one, and so does another id under a known number,
-    /// or a name after a whole object.
+    /// or a name after a whole object. A number and id that were seen mean the same call, also when it is long over.
     fn key(&mut self, number: Option<u32>, id: Option<&str>, name: Option<&str>, stream: &Stream) -> u32 {
         let number = number.unwrap_or_else(|| {
-            let by_id = self.numbers.iter().find(|(_, _, known)| id.is_some() && known.as_deref() == id);
+            let by_id = self.numbers.iter().find(|(_, known)| id.is_some() && known.as_deref() == id);
             let last = self.numbers.last();
             match (by_id, id) {
-                (Some((number, _, _)), _) => *number,
+                (Some((number, _)), _) => *number,
                 // Another id without a number is another call.
                 (None, Some(_)) => u32::try_from(self.numbers.len()).unwrap_or(u32::MAX),
-                (None, None) => last.map_or(0, |(number, _, _)| *number),
+                (None, None) => last.map_or(0, |(number, _)| *number),
             }
         });
-        let known = self.numbers.iter().find(|(known, _, _)| *known == number);
-        if let Some((_, key, known_id)) = known {
-            let other_id = id.is_some() && known_id.is_some() && known_id.as_deref() != id;
-            let next_call = id.is_none() && name.is_some() && stream.encoder.is_complete(*key);
+        let key_of = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+        let same =
+            self.numbers.iter().rposition(|(other, known)| *other == number && id.is_some() && known.as_deref() == id);
+        if let Some(place) = same {
+            return key_of(place);
+        }
+        if let Some(place) = self.numbers.iter().rposition(|(other, _)| *other == number) {
+            let other_id = id.is_some() && self.numbers[place].1.is_some();
+            let next_call = name.is_some() && stream.encoder.is_complete(key_of(place));
             if !other_id && !next_call {
-                return *key;
+                return key_of(place);
             }
         }
-        let key = self.next_key;
-        self.next_key += 1;
-        self.numbers.retain(|(known, _, _)| *known != number);
-        self.numbers.push((number, key, id.map(ToOwned::to_owned)));
+        let key = key_of(self.numbers.len());
+        self.numbers.push((number, id.map(ToOwned::to_owned)));
         key
     }
 
@@ -126,7 +129,10 @@ impl Decode for Decoder {
         }
         self.tier = chunk.service_tier.as_deref().and_then(usage::tier).or(self.tier);
         let usage = chunk.usage.or_else(|| groq.as_ref().and_then(|members| members.get("usage")));
-        if let Some(told) = usage.and_then(counted) {
+        // Usage that comes alone is the last word; beside something else, a better one may follow.
+        let is_alone = chunk.choices.as_ref().is_none_or(Vec::is_empty);
+        let told = usage.and_then(counted);
+        if let Some(told) = told {
             stream.counted = told;
         }
         stream.start();
@@ -141,10 +147,14 @@ impl Decode for Decoder {
                 self.finished.get_or_insert(stop);
             }
         }
-        if stream.encoder.is_over() {
+        if stream.encoder.is_over() || (self.finished.is_some() && is_alone && told.is_some()) {
             return self.finish(stream);
         }
         Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.finished.is_some()
     }
 
     fn end(&mut self, stream: &mut Stream) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use tidegate_wire::sse::Splitter;
 use super::{Decoder, message, request};
 use crate::fault::{Class, Fault};
 use crate::translate::card::{Level, LimitField, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole};
-use crate::translate::{Card, Context, Decode as _, Stream, Target, Unsupported};
+use crate::translate::{Card, Context, Decode as _, Stream, Target, Translator, Unsupported};
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
 const PLAIN_CARRIER: &str =
@@ -264,7 +264,8 @@ fn context() -> Context {
 }
 
 fn answered(body: &Value) -> Result<Value, Fault> {
-    message(body.to_string().as_bytes(), &context(), NOW).map(|(bytes, _)| serde_json::from_slice(&bytes).unwrap())
+    message(body.to_string().as_bytes(), &context(), NOW)
+        .map(|answered| serde_json::from_slice(&answered.body).unwrap())
 }
 
 #[test]
@@ -645,7 +646,7 @@ fn p56_sequences_that_the_upstream_does_not_know_are_looked_for_here() {
     let none = (String::from("all of <<EN it"), "end_turn".to_owned(), Value::Null);
     assert_eq!(run(&["all of <<E", "N it"]), none, "what only began like one is said");
     let whole = json!({"choices": [{"message": {"content": "x <<END>> y"}, "finish_reason": "length"}]});
-    let (bytes, _) = message(whole.to_string().as_bytes(), &guarded, NOW).unwrap();
+    let bytes = message(whole.to_string().as_bytes(), &guarded, NOW).unwrap().body;
     let whole: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((&whole["content"][0]["text"], &whole["stop_reason"]), (&json!("x "), &json!("stop_sequence")));
 }
@@ -682,4 +683,92 @@ fn images_are_sent_as_what_they_are_and_documents_by_url_where_the_card_says_so(
     let body = json!({"model": "m", "max_tokens": 100, "messages": document});
     let refused = translated(&Card { pdf: true, ..Card::default() }, &body).unwrap_err();
     assert!(refused.to_string().contains("documents by URL are not supported"), "{refused}");
+}
+
+fn translator() -> Translator {
+    Translator::new(Box::new(Decoder::new(context(), NOW)), &context(), 1 << 20)
+}
+
+const ENDED: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+const USAGE: &str = r#"{"prompt_tokens":10,"completion_tokens":4}"#;
+
+#[test]
+fn e09_usage_after_the_end_ends_a_stream_that_stays_open() {
+    for choices in ["\"choices\":[],", ""] {
+        let mut open = translator();
+        let said = chunk(json!({"content": "x"}), json!("stop"));
+        let out = open.feed(Bytes::from(said));
+        assert!(!out.ends_with(ENDED.as_bytes()) && open.is_settled() && open.is_estimated());
+        let out = open.feed(Bytes::from(format!("data: {{{choices}\"usage\":{USAGE}}}\n\n")));
+        assert!(out.ends_with(ENDED.as_bytes()), "{out:?}");
+        assert!(!open.is_settled() && !open.is_estimated() && open.said() == 1);
+        let late = chunk(json!({"content": "late"}), json!("stop")) + "data: [DONE]\n\n";
+        assert!(open.feed(Bytes::from(late)).is_empty() && open.end().is_empty() && open.fault().is_none());
+    }
+    // Before the end, or beside a choice, usage may be followed by a better one.
+    let mut open = translator();
+    open.feed(Bytes::from(format!("data: {{\"choices\":[],\"usage\":{USAGE}}}\n\n")));
+    assert!(!open.is_settled());
+    let beside =
+        format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"x"}},"finish_reason":"stop"}}],"usage":{USAGE}}}"#);
+    assert!(!open.feed(Bytes::from(format!("data: {beside}\n\n"))).ends_with(ENDED.as_bytes()));
+    assert!(open.is_settled() && !open.is_estimated());
+}
+
+#[test]
+fn e09_a_settled_stream_can_be_ended_without_its_usage() {
+    let mut settled = translator();
+    settled.feed(Bytes::from(chunk(json!({"content": "x"}), Value::Null)));
+    assert!(!settled.is_settled() && settled.settle().is_empty(), "nothing says that it is over");
+    settled.feed(Bytes::from(chunk(json!({}), json!("length"))));
+    let out = String::from_utf8(settled.settle().to_vec()).unwrap();
+    assert!(out.contains("\"stop_reason\":\"max_tokens\"") && out.ends_with(ENDED), "{out}");
+    assert!(settled.fault().is_none() && settled.is_estimated() && !settled.is_settled());
+    assert!(settled.settle().is_empty() && settled.end().is_empty() && settled.fault().is_none(), "once");
+}
+
+#[test]
+fn an_answer_says_whether_its_usage_is_an_estimate() {
+    for (usage, is_estimated) in [(json!(null), true), (json!({"prompt_tokens": 1, "completion_tokens": 1}), false)] {
+        let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": usage});
+        let answered = message(body.to_string().as_bytes(), &context(), NOW).unwrap();
+        assert_eq!(answered.is_estimated, is_estimated);
+        let answered: Value = serde_json::from_slice(&answered.body).unwrap();
+        assert_eq!(answered["usage"].as_object().unwrap().len(), 4, "it is not written");
+    }
+}
+
+/// Minutes, were all of it looked at again with every piece.
+#[test]
+fn reasoning_in_very_many_pieces_is_put_together_once() {
+    let mut upstream = String::new();
+    for _ in 0..20_000 {
+        let item = json!({"type": "reasoning.text", "index": 0, "text": "eleven \"b\n\""});
+        upstream.push_str(&chunk(json!({"reasoning_details": [item]}), Value::Null));
+    }
+    upstream.push_str(&chunk(json!({"content": "x"}), json!("stop")));
+    let events = streamed(&upstream, 1 << 16).unwrap();
+    let signature = events.iter().find_map(|(_, data)| data["delta"]["signature"].as_str()).unwrap();
+    let carrier = crate::translate::carrier::Carrier::read(signature).unwrap();
+    let details: Value = serde_json::from_str(carrier.data.get()).unwrap();
+    assert_eq!(details.as_array().unwrap().len(), 1);
+    assert_eq!(details[0]["text"].as_str().unwrap(), "eleven \"b\n\"".repeat(20_000));
+}
+
+/// The same for the inputs of calls that come by turns.
+#[test]
+fn inputs_in_very_many_pieces_are_looked_at_once() {
+    let call = |index: u32, piece: &str| {
+        let name = if piece == "{\"a\":\"" { json!("t") } else { Value::Null };
+        let call = json!({"index": index, "function": {"name": name, "arguments": piece}});
+        chunk(json!({"tool_calls": [call]}), Value::Null)
+    };
+    let mut upstream = call(0, "{\"a\":\"") + &call(1, "{\"a\":\"");
+    for _ in 0..10_000 {
+        upstream.push_str(&call(0, "}0123456789"));
+        upstream.push_str(&call(1, "}0123456789"));
+    }
+    upstream.push_str(&(call(0, "\"}") + &call(1, "\"}") + &chunk(json!({}), json!("tool_calls"))));
+    let input = format!("tool_use t: {{\"a\":\"{}\"}}", "}0123456789".repeat(10_000));
+    assert_eq!(story(&streamed(&upstream, 1 << 16).unwrap()), [input.clone(), input, "tool_use".to_owned()]);
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -13,7 +12,7 @@ use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::usage::tokens;
-use crate::translate::{Context, Counted, Encoder, Stop, Whole, cite};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, cite};
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -118,7 +117,7 @@ impl Sources {
 }
 
 /// The answer in the Messages format, and what was left out of it.
-pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     let mut whole = Whole::new(context);
     let (counted, stop) = read(body, &mut whole.encoder, context, now)?;
     whole.counted = counted;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -13,7 +12,7 @@ use super::citation::{Citation, Passage};
 use crate::fault::{Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
-use crate::translate::{Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -251,7 +250,7 @@ pub(super) fn stop(reason: Option<&str>, met: Option<&str>) -> Result<Stop, Faul
 }
 
 /// The answer in the Messages format.
-pub fn message(body: &[u8], context: &Context, _now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+pub fn message(body: &[u8], context: &Context, _now: Timestamp) -> Result<Answered, Fault> {
     let answer: Answer<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
     answer.read(&mut whole.encoder, &mut whole.counted, context)?;

@@ -185,7 +185,8 @@ impl Messages<'_> {
                 Said::Thinking { text, .. } if replays && !text.is_empty() => {
                     blocks.push(raw(&json!({"reasoningContent": {"reasoningText": {"text": text}}})));
                 }
-                Said::Redacted(data) if card.claude || replays => {
+                // Other models have nobody who could read it.
+                Said::Redacted(data) if card.claude => {
                     blocks.push(raw(&json!({"reasoningContent": {"redactedContent": data}})));
                 }
                 Said::Thinking { .. } | Said::Redacted(_) => {}

@@ -215,6 +215,10 @@ impl Decode for Decoder {
         Ok(())
     }
 
+    fn is_settled(&self) -> bool {
+        self.named_end
+    }
+
     fn end(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         if stream.is_finished() {
             return Ok(());

@@ -4,7 +4,7 @@ use tidegate_core::Timestamp;
 use tidegate_wire::messages::Request;
 
 use super::{message, request};
-use crate::translate::{Card, Context, Target};
+use crate::translate::{Answered, Card, Context, Target};
 use crate::{Protocol, adapter, cards, eventstream};
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
@@ -82,7 +82,7 @@ fn no_answer_however_odd_does_harm() {
     for value in odd {
         for frame in ["output", "stopReason", "usage", "additionalModelResponseFields"] {
             let whole = format!(r#"{{"output":{{"message":{{"content":[{{"text":"x"}}]}}}},"{frame}":{value}}}"#);
-            if let Ok((body, _)) = message(whole.as_bytes(), &context, NOW) {
+            if let Ok(Answered { body, .. }) = message(whole.as_bytes(), &context, NOW) {
                 serde_json::from_slice::<Value>(&body).unwrap();
             }
         }
@@ -114,4 +114,15 @@ fn no_answer_however_odd_does_harm() {
             assert!(invoke.fault().is_some());
         }
     }
+}
+
+#[test]
+fn e09_a_stream_that_named_its_end_is_settled() {
+    let mut translator = adapter::translator(Protocol::Converse, &Context::default(), NOW, 1 << 20).unwrap();
+    let mut feed = |name: &str, data: &str| translator.feed(eventstream::encode(name, data.as_bytes()));
+    feed("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"x"}}"#);
+    feed("messageStop", r#"{"stopReason":"end_turn"}"#);
+    assert!(translator.is_settled());
+    assert!(translator.settle().ends_with(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+    assert!(translator.fault().is_none() && !translator.is_settled() && translator.is_estimated());
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -14,7 +13,8 @@ use super::partial::{Partial, PartialArg};
 use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
-use crate::translate::{Context, Counted, Encoder, Stop, Whole};
+use crate::translate::usage::tokens;
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 /// What is read of an answer.
 #[derive(Deserialize)]
@@ -115,12 +115,11 @@ pub(super) struct Usage {
 
 impl Usage {
     pub fn counted(&self) -> Counted {
-        let whole = |number: Option<f64>| number.map(|number| number.round().max(0.0) as u64);
-        let prompt = whole(self.prompt_token_count).unwrap_or(0);
-        let prompt = prompt.saturating_add(whole(self.tool_use_prompt_token_count).unwrap_or(0));
-        let read = whole(self.cached_content_token_count).unwrap_or(0);
-        let thoughts = whole(self.thoughts_token_count);
-        let output = whole(self.candidates_token_count).unwrap_or(0).saturating_add(thoughts.unwrap_or(0));
+        let prompt = tokens(self.prompt_token_count).unwrap_or(0);
+        let prompt = prompt.saturating_add(tokens(self.tool_use_prompt_token_count).unwrap_or(0));
+        let read = tokens(self.cached_content_token_count).unwrap_or(0);
+        let thoughts = tokens(self.thoughts_token_count);
+        let output = tokens(self.candidates_token_count).unwrap_or(0).saturating_add(thoughts.unwrap_or(0));
         Counted::inclusive(prompt, read, 0, output, thoughts, None)
     }
 }
@@ -355,7 +354,7 @@ pub(super) fn answers(data: &[u8]) -> Result<Vec<Answer<'_>>, Fault> {
 }
 
 /// The answer in the Messages format.
-pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     let mut whole = Whole::new(context);
     let mut reader = Reader::default();
     for answer in answers(body.trim_ascii())? {

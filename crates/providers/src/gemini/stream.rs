@@ -46,6 +46,10 @@ impl Decode for Decoder {
         Ok(())
     }
 
+    fn is_settled(&self) -> bool {
+        self.reader.finished
+    }
+
     fn end(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         if stream.is_finished() {
             return Ok(());

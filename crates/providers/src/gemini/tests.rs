@@ -5,7 +5,7 @@ use tidegate_wire::messages::Request;
 
 use super::{message, request};
 use crate::fault::Class;
-use crate::translate::{Card, Context, Target};
+use crate::translate::{Answered, Card, Context, Target};
 use crate::{Protocol, adapter, cards};
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
@@ -28,7 +28,7 @@ fn p61_a_signature_finds_its_call_in_the_next_turn() {
     let mut body = json!({"max_tokens": 64, "tools": [tool], "messages": [{"role": "user", "content": "Tides?"}]});
     let (_, context) = sent(&body);
     let answer = r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"tide_at","args":{"port":"Brest"}},"thoughtSignature":"CiQx"},{"functionCall":{"name":"tide_at","args":{"port":"Cork"}}}]},"finishReason":"STOP"}]}"#;
-    let (answered, _) = message(answer.as_bytes(), &context, NOW).unwrap();
+    let answered = message(answer.as_bytes(), &context, NOW).unwrap().body;
     let answered: Value = serde_json::from_slice(&answered).unwrap();
     let content = answered["content"].as_array().unwrap();
     assert_eq!(content.len(), 3, "thinking was not asked for, but its signature is needed");
@@ -106,7 +106,7 @@ fn no_answer_however_odd_does_harm() {
             *changed.pointer_mut(&pointer).unwrap() = value.clone();
             let text = changed.to_string();
             let whole = message(text.as_bytes(), &context, NOW);
-            if let Ok((body, _)) = &whole {
+            if let Ok(Answered { body, .. }) = &whole {
                 serde_json::from_slice::<Value>(body).unwrap();
             }
             let mut translator = adapter::translator(Protocol::Gemini, &context, NOW, 1 << 20).unwrap();
@@ -116,4 +116,16 @@ fn no_answer_however_odd_does_harm() {
             assert!(translator.fault().is_some() || whole.is_ok(), "{text}");
         }
     }
+}
+
+#[test]
+fn e09_a_stream_that_named_its_end_is_settled() {
+    let mut translator = adapter::translator(Protocol::Gemini, &Context::default(), NOW, 1 << 20).unwrap();
+    let piece = |text: &str| Bytes::from(format!("data: {text}\n\n"));
+    translator.feed(piece(r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#));
+    assert!(!translator.is_settled() && translator.settle().is_empty());
+    translator.feed(piece(r#"{"candidates":[{"finishReason":"STOP"}]}"#));
+    assert!(translator.is_settled());
+    assert!(translator.settle().ends_with(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+    assert!(translator.fault().is_none() && !translator.is_settled() && translator.is_estimated());
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -14,7 +13,7 @@ use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::cite::UrlCitation;
 use crate::translate::usage::{self, tokens};
-use crate::translate::{Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 /// What is read of an answer, and of the object in the events that begin and end a stream.
 #[derive(Deserialize)]
@@ -146,7 +145,7 @@ impl Item<'_> {
 }
 
 /// The answer in the Messages format, and what was left out of it.
-pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<(Bytes, Vec<String>), Fault> {
+pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     let response: Response<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
     let (counted, stop) = read(response, &mut whole.encoder, context, now)?;

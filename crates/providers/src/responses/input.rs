@@ -9,7 +9,7 @@ use super::PROTOCOL;
 use crate::translate::body::compact;
 use crate::translate::card::Cache;
 use crate::translate::carrier::Carrier;
-use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn};
+use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 use crate::translate::tools::{upstream_id, upstream_name};
 use crate::translate::{Target, Unsupported, results};
 
@@ -189,7 +189,9 @@ impl<'a> Input<'a> {
                 }
                 Part::Image { source, mark, path } => {
                     let url = match source {
-                        Media::Base64 { media_type, data } => format!("data:{media_type};base64,{data}"),
+                        Media::Base64 { media_type, data } => {
+                            format!("data:{};base64,{data}", image_type(media_type, data))
+                        }
                         Media::Url(url) => url.clone(),
                         Media::Text(_) => return Err(Unsupported::new(path, "an image is not a text")),
                     };

@@ -136,14 +136,18 @@ impl Decoder {
                 (stream.counted, stop) = read(response, &mut stream.encoder, &self.context, self.now)?;
             }
         }
-        if self.searches > 0 {
-            stream.counted.web_searches = Some(self.searches);
-        }
         if !stream.encoder.has_content() && stop == Stop::Done && !stream.encoder.has_stopped() {
             return Err(Fault::in_answer(Class::EmptyCompletion));
         }
         stream.encoder.stop(stop);
-        finish(stream)
+        self.finish(stream)
+    }
+
+    fn finish(&self, stream: &mut Stream) -> Result<(), Fault> {
+        if self.searches > 0 {
+            stream.counted.web_searches = Some(self.searches);
+        }
+        stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }
 
@@ -162,10 +166,6 @@ fn find<'a>(list: &'a mut Vec<Seen>, event: &Event<'_>, id: Option<&str>) -> &'a
         list.len() - 1
     });
     &mut list[place]
-}
-
-fn finish(stream: &mut Stream) -> Result<(), Fault> {
-    stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
 }
 
 impl Decode for Decoder {
@@ -267,7 +267,7 @@ impl Decode for Decoder {
             _ => {}
         }
         if stream.encoder.is_over() {
-            return finish(stream);
+            return self.finish(stream);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate_wire::messages::{Block, CacheControl, Content, Request, Role, Source, ToolResult};
+use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
 use super::Unsupported;
@@ -166,8 +166,7 @@ impl Conversation {
             let blocks = message.content.clone().into_blocks();
             match &message.role {
                 Role::Assistant => {
-                    let said = made.said(blocks);
-                    append_said(&mut turns, said);
+                    made.said(blocks, &mut turns);
                 }
                 Role::System => made.note(&mut turns, &message.content, mid_system, is_cleared(request, place)),
                 _ => {
@@ -295,7 +294,7 @@ impl Conversation {
         }
     }
 
-    fn said(&mut self, blocks: Vec<Block>) -> Vec<Said> {
+    fn said(&mut self, blocks: Vec<Block>, turns: &mut Vec<Turn>) {
         let mut said: Vec<Said> = Vec::with_capacity(blocks.len());
         for block in blocks {
             match block {
@@ -319,15 +318,16 @@ impl Conversation {
                 Block::ServerToolUse(block) => {
                     said.push(Said::Text(Text::plain(format!("[{} {}]", block.name, block.input_text()))));
                 }
+                // What replaces the conversation so far is told to the model, not said by it.
                 Block::Compaction(block) => {
-                    if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
-                        said.push(Said::Text(Text::plain(text)));
-                    }
+                    append_said(turns, std::mem::take(&mut said));
+                    append_heard(turns, Vec::new(), compacted(block).into_iter().collect());
                 }
+                block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
                 other => said.push(Said::Text(Text::plain(format!("[{} omitted]", other.kind())))),
             }
         }
-        said
+        append_said(turns, said);
     }
 
     /// Results first, the rest after them, each in its own order.
@@ -419,12 +419,8 @@ impl Conversation {
             Block::ToolReference(block) => {
                 parts.push(Part::Text(Text::plain(format!("[tool available: {}]", block.tool_name))));
             }
-            Block::Compaction(block) => {
-                if let Some(text) = block.content.filter(|text| !text.trim().is_empty()) {
-                    parts.push(Part::Text(Text::plain(text)));
-                }
-            }
-            Block::ContainerUpload(_) => self.warn("dropped:container_upload"),
+            Block::Compaction(block) => parts.extend(compacted(block)),
+            block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
             other => {
                 return Err(Unsupported::new(path, format!("{} blocks are not supported by this model", other.kind())));
             }
@@ -459,6 +455,17 @@ impl Conversation {
 fn is_cleared(request: &Request, place: usize) -> bool {
     let clears = request.messages[place].extra.get("clear_at").is_some_and(|raw| raw.get() == "\"next_user_message\"");
     clears && request.messages[place + 1..].iter().any(|message| message.role == Role::User)
+}
+
+/// Whether blocks of this kind mean nothing to anyone but who made them.
+fn is_nothing_to_others(kind: &str) -> bool {
+    matches!(kind, "fallback" | "container_upload") || kind.starts_with("mcp_")
+}
+
+/// The summary that stands for everything before it.
+fn compacted(block: Compaction) -> Option<Part> {
+    let text = block.content.filter(|text| !text.trim().is_empty())?;
+    Some(Part::Text(Text { text, mark: Mark::of(block.cache_control.as_ref()) }))
 }
 
 fn mark_said(said: Option<&mut Said>, mark: Mark) {

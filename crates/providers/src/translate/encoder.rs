@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use super::Context;
-use super::blocks::{Blocks, is_object};
+use super::arguments::Arguments;
+use super::blocks::Blocks;
 use super::tools::Names;
 
 /// Which of several calls a piece belongs to: whatever the protocol numbers them by.
@@ -53,16 +54,36 @@ enum Open {
 #[derive(Debug)]
 struct Call {
     key: Key,
+    /// The upstream's id of it, and the client's.
+    given_id: Option<String>,
     id: String,
     /// The upstream's name for it, which may come in pieces, and the client's.
     given: String,
     name: String,
     /// Everything that came, also what is written already.
-    arguments: String,
+    arguments: Arguments,
     /// Bytes of it that are written.
     written: usize,
     /// The upstream said that nothing more comes.
     ended: bool,
+}
+
+impl Call {
+    /// Whether nothing is missing of it.
+    fn is_whole(&self) -> bool {
+        self.ended || self.arguments.is_object()
+    }
+}
+
+/// What comes while a call is being written and stands after it.
+#[derive(Debug)]
+enum Later {
+    Text(String),
+    Citation(String),
+    Thinking(String),
+    Signature(String),
+    Redacted(String),
+    EndBlock,
 }
 
 /// Turns what a decoder sees into blocks.
@@ -72,8 +93,10 @@ pub struct Encoder<B> {
     open: Open,
     /// Calls in the order in which they began; the first one is being written.
     calls: VecDeque<Call>,
-    /// Keys of calls that are written whole, so that late pieces of them do no harm.
-    finished: Vec<Key>,
+    /// Keys of calls that are written whole, and the upstream's ids of them, so that late pieces of them do no harm.
+    finished: Vec<(Key, Option<String>)>,
+    /// What came in the middle of the open call's input, in order.
+    later: Vec<Later>,
     names: Names,
     serial: bool,
     show_thinking: bool,
@@ -106,6 +129,7 @@ impl<B: Blocks> Encoder<B> {
             open: Open::Nothing,
             calls: VecDeque::new(),
             finished: Vec::new(),
+            later: Vec::new(),
             names,
             serial,
             show_thinking,
@@ -186,6 +210,16 @@ impl<B: Blocks> Encoder<B> {
         }
         self.said += text.len() as u64;
         self.settle_calls();
+        if !self.is_mid_call() {
+            return self.put_text(text);
+        }
+        match self.later.last_mut() {
+            Some(Later::Text(before)) => before.push_str(text),
+            _ => self.later.push(Later::Text(text.to_owned())),
+        }
+    }
+
+    fn put_text(&mut self, text: &str) {
         if self.open != Open::Text {
             self.close();
             self.blocks.open_text();
@@ -213,12 +247,26 @@ impl<B: Blocks> Encoder<B> {
         }
         self.release();
         self.settle_calls();
+        if !self.is_mid_call() {
+            return self.put_thinking(text);
+        }
+        match self.later.last_mut() {
+            Some(Later::Thinking(before)) => before.push_str(text),
+            _ => self.later.push(Later::Thinking(text.to_owned())),
+        }
+    }
+
+    fn put_thinking(&mut self, text: &str) {
+        self.open_thinking();
+        self.blocks.thinking(text);
+    }
+
+    fn open_thinking(&mut self) {
         if self.open != Open::Thinking {
             self.close();
             self.blocks.open_thinking();
             self.opened(Open::Thinking);
         }
-        self.blocks.thinking(text);
     }
 
     /// The signature of the thinking that is open or that comes now. A block without text is made for it when there is
@@ -229,11 +277,15 @@ impl<B: Blocks> Encoder<B> {
         }
         self.release();
         self.settle_calls();
-        if self.open != Open::Thinking {
-            self.close();
-            self.blocks.open_thinking();
-            self.opened(Open::Thinking);
+        if self.is_mid_call() {
+            self.later.push(Later::Signature(signature));
+        } else {
+            self.put_signature(signature);
         }
+    }
+
+    fn put_signature(&mut self, signature: String) {
+        self.open_thinking();
         self.signature = Some(signature);
     }
 
@@ -241,6 +293,8 @@ impl<B: Blocks> Encoder<B> {
     pub fn thinking_end(&mut self) {
         if self.open == Open::Thinking {
             self.close();
+        } else if matches!(self.later.last(), Some(Later::Thinking(_) | Later::Signature(_))) {
+            self.later.push(Later::EndBlock);
         }
     }
 
@@ -251,6 +305,14 @@ impl<B: Blocks> Encoder<B> {
         }
         self.release();
         self.settle_calls();
+        if self.is_mid_call() {
+            self.later.push(Later::Redacted(data.to_owned()));
+        } else {
+            self.put_redacted(data);
+        }
+    }
+
+    fn put_redacted(&mut self, data: &str) {
         self.close();
         self.blocks.redacted(data);
         self.wrote = true;
@@ -259,8 +321,13 @@ impl<B: Blocks> Encoder<B> {
     /// The upstream ends a block of text or thinking: what comes next stands in one of its own, with its own signature.
     pub fn end_block(&mut self) {
         // Text that may be the beginning of a stop sequence goes on until it is known to be none.
-        if matches!(self.open, Open::Text | Open::Thinking) && self.held.is_empty() {
+        if !self.held.is_empty() {
+            return;
+        }
+        if matches!(self.open, Open::Text | Open::Thinking) {
             self.close();
+        } else if !self.later.is_empty() {
+            self.later.push(Later::EndBlock);
         }
     }
 
@@ -268,15 +335,22 @@ impl<B: Blocks> Encoder<B> {
     pub fn citation(&mut self, citation: String) {
         if self.open == Open::Text {
             self.citations.push(citation);
+        } else if matches!(self.later.last(), Some(Later::Text(_) | Later::Citation(_))) {
+            self.later.push(Later::Citation(citation));
         }
     }
 
-    /// A call begins. Starting one that has begun adds to its name: some upstreams send names in pieces.
+    /// A call begins. Starting one that has begun adds to its name: some upstreams send names in pieces. Starting one
+    /// that is over repeats it, unless another id says that it is another one.
     pub fn tool_start(&mut self, key: Key, id: Option<&str>, name: &str) {
         if self.met {
             return;
         }
         self.release();
+        let is_it = |known: &Option<String>| id.is_none() || known.is_none() || known.as_deref() == id;
+        if self.finished.iter().any(|(known, known_id)| *known == key && is_it(known_id)) {
+            return;
+        }
         if let Some(call) = self.calls.iter_mut().find(|call| call.key == key) {
             if call.arguments.is_empty() && call.written == 0 && call.given != name && self.open != Open::Tool {
                 call.given.push_str(name);
@@ -286,12 +360,14 @@ impl<B: Blocks> Encoder<B> {
         }
         if self.serial && (self.whole_calls > 0 || !self.calls.is_empty()) {
             self.warn("dropped:parallel_calls");
-            self.finished.push(key);
+            self.finished.push((key, id.map(ToOwned::to_owned)));
             return;
         }
+        let given_id = id.map(ToOwned::to_owned);
         let (id, given) = (self.names.id(id), name.to_owned());
         let name = self.names.original(name).to_owned();
-        self.calls.push_back(Call { key, id, given, name, arguments: String::new(), written: 0, ended: false });
+        let arguments = Arguments::default();
+        self.calls.push_back(Call { key, given_id, id, given, name, arguments, written: 0, ended: false });
     }
 
     /// A piece of a call's input.
@@ -303,13 +379,17 @@ impl<B: Blocks> Encoder<B> {
         let Some(place) = self.calls.iter().position(|call| call.key == key) else { return };
         let call = &mut self.calls[place];
         // Some upstreams send the whole input once more after its pieces; of the same input twice one is enough.
-        let is_again = piece.trim_start().starts_with('{') && call.arguments.trim_end().ends_with('}');
-        if is_again && call.arguments.trim() != "{}" && is_object(&call.arguments) {
+        let is_again = piece.trim_start().starts_with('{') && call.arguments.is_object();
+        if is_again && call.arguments.as_str().trim() != "{}" {
             return;
         }
-        call.arguments.push_str(piece);
+        call.arguments.push(piece);
         if place == 0 {
             self.write_front();
+            // What has waited for the end of this input need not wait longer.
+            if !self.later.is_empty() {
+                self.settle_calls();
+            }
         } else {
             // Others wait while the first one is unfinished; data for them shows when it is not.
             self.settle_finished_front();
@@ -333,8 +413,8 @@ impl<B: Blocks> Encoder<B> {
 
     /// Whether the arguments of a call are a whole object already.
     pub fn is_complete(&self, key: Key) -> bool {
-        self.finished.contains(&key)
-            || self.calls.iter().find(|call| call.key == key).is_some_and(|call| is_object(&call.arguments))
+        self.finished.iter().any(|(known, _)| *known == key)
+            || self.calls.iter().find(|call| call.key == key).is_some_and(|call| call.arguments.is_object())
     }
 
     /// How it ended; the first word counts, but a refusal or a cut outweighs a mere end.
@@ -409,16 +489,35 @@ impl<B: Blocks> Encoder<B> {
         self.open = Open::Nothing;
     }
 
-    /// Something else begins: calls whose input is whole are over, and so is one that something follows.
+    /// Something else begins: calls that are whole are over. One that is not goes on, and what comes meanwhile waits.
     fn settle_calls(&mut self) {
-        while self.calls.front().is_some_and(|call| call.ended || is_object(&call.arguments)) {
+        while self.calls.front().is_some_and(Call::is_whole) {
             self.finish_front();
+        }
+    }
+
+    /// Whether a part of a call's input is written and the rest has yet to come: no other block can begin now.
+    fn is_mid_call(&self) -> bool {
+        self.open == Open::Tool
+    }
+
+    /// Writes what came in the middle of the call that was just closed.
+    fn catch_up(&mut self) {
+        for piece in std::mem::take(&mut self.later) {
+            match piece {
+                Later::Text(text) => self.put_text(&text),
+                Later::Citation(citation) => self.citations.push(citation),
+                Later::Thinking(text) => self.put_thinking(&text),
+                Later::Signature(signature) => self.put_signature(signature),
+                Later::Redacted(data) => self.put_redacted(&data),
+                Later::EndBlock => self.close(),
+            }
         }
     }
 
     fn settle_finished_front(&mut self) {
         while self.calls.len() > 1
-            && self.calls.front().is_some_and(|call| call.ended || is_object(&call.arguments))
+            && self.calls.front().is_some_and(Call::is_whole)
             && self.calls.get(1).is_some_and(|next| !next.arguments.is_empty())
         {
             self.finish_front();
@@ -430,14 +529,11 @@ impl<B: Blocks> Encoder<B> {
     fn write_front(&mut self) {
         let Some(call) = self.calls.front_mut() else { return };
         if call.written == 0 {
-            let trimmed = call.arguments.trim();
-            if trimmed == "{}" {
+            if call.arguments.as_str().trim() == "{}" {
                 return;
             }
-            if let Some(rest) = trimmed.strip_prefix("{}").filter(|rest| rest.trim_start().starts_with('{')) {
-                call.arguments = rest.to_owned();
-            }
-            halve(&mut call.arguments);
+            call.arguments.skip_empty_object();
+            call.arguments.halve();
         }
         if self.open != Open::Tool {
             let (id, name) = (call.id.clone(), call.name.clone());
@@ -446,10 +542,10 @@ impl<B: Blocks> Encoder<B> {
             self.opened(Open::Tool);
         }
         if let Some(call) = self.calls.front_mut() {
-            let piece = &call.arguments[call.written..];
+            let piece = &call.arguments.as_str()[call.written..];
             if !piece.is_empty() {
                 self.blocks.input(piece);
-                call.written = call.arguments.len();
+                call.written = call.arguments.as_str().len();
             }
         }
     }
@@ -463,21 +559,22 @@ impl<B: Blocks> Encoder<B> {
             self.opened(Open::Tool);
         }
         if call.written == 0 {
-            repair(&mut call.arguments);
-            self.blocks.input(&call.arguments);
+            call.arguments.repair();
+            self.blocks.input(call.arguments.as_str());
         } else {
-            let rest = &call.arguments[call.written..];
+            let rest = &call.arguments.as_str()[call.written..];
             if !rest.is_empty() {
                 self.blocks.input(rest);
             }
         }
-        if is_object(&call.arguments) {
+        if call.arguments.is_object() {
             self.whole_calls += 1;
         } else {
             self.cut = true;
         }
-        self.finished.push(call.key);
+        self.finished.push((call.key, call.given_id));
         self.close();
+        self.catch_up();
     }
 
     /// Says what was left out of the answer; each thing once.
@@ -485,32 +582,6 @@ impl<B: Blocks> Encoder<B> {
         if !self.warnings.iter().any(|known| known == warning) {
             self.warnings.push(warning.to_owned());
         }
-    }
-}
-
-/// What can be mended before anything of it is written: no input at all is an empty one, and of the same input twice
-/// one is enough.
-fn repair(arguments: &mut String) {
-    if arguments.trim().is_empty() {
-        *arguments = "{}".to_owned();
-        return;
-    }
-    if let Some(rest) = arguments.trim().strip_prefix("{}").filter(|rest| is_object(rest)) {
-        *arguments = rest.to_owned();
-        return;
-    }
-    halve(arguments);
-}
-
-/// Of the same input twice one is enough.
-fn halve(arguments: &mut String) {
-    let half = arguments.len() / 2;
-    if arguments.len().is_multiple_of(2)
-        && arguments.is_char_boundary(half)
-        && arguments[..half] == arguments[half..]
-        && is_object(&arguments[..half])
-    {
-        arguments.truncate(half);
     }
 }
 
@@ -556,6 +627,19 @@ mod tests {
             let call = Block::Tool { id: "a".to_owned(), name: "t".to_owned(), input: "{\"x\":1}".to_owned() };
             assert_eq!(encoder.blocks.blocks, [call], "{pieces:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_is_over_begins_again_only_under_another_id() {
+        let mut encoder = Encoder::new(Collected::default(), &Context::default());
+        for id in [Some("a"), Some("a"), None, Some("b"), Some("a")] {
+            encoder.tool_start(0, id, "t");
+            encoder.tool_arguments(0, "{\"x\":1}");
+            encoder.tool_end(0);
+        }
+        encoder.finish().unwrap();
+        let call = |id: &str| Block::Tool { id: id.to_owned(), name: "t".to_owned(), input: "{\"x\":1}".to_owned() };
+        assert_eq!(encoder.blocks.blocks, [call("a"), call("b")]);
     }
 
     #[test]

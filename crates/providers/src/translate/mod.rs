@@ -6,6 +6,7 @@
 //! What comes out of a translated answer is an answer in the Messages format, whole or as frames, as a native upstream
 //! would have sent it; everything after that is the same for both.
 
+mod arguments;
 pub mod blocks;
 pub mod body;
 pub mod card;
@@ -123,6 +124,12 @@ pub trait Decode: Send {
 
     /// The connection is over. A stream that did not say so itself is broken.
     fn end(&mut self, stream: &mut Stream) -> Result<(), Fault>;
+
+    /// Whether the upstream has said how the answer ended, so that only usage or the end of the stream is still to come.
+    /// Then [`Decode::end`] finishes it.
+    fn is_settled(&self) -> bool {
+        false
+    }
 }
 
 /// The answer that a decoder fills.
@@ -192,6 +199,11 @@ impl Stream {
 
     pub fn is_finished(&self) -> bool {
         self.stopped
+    }
+
+    /// Whether the usage that was written is what we think it is, because the upstream has told nothing.
+    pub fn is_estimated(&self) -> bool {
+        self.started && !self.counted.is_known()
     }
 }
 
@@ -265,6 +277,31 @@ impl Translator {
         self.stream.take()
     }
 
+    /// Whether nothing is missing but usage or the end of the stream, for which nobody need wait long.
+    pub fn is_settled(&self) -> bool {
+        self.broken.is_none() && !self.stream.is_finished() && self.decoder.is_settled()
+    }
+
+    /// Finishes a settled stream as if it had ended; nothing for any other.
+    pub fn settle(&mut self) -> Bytes {
+        if self.is_settled()
+            && let Err(fault) = self.decoder.end(&mut self.stream)
+        {
+            self.broken = Some(fault);
+        }
+        self.stream.take()
+    }
+
+    /// Whether the usage in what has come out so far is an estimate.
+    pub fn is_estimated(&self) -> bool {
+        self.stream.is_estimated()
+    }
+
+    /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
+    pub fn said(&self) -> u64 {
+        self.stream.encoder.said
+    }
+
     /// An answer that came whole: one event, and the end.
     pub fn whole(&mut self, body: &[u8]) -> Bytes {
         let fed = self.decoder.feed("", body, &mut self.stream).and_then(|()| self.decoder.end(&mut self.stream));
@@ -300,6 +337,16 @@ impl Translator {
     }
 }
 
+/// A whole answer in the Messages format.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    pub body: Bytes,
+    /// What was left out of it.
+    pub warnings: Vec<String>,
+    /// Its usage is what we think it is, because the upstream has told nothing.
+    pub is_estimated: bool,
+}
+
 /// A whole answer that a reader fills.
 pub struct Whole {
     pub encoder: Encoder<Collected>,
@@ -314,7 +361,7 @@ impl Whole {
     }
 
     /// The answer in the Messages format.
-    pub fn finish(mut self) -> Result<(Bytes, Vec<String>), encoder::Broken> {
+    pub fn finish(mut self) -> Result<Answered, encoder::Broken> {
         let ending = self.encoder.finish()?;
         let mut out = BytesMut::with_capacity(1024);
         put_head(&mut out, &new_id());
@@ -325,7 +372,8 @@ impl Whole {
         let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
         out.put_slice(counted.to_json().as_bytes());
         out.put_u8(b'}');
-        Ok((out.freeze(), self.encoder.warnings))
+        let is_estimated = !self.counted.is_known();
+        Ok(Answered { body: out.freeze(), warnings: self.encoder.warnings, is_estimated })
     }
 }
 

@@ -157,13 +157,13 @@ impl Case {
         let Some(text) = self.text("answer.json") else { return false };
         let place = self.path.display();
         match (adapter::message(self.protocol, text.as_bytes(), &self.context(), NOW), self.word("fault")) {
-            (Ok((message, warnings)), None) => {
-                let mut message: Value = serde_json::from_slice(&message).unwrap();
+            (Ok(answered), None) => {
+                let mut message: Value = serde_json::from_slice(&answered.body).unwrap();
                 readable(&mut message);
                 let wanted = self.json("message.json").unwrap_or_else(|| panic!("{place}: no message.json"));
                 same(&message, &wanted, &format!("{place}/message.json"));
                 if self.text("request.json").is_none() {
-                    assert_eq!(warnings, self.warnings(), "{place}: warnings");
+                    assert_eq!(answered.warnings, self.warnings(), "{place}: warnings");
                 }
             }
             (Err(fault), Some(class)) => assert_eq!(format!("{:?}", fault.class), class, "{place}"),

@@ -66,7 +66,7 @@ fn answer(protocol: Protocol, used: &Used) -> Value {
 
 fn counted(protocol: Protocol, answer: &Value) -> [u64; 4] {
     let context = Case::read(protocol, Path::new("")).context();
-    let (message, _) = adapter::message(protocol, answer.to_string().as_bytes(), &context, NOW).unwrap();
+    let message = adapter::message(protocol, answer.to_string().as_bytes(), &context, NOW).unwrap().body;
     let usage = serde_json::from_slice::<Value>(&message).unwrap()["usage"].clone();
     ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"]
         .map(|name| usage[name].as_u64().unwrap_or_else(|| panic!("{name} of {usage}")))
@@ -104,7 +104,8 @@ proptest! {
             let mut numbers = numbers.iter().copied().cycle();
             spoil(&mut answer, &mut numbers);
             let context = Case::read(protocol, Path::new("")).context();
-            if let Ok((message, _)) = adapter::message(protocol, answer.to_string().as_bytes(), &context, NOW) {
+            if let Ok(answered) = adapter::message(protocol, answer.to_string().as_bytes(), &context, NOW) {
+                let message = answered.body;
                 let usage = serde_json::from_slice::<Value>(&message).unwrap()["usage"].clone();
                 for name in ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"] {
                     prop_assert!(usage[name].is_u64(), "{:?}: {}", protocol, usage);
