@@ -102,7 +102,6 @@ async fn credential(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result
 
 /// The addresses that a credential itself names: its region, its project, its deployment. A customer's must be those that
 /// it was stored for.
-#[expect(clippy::type_complexity, reason = "addresses and a model's name, each only where the credential names one")]
 pub(crate) fn calls(
     credential: &Credential,
     attempt: &Attempt,

@@ -231,7 +231,7 @@ impl Pump {
         self.answered |= stop_reason.is_some();
         ticket.answer(None, stop_reason.or_else(|| self.answered.then(|| END_TURN.to_owned())));
         self.ping_first(false, out);
-        let reason = self.reason.as_deref().or(self.answered.then_some(END_TURN));
+        let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
         let completed = event.delta_completed(&self.counts, Some(&charged.charge()), reason);
         out.push(encoded("message_delta", &completed));
         Ok(if self.answered { Step::Content } else { Step::Held })
