@@ -1,8 +1,8 @@
 //! How to talk to each upstream, as pure functions: what a call looks like, what an answer says, what a failure means.
 //!
 //! Nothing here does I/O, asks the time or waits: `gateway::upstream` sends what this crate describes and hands back
-//! what came. The Messages protocol is spoken natively (pass-through); every other one is a module that translates, like
-//! [`chat`] or [`responses`], over what they share in [`translate`]. Start with [`anthropic`] and [`fault::Fault`].
+//! what came. The Messages protocol is spoken natively ([`anthropic`]); the others are translated, each in a module of its
+//! own over what they share in [`translate`]. Start with [`adapter`] and [`fault::Fault`].
 
 pub mod adapter;
 pub mod anthropic;
