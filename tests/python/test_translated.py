@@ -7,6 +7,10 @@ import pytest
 from conftest import INFERENCE_KEY, ROOT, start_gateway
 
 SCENARIOS = ["sim", "sim-thinking", "sim-tools", "sim-parallel-tools", "sim-refusal", "sim-cached", "sim-close-mid", "sim-error-mid"]
+# Scenarios that end well, by the reason, and those that do not.
+ENDINGS = {"sim-tokens-50x10": "end_turn", "sim-stop-max_tokens": "max_tokens", "sim-stop-end_turn": "end_turn"}
+BROKEN = ["sim-garbage", "sim-garbage-stream", "sim-empty", "sim-truncated", "sim-close-frame", "sim-status-429", "sim-status-500"]
+SCENARIOS += [*ENDINGS, *BROKEN]
 # By the simulator's name: ours, and where it is spoken.
 PROTOCOLS = {
     "Chat": ("openai-chat", "/v1"),
@@ -150,6 +154,23 @@ def test_what_was_cached_is_counted_apart(client, call, protocol):
 def test_a_broken_stream_raises(client, protocol, model):
     with pytest.raises((anthropic.APIStatusError, anthropic.APIConnectionError, anthropic.APIError)):
         streamed(client, ask(protocol, model))
+
+
+@calls
+@protocols
+@pytest.mark.parametrize("model, reason", ENDINGS.items())
+def test_every_end_has_its_reason(client, call, protocol, model, reason):
+    message = call(client, ask(protocol, model))
+    assert message.stop_reason == reason and message.content[0].text, message
+
+
+@calls
+@protocols
+@pytest.mark.parametrize("model", BROKEN)
+def test_what_is_no_answer_raises(client, call, protocol, model):
+    # Without a stream, a frame that was cut is a body that was cut.
+    with pytest.raises(anthropic.APIError):
+        call(client, ask(protocol, model))
 
 
 # A server that says nothing of the end has not answered where the protocol has no other sign of it; a prompt that was
