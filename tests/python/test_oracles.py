@@ -75,6 +75,8 @@ ODD = {
     "cohere/stream-answered-whole": "a whole answer where a stream was asked for",
     "responses/stream-answered-whole": "a whole answer where a stream was asked for",
     # Words and members that servers use and the clients do not know.
+    "chat/e09-nothing-counts-after-the-usage": "a chunk without choices after the end",
+    "gemini/answer_absurd_usage": "numbers of tokens that are none",
     "chat/finish-eos": "a reason to end of another server's",
     "chat/finish-eos-token": "a reason to end of another server's",
     "chat/finish-error": "a reason to end of OpenRouter's",
@@ -331,7 +333,9 @@ def test_events_are_a_message_to_anthropics_client(path):
     assert message.stop_reason is not None
     check(differences(message.to_dict(), anthropic.types.Message), TOLD_LATE)
     for index, text in inputs.items():
-        is_cut = message.stop_reason == "max_tokens" and index == len(message.content) - 1
+        # What came in the middle of a call that was cut stands behind it.
+        calls = [place for place, other in enumerate(message.content) if other.type == "tool_use"]
+        is_cut = message.stop_reason == "max_tokens" and index == calls[-1]
         assert is_cut or json.loads(text) == message.content[index].input
     assert all(block.type != "tool_use" or index in inputs for index, block in enumerate(message.content))
 
