@@ -1,5 +1,6 @@
 //! The only place that opens a connection to a provider. It takes a prepared call and gives back an answer or a fault;
-//! the address is always one that the operator configured.
+//! the address is one that the operator configured, or the vendor's own for the region, project or resource that a
+//! customer's credential was stored for.
 
 use std::convert::Infallible;
 use std::pin::Pin;
