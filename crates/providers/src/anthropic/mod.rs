@@ -28,10 +28,6 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 const DEFAULT_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Paths below an upstream's base address.
-pub const MESSAGES_PATH: &str = "/v1/messages";
-pub const COUNT_PATH: &str = "/v1/messages/count_tokens";
-
 /// What the client sent that a native upstream gets to see; nothing else is forwarded.
 #[derive(Clone, Debug, Default)]
 pub struct Forwarded {

@@ -204,7 +204,7 @@ pub(super) fn ended(
     counted: &Counted,
     context: &Context,
 ) -> Result<Stop, Fault> {
-    let message = || error.and_then(json::string).map(|words| fault::words(&words));
+    let message = || error.and_then(json::string).map(|words| fault::cleaned(&words));
     Ok(match word {
         Some("COMPLETE" | "TOOL_CALL") | None => Stop::Done,
         Some("STOP_SEQUENCE") => Stop::Sequence(context.only_stop.clone()),

@@ -1,0 +1,233 @@
+use super::*;
+
+const NOW: Timestamp = Timestamp(0);
+
+fn class_of(status: u16, body: &str) -> Class {
+    classify(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), NOW).class
+}
+
+#[test]
+fn p67_reasoning_that_cannot_be_opened_is_told_by_its_code() {
+    let body = r#"{"error":{"message":"The encrypted content could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#;
+    let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
+    assert_eq!((fault.class, fault.code.as_deref()), (Class::InvalidRequest, Some("invalid_encrypted_content")));
+}
+
+#[test]
+fn codes_of_a_failed_response_have_their_classes() {
+    let class = |code: &str| {
+        let error = RawValue::from_string(format!(r#"{{"code":"{code}","message":"no"}}"#)).unwrap();
+        classify_error(&error, NOW).class
+    };
+    assert_eq!(class("vector_store_timeout"), Class::Server);
+    assert_eq!(class("bio_policy"), Class::ContentFilter);
+    assert_eq!(class("image_content_policy_violation"), Class::ContentFilter);
+    assert_eq!(class("invalid_base64_image"), Class::InvalidRequest);
+}
+
+#[test]
+fn statuses_and_bodies_are_told_apart() {
+    let error =
+        |kind: &str, message: &str| format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}"#);
+    let cases = [
+        (400, error("invalid_request_error", "messages: roles must alternate"), Class::InvalidRequest),
+        (400, error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), Class::ContextLength),
+        (400, error("exceed_context_size_error", "the request exceeds"), Class::ContextLength),
+        (400, error("invalid_request_error", "Your credit balance is too low"), Class::Billing),
+        (400, r#"{"error":{"code":"content_filter","message":"x"}}"#.to_owned(), Class::ContentFilter),
+        (400, r#"{"error":{"code":"string_above_max_length","message":"maximum context length"}}"#.to_owned(), Class::InvalidRequest),
+        (401, error("authentication_error", "invalid x-api-key"), Class::Credential),
+        (402, String::new(), Class::Billing),
+        (403, String::new(), Class::Credential),
+        (404, error("not_found_error", "model: x"), Class::NotFound),
+        (408, String::new(), Class::Timeout),
+        (409, String::new(), Class::Server),
+        (413, error("request_too_large", "Request exceeds the maximum size"), Class::TooLarge),
+        (413, r#"{"error":{"code":"rate_limit_exceeded","message":"tokens per minute"}}"#.to_owned(), Class::RateLimit),
+        (418, String::new(), Class::Unmapped),
+        (422, String::new(), Class::InvalidRequest),
+        (429, error("rate_limit_error", "slow down"), Class::RateLimit),
+        (429, r#"{"error":{"code":"insufficient_quota","message":"x"}}"#.to_owned(), Class::Billing),
+        (429, r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#.to_owned(), Class::Billing),
+        (500, "<html>oops</html>".to_owned(), Class::Server),
+        (502, String::new(), Class::Server),
+        (503, String::new(), Class::Overloaded),
+        (504, String::new(), Class::Timeout),
+        (524, String::new(), Class::Timeout),
+        (529, error("overloaded_error", "Overloaded"), Class::Overloaded),
+    ];
+    for (status, body, expected) in cases {
+        assert_eq!(class_of(status, &body), expected, "{status} {body}");
+    }
+}
+
+#[test]
+fn the_providers_words_and_details_are_kept_but_no_secret() {
+    let body = br#"{"error":{"type":"invalid_request_error","message":"key sk-ant-REDACTED at https://10.0.0.7:8000/x is bad","details":{"error_code":"x"}}}"#;
+    let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body, NOW);
+    assert_eq!(fault.message.as_deref(), Some("key [removed] at [removed] is bad"));
+    assert_eq!(fault.details.as_deref(), Some(r#"{"error_code":"x"}"#));
+}
+
+#[test]
+fn details_and_codes_carry_no_secret_either() {
+    let fault = |error: &str| {
+        classify(StatusCode::UNAUTHORIZED, &HeaderMap::new(), format!(r#"{{"error":{error}}}"#).as_bytes(), NOW)
+    };
+    for details in [r#"{"key":"sk-ant-upstreamsecret00"}"#, r#"{"host":"http://10.0.0.7:8000"}"#] {
+        assert_eq!(fault(&format!(r#"{{"message":"no","details":{details}}}"#)).details, None, "{details}");
+    }
+    assert_eq!(fault(r#"{"message":"no","code":"sk-ant-upstreamsecret00"}"#).code, None);
+    assert_eq!(fault(r#"{"message":"no","code":"see http://x"}"#).code, None);
+    assert_eq!(
+        fault("{\"message\":\"no\",\"details\":{\n \"error_code\": \"x\"\n}}").details.as_deref(),
+        Some(r#"{  "error_code": "x" }"#)
+    );
+}
+
+#[test]
+fn other_shapes_of_bodies_are_read() {
+    for body in [
+        r#"{"error":"plain words"}"#,
+        r#"{"message":"plain words"}"#,
+        r#"{"detail":"plain words"}"#,
+        r#"{"Message":"plain words"}"#,
+    ] {
+        let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
+        assert_eq!(fault.message.as_deref(), Some("plain words"), "{body}");
+    }
+    assert_eq!(class_of(400, "[1,2"), Class::InvalidRequest);
+}
+
+#[test]
+fn bodies_of_google_amazon_and_others_are_told_apart() {
+    let cases = [
+        (
+            400,
+            r#"{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":"t","reason":"API_KEY_INVALID"}]}}"#,
+            Class::Credential,
+        ),
+        (400, r#"{"error":{"code":400,"message":"Unknown name","status":"INVALID_ARGUMENT"}}"#, Class::InvalidRequest),
+        (
+            400,
+            r#"[{"error":{"code":400,"message":"The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+            Class::ContextLength,
+        ),
+        (429, r#"[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]"#, Class::RateLimit),
+        (503, r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#, Class::Overloaded),
+        (403, r#"{"error":{"code":403,"message":"x","status":"PERMISSION_DENIED"}}"#, Class::Credential),
+        (
+            400,
+            r#"{"message":"Input is too long for requested model.","__type":"ValidationException"}"#,
+            Class::ContextLength,
+        ),
+        (400, r#"{"message":"x","__type":"com.amazon#ServiceQuotaExceededException"}"#, Class::Billing),
+        (400, r#"{"Message":"x","__type":"UnrecognizedClientException"}"#, Class::Credential),
+        (424, r#"{"message":"x","__type":"ModelErrorException"}"#, Class::Server),
+        (429, r#"{"message":"x","__type":"ModelNotReadyException:http://x/"}"#, Class::RateLimit),
+        (408, r#"{"message":"x","__type":"ModelTimeoutException"}"#, Class::Timeout),
+        (498, r#"{"id":"a","message":"invalid api token"}"#, Class::Credential),
+        (501, r#"{"message":"not implemented"}"#, Class::Server),
+        (
+            422,
+            r#"{"detail":[{"loc":["body","max_tokens"],"msg":"too small","type":"value_error"}]}"#,
+            Class::InvalidRequest,
+        ),
+        (
+            400,
+            r#"{"error":{"code":null,"message":"filtered","innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#,
+            Class::ContentFilter,
+        ),
+        (
+            400,
+            r#"{"error":{"code":"invalid_prompt","message":"x","type":"invalid_request_error"}}"#,
+            Class::ContentFilter,
+        ),
+        (400, r#"{"error":{"code":"bio_policy","message":"x"}}"#, Class::ContentFilter),
+        (
+            403,
+            r#"{"error":{"code":403,"message":"Input was flagged by moderation","metadata":{"error_type":"moderation"}}}"#,
+            Class::ContentFilter,
+        ),
+        (422, r#"{"error":"`inputs` tokens + `max_new_tokens` must be <= 4096"}"#, Class::ContextLength),
+    ];
+    for (status, body, expected) in cases {
+        assert_eq!(class_of(status, body), expected, "{status} {body}");
+    }
+    let listed = r#"{"detail":[{"loc":["body","max_tokens",0],"msg":"too small","type":"v"},{"msg":"odd"},7]}"#;
+    let fault = classify(StatusCode::UNPROCESSABLE_ENTITY, &HeaderMap::new(), listed.as_bytes(), NOW);
+    assert_eq!(fault.message.as_deref(), Some("body.max_tokens.0: too small; odd"));
+}
+
+#[test]
+fn amazons_header_names_the_error() {
+    let cases = [
+        (400, "ValidationException", Class::InvalidRequest),
+        (400, "ServiceQuotaExceededException:http://internal.amazon.com/coral/", Class::Billing),
+        (403, "AccessDeniedException", Class::Credential),
+        (403, "ExpiredTokenException", Class::Credential),
+        (403, "InvalidSignatureException", Class::Credential),
+        (404, "ResourceNotFoundException", Class::NotFound),
+        (424, "ModelStreamErrorException", Class::Server),
+        (429, "ThrottlingException", Class::RateLimit),
+        (500, "InternalServerException", Class::Server),
+        (503, "ServiceUnavailableException", Class::Overloaded),
+    ];
+    for (status, kind, expected) in cases {
+        let headers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-amzn-errortype"),
+            http::HeaderValue::from_static(kind),
+        )]);
+        let fault = classify(StatusCode::from_u16(status).unwrap(), &headers, br#"{"message":"no"}"#, NOW);
+        assert_eq!(fault.class, expected, "{kind}");
+        assert_eq!(fault.code.as_deref(), kind.split(':').next());
+    }
+}
+
+#[test]
+fn exceptions_of_a_stream_are_told_apart_by_name() {
+    let cases = [
+        ("throttlingException", r#"{"message":"x"}"#, Class::RateLimit),
+        ("ThrottlingException", "", Class::RateLimit),
+        ("validationException", r#"{"message":"bad"}"#, Class::InvalidRequest),
+        ("validationException", r#"{"message":"Input is too long for requested model"}"#, Class::ContextLength),
+        ("serviceUnavailableException", r#"{"message":null}"#, Class::Overloaded),
+        ("internalServerException", "not json", Class::Server),
+        ("modelTimeoutException", "{}", Class::Timeout),
+        ("modelStreamErrorException", r#"{"message":"x"}"#, Class::Server),
+        (
+            "modelStreamErrorException",
+            r#"{"message":"x","originalStatusCode":429,"originalMessage":"slow"}"#,
+            Class::RateLimit,
+        ),
+        (
+            "modelStreamErrorException",
+            r#"{"originalStatusCode":400,"originalMessage":"prompt is too long"}"#,
+            Class::ContextLength,
+        ),
+        ("accessDeniedException", "{}", Class::Credential),
+        ("InternalError", "{}", Class::Server),
+        ("neverHeardOf", "{}", Class::Server),
+    ];
+    for (kind, payload, expected) in cases {
+        assert_eq!(classify_exception(kind, payload.as_bytes()).class, expected, "{kind} {payload}");
+    }
+}
+
+#[test]
+fn googles_delay_is_a_hint() {
+    let body = br#"[{"error":{"code":429,"message":"try again in 3s","status":"RESOURCE_EXHAUSTED","details":[{"@type":"a"},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"17s"}]}}]"#;
+    let fault = classify(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), body, NOW);
+    assert_eq!(fault.retry_after, Some(Duration::from_secs(17)));
+    let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, http::HeaderValue::from_static("5"))]);
+    let fault = classify(StatusCode::TOO_MANY_REQUESTS, &headers, body, NOW);
+    assert_eq!(fault.retry_after, Some(Duration::from_secs(5)), "a header comes first");
+}
+
+#[test]
+fn an_error_event_is_classified_by_its_type() {
+    let error: Box<RawValue> = serde_json::from_str(r#"{"type":"overloaded_error","message":"Overloaded"}"#).unwrap();
+    let fault = classify_event(Some(&error), NOW);
+    assert_eq!((fault.class, fault.status), (Class::Overloaded, 529));
+    assert_eq!(classify_event(None, NOW).class, Class::Server);
+}
