@@ -1,16 +1,21 @@
 //! A finished request: what is handed over, once, to everything that happens afterwards.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::GenerationId;
 use crate::key::KeyHash;
+use crate::ledger::Posting;
 use crate::money::Money;
 use crate::tenant::{OrganisationId, WorkspaceId};
 use crate::usage::Usage;
 
 /// How a request ended, seen from the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The whole answer reached the client's socket.
     Complete,
@@ -33,48 +38,204 @@ impl Outcome {
     }
 }
 
+/// How the account of a call was closed. It is closed once; what is found out later is a row of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Settlement {
+    /// By the call itself.
+    Settled,
+    /// By the call itself, without a charge.
+    Released,
+    /// By the start after a process died: what is charged is what was known of it.
+    Recovered,
+}
+
+impl Settlement {
+    pub const ALL: [Self; 3] = [Self::Settled, Self::Released, Self::Recovered];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::Released => "released",
+            Self::Recovered => "recovered",
+        }
+    }
+}
+
 /// One upstream call of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
+    #[serde(with = "text")]
     pub provider: Arc<str>,
+    #[serde(with = "text")]
     pub model: Arc<str>,
     /// The upstream's status; 0 for a connection that failed or broke, 408 for a timeout.
     pub status: u16,
     pub duration_ms: u32,
+    /// Whether a credential of the customer's own was used.
+    #[serde(default)]
+    pub is_byok: bool,
 }
 
 /// One finished request, with everything that metering, records, logs and broadcasts need of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     pub id: GenerationId,
     pub organisation: OrganisationId,
     pub workspace: WorkspaceId,
     pub key: KeyHash,
     /// Catalogue id of the model that answered, or was asked for when none did.
+    #[serde(with = "text")]
     pub model: Arc<str>,
     /// Display name of the provider that answered; empty when none did.
+    #[serde(with = "text")]
     pub provider: Arc<str>,
     pub outcome: Outcome,
     pub status: u16,
     pub streamed: bool,
     pub stop_reason: Option<Box<str>>,
     pub upstream_id: Option<Box<str>>,
-    pub error_type: Option<&'static str>,
+    /// Why the answer ended, in the upstream's own word.
+    pub native_stop_reason: Option<Box<str>>,
+    pub error_type: Option<Cow<'static, str>>,
     pub usage: Usage,
     /// False when the upstream never reported usage: the counts are then what was seen so far.
     pub usage_reported: bool,
+    /// Whether some of the counts are our own.
+    pub is_estimated: bool,
+    /// Whether the upstream's counts could not be true and were cut.
+    pub is_clamped: bool,
+    pub settlement: Settlement,
+    /// What was held for it.
+    pub reserved: Money,
+    /// What it counts towards, with the amount that each of them sees.
+    pub postings: Vec<Posting>,
     /// `None` for an endpoint without a price: unknown is not zero.
     pub cost: Option<Money>,
     /// Whether a credential of the customer's own was used.
     pub is_byok: bool,
     /// What it would have cost at list price; only when a credential of the customer's own was used.
     pub list_cost: Option<Money>,
+    /// What the provider can be expected to charge for all attempts, also where the caller is not charged.
+    pub upstream_cost: Option<Money>,
+    /// What the upstream itself said that it costs.
+    pub reported_cost: Option<Money>,
+    /// What the same tokens would have cost without a cache, less what they cost.
+    pub cache_discount: Option<Money>,
+    /// The tier that served, in the upstream's word.
+    pub service_tier: Option<Box<str>>,
     pub session: Option<Box<str>>,
     pub user: Option<Box<str>>,
+    pub user_agent: Option<Box<str>>,
+    pub referer: Option<Box<str>>,
+    pub title: Option<Box<str>>,
     pub attempts: Vec<AttemptRecord>,
     pub started: Timestamp,
     pub first_content_ms: Option<u32>,
     pub duration_ms: u32,
     pub request_bytes: u64,
     pub response_bytes: u64,
+}
+
+impl Exchange {
+    /// A request of which nothing is known yet but that it came.
+    pub fn new(
+        id: GenerationId,
+        organisation: OrganisationId,
+        workspace: WorkspaceId,
+        key: KeyHash,
+        model: Arc<str>,
+        started: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            organisation,
+            workspace,
+            key,
+            model,
+            provider: Arc::default(),
+            outcome: Outcome::Cancelled,
+            status: 499,
+            streamed: false,
+            stop_reason: None,
+            upstream_id: None,
+            native_stop_reason: None,
+            error_type: None,
+            usage: Usage::default(),
+            usage_reported: false,
+            is_estimated: false,
+            is_clamped: false,
+            settlement: Settlement::Settled,
+            reserved: Money::ZERO,
+            postings: Vec::new(),
+            cost: None,
+            is_byok: false,
+            list_cost: None,
+            upstream_cost: None,
+            reported_cost: None,
+            cache_discount: None,
+            service_tier: None,
+            session: None,
+            user: None,
+            user_agent: None,
+            referer: None,
+            title: None,
+            attempts: Vec::new(),
+            started,
+            first_content_ms: None,
+            duration_ms: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+        }
+    }
+}
+
+/// Shared texts, written as texts.
+mod text {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+        Ok(String::deserialize(deserializer)?.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Account, Slot};
+    use crate::window::Window;
+
+    #[test]
+    fn an_exchange_survives_its_text() {
+        let started = Timestamp(1_790_000_000_000);
+        let key = KeyHash::of(b"k");
+        let mut exchange = Exchange::new(
+            GenerationId::new(started),
+            OrganisationId("o".into()),
+            WorkspaceId("w".into()),
+            key,
+            "a/\"b\"".into(),
+            started,
+        );
+        exchange.error_type = Some("overloaded_error".into());
+        exchange.cost = Some(Money(177_000));
+        exchange.attempts.push(AttemptRecord {
+            provider: "P".into(),
+            model: "m".into(),
+            status: 529,
+            duration_ms: 4,
+            is_byok: true,
+        });
+        exchange
+            .postings
+            .push(Posting { slot: Slot::of(Account::Key(key), Some(Window::Daily), started), amount: Money(9) });
+        let json = serde_json::to_string(&exchange).unwrap();
+        assert_eq!(serde_json::from_str::<Exchange>(&json).unwrap(), exchange);
+    }
 }

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::clock::Timestamp;
 
 const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -45,6 +47,19 @@ impl GenerationId {
         let bytes: [u8; 30] = text.as_bytes().try_into().ok()?;
         let valid = bytes.starts_with(b"gen-") && bytes[4..].iter().all(|byte| CROCKFORD.contains(byte));
         valid.then_some(Self(bytes))
+    }
+}
+
+impl Serialize for GenerationId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for GenerationId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not the id of a generation"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id;
 use crate::secret::Secret;
@@ -76,6 +77,19 @@ impl KeyHash {
             *byte = (value(pair[0])? << 4) | value(pair[1])?;
         }
         Some(Self(hash))
+    }
+}
+
+impl Serialize for KeyHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not the hash of a key"))
     }
 }
 

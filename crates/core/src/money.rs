@@ -3,16 +3,35 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 const NANOS: i64 = 1_000_000_000;
 const LARGEST_DOLLARS: i64 = 1_000_000_000;
 
 /// An amount in nano-dollars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Money(pub i64);
 
 /// Nano-dollars per million units (tokens, mostly; some prices are per piece and then per million pieces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Price(pub i64);
+
+/// A multiplier or a share, in millionths: exact, because it is written with at most six decimal places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Factor(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidFactor {
+    #[error("is not a decimal number")]
+    NotDecimal,
+    #[error("must not be negative")]
+    Negative,
+    #[error("must be at most 1000")]
+    TooLarge,
+    #[error("must have at most six decimal places")]
+    TooFine,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAmount {
@@ -26,6 +45,17 @@ pub enum InvalidAmount {
 
 impl Money {
     pub const ZERO: Self = Self(0);
+    /// The largest amount that the interface takes.
+    pub const LARGEST: Self = Self(LARGEST_DOLLARS * NANOS);
+
+    /// The sum, at the edge of what an amount can be when it does not fit.
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
 
     /// Reads dollars from decimal text (`12`, `0.000177`, `1.5e-3`), rounded half up to nine places.
     pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
@@ -42,6 +72,53 @@ impl Price {
     /// What `units` cost, in millionths of a nano-dollar: exact, to be summed and then rounded by [`round`].
     pub fn times(self, units: u64) -> i128 {
         i128::from(self.0) * i128::from(units)
+    }
+}
+
+impl Factor {
+    pub const NONE: Self = Self(0);
+    pub const ONE: Self = Self(1_000_000);
+    /// The largest there is: a thousand times.
+    pub const LARGEST: Self = Self(1_000_000_000);
+
+    /// From millionths; none beyond the largest.
+    pub const fn new(millionths: u64) -> Option<Self> {
+        if millionths <= Self::LARGEST.0 { Some(Self(millionths)) } else { None }
+    }
+
+    pub const fn millionths(self) -> u64 {
+        self.0
+    }
+
+    /// What is left of one, none when it is more than that.
+    pub fn rest(self) -> Option<Self> {
+        Self::ONE.0.checked_sub(self.0).map(Self)
+    }
+
+    /// Reads a decimal number: `1.1`, `0.5`, `2`.
+    pub fn parse(text: &str) -> Result<Self, InvalidFactor> {
+        let billionths = parse_nanos(text).map_err(|error| match error {
+            InvalidAmount::NotDecimal => InvalidFactor::NotDecimal,
+            InvalidAmount::Negative => InvalidFactor::Negative,
+            InvalidAmount::TooLarge => InvalidFactor::TooLarge,
+        })?;
+        if billionths % 1_000 != 0 {
+            return Err(InvalidFactor::TooFine);
+        }
+        u64::try_from(billionths / 1_000).ok().and_then(Self::new).ok_or(InvalidFactor::TooLarge)
+    }
+}
+
+impl Default for Factor {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+/// As a decimal number, without trailing zeros.
+impl fmt::Display for Factor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Money(i64::try_from(self.0 * 1_000).unwrap_or(i64::MAX)).fmt(out)
     }
 }
 
@@ -171,6 +248,23 @@ mod tests {
         for (text, error) in cases {
             assert_eq!(Money::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn a_factor_is_exact_or_refused() {
+        use InvalidFactor::*;
+        let read = |text: &str| Factor::parse(text).map(Factor::millionths);
+        let good = [("1.1", 1_100_000), ("0.5", 500_000), ("2", 2_000_000), ("0", 0), ("1e3", 1_000_000_000)];
+        for (text, millionths) in good {
+            assert_eq!(read(text), Ok(millionths), "{text}");
+        }
+        let bad =
+            [("0.1234567", TooFine), ("-1", Negative), ("1000.1", TooLarge), ("1e99", TooLarge), ("x", NotDecimal)];
+        for (text, error) in bad {
+            assert_eq!(read(text), Err(error), "{text}");
+        }
+        assert_eq!((Factor::parse("1.10").unwrap().to_string(), Factor::ONE.to_string()), ("1.1".into(), "1".into()));
+        assert_eq!(Factor::parse("0.25").unwrap().rest(), Factor::new(750_000));
     }
 
     #[test]

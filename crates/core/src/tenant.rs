@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// `org_` and a ULID.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OrganisationId(pub Arc<str>);
 
 /// A UUID (version 7 when we make it).
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WorkspaceId(pub Arc<str>);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -27,3 +29,20 @@ impl fmt::Display for WorkspaceId {
         out.write_str(&self.0)
     }
 }
+
+macro_rules! as_text {
+    ($($name:ident),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Ok(Self(String::deserialize(deserializer)?.into()))
+            }
+        }
+    )*};
+}
+as_text!(OrganisationId, WorkspaceId);

@@ -1,0 +1,125 @@
+//! What a call counts towards: accounts, and the windows in which they count.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::clock::Timestamp;
+use crate::key::KeyHash;
+use crate::money::Money;
+use crate::tenant::{OrganisationId, WorkspaceId};
+use crate::window::Window;
+
+/// Something that can have a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Account {
+    Key(KeyHash),
+    Member(Arc<str>),
+    Guardrail(Arc<str>),
+    Workspace(WorkspaceId),
+    Organisation(OrganisationId),
+}
+
+/// An account in one of its windows: what is spent in another one does not count here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot {
+    pub account: Account,
+    /// `None`: all of its life.
+    pub window: Option<Window>,
+    /// The window's first day, as [`crate::window::day`] counts; 0 without a window.
+    pub first_day: i64,
+}
+
+/// What a call adds to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posting {
+    pub slot: Slot,
+    pub amount: Money,
+}
+
+impl Slot {
+    /// The window that an instant is in.
+    pub fn of(account: Account, window: Option<Window>, now: Timestamp) -> Self {
+        Self { account, window, first_day: window.map_or(0, |window| window.first_day(now)) }
+    }
+
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.rsplitn(3, ':');
+        let first_day = parts.next()?.parse().ok()?;
+        let window = match parts.next()? {
+            "lifetime" => None,
+            name => Some(Window::parse(name)?),
+        };
+        let (kind, name) = parts.next()?.split_once(':')?;
+        let account = match kind {
+            "key" => Account::Key(KeyHash::parse(name)?),
+            "member" => Account::Member(name.into()),
+            "guardrail" => Account::Guardrail(name.into()),
+            "workspace" => Account::Workspace(WorkspaceId(name.into())),
+            "organisation" => Account::Organisation(OrganisationId(name.into())),
+            _ => return None,
+        };
+        Some(Self { account, window, first_day })
+    }
+}
+
+/// How it is stored: `key:…`, `workspace:…` and so on.
+impl fmt::Display for Account {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(hash) => write!(out, "key:{hash}"),
+            Self::Member(id) => write!(out, "member:{id}"),
+            Self::Guardrail(id) => write!(out, "guardrail:{id}"),
+            Self::Workspace(id) => write!(out, "workspace:{id}"),
+            Self::Organisation(id) => write!(out, "organisation:{id}"),
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = self.window.map_or("lifetime", Window::as_str);
+        write!(out, "{}:{window}:{}", self.account, self.first_day)
+    }
+}
+
+impl Serialize for Slot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Slot {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not an account and its window"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_survives_its_text() {
+        let now = Timestamp(1_790_000_000_000);
+        let accounts = [
+            Account::Key(KeyHash::of(b"k")),
+            Account::Member("u:1".into()),
+            Account::Guardrail("g".into()),
+            Account::Workspace(WorkspaceId("w".into())),
+            Account::Organisation(OrganisationId("org_1".into())),
+        ];
+        for account in accounts {
+            for window in [None, Some(Window::Daily), Some(Window::Weekly), Some(Window::Monthly)] {
+                let slot = Slot::of(account.clone(), window, now);
+                assert_eq!(Slot::parse(&slot.to_string()), Some(slot.clone()), "{slot}");
+            }
+        }
+        for text in ["", "key:zz:daily:1", "key:1", "workspace:w:hourly:1", "workspace:w:daily:x", "dog:w:daily:1"] {
+            assert_eq!(Slot::parse(text), None, "{text}");
+        }
+    }
+}
