@@ -170,11 +170,24 @@ def test_keys(api, workspace):
     assert api.get("/credits")[0] == 200
 
 
+def test_credits(api):
+    for body in ({"amount": 2.5, "note": "described"}, {"amount": "0.000000001"}):
+        status, _, answer = api.post("/credits/grants", body, headers={"idempotency-key": secrets.token_hex(8)})
+        assert (status, answer["data"]["amount"]) == (201, float(body["amount"]))
+    assert api.get("/credits/grants?limit=1")[2]["total_count"] >= 2
+    assert api.post("/credits/grants", {"amount": -1})[0] == 400
+
+
 def test_a_used_key(branded, api, workspace):
     key = api.post("/keys", {"name": "used", "limit": 1, "workspace_id": workspace})[2]["key"]
     api.call("PUT", f"/workspaces/{workspace}/budgets/lifetime", {"limit_usd": 5})
     message = {"model": "test/sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
-    assert api.post("/messages", message, key=key)[0] == 200
+    status, headers, _ = api.post("/messages", message, key=key)
+    assert status == 200
+    generation = headers["x-generation-id"]
+    status, _, answer = api.get(f"/generation?id={generation}", key=key)
+    assert (status, answer["data"]["id"]) == (200, generation)
+    assert api.get("/generation?id=gen-unknown", key=key)[0] == 404
     assert api.post("/messages/count_tokens", message, key=key)[0] == 200
     status, _, answer = api.get("/key", key=key)
     assert (status, len(answer["data"]["budgets"])) == (200, 2)

@@ -326,6 +326,13 @@ pub fn google_host(region: &str) -> String {
     }
 }
 
+/// Whether a provider stops, and stops charging, when a call is given up. Those that are known not to are read to the end.
+pub fn supports_cancel(slug: &str) -> bool {
+    let going_on =
+        ["amazon-bedrock", "google-ai-studio", "google-vertex", "groq", "mistral", "nebius", "perplexity", "sambanova"];
+    !going_on.contains(&slug)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,72 +1,15 @@
 //! The answer of a Messages upstream as the gateway reads and completes it: the counts and reasons it needs, the few
 //! members it sets, and every other byte as it came.
 
+mod counts;
+
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::json::{self, Kind, Members};
 use crate::splice::Splice;
 
-/// Token counts as a Messages upstream reports them. In a stream later reports complete earlier ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub input: Option<u64>,
-    pub output: Option<u64>,
-    pub cache_read: Option<u64>,
-    pub cache_write: Option<u64>,
-    pub cache_write_5m: Option<u64>,
-    pub cache_write_1h: Option<u64>,
-    pub thinking: Option<u64>,
-    pub web_searches: Option<u64>,
-    pub web_fetches: Option<u64>,
-}
-
-impl Counts {
-    fn of(usage: &Members<'_>) -> Self {
-        let mut counts = Self::default();
-        for (name, value) in &usage.0 {
-            match name.as_ref() {
-                "input_tokens" => counts.input = count(Some(value)),
-                "output_tokens" => counts.output = count(Some(value)),
-                "cache_read_input_tokens" => counts.cache_read = count(Some(value)),
-                "cache_creation_input_tokens" => counts.cache_write = count(Some(value)),
-                "cache_creation" => {
-                    let writes = object(value);
-                    counts.cache_write_5m = writes.as_ref().and_then(|o| count(o.get("ephemeral_5m_input_tokens")));
-                    counts.cache_write_1h = writes.as_ref().and_then(|o| count(o.get("ephemeral_1h_input_tokens")));
-                }
-                "output_tokens_details" => {
-                    counts.thinking = object(value).and_then(|o| count(o.get("thinking_tokens")));
-                }
-                "server_tool_use" => {
-                    let tools = object(value);
-                    counts.web_searches = tools.as_ref().and_then(|o| count(o.get("web_search_requests")));
-                    counts.web_fetches = tools.as_ref().and_then(|o| count(o.get("web_fetch_requests")));
-                }
-                _ => {}
-            }
-        }
-        counts
-    }
-
-    /// Takes over what a later report says; what it leaves out stays.
-    pub fn update(&mut self, later: Self) {
-        let fields = [
-            (&mut self.input, later.input),
-            (&mut self.output, later.output),
-            (&mut self.cache_read, later.cache_read),
-            (&mut self.cache_write, later.cache_write),
-            (&mut self.cache_write_5m, later.cache_write_5m),
-            (&mut self.cache_write_1h, later.cache_write_1h),
-            (&mut self.thinking, later.thinking),
-            (&mut self.web_searches, later.web_searches),
-            (&mut self.web_fetches, later.web_fetches),
-        ];
-        for (field, later) in fields {
-            *field = later.or(*field);
-        }
-    }
-}
+pub use counts::{Counts, MOST, More, Word, by_lifetime, count, whole};
 
 /// What an answer says that ended without a word about why: `stop_reason` is null only while an answer is under way.
 pub const END_TURN: &str = "end_turn";
@@ -74,11 +17,6 @@ pub const END_TURN: &str = "end_turn";
 /// The members of an object; `None` for anything else, without the cost of a parser's error.
 fn object(value: &RawValue) -> Option<Members<'_>> {
     if json::kind(value) == Kind::Object { Members::of(value) } else { None }
-}
-
-/// A count an upstream wrote; anything but a whole number from 0 upwards counts as not reported.
-fn count(value: Option<&RawValue>) -> Option<u64> {
-    value?.get().parse().ok()
 }
 
 /// What the gateway sets on an answer. Texts that end in `_json` are JSON values.
@@ -486,20 +424,6 @@ mod tests {
         assert!(!Message::read(br#"{"error":{"message":"no"}}"#).unwrap().is_message());
         assert!(Message::read(b"<html>").is_err());
         assert!(Message::read(b"[1]").is_err());
-    }
-
-    #[test]
-    fn later_counts_complete_earlier_ones() {
-        let mut counts = Counts { input: Some(10), output: Some(1), cache_read: Some(3), ..Counts::default() };
-        counts.update(Counts { output: Some(58), input: None, ..Counts::default() });
-        assert_eq!(counts, Counts { input: Some(10), output: Some(58), cache_read: Some(3), ..Counts::default() });
-    }
-
-    #[test]
-    fn absurd_counts_are_not_counts() {
-        let usage: Box<RawValue> =
-            serde_json::from_str(r#"{"input_tokens":-5,"output_tokens":"9","cache_read_input_tokens":1e99}"#).unwrap();
-        assert_eq!(Counts::of(&Members::of(&usage).unwrap()), Counts::default());
     }
 
     #[test]

@@ -9,8 +9,8 @@ mod invoke;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName};
-use tidegate_core::Usage;
-use tidegate_wire::answer::Counts;
+use tidegate_core::{Money, Usage};
+use tidegate_wire::answer::{Counts, by_lifetime};
 
 use tidegate_wire::json::quoted;
 
@@ -88,28 +88,53 @@ pub fn merged_betas(headers: &HeaderMap) -> Option<HeaderValue> {
     if merged.is_empty() { None } else { HeaderValue::from_maybe_shared(Bytes::from(merged.join(","))).ok() }
 }
 
-/// Counts in the Messages convention as disjoint buckets. A write whose lifetime the upstream does not name counts as
-/// the short one.
+/// Counts in the Messages convention as disjoint buckets: no part is more than its whole, whatever was reported.
 pub fn usage(counts: &Counts) -> Usage {
-    let long = counts.cache_write_1h.unwrap_or(0);
-    // The total may have grown since the split was reported, or the split may be all zeros: nothing written goes unpaid.
-    let rest = counts.cache_write.unwrap_or(0).saturating_sub(long);
-    let short = counts.cache_write_5m.unwrap_or(0).max(rest);
-    Usage {
-        input: counts.input.unwrap_or(0),
-        output: counts.output.unwrap_or(0),
-        cache_read: counts.cache_read.unwrap_or(0),
-        cache_write: short,
-        cache_write_1h: long,
-        thinking: counts.thinking.unwrap_or(0),
+    let more = counts.more.unwrap_or_default();
+    let (short, long) = by_lifetime(counts.cache_write, counts.cache_write_5m, counts.cache_write_1h);
+    let (input, output) = (counts.input.unwrap_or(0), counts.output.unwrap_or(0));
+    let [input_image, input_audio] = parts(input, [counts.input_image, counts.input_audio]);
+    let [thinking, output_image, output_audio] =
+        parts(output, [counts.thinking, counts.output_image, counts.output_audio]);
+    let mut usage = Usage {
+        input: input.saturating_add(more.input),
+        output: output.saturating_add(more.output),
+        cache_read: counts.cache_read.unwrap_or(0).saturating_add(more.cache_read),
+        cache_write: short.saturating_add(more.cache_write),
+        cache_write_1h: long.saturating_add(more.cache_write_1h),
+        thinking,
+        input_image,
+        input_audio,
+        output_image,
+        output_audio,
         web_searches: counts.web_searches.unwrap_or(0),
         web_fetches: counts.web_fetches.unwrap_or(0),
-    }
+        ..Usage::default()
+    };
+    usage.billed_input = counts.billed_input.map(|billed| billed.min(usage.prompt()));
+    usage.billed_output = counts.billed_output.map(|billed| billed.min(usage.output));
+    usage
+}
+
+/// What the upstream says that an answer cost.
+pub fn reported_cost(counts: &Counts) -> Option<Money> {
+    Money::parse(counts.cost.as_ref()?.as_str()).ok()
+}
+
+/// Parts of a whole, together at most that.
+fn parts<const N: usize>(whole: u64, parts: [Option<u64>; N]) -> [u64; N] {
+    let mut rest = whole;
+    parts.map(|part| {
+        let part = part.unwrap_or(0).min(rest);
+        rest -= part;
+        part
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_wire::answer::{More, Word};
 
     #[test]
     fn betas_of_both_headers_are_merged_in_order() {
@@ -148,5 +173,39 @@ mod tests {
             ..Counts::default()
         };
         assert_eq!((usage(&counts).cache_write, usage(&counts).cache_write_1h), (100_000, 0));
+    }
+
+    #[test]
+    fn parts_are_never_more_than_their_whole() {
+        let counts = Counts {
+            input: Some(10),
+            input_image: Some(8),
+            input_audio: Some(8),
+            output: Some(5),
+            thinking: Some(9),
+            output_audio: Some(1),
+            billed_input: Some(99),
+            billed_output: Some(4),
+            ..Counts::default()
+        };
+        let usage = usage(&counts);
+        assert_eq!((usage.input_image, usage.input_audio), (8, 2));
+        assert_eq!((usage.thinking, usage.output_audio), (5, 0));
+        assert_eq!((usage.billed_input, usage.billed_output), (Some(10), Some(4)));
+    }
+
+    #[test]
+    fn turns_that_the_counts_leave_out_are_added() {
+        let more = More { input: 1, output: 2, cache_read: 3, cache_write: 4, cache_write_1h: 5 };
+        let counts = Counts { input: Some(10), output: Some(20), more: Some(more), ..Counts::default() };
+        let usage = usage(&counts);
+        assert_eq!((usage.input, usage.output, usage.prompt()), (11, 22, 23));
+    }
+
+    #[test]
+    fn an_upstreams_own_cost_is_read_as_money() {
+        let cost = |text| reported_cost(&Counts { cost: Word::new(text), ..Counts::default() });
+        assert_eq!((cost("0.00123"), cost("1.5e-3")), (Some(Money(1_230_000)), Some(Money(1_500_000))));
+        assert_eq!((cost("-1"), cost("1e99"), cost("")), (None, None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! A whole answer in the Chat Completions protocol.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,7 +11,7 @@ use tidegate_wire::json::{self, Kind};
 use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
 use crate::translate::cite::UrlCitation;
-use crate::translate::usage::{self, tokens};
+use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Stop, Whole};
 
 /// What is read of an answer; of a chunk of a stream as well, where `delta` stands for `message`.
@@ -184,41 +185,26 @@ pub(super) fn stop(
 
 /// Usage in whichever of its spellings.
 pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Usage {
-        prompt_tokens: Option<f64>,
-        completion_tokens: Option<f64>,
-        total_tokens: Option<f64>,
-        prompt_tokens_details: Option<PromptDetails>,
-        completion_tokens_details: Option<CompletionDetails>,
-        prompt_cache_hit_tokens: Option<f64>,
-        cached_tokens: Option<f64>,
-        /// Mistral, both.
-        num_cached_tokens: Option<f64>,
-        service_tier: Option<String>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct PromptDetails {
-        cached_tokens: Option<f64>,
-        cache_write_tokens: Option<f64>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct CompletionDetails {
-        reasoning_tokens: Option<f64>,
-    }
-    let usage: Usage = serde_json::from_str(raw.get()).ok()?;
-    let prompt = tokens(usage.prompt_tokens)?;
-    let details = usage.prompt_tokens_details.unwrap_or_default();
-    let cached = details.cached_tokens.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);
-    let read = tokens(cached.or(usage.num_cached_tokens)).unwrap_or(0);
-    let write = tokens(details.cache_write_tokens).unwrap_or(0);
-    let output = tokens(usage.completion_tokens).unwrap_or(0);
-    let thinking = tokens(usage.completion_tokens_details.unwrap_or_default().reasoning_tokens);
-    let tier = usage.service_tier.as_deref().and_then(usage::tier);
-    let mut told = Counted::inclusive(prompt, read, write, output, thinking, tokens(usage.total_tokens));
-    told.tier = tier;
-    Some(told)
+    let odd = Cell::new(false);
+    let usage = Told::of(raw, &odd)?;
+    let (prompt_details, output_details) =
+        (usage.within("prompt_tokens_details"), usage.within("completion_tokens_details"));
+    let (prompt, total) = (usage.count("prompt_tokens")?, usage.count("total_tokens"));
+    let output = usage.count("completion_tokens").or_else(|| total?.checked_sub(prompt))?;
+    // DeepSeek, Moonshot and Mistral have names of their own.
+    let read = prompt_details.count("cached_tokens");
+    let read = read.or_else(|| usage.first(&["prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens"]));
+    // The second name is Alibaba's.
+    let write = prompt_details.first(&["cache_write_tokens", "cache_creation_input_tokens"]).unwrap_or(0);
+    let thinking = output_details.count("reasoning_tokens").or_else(|| usage.count("reasoning_tokens"));
+    let searches = usage.within("server_tool_use").count("web_search_requests");
+    let mut counted = Counted::inclusive(prompt, read.unwrap_or(0), write, output, thinking, total)
+        .with_media(prompt_details.media(), output_details.media())
+        .with_long_writes(prompt_details.within("cache_creation").count("ephemeral_1h_input_tokens"));
+    // Perplexity's name.
+    counted.web_searches = searches.or_else(|| usage.count("num_search_queries")).filter(|count| *count > 0);
+    counted.tier = usage.text("service_tier").as_deref().and_then(usage::tier);
+    counted.cost = usage.cost();
+    counted.is_odd |= odd.get();
+    Some(counted)
 }

@@ -1,6 +1,7 @@
 //! A stream in the Chat Completions protocol, chunk by chunk.
 
 use tidegate_core::Timestamp;
+use tidegate_wire::answer::Word;
 use tidegate_wire::json::{self, Kind};
 
 use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
@@ -16,7 +17,7 @@ pub struct Decoder {
     /// the same number, the last one is meant where no id says otherwise.
     numbers: Vec<(u32, Option<String>)>,
     voice: Voice,
-    tier: Option<&'static str>,
+    tier: Option<Word>,
     done: bool,
     finished: Option<Stop>,
 }
@@ -95,7 +96,7 @@ impl Decoder {
     }
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
-        stream.counted.tier = stream.counted.tier.or(self.tier);
+        stream.counted.tier = self.tier.or(stream.counted.tier);
         self.voice.pause(&mut stream.encoder, &self.context);
         if let Some(stop) = self.finished.take() {
             // What was used is often told after the end; only then it shows whether the model was full.
@@ -133,7 +134,7 @@ impl Decode for Decoder {
         let is_alone = chunk.choices.as_ref().is_none_or(Vec::is_empty);
         let told = usage.and_then(counted);
         if let Some(told) = told {
-            stream.counted = told;
+            stream.counted.update(told);
         }
         stream.start();
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0.0) < 1.0) {

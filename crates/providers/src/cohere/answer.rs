@@ -1,6 +1,7 @@
 //! A whole answer in Cohere's chat protocol, and what a stream has in common with it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +12,7 @@ use super::PROTOCOL;
 use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
-use crate::translate::usage::tokens;
+use crate::translate::usage::Told;
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, cite};
 
 #[derive(Deserialize)]
@@ -216,23 +217,19 @@ pub(super) fn ended(
     })
 }
 
-/// Usage, which is counted in floating point here. What is billed is less than what was used.
+/// Usage, which is counted in floating point here. What is billed is less than what was used, and what counts for the
+/// price.
 pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Usage {
-        tokens: Option<Tokens>,
-        billed_units: Option<Tokens>,
-        cached_tokens: Option<f64>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Tokens {
-        input_tokens: Option<f64>,
-        output_tokens: Option<f64>,
-    }
-    let usage: Usage = serde_json::from_str(raw.get()).ok()?;
-    let used = usage.tokens.or(usage.billed_units)?;
-    let (input, output) = (tokens(used.input_tokens)?, tokens(used.output_tokens).unwrap_or(0));
-    Some(Counted::inclusive(input, tokens(usage.cached_tokens).unwrap_or(0), 0, output, None, None))
+    let odd = Cell::new(false);
+    let usage = Told::of(raw, &odd)?;
+    let (used, units) = (usage.within("tokens"), usage.within("billed_units"));
+    let names = ["input_tokens", "output_tokens"];
+    let billed = names.map(|name| units.count(name));
+    let input = used.count(names[0]).or(billed[0])?;
+    let output = used.count(names[1]).or(billed[1])?;
+    let mut counted = Counted::inclusive(input, usage.count("cached_tokens").unwrap_or(0), 0, output, None, None);
+    counted.billed = billed;
+    counted.web_searches = units.count("search_units").filter(|count| *count > 0);
+    counted.is_odd |= odd.get();
+    Some(counted)
 }

@@ -1,6 +1,7 @@
 //! A whole answer in the Converse protocol.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,6 +13,7 @@ use super::citation::{Citation, Passage};
 use crate::fault::{Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
+use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 #[derive(Deserialize)]
@@ -21,8 +23,10 @@ pub(super) struct Answer<'a> {
     output: Option<Output<'a>>,
     #[serde(borrow, default)]
     stop_reason: Option<Cow<'a, str>>,
-    #[serde(default)]
-    usage: Option<Usage>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    service_tier: Option<&'a RawValue>,
     #[serde(borrow, default)]
     additional_model_response_fields: Option<Fields<'a>>,
 }
@@ -110,43 +114,31 @@ struct Cited<'a> {
     citations: Option<Vec<Citation<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Usage {
-    #[serde(default)]
-    input_tokens: Option<f64>,
-    #[serde(default)]
-    output_tokens: Option<f64>,
-    #[serde(default)]
-    cache_read_input_tokens: Option<f64>,
-    #[serde(default)]
-    cache_write_input_tokens: Option<f64>,
-    #[serde(default)]
-    cache_details: Option<Vec<CacheDetail>>,
+/// What was used, and how it was served: they stand beside each other.
+pub(super) fn counted(usage: Option<&RawValue>, service_tier: Option<&RawValue>) -> Counted {
+    let told = service_tier.and_then(json::Members::of);
+    let tier = told.and_then(|tier| json::string(tier.get("type")?)).and_then(|word| usage::tier(&word));
+    let mut counted = usage.and_then(used).unwrap_or_default();
+    counted.tier = tier;
+    counted
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CacheDetail {
-    #[serde(default)]
-    ttl: Option<String>,
-    #[serde(default)]
-    input_tokens: Option<f64>,
-}
-
-impl Usage {
-    /// Input leaves out what was cached.
-    pub fn counted(&self) -> Counted {
-        let whole = |number: Option<f64>| number.unwrap_or(0.0).round().max(0.0) as u64;
-        let long = self.cache_details.as_ref().map(|details| {
-            let long = details.iter().filter(|detail| detail.ttl.as_deref() == Some("1h"));
-            long.fold(0_u64, |sum, detail| sum.saturating_add(whole(detail.input_tokens)))
-        });
-        let (read, write) = (whole(self.cache_read_input_tokens), whole(self.cache_write_input_tokens));
-        let mut counted = Counted::exclusive(whole(self.input_tokens), read, write, whole(self.output_tokens));
-        counted.cache_write_1h = long;
-        counted
-    }
+/// Input leaves out what was cached.
+fn used(raw: &RawValue) -> Option<Counted> {
+    let odd = Cell::new(false);
+    let usage = Told::of(raw, &odd)?;
+    let (input, output) = (usage.count("inputTokens")?, usage.count("outputTokens")?);
+    let read = usage.count("cacheReadInputTokens").unwrap_or(0);
+    let details = usage.list("cacheDetails");
+    let sum = |wanted: fn(&str) -> bool| {
+        let fitting = details.iter().filter(|detail| wanted(&detail.text("ttl").unwrap_or_default()));
+        fitting.filter_map(|detail| detail.count("inputTokens")).fold(0, u64::saturating_add)
+    };
+    let write = usage.count("cacheWriteInputTokens").unwrap_or_else(|| sum(|_| true));
+    let long = (!details.is_empty()).then(|| sum(|ttl| ttl == "1h"));
+    let mut counted = Counted::exclusive(input, read, write, output).with_long_writes(long);
+    counted.is_odd |= odd.get();
+    Some(counted)
 }
 
 impl Answer<'_> {
@@ -157,9 +149,7 @@ impl Answer<'_> {
         counted: &mut Counted,
         context: &Context,
     ) -> Result<(), Fault> {
-        if let Some(usage) = &self.usage {
-            *counted = usage.counted();
-        }
+        counted.update(self::counted(self.usage, self.service_tier));
         let met = self.additional_model_response_fields.and_then(|fields| fields.stop_sequence);
         let end = stop(self.stop_reason.as_deref(), met.as_deref())?;
         let content = self.output.and_then(|output| output.message).and_then(|message| message.content);

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
 
-use super::answer::{Answer, Fields, ToolUse, Usage, is_something, sign, stop};
+use super::answer::{Answer, Fields, ToolUse, counted, is_something, sign, stop};
 use super::citation::Citation;
 use crate::fault::{Class, Fault};
 use crate::translate::{Context, Decode, Stream};
@@ -91,9 +92,12 @@ struct MessageStop<'a> {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
-    #[serde(default)]
-    usage: Option<Usage>,
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    service_tier: Option<&'a RawValue>,
 }
 
 fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, Fault> {
@@ -198,10 +202,8 @@ impl Decode for Decoder {
                 self.named_end = true;
             }
             "metadata" => {
-                let event: Metadata = parse_owned(data)?;
-                if let Some(usage) = &event.usage {
-                    stream.counted = usage.counted();
-                }
+                let event: Metadata<'_> = parse(data)?;
+                stream.counted.update(counted(event.usage, event.service_tier));
                 if self.named_end {
                     return self.finish(stream);
                 }

@@ -1,10 +1,12 @@
 //! An answer in Gemini's protocol, whole or a piece of one: both have the same shape.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
+use tidegate_wire::answer::Word;
 use tidegate_wire::json::{self, Kind, quoted};
 
 use super::PROTOCOL;
@@ -13,7 +15,7 @@ use super::partial::{Partial, PartialArg};
 use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
-use crate::translate::usage::tokens;
+use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 /// What is read of an answer.
@@ -24,8 +26,8 @@ pub(super) struct Answer<'a> {
     pub candidates: Option<Vec<Candidate<'a>>>,
     #[serde(borrow, default)]
     pub prompt_feedback: Option<Feedback<'a>>,
-    #[serde(default)]
-    pub usage_metadata: Option<Usage>,
+    #[serde(borrow, default)]
+    pub usage_metadata: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
 }
@@ -98,30 +100,39 @@ pub(super) struct Call<'a> {
     will_continue: Option<bool>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Usage {
-    #[serde(default)]
-    prompt_token_count: Option<f64>,
-    #[serde(default)]
-    tool_use_prompt_token_count: Option<f64>,
-    #[serde(default)]
-    cached_content_token_count: Option<f64>,
-    #[serde(default)]
-    candidates_token_count: Option<f64>,
-    #[serde(default)]
-    thoughts_token_count: Option<f64>,
+/// Usage, where it says how much: the first pieces of an answer may only tell how it is served.
+pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
+    let odd = Cell::new(false);
+    let usage = Told::of(raw, &odd)?;
+    let thoughts = usage.count("thoughtsTokenCount");
+    // What is nothing is often left out.
+    let output = usage.count("candidatesTokenCount").unwrap_or(0).saturating_add(thoughts.unwrap_or(0));
+    let rest = || usage.count("totalTokenCount")?.checked_sub(output);
+    let asked = usage.count("promptTokenCount").map(|prompt| {
+        // What its own tools said was read, too.
+        prompt.saturating_add(usage.count("toolUsePromptTokenCount").unwrap_or(0))
+    });
+    let read = usage.count("cachedContentTokenCount").unwrap_or(0);
+    let of = |kind: &str, list: &str| {
+        let parts = usage.list(list).into_iter().filter(|part| part.text("modality").as_deref() == Some(kind));
+        parts.filter_map(|part| part.count("tokenCount")).fold(0, u64::saturating_add)
+    };
+    let kinds = ["IMAGE", "AUDIO"];
+    let seen = kinds.map(|kind| {
+        let asked = of(kind, "promptTokensDetails").saturating_add(of(kind, "toolUsePromptTokensDetails"));
+        Some(asked.saturating_sub(of(kind, "cacheTokensDetails")))
+    });
+    let shown = kinds.map(|kind| Some(of(kind, "candidatesTokensDetails")));
+    let mut counted = Counted::inclusive(asked.or_else(rest)?, read, 0, output, thoughts, None).with_media(seen, shown);
+    counted.tier = tier(&usage);
+    counted.is_odd |= odd.get();
+    Some(counted)
 }
 
-impl Usage {
-    pub fn counted(&self) -> Counted {
-        let prompt = tokens(self.prompt_token_count).unwrap_or(0);
-        let prompt = prompt.saturating_add(tokens(self.tool_use_prompt_token_count).unwrap_or(0));
-        let read = tokens(self.cached_content_token_count).unwrap_or(0);
-        let thoughts = tokens(self.thoughts_token_count);
-        let output = tokens(self.candidates_token_count).unwrap_or(0).saturating_add(thoughts.unwrap_or(0));
-        Counted::inclusive(prompt, read, 0, output, thoughts, None)
-    }
+/// How it was served: said outright, or by the kind of traffic on Vertex, where `ON_DEMAND_PRIORITY` is one.
+fn tier(usage: &Told<'_>) -> Option<Word> {
+    let word = usage.text("serviceTier").or_else(|| usage.text("trafficType"))?.to_ascii_lowercase();
+    usage::tier(word.strip_prefix("on_demand_").unwrap_or(&word)).filter(|_| !word.ends_with("unspecified"))
 }
 
 /// Reads the parts of an answer, in as many pieces as they come.
@@ -149,8 +160,8 @@ impl Reader {
         if let Some(error) = answer.error.filter(|error| json::kind(error) != Kind::Null) {
             return Err(fault::classify_error(error, now));
         }
-        if let Some(usage) = &answer.usage_metadata {
-            *counted = usage.counted();
+        if let Some(told) = answer.usage_metadata.and_then(self::counted) {
+            counted.update(told);
         }
         let candidates = answer.candidates.unwrap_or_default();
         if candidates.is_empty()

@@ -2,7 +2,7 @@
 
 use tidegate_core::Timestamp;
 
-use super::answer::{Reader, answers};
+use super::answer::{Reader, answers, counted};
 use crate::fault::{Class, Fault};
 use crate::translate::{Context, Decode, Stream};
 
@@ -32,8 +32,8 @@ impl Decode for Decoder {
         }
         for answer in answers(data)? {
             // Usage is told again with every piece: known in time for the first event, and whole with the last.
-            if let Some(usage) = &answer.usage_metadata {
-                stream.counted = usage.counted();
+            if let Some(told) = answer.usage_metadata.and_then(counted) {
+                stream.counted.update(told);
             }
             if answer.error.is_none() {
                 stream.start();

@@ -1,6 +1,7 @@
 //! A whole answer in the Responses protocol, and the items that a stream has in common with it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,7 +13,7 @@ use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::cite::UrlCitation;
-use crate::translate::usage::{self, tokens};
+use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
 /// What is read of an answer, and of the object in the events that begin and end a stream.
@@ -220,32 +221,15 @@ pub(super) fn arguments(raw: Option<&RawValue>) -> Cow<'_, str> {
 }
 
 pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Usage {
-        input_tokens: Option<f64>,
-        output_tokens: Option<f64>,
-        total_tokens: Option<f64>,
-        input_tokens_details: Option<InputDetails>,
-        output_tokens_details: Option<OutputDetails>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct InputDetails {
-        cached_tokens: Option<f64>,
-        cache_write_tokens: Option<f64>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct OutputDetails {
-        reasoning_tokens: Option<f64>,
-    }
-    let usage: Usage = serde_json::from_str(raw.get()).ok()?;
-    let input = tokens(usage.input_tokens)?;
-    let details = usage.input_tokens_details.unwrap_or_default();
-    let (read, write) = (tokens(details.cached_tokens), tokens(details.cache_write_tokens));
-    let output = tokens(usage.output_tokens).unwrap_or(0);
-    let thinking = tokens(usage.output_tokens_details.unwrap_or_default().reasoning_tokens);
-    let total = tokens(usage.total_tokens);
-    Some(Counted::inclusive(input, read.unwrap_or(0), write.unwrap_or(0), output, thinking, total))
+    let odd = Cell::new(false);
+    let usage = Told::of(raw, &odd)?;
+    let (input_details, output_details) = (usage.within("input_tokens_details"), usage.within("output_tokens_details"));
+    let (input, total) = (usage.count("input_tokens")?, usage.count("total_tokens"));
+    let output = usage.count("output_tokens").or_else(|| total?.checked_sub(input))?;
+    let [read, write] = ["cached_tokens", "cache_write_tokens"].map(|name| input_details.count(name).unwrap_or(0));
+    let mut counted = Counted::inclusive(input, read, write, output, output_details.count("reasoning_tokens"), total)
+        .with_media(input_details.media(), output_details.media());
+    counted.cost = usage.cost();
+    counted.is_odd |= odd.get();
+    Some(counted)
 }

@@ -127,7 +127,10 @@ impl Decoder {
         let response: Option<Response<'_>> = response.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let mut stop = stop;
         if let Some(response) = response {
-            stream.counted = response.counted();
+            let told = response.counted();
+            if told.is_known() || !stream.counted.is_known() {
+                stream.counted = told;
+            }
             if response.status.is_some() {
                 stop = ended(&response, &stream.counted, &self.context, self.now)?;
             }
@@ -201,7 +204,7 @@ impl Decode for Decoder {
             }
             _ => {
                 if let Some(told) = event.usage.and_then(counted) {
-                    stream.counted = told;
+                    stream.counted.update(told);
                 }
                 stream.start();
             }

@@ -169,9 +169,8 @@ impl Stream {
         out.put_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
         put_head(out, &self.id);
         out.put_slice(b"[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-        let mut counted = if self.counted.is_known() { self.counted } else { Counted::estimated(self.estimate) };
-        counted.thinking = None;
-        out.put_slice(counted.to_json().as_bytes());
+        let counted = if self.counted.is_known() { self.counted } else { Counted::estimated(self.estimate) };
+        out.put_slice(counted.at_start().to_json().as_bytes());
         out.put_slice(b"}}\n\n");
     }
 
