@@ -11,4 +11,4 @@ pub mod price;
 pub use byok::{Caller, Credential, Own};
 pub use catalogue::{Catalogue, Endpoint, Model};
 pub use plan::{Attempt, Plan, PlanError, Strategy};
-pub use price::Pricing;
+pub use price::{Ask, Pricing, Terms};

@@ -1,20 +1,44 @@
 //! What an answer costs: exact sums, rounded once.
 
-use tidegate_core::money::{self, Money, Price};
+mod bound;
+mod set;
+#[cfg(test)]
+mod tests;
+mod wide;
+
+use tidegate_core::Timestamp;
+use tidegate_core::money::{Factor, Money, Price};
 use tidegate_core::usage::Usage;
 
-/// Prices of an endpoint, per million tokens; `request` and `web_search` per million calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub use bound::Ask;
+pub use set::{Override, Prices, Tier, Unit, Window};
+use wide::Wide;
+
+/// Prices of an endpoint. The default is free.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Pricing {
-    pub input: Price,
-    pub output: Price,
-    pub cache_read: Price,
-    pub cache_write: Price,
-    pub cache_write_1h: Price,
-    /// Thinking tokens, where they are priced apart.
-    pub reasoning: Option<Price>,
-    pub request: Price,
-    pub web_search: Price,
+    pub base: Prices,
+    /// Prices of a whole request whose prompt has more than so many tokens; the largest that is passed holds.
+    pub above: Vec<(u64, Prices)>,
+    /// By the name of the service tier.
+    pub tiers: Vec<(Box<str>, Tier)>,
+    /// How many times the price of every token, by where the model ran.
+    pub geo: Vec<(Box<str>, Factor)>,
+    /// Later ones win, unit by unit.
+    pub overrides: Vec<Override>,
+    /// The share of everything that is not charged; at most one.
+    pub discount: Option<Factor>,
+}
+
+/// How a call was served, as the upstream reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Terms<'a> {
+    /// The service tier; `fast` for an answer at that speed. One without a price of its own costs what is usual.
+    pub tier: Option<&'a str>,
+    /// Where the model ran.
+    pub geo: Option<&'a str>,
+    /// When the request came.
+    pub now: Timestamp,
 }
 
 /// A cost and its two parts, each rounded on its own: they are for display, the total is what is charged.
@@ -23,75 +47,222 @@ pub struct Cost {
     pub total: Money,
     pub prompt: Money,
     pub completion: Money,
+    /// What was cached would have cost so much more as plain input; less than nothing where writing was dearer.
+    pub cache_discount: Money,
 }
 
 impl Pricing {
-    pub fn cost(&self, usage: &Usage) -> Cost {
-        let prompt = self.input.times(usage.input)
-            + self.cache_read.times(usage.cache_read)
-            + self.cache_write.times(usage.cache_write)
-            + self.cache_write_1h.times(usage.cache_write_1h);
-        let thinking = usage.thinking.min(usage.output);
-        let completion = match self.reasoning {
-            Some(reasoning) => self.output.times(usage.output - thinking) + reasoning.times(thinking),
-            None => self.output.times(usage.output),
+    /// Without any conditions.
+    pub fn of(base: Prices) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    pub fn cost(&self, usage: &Usage, terms: &Terms<'_>) -> Cost {
+        let (prices, times) = self.in_force(usage.prompt(), terms.tier.and_then(|name| self.tier(name)), terms.now);
+        let geo = terms.geo.and_then(|place| self.geo.iter().find(|(name, _)| **name == *place));
+        let scale = Scale { tier: times, geo: geo.map_or(Factor::ONE, |(_, factor)| *factor), rest: self.rest() };
+        let (cached, plain) = cached(&prices, usage);
+        let prompt = prompt(&prices, usage, &cached);
+        let completion = completion(&prices, usage);
+        let mut total = prompt;
+        total.add(&completion);
+        total.pieces(prices.of(Unit::Request), 1);
+        total.pieces(prices.of(Unit::WebSearch), usage.web_searches);
+        total.pieces(prices.of(Unit::Container), usage.containers);
+        total.seconds(prices.of(Unit::CodeExecHour), usage.code_exec_seconds);
+        let cache_discount = match (plain.tokens.less(cached.tokens), cached.tokens.less(plain.tokens)) {
+            (Some(saved), _) => Sum { tokens: saved, ..Sum::default() }.rounded(&scale),
+            (None, Some(paid)) => Money(-Sum { tokens: paid, ..Sum::default() }.rounded(&scale).0),
+            (None, None) => Money::ZERO,
         };
-        let pieces = self.request.times(1) + self.web_search.times(usage.web_searches);
         Cost {
-            total: money::round(prompt + completion + pieces),
-            prompt: money::round(prompt),
-            completion: money::round(completion),
+            total: total.rounded(&scale),
+            prompt: prompt.rounded(&scale),
+            completion: completion.rounded(&scale),
+            cache_discount,
         }
+    }
+
+    /// Whether nothing costs anything, whatever the conditions.
+    pub fn is_free(&self) -> bool {
+        let sets = |above: &[(u64, Prices)]| above.iter().all(|(_, prices)| prices.is_free());
+        let tier = |tier: &Tier| match tier {
+            Tier::Times(_) => true,
+            Tier::Set { prices, above } => prices.is_free() && sets(above),
+        };
+        self.rest() == Factor::NONE
+            || self.base.is_free()
+                && sets(&self.above)
+                && self.tiers.iter().all(|(_, price)| tier(price))
+                && self.overrides.iter().all(|entry| entry.prices.is_free())
+    }
+
+    fn tier(&self, name: &str) -> Option<&Tier> {
+        self.tiers.iter().find(|(known, _)| **known == *name).map(|(_, tier)| tier)
+    }
+
+    /// The prices of a prompt of that length, and how many times those of tokens count.
+    fn in_force(&self, prompt: u64, tier: Option<&Tier>, now: Timestamp) -> (Prices, Factor) {
+        let passed = |above: &[(u64, Prices)]| {
+            above
+                .iter()
+                .filter(|(longest, _)| prompt > *longest)
+                .max_by_key(|(longest, _)| *longest)
+                .map(|(_, set)| *set)
+        };
+        let times = match tier {
+            Some(Tier::Set { prices, above }) => {
+                let prices = self.base.with(prices);
+                return (passed(above).map_or(prices, |long| prices.with(&long)), Factor::ONE);
+            }
+            Some(Tier::Times(times)) => *times,
+            None => Factor::ONE,
+        };
+        let prices = passed(&self.above).map_or(self.base, |long| self.base.with(&long));
+        let holding = self.overrides.iter().filter(|entry| entry.holds(prompt, now));
+        (holding.fold(prices, |prices, entry| prices.with(&entry.prices)), times)
+    }
+
+    /// The share that is charged.
+    fn rest(&self) -> Factor {
+        self.discount.map_or(Factor::ONE, |discount| discount.rest().unwrap_or(Factor::NONE))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What was read from and written to a cache, and the same tokens as plain input.
+fn cached(prices: &Prices, usage: &Usage) -> (Sum, Sum) {
+    let (mut cached, mut plain) = (Sum::default(), Sum::default());
+    if usage.billed_input.is_none() {
+        let parts = [
+            (Unit::CacheRead, usage.cache_read),
+            (Unit::CacheWrite, usage.cache_write),
+            (Unit::CacheWrite1h, usage.cache_write_1h),
+        ];
+        for (unit, count) in parts {
+            cached.tokens(prices.of(unit), count);
+            plain.tokens(prices.of(Unit::Input), count);
+        }
+    }
+    (cached, plain)
+}
 
-    fn price(dollars: &str) -> Price {
-        Price::parse(dollars).unwrap()
+fn prompt(prices: &Prices, usage: &Usage, cached: &Sum) -> Sum {
+    let mut sum = *cached;
+    match usage.billed_input {
+        Some(billed) => sum.tokens(prices.of(Unit::Input), billed.min(usage.prompt())),
+        None => sum.parts(
+            prices,
+            (Unit::Input, usage.input),
+            &[(Unit::InputImage, usage.input_image), (Unit::InputAudio, usage.input_audio)],
+        ),
+    }
+    sum.pieces(prices.of(Unit::Image), usage.images);
+    sum
+}
+
+fn completion(prices: &Prices, usage: &Usage) -> Sum {
+    let mut sum = Sum::default();
+    match usage.billed_output {
+        Some(billed) => sum.tokens(prices.of(Unit::Output), billed.min(usage.output)),
+        None => sum.parts(
+            prices,
+            (Unit::Output, usage.output),
+            &[
+                (Unit::Reasoning, usage.thinking),
+                (Unit::OutputImage, usage.output_image),
+                (Unit::OutputAudio, usage.output_audio),
+            ],
+        ),
+    }
+    sum.pieces(prices.of(Unit::ImageOut), usage.images_out);
+    sum
+}
+
+/// By what a sum is multiplied.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    tier: Factor,
+    geo: Factor,
+    rest: Factor,
+}
+
+impl Scale {
+    fn is_plain(&self) -> bool {
+        [self.tier, self.geo, self.rest] == [Factor::ONE; 3]
+    }
+}
+
+/// An exact sum, in millionths of a nano-dollar; `seconds` in 3600ths of that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    tokens: Wide,
+    pieces: Wide,
+    seconds: Wide,
+}
+
+impl Sum {
+    const MILLION: u64 = 1_000_000;
+    const HOUR: u64 = 3_600;
+
+    fn tokens(&mut self, price: Price, count: u64) {
+        self.tokens.add(product(price, count));
     }
 
-    #[test]
-    fn led_1_every_bucket_is_priced_once() {
-        let pricing = Pricing {
-            input: price("3"),
-            output: price("15"),
-            cache_read: price("0.3"),
-            cache_write: price("3.75"),
-            cache_write_1h: price("6"),
-            reasoning: None,
-            request: price("0"),
-            web_search: price("10000"),
-        };
-        let usage = Usage { input: 14, output: 9, ..Usage::default() };
-        let cost = pricing.cost(&usage);
-        assert_eq!(
-            (cost.total.to_string(), cost.prompt.to_string(), cost.completion.to_string()),
-            ("0.000177".into(), "0.000042".into(), "0.000135".into())
-        );
-        // 1000 reads, 100 short and 10 long writes, 2 searches: 300 + 375 + 60 micro-dollars and 2 cents.
-        let usage =
-            Usage { cache_read: 1000, cache_write: 100, cache_write_1h: 10, web_searches: 2, ..Usage::default() };
-        assert_eq!(pricing.cost(&usage).total.to_string(), "0.020735");
+    fn pieces(&mut self, price: Price, count: u64) {
+        self.pieces.add(product(price, count));
     }
 
-    #[test]
-    fn thinking_can_have_a_price_of_its_own() {
-        let pricing = Pricing { output: price("10"), reasoning: Some(price("2")), ..Pricing::default() };
-        let usage = Usage { output: 100, thinking: 40, ..Usage::default() };
-        assert_eq!(pricing.cost(&usage).total.to_string(), "0.00068"); // 60 × 10 + 40 × 2 micro-dollars
-        // An upstream that reports more thinking than output cannot make the rest negative.
-        let usage = Usage { output: 10, thinking: 40, ..Usage::default() };
-        assert_eq!(pricing.cost(&usage).total.to_string(), "0.00002");
+    fn seconds(&mut self, price: Price, count: u64) {
+        self.seconds.add(product(price, count));
     }
 
-    #[test]
-    fn the_total_is_rounded_once_and_not_the_sum_of_rounded_parts() {
-        // Half a nano-dollar each for prompt and completion: one in total, one each for display.
-        let pricing = Pricing { input: Price(500_000), output: Price(500_000), ..Pricing::default() };
-        let cost = pricing.cost(&Usage { input: 1, output: 1, ..Usage::default() });
-        assert_eq!((cost.total, cost.prompt, cost.completion), (Money(1), Money(1), Money(1)));
+    /// Tokens of which some have another price: never more of them than there are.
+    fn parts(&mut self, prices: &Prices, whole: (Unit, u64), parts: &[(Unit, u64)]) {
+        let mut rest = whole.1;
+        for (unit, count) in parts {
+            let count = rest.min(*count);
+            rest -= count;
+            self.tokens(prices.of(*unit), count);
+        }
+        self.tokens(prices.of(whole.0), rest);
     }
+
+    fn add(&mut self, other: &Self) {
+        self.tokens.add_wide(other.tokens);
+        self.pieces.add_wide(other.pieces);
+        self.seconds.add_wide(other.seconds);
+    }
+
+    /// Half up, to nano-dollars.
+    fn rounded(&self, scale: &Scale) -> Money {
+        self.divided(scale, |divisor| divisor / 2)
+    }
+
+    fn rounded_up(&self, scale: &Scale) -> Money {
+        self.divided(scale, |divisor| divisor - 1)
+    }
+
+    fn divided(&self, scale: &Scale, more: fn(u128) -> u128) -> Money {
+        let mut sum = self.tokens;
+        sum.add_wide(self.pieces);
+        // Nearly all sums are short ones.
+        if let Some(short) = sum.to_u128().filter(|_| scale.is_plain() && self.seconds == Wide::default())
+            && let Some(short) = short.checked_add(more(u128::from(Self::MILLION)))
+        {
+            return Money(i64::try_from(short / u128::from(Self::MILLION)).unwrap_or(i64::MAX));
+        }
+        let plain = Factor::ONE.millionths();
+        let mut sum = self.tokens.times(scale.tier.millionths()).times(scale.geo.millionths()).times(Self::HOUR);
+        sum.add_wide(self.pieces.times(plain).times(plain).times(Self::HOUR));
+        sum.add_wide(self.seconds.times(plain).times(plain));
+        let mut sum = sum.times(scale.rest.millionths());
+        // Four times a million: of the price, and of each factor.
+        let trillion = Self::MILLION * Self::MILLION;
+        sum.add(more(u128::from(trillion) * u128::from(trillion) * u128::from(Self::HOUR)));
+        Money(sum.over(trillion).over(trillion).over(Self::HOUR).to_i64())
+    }
+}
+
+fn product(price: Price, count: u64) -> u128 {
+    u128::from(price.0.max(0).unsigned_abs()) * u128::from(count)
 }
