@@ -20,6 +20,8 @@ pub enum Actor {
     Anyone,
     /// The operator at a shell.
     Shell,
+    /// The server itself.
+    Server,
 }
 
 /// Who makes a change, when and from where: every function that changes something takes it.
@@ -35,6 +37,11 @@ impl By {
     pub fn shell(at: Timestamp) -> Self {
         Self { actor: Actor::Shell, request: None, address: None, at }
     }
+
+    /// The server, of its own accord.
+    pub fn server(at: Timestamp) -> Self {
+        Self { actor: Actor::Server, ..Self::shell(at) }
+    }
 }
 
 impl Actor {
@@ -43,13 +50,14 @@ impl Actor {
             Self::Key(_) => "key",
             Self::Anyone => "anyone",
             Self::Shell => "shell",
+            Self::Server => "server",
         }
     }
 
-    fn id(&self) -> Option<String> {
+    pub(crate) fn id(&self) -> Option<String> {
         match self {
             Self::Key(hash) => Some(hash.to_hex()),
-            Self::Anyone | Self::Shell => None,
+            Self::Anyone | Self::Shell | Self::Server => None,
         }
     }
 }
@@ -168,12 +176,17 @@ fn hex(bytes: &[u8]) -> String {
 /// numbers of keys and credentials are taken: all writers then wait in the same order.
 macro_rules! append_audit {
     ($transaction:ident, $organisation:expr, $by:expr, $change:expr) => {{
-        let head: (i64, String) =
-            sqlx::query_as("UPDATE audit_head SET seq = seq + 1 WHERE name = 'audit' RETURNING seq, hash")
-                .fetch_one(&mut *$transaction)
-                .await?;
-        let entry = $crate::audit::Entry::next(&$organisation, $by, &$change, head);
-        $crate::audit::insert_entry!($transaction, entry);
+        // Apart, because every change would else carry the room for it on its way.
+        let appended = async {
+            let head: (i64, String) =
+                sqlx::query_as("UPDATE audit_head SET seq = seq + 1 WHERE name = 'audit' RETURNING seq, hash")
+                    .fetch_one(&mut *$transaction)
+                    .await?;
+            let entry = $crate::audit::Entry::next(&$organisation, $by, &$change, head);
+            $crate::audit::insert_entry!($transaction, entry);
+            $crate::Result::Ok(())
+        };
+        Box::pin(appended).await?;
     }};
 }
 pub(crate) use append_audit;

@@ -112,7 +112,7 @@ impl Store {
     ) -> Result<Issued> {
         let issuer = match &by.actor {
             Actor::Key(hash) => Some(hash),
-            Actor::Anyone | Actor::Shell => None,
+            Actor::Anyone | Actor::Shell | Actor::Server => None,
         };
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
@@ -193,6 +193,16 @@ impl Store {
     pub async fn application_title(&self, origin: &str) -> Result<Option<String>> {
         on_reader!(self, pool => {
             Ok(sqlx::query_scalar("SELECT title FROM applications WHERE origin = $1")
+                .bind(origin)
+                .fetch_optional(pool)
+                .await?)
+        })
+    }
+
+    /// The number of an application that was seen.
+    pub async fn application_id(&self, origin: &str) -> Result<Option<i64>> {
+        on_reader!(self, pool => {
+            Ok(sqlx::query_scalar("SELECT id FROM applications WHERE origin = $1")
                 .bind(origin)
                 .fetch_optional(pool)
                 .await?)

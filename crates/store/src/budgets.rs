@@ -1,11 +1,14 @@
 //! Budgets of workspaces: at most one for each interval, and a narrower one is always less than a wider one.
 
+use std::sync::Arc;
+
 use serde_json::json;
-use tidegate_core::{Money, Tenant, Timestamp, Window, WorkspaceId};
+use tidegate_core::{Money, OrganisationId, Tenant, Timestamp, Window, WorkspaceId};
 
 use crate::audit::{By, Change, append_audit};
 use crate::error::Unreadable;
 use crate::keys::HOLD_KEYS;
+use crate::ledger::LIMITS_CHANGED;
 use crate::workspaces::new_id;
 use crate::{Refused, Result, Store, dialect};
 
@@ -156,6 +159,7 @@ impl Store {
                     .execute(&mut *transaction)
                     .await?;
             }
+            sqlx::query(LIMITS_CHANGED).execute(&mut *transaction).await?;
             let values = |limit: Option<Money>, includes: bool| {
                 let limit = limit.map(|limit| limit.to_string());
                 json!({"interval": interval.as_str(), "limit_usd": limit, "include_byok_in_budgets": includes})
@@ -200,6 +204,7 @@ impl Store {
             .fetch_optional(&mut *transaction)
             .await?;
             let Some(limit) = limit else { return Ok(Some(false)) };
+            sqlx::query(LIMITS_CHANGED).execute(&mut *transaction).await?;
             let old = json!({"interval": interval.as_str(), "limit_usd": Money(limit).to_string()});
             let change = Change { old: Some(old), ..Change::new("budget.deleted", &workspace.0) };
             append_audit!(transaction, tenant.organisation, by, change);
@@ -207,7 +212,38 @@ impl Store {
             Ok(Some(true))
         })
     }
+
+    /// The budgets of all live workspaces of all organisations, for the books of this node.
+    pub async fn all_budgets(&self) -> Result<Vec<WorkspaceLimits>> {
+        let rows: Vec<(String, String, bool, String, i64)> = on_reader!(self, pool => {
+            Ok(sqlx::query_as(
+                "SELECT w.organisation_id, w.id, w.include_byok_in_budgets, b.reset_interval, b.limit_nanos \
+                 FROM workspace_budgets b JOIN workspaces w ON w.organisation_id = b.organisation_id \
+                 AND w.id = b.workspace_id WHERE w.deleted_at IS NULL ORDER BY w.organisation_id, w.id",
+            )
+            .fetch_all(pool)
+            .await?)
+        })?;
+        let mut all: Vec<WorkspaceLimits> = Vec::new();
+        for (organisation, workspace, include_byok, interval, limit) in rows {
+            let interval = Interval::parse(&interval).ok_or(UNREADABLE_INTERVAL)?;
+            if all.last().is_none_or(|last| *last.1.0 != *workspace) {
+                let organisation = OrganisationId(Arc::from(organisation));
+                all.push((organisation, WorkspaceId(Arc::from(workspace)), include_byok, Vec::new()));
+            }
+            if let Some((_, _, _, limits)) = all.last_mut() {
+                limits.push((interval, Money(limit)));
+                limits.sort_unstable();
+            }
+        }
+        Ok(all)
+    }
 }
+
+/// A workspace, whether spending through the customer's own credentials counts, and its budgets, widest first.
+pub type WorkspaceLimits = (OrganisationId, WorkspaceId, bool, Vec<(Interval, Money)>);
+
+const UNREADABLE_INTERVAL: Unreadable = Unreadable { table: "workspace_budgets", column: "reset_interval" };
 
 const INCLUDE_BYOK: &str =
     "SELECT include_byok_in_budgets FROM workspaces WHERE organisation_id = $1 AND id = $2 AND deleted_at IS NULL";
@@ -240,13 +276,12 @@ struct RawBudget {
 }
 
 fn read(raw: Vec<RawBudget>, workspace: &WorkspaceId) -> Result<Vec<Budget>> {
-    let unreadable = || Unreadable { table: "workspace_budgets", column: "reset_interval" };
     let mut budgets = Vec::with_capacity(raw.len());
     for raw in raw {
         budgets.push(Budget {
             id: raw.id,
             workspace: workspace.clone(),
-            interval: Interval::parse(&raw.reset_interval).ok_or_else(unreadable)?,
+            interval: Interval::parse(&raw.reset_interval).ok_or(UNREADABLE_INTERVAL)?,
             limit: Money(raw.limit_nanos),
             created: Timestamp(raw.created_at),
             updated: Timestamp(raw.updated_at),

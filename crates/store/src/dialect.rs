@@ -1,6 +1,7 @@
 //! What the two databases do not share: how they are opened, how a writing transaction begins, and which pool is asked.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use sqlx::error::DatabaseError as _;
@@ -35,17 +36,49 @@ macro_rules! on_reader {
     };
 }
 
+/// Runs one body in a transaction that only reads, sees one state of the database throughout, and may take longer than
+/// other calls.
+macro_rules! on_snapshot {
+    ($store:expr, $limit:expr, $transaction:ident => $body:block) => {
+        match $store {
+            $crate::Store::Sqlite { readers, .. } => {
+                $crate::dialect::bounded_by($limit, async {
+                    let mut $transaction = $crate::dialect::begin_snapshot(readers).await?;
+                    $body
+                })
+                .await
+            }
+            $crate::Store::Postgres(pool) => {
+                $crate::dialect::bounded_by($limit, async {
+                    let mut $transaction = $crate::dialect::begin_snapshot(pool).await?;
+                    $crate::dialect::limit_statements(&mut $transaction, $limit).await?;
+                    $body
+                })
+                .await
+            }
+        }
+    };
+}
+
 /// Ends a call that takes too long. SQLite knows no limit for a statement, and PostgreSQL's own does not help when the
 /// connection is dead; so the caller's side of the limit is here, for both.
 pub(crate) async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(POOL_WAIT + STATEMENT_LIMIT, call).await.map_err(|_| TimedOut)?
+    bounded_by(POOL_WAIT + STATEMENT_LIMIT, call).await
+}
+
+pub(crate) async fn bounded_by<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, call).await.map_err(|_| TimedOut)?
 }
 
 pub(crate) trait Dialect: Database {
     const BEGIN: &'static str;
+    /// Begins a transaction that only reads and sees one state throughout.
+    const SNAPSHOT: &'static str;
     /// Whether a value's place must be written with its number. SQLite takes `$1` for a name and looks names up in a
     /// list, which costs a statement with thousands of values the square of their number; it takes plain `?` as well.
     const NUMBERED: bool;
+    /// Asks the database for its own time, in Unix milliseconds.
+    const NOW: &'static str;
 }
 
 /// Asks a pool for what its database wants.
@@ -53,22 +86,102 @@ pub(crate) fn is_numbered<DB: Dialect>(_pool: &Pool<DB>) -> bool {
     DB::NUMBERED
 }
 
+/// The statement that asks for the store's time: what several nodes compare must come from one clock.
+pub(crate) fn now<DB: Dialect>(_pool: &Pool<DB>) -> &'static str {
+    DB::NOW
+}
+
+/// Statements over many rows, one for each of a few numbers of rows, each written once: writing thousands of
+/// placeholders costs more than filling them, and a database parses and keeps few.
+pub(crate) struct Shapes<const N: usize> {
+    /// Rows per statement, largest first, down to one.
+    pub rows: [usize; N],
+    texts: [[OnceLock<String>; N]; 2],
+}
+
+impl<const N: usize> Shapes<N> {
+    pub const fn new(rows: [usize; N]) -> Self {
+        Self { rows, texts: [const { [const { OnceLock::new() }; N] }; 2] }
+    }
+
+    /// The statement for so many rows; `make` is given its places, as in `($1, $2), ($3, $4)`.
+    pub fn text(
+        &'static self,
+        rows: usize,
+        numbered: bool,
+        place: &str,
+        make: impl Fn(&str) -> String,
+    ) -> &'static str {
+        let shape = self.rows.iter().position(|shape| *shape == rows).expect("rows are cut into these shapes");
+        self.texts[usize::from(numbered)][shape].get_or_init(|| make(&places(place, rows, numbered)))
+    }
+
+    /// Cuts rows into pieces of these shapes.
+    pub fn cut<'a, T>(&'static self, rows: &'a [T]) -> impl Iterator<Item = &'a [T]> {
+        let mut rest = rows;
+        std::iter::from_fn(move || {
+            let rows = *self.rows.iter().find(|rows| **rows <= rest.len())?;
+            let (piece, left) = rest.split_at(rows);
+            rest = left;
+            Some(piece)
+        })
+    }
+}
+
+/// The places of so many rows, each like `row`, in which every `?` is one.
+fn places(row: &str, rows: usize, numbered: bool) -> String {
+    let mut text = String::with_capacity(rows * (row.len() + 2) * if numbered { 4 } else { 1 });
+    let mut number = 0;
+    for at in 0..rows {
+        text.push_str(if at == 0 { "(" } else { ", (" });
+        for character in row.chars() {
+            if character == '?' && numbered {
+                number += 1;
+                text.push_str(&format!("${number}"));
+            } else {
+                text.push(character);
+            }
+        }
+        text.push(')');
+    }
+    text
+}
+
 impl Dialect for Sqlite {
     /// Takes the write lock at once. A transaction that reads first and then wants to write fails without waiting when
     /// another process has written in between.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    /// With the write-ahead log a reader keeps the state that it saw first.
+    const SNAPSHOT: &'static str = "BEGIN DEFERRED";
     const NUMBERED: bool = false;
+    const NOW: &'static str = "SELECT CAST(unixepoch('subsec') * 1000 AS BIGINT)";
 }
 
 impl Dialect for Postgres {
     /// Read committed: each statement sees what was committed before it began, which the code that waits on a row's
     /// lock and then looks again relies on.
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    const SNAPSHOT: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     const NUMBERED: bool = true;
+    /// Not the time at which the transaction began: it may have waited for a lock since.
+    const NOW: &'static str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 }
 
 pub(crate) async fn begin<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
     Ok(pool.begin_with(DB::BEGIN).await?)
+}
+
+pub(crate) async fn begin_snapshot<DB: Dialect>(pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
+    Ok(pool.begin_with(DB::SNAPSHOT).await?)
+}
+
+/// Lets the statements of this transaction run so long, instead of as long as the pool says.
+pub(crate) async fn limit_statements(transaction: &mut Transaction<'_, Postgres>, limit: Duration) -> Result<()> {
+    sqlx::query("SELECT set_config('statement_timeout', $1, true)")
+        .bind(limit.as_millis().to_string())
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
 }
 
 /// Whether SQLite says that somebody else holds the lock (`SQLITE_BUSY`, in any of its extended forms). Both databases

@@ -1,22 +1,27 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
-    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Tenant, Timestamp, Usage, WorkspaceId,
+    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage, WorkspaceId,
 };
 
+use crate::dialect::Shapes;
 use crate::error::Unreadable;
+use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
-/// Rows per statement, largest first. Few shapes, so that each is parsed once and then kept as a prepared statement;
-/// parsing costs more than inserting. SQLite binds at most 32 766 values in one statement and a row has 32.
-const SHAPES: [usize; 5] = [256, 64, 16, 4, 1];
-const COLUMNS: usize = 32;
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 45.
+static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
+static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
+const COLUMNS: usize = 45;
+
+/// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
+const SAME_MESSAGE: i64 = 20;
 
 /// A finished request read back: an [`Exchange`] whose texts are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +37,27 @@ pub struct Generation {
     pub streamed: bool,
     pub stop_reason: Option<String>,
     pub upstream_id: Option<String>,
+    pub native_stop_reason: Option<String>,
     pub error_type: Option<String>,
     pub usage: Usage,
     pub usage_reported: bool,
+    pub is_estimated: bool,
+    pub is_clamped: bool,
+    pub settlement: Settlement,
+    pub reserved: Money,
     /// `None`: unknown, which is not zero.
     pub cost: Option<Money>,
     pub is_byok: bool,
     pub list_cost: Option<Money>,
+    pub upstream_cost: Option<Money>,
+    pub reported_cost: Option<Money>,
+    pub cache_discount: Option<Money>,
+    pub service_tier: Option<String>,
     pub session: Option<String>,
     pub user: Option<String>,
+    pub user_agent: Option<String>,
+    pub referer: Option<String>,
+    pub title: Option<String>,
     pub attempts: Vec<AttemptRecord>,
     pub started: Timestamp,
     pub first_content_ms: Option<u32>,
@@ -50,23 +67,40 @@ pub struct Generation {
 }
 
 impl Store {
-    /// Stores finished requests and adds them to what their keys spent, all or none. One that is stored already is left
-    /// as it is and counts no further, so the same batch may be sent again.
+    /// Stores finished requests and adds them to what their keys, workspaces and organisations spent, all or none. One
+    /// that is stored already is left as it is and counts no further, so the same batch may be sent again.
     pub async fn insert_generations(&self, exchanges: &[Exchange]) -> Result<()> {
-        if self.insert_batch(exchanges, true).await? {
+        self.insert_once(None, exchanges).await
+    }
+
+    /// As [`Store::insert_generations`], for a node that spends from leases: what is stored now is no longer leased.
+    pub async fn forward(&self, node: &str, exchanges: &[Exchange]) -> Result<()> {
+        self.insert_once(Some(node), exchanges).await
+    }
+
+    async fn insert_once(&self, node: Option<&str>, exchanges: &[Exchange]) -> Result<()> {
+        // Two that send the same records then wait for each other in the same order.
+        let mut exchanges: Vec<&Exchange> = exchanges.iter().collect();
+        exchanges.sort_by_key(|exchange| exchange.id);
+        if self.insert_batch(node, &exchanges, true).await? {
             return Ok(());
         }
         // Some of it is here already: one by one it shows which.
-        self.insert_batch(exchanges, false).await.map(|_| ())
+        self.insert_batch(node, &exchanges, false).await.map(|_| ())
     }
 
     /// True when it is stored; false, with nothing stored, when `is_new` was promised and some of it was here already.
-    async fn insert_batch(&self, exchanges: &[Exchange], is_new: bool) -> Result<bool> {
+    /// Rows are locked in the order of records, days of keys, days of accounts and slots, each of them sorted.
+    async fn insert_batch(&self, node: Option<&str>, exchanges: &[&Exchange], is_new: bool) -> Result<bool> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             let numbered = dialect::is_numbered(pool);
-            let mut days = Days::default();
-            for chunk in shaped(exchanges, if is_new { &SHAPES } else { &[1] }) {
+            let (mut days, mut lowered) = (Days::default(), Lowered::default());
+            let pieces: Vec<&[&Exchange]> = match is_new {
+                true => INSERTS.cut(exchanges).collect(),
+                false => SINGLE_INSERTS.cut(exchanges).collect(),
+            };
+            for chunk in pieces {
                 let mut insert = sqlx::query(insert_text(chunk.len(), numbered));
                 for exchange in chunk {
                     let usage = &exchange.usage;
@@ -82,7 +116,8 @@ impl Store {
                         .bind(exchange.streamed)
                         .bind(exchange.stop_reason.as_deref().map(storable))
                         .bind(exchange.upstream_id.as_deref().map(storable))
-                        .bind(exchange.error_type)
+                        .bind(exchange.native_stop_reason.as_deref().map(storable))
+                        .bind(exchange.error_type.as_deref())
                         .bind(stored(usage.input))
                         .bind(stored(usage.output))
                         .bind(stored(usage.cache_read))
@@ -91,12 +126,24 @@ impl Store {
                         .bind(stored(usage.thinking))
                         .bind(stored(usage.web_searches))
                         .bind(stored(usage.web_fetches))
+                        .bind(other_usage(usage))
                         .bind(exchange.usage_reported)
+                        .bind(exchange.is_estimated)
+                        .bind(exchange.is_clamped)
+                        .bind(exchange.settlement.as_str())
+                        .bind(exchange.reserved.0)
                         .bind(exchange.cost.map(|cost| cost.0))
                         .bind(exchange.is_byok)
                         .bind(exchange.list_cost.map(|cost| cost.0))
+                        .bind(exchange.upstream_cost.map(|cost| cost.0))
+                        .bind(exchange.reported_cost.map(|cost| cost.0))
+                        .bind(exchange.cache_discount.map(|cost| cost.0))
+                        .bind(exchange.service_tier.as_deref().map(storable))
                         .bind(exchange.session.as_deref().map(storable))
                         .bind(exchange.user.as_deref().map(storable))
+                        .bind(exchange.user_agent.as_deref().map(storable))
+                        .bind(exchange.referer.as_deref().map(storable))
+                        .bind(exchange.title.as_deref().map(storable))
                         .bind(attempts_to_json(&exchange.attempts))
                         .bind(exchange.started.0)
                         .bind(exchange.first_content_ms.map(i64::from))
@@ -106,12 +153,18 @@ impl Store {
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
-                    chunk.iter().for_each(|exchange| days.add(exchange));
+                    for exchange in chunk {
+                        days.add(exchange);
+                        lowered.add(&exchange.postings);
+                    }
                 } else if is_new {
                     return Ok(false);
                 }
             }
             add_days!(transaction, days, numbered);
+            if let Some(node) = node {
+                lower_leases!(transaction, node, lowered, numbered);
+            }
             transaction.commit().await?;
             Ok(true)
         })
@@ -131,42 +184,42 @@ impl Store {
         })?;
         raw.map(Generation::try_from).transpose()
     }
+
+    /// The tenant's requests that were answered with this message, newest first; at most a few.
+    pub async fn find_generations_of_message(&self, tenant: &Tenant, message: &str) -> Result<Vec<Generation>> {
+        let raw: Vec<RawGeneration> = on_reader!(self, pool => {
+            Ok(sqlx::query_as(concat!(
+                "SELECT ",
+                columns!(),
+                // Not by id, which would invite a walk through the whole table in that order.
+                " FROM generations WHERE upstream_id = $2 AND organisation_id = $1 ORDER BY started_at DESC LIMIT $3"
+            ))
+            .bind(&*tenant.organisation.0)
+            .bind(message)
+            .bind(SAME_MESSAGE)
+            .fetch_all(pool)
+            .await?)
+        })?;
+        raw.into_iter().map(Generation::try_from).collect()
+    }
 }
 
 macro_rules! columns {
     () => {
         "id, organisation_id, workspace_id, key_hash, model, provider, outcome, status, streamed, stop_reason, \
-         upstream_id, error_type, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
-         cache_write_1h_tokens, thinking_tokens, web_searches, web_fetches, usage_reported, cost_nanos, is_byok, \
-         list_cost_nanos, session_id, external_user, attempts, started_at, first_content_ms, duration_ms, \
-         request_bytes, response_bytes"
+         upstream_id, native_stop_reason, error_type, input_tokens, output_tokens, cache_read_tokens, \
+         cache_write_tokens, cache_write_1h_tokens, thinking_tokens, web_searches, web_fetches, other_usage, \
+         usage_reported, is_estimated, is_clamped, settlement, reserved_nanos, cost_nanos, is_byok, list_cost_nanos, \
+         upstream_cost_nanos, reported_cost_nanos, cache_discount_nanos, service_tier, session_id, external_user, \
+         user_agent, referer, title, attempts, started_at, first_content_ms, duration_ms, request_bytes, \
+         response_bytes"
     };
 }
 use columns;
 
-/// Cuts a batch into pieces of these shapes, largest first.
-fn shaped<'a>(exchanges: &'a [Exchange], shapes: &'static [usize]) -> impl Iterator<Item = &'a [Exchange]> {
-    let mut rest = exchanges;
-    std::iter::from_fn(move || {
-        let rows = *shapes.iter().find(|rows| **rows <= rest.len())?;
-        let (chunk, left) = rest.split_at(rows);
-        rest = left;
-        Some(chunk)
-    })
-}
-
-/// The statement for one of the [`SHAPES`], made once: writing thousands of placeholders costs more than filling them.
 fn insert_text(rows: usize, numbered: bool) -> &'static str {
-    static TEXTS: [[OnceLock<String>; SHAPES.len()]; 2] = [const { [const { OnceLock::new() }; SHAPES.len()] }; 2];
-    let shape = SHAPES.iter().position(|shape| *shape == rows).expect("batches are cut into these shapes");
-    TEXTS[usize::from(numbered)][shape].get_or_init(|| {
-        let place = |place: usize| if numbered { format!("${place}") } else { "?".to_owned() };
-        let row = |row: usize| {
-            let places: Vec<String> = (1..=COLUMNS).map(|column| place(row * COLUMNS + column)).collect();
-            format!("({})", places.join(", "))
-        };
-        let values: Vec<String> = (0..rows).map(row).collect();
-        let (columns, values) = (columns!(), values.join(", "));
+    INSERTS.text(rows, numbered, &["?"; COLUMNS].join(", "), |values| {
+        let columns = columns!();
         format!("INSERT INTO generations ({columns}) VALUES {values} ON CONFLICT (id) DO NOTHING")
     })
 }
@@ -184,6 +237,7 @@ struct RawGeneration {
     streamed: bool,
     stop_reason: Option<String>,
     upstream_id: Option<String>,
+    native_stop_reason: Option<String>,
     error_type: Option<String>,
     input_tokens: i64,
     output_tokens: i64,
@@ -193,12 +247,24 @@ struct RawGeneration {
     thinking_tokens: i64,
     web_searches: i64,
     web_fetches: i64,
+    other_usage: Option<String>,
     usage_reported: bool,
+    is_estimated: bool,
+    is_clamped: bool,
+    settlement: String,
+    reserved_nanos: i64,
     cost_nanos: Option<i64>,
     is_byok: bool,
     list_cost_nanos: Option<i64>,
+    upstream_cost_nanos: Option<i64>,
+    reported_cost_nanos: Option<i64>,
+    cache_discount_nanos: Option<i64>,
+    service_tier: Option<String>,
     session_id: Option<String>,
     external_user: Option<String>,
+    user_agent: Option<String>,
+    referer: Option<String>,
+    title: Option<String>,
     attempts: String,
     started_at: i64,
     first_content_ms: Option<i64>,
@@ -213,6 +279,9 @@ impl TryFrom<RawGeneration> for Generation {
     fn try_from(raw: RawGeneration) -> Result<Self> {
         let unreadable = |column| Unreadable { table: "generations", column };
         let first_content_ms = raw.first_content_ms.map(u32::try_from).transpose();
+        let other_usage: Option<Usage> =
+            raw.other_usage.as_deref().map(serde_json::from_str).transpose().map_err(|_| unreadable("other_usage"))?;
+        let other_usage = other_usage.unwrap_or_default();
         Ok(Self {
             id: GenerationId::parse(&raw.id).ok_or_else(|| unreadable("id"))?,
             organisation: OrganisationId(Arc::from(raw.organisation_id)),
@@ -225,6 +294,7 @@ impl TryFrom<RawGeneration> for Generation {
             streamed: raw.streamed,
             stop_reason: raw.stop_reason,
             upstream_id: raw.upstream_id,
+            native_stop_reason: raw.native_stop_reason,
             error_type: raw.error_type,
             usage: Usage {
                 input: count(raw.input_tokens),
@@ -235,13 +305,25 @@ impl TryFrom<RawGeneration> for Generation {
                 thinking: count(raw.thinking_tokens),
                 web_searches: count(raw.web_searches),
                 web_fetches: count(raw.web_fetches),
+                ..other_usage
             },
             usage_reported: raw.usage_reported,
+            is_estimated: raw.is_estimated,
+            is_clamped: raw.is_clamped,
+            settlement: settlement(&raw.settlement).ok_or_else(|| unreadable("settlement"))?,
+            reserved: Money(raw.reserved_nanos),
             cost: raw.cost_nanos.map(Money),
             is_byok: raw.is_byok,
             list_cost: raw.list_cost_nanos.map(Money),
+            upstream_cost: raw.upstream_cost_nanos.map(Money),
+            reported_cost: raw.reported_cost_nanos.map(Money),
+            cache_discount: raw.cache_discount_nanos.map(Money),
+            service_tier: raw.service_tier,
             session: raw.session_id,
             user: raw.external_user,
+            user_agent: raw.user_agent,
+            referer: raw.referer,
+            title: raw.title,
             attempts: attempts_from_json(&raw.attempts).ok_or_else(|| unreadable("attempts"))?,
             started: Timestamp(raw.started_at),
             first_content_ms: first_content_ms.map_err(|_| unreadable("first_content_ms"))?,
@@ -255,6 +337,22 @@ impl TryFrom<RawGeneration> for Generation {
 /// Columns are signed. An upstream can report any count; one that does not fit is cut, not a reason to lose the record.
 fn stored(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What was used beyond that which has columns of its own, where there is any: pictures, sound, what a vendor bills apart.
+fn other_usage(usage: &Usage) -> Option<String> {
+    let other = Usage {
+        input: 0,
+        output: 0,
+        cache_read: 0,
+        cache_write: 0,
+        cache_write_1h: 0,
+        thinking: 0,
+        web_searches: 0,
+        web_fetches: 0,
+        ..*usage
+    };
+    (other != Usage::default()).then(|| serde_json::to_string(&other).expect("numbers are always JSON"))
 }
 
 /// PostgreSQL cannot hold the character NUL. Clients and upstreams can send it, and one such record must not hold up all
@@ -272,6 +370,10 @@ fn outcome(text: &str) -> Option<Outcome> {
     all.into_iter().find(|outcome| outcome.as_str() == text)
 }
 
+fn settlement(text: &str) -> Option<Settlement> {
+    Settlement::ALL.into_iter().find(|settlement| settlement.as_str() == text)
+}
+
 /// One attempt inside the column `attempts`.
 #[derive(Serialize, Deserialize)]
 struct Attempt<'a> {
@@ -279,6 +381,8 @@ struct Attempt<'a> {
     model: Cow<'a, str>,
     status: u16,
     duration_ms: u32,
+    #[serde(default)]
+    is_byok: bool,
 }
 
 fn attempts_to_json(attempts: &[AttemptRecord]) -> String {
@@ -289,6 +393,7 @@ fn attempts_to_json(attempts: &[AttemptRecord]) -> String {
             model: (&*attempt.model).into(),
             status: attempt.status,
             duration_ms: attempt.duration_ms,
+            is_byok: attempt.is_byok,
         })
         .collect();
     serde_json::to_string(&attempts).expect("texts and numbers are always JSON")
@@ -301,6 +406,7 @@ fn attempts_from_json(json: &str) -> Option<Vec<AttemptRecord>> {
         model: attempt.model.into(),
         status: attempt.status,
         duration_ms: attempt.duration_ms,
+        is_byok: attempt.is_byok,
     };
     Some(attempts.into_iter().map(record).collect())
 }

@@ -1,7 +1,8 @@
 //! What Tidegate remembers: keys, workspaces, finished requests, and the keys that protect stored secrets.
 //!
 //! One [`Store`] over two databases, SQLite and PostgreSQL, with one SQL text for both. This crate knows nothing of HTTP
-//! or of any vendor, and no request waits for it on its way to an upstream. It never asks for the time: callers pass it.
+//! or of any vendor, and no request waits for it on its way to an upstream. It never asks for the time: callers pass it;
+//! only where several nodes must agree on it ([`ledger`]) the database's own is taken.
 //!
 //! Every function about somebody's data takes a [`Tenant`](tidegate_core::Tenant) and filters by it. Those that do not
 //! are the look-up of a key by its hash, which yields the tenant, and what serves the whole node: the load of the key
@@ -16,20 +17,25 @@ pub mod learned;
 mod log;
 mod migrations;
 mod open;
+mod retention;
 mod sessions;
 
 pub mod audit;
 pub mod auth_codes;
 pub mod budgets;
 pub mod credentials;
+pub mod credits;
 pub mod generations;
 pub mod idempotency;
+pub mod journal;
 pub mod keys;
+pub mod ledger;
 pub mod members;
 pub mod meta;
 pub mod organisations;
 pub mod spend;
 pub mod vault;
+pub mod verify;
 pub mod workspaces;
 
 use std::sync::Arc;
@@ -69,6 +75,11 @@ impl Store {
             sqlx::query("SELECT 1 FROM api_keys LIMIT 1").execute(pool).await?;
             Ok(())
         })
+    }
+
+    /// Whether other nodes may use the same store.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_))
     }
 
     /// Waits for running statements and closes all connections.

@@ -27,7 +27,11 @@ macro_rules! pair {
 }
 
 /// A file that was released is never changed again: stores remember its checksum and would refuse to start.
-const PAIRS: &[Pair] = &[pair!(1, "first", "0001_first.sql"), pair!(2, "accounts", "0002_accounts.sql")];
+const PAIRS: &[Pair] = &[
+    pair!(1, "first", "0001_first.sql"),
+    pair!(2, "accounts", "0002_accounts.sql"),
+    pair!(3, "ledger", "0003_ledger.sql"),
+];
 
 pub(crate) fn sqlite() -> Migrator {
     migrator(|pair| pair.sqlite)

@@ -99,4 +99,19 @@ impl Store {
             _ => None,
         })
     }
+
+    /// Notes something that concerns the whole deployment; it stands in the log of the oldest organisation.
+    pub async fn note(&self, by: &By, change: Change<'_>) -> Result<()> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            let oldest: Option<String> =
+                sqlx::query_scalar("SELECT id FROM organisations ORDER BY created_at, id LIMIT 1")
+                    .fetch_optional(&mut *transaction)
+                    .await?;
+            if let Some(id) = oldest {
+                append_audit!(transaction, OrganisationId(Arc::from(id)), by, change);
+            }
+            Ok(transaction.commit().await?)
+        })
+    }
 }

@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
-use tidegate_core::{Exchange, KeyHash, Money, OrganisationId, Tenant, Timestamp, Window, WorkspaceId, window};
+use tidegate_core::{
+    Account, Exchange, KeyHash, Money, OrganisationId, Tenant, Timestamp, Window, WorkspaceId, window,
+};
 
+use crate::dialect::Shapes;
 use crate::error::Unreadable;
 use crate::{Result, Store, dialect};
 
-/// Rows per statement, largest first: few shapes, as for the records themselves.
-const SHAPES: [usize; 4] = [64, 16, 4, 1];
-const COLUMNS: usize = 8;
+pub(crate) static KEY_DAYS: Shapes<4> = Shapes::new([64, 16, 4, 1]);
+pub(crate) static ACCOUNT_DAYS: Shapes<3> = Shapes::new([16, 4, 1]);
 
 /// Keys asked for at a time: a page of them, or one.
 const ASKED: [usize; 2] = [100, 1];
@@ -178,7 +180,7 @@ struct Part {
     last_used_at: i64,
 }
 
-fn nanos(dollars: i64, rest: i64) -> i64 {
+pub(crate) fn nanos(dollars: i64, rest: i64) -> i64 {
     dollars.saturating_mul(NANOS).saturating_add(rest)
 }
 
@@ -198,72 +200,98 @@ fn key_spend_text(keys: usize, numbered: bool) -> &'static str {
     })
 }
 
-/// What a batch of records adds to the days of its keys, in the order of key and day: two that write at once then wait
-/// for each other in the same order.
-#[derive(Default)]
-pub(crate) struct Days(BTreeMap<(KeyHash, i64), Day>);
-
-pub(crate) struct Day {
-    pub organisation: OrganisationId,
-    pub workspace: WorkspaceId,
-    pub credit: i64,
-    pub byok: i64,
-    pub requests: i64,
-    pub last_used: Timestamp,
+/// What a record adds to its day, through our credentials and through the customer's own. One that used the customer's
+/// own costs a fee, if anything; its list price is kept apart.
+pub(crate) fn added(cost: Option<Money>, is_byok: bool, list_cost: Option<Money>) -> (i64, i64) {
+    let amount = |money: Option<Money>| money.map_or(0, |money| money.0.max(0));
+    (amount(cost), if is_byok { amount(list_cost) } else { 0 })
 }
 
-/// One row to be added: its key and day, and what is added.
-pub(crate) type Added<'a> = ((KeyHash, i64), &'a Day);
+/// A sum of what records added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub credit: Money,
+    /// Through credentials of the customer's own, at list price.
+    pub byok: Money,
+    pub requests: i64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.credit = self.credit.plus(other.credit);
+        self.byok = self.byok.plus(other.byok);
+        self.requests = self.requests.saturating_add(other.requests);
+    }
+}
+
+/// What a batch of records adds to the days of keys and of what they belong to, in a fixed order: two that write at once
+/// then wait for each other in the same order.
+#[derive(Default)]
+pub(crate) struct Days {
+    pub keys: BTreeMap<(KeyHash, i64), KeyDay>,
+    pub accounts: BTreeMap<(Account, i64), (OrganisationId, Totals)>,
+}
+
+pub(crate) struct KeyDay {
+    pub organisation: OrganisationId,
+    pub workspace: WorkspaceId,
+    pub totals: Totals,
+    pub last_used: Timestamp,
+}
 
 impl Days {
     /// A request belongs to the day of its admission.
     pub fn add(&mut self, exchange: &Exchange) {
-        let amount = |money: Option<Money>| money.map_or(0, |money| money.0.max(0));
-        let (credit, byok) =
-            if exchange.is_byok { (0, amount(exchange.list_cost)) } else { (amount(exchange.cost), 0) };
-        let day = self.0.entry((exchange.key, window::day(exchange.started))).or_insert_with(|| Day {
+        let (credit, byok) = added(exchange.cost, exchange.is_byok, exchange.list_cost);
+        let totals = Totals { credit: Money(credit), byok: Money(byok), requests: 1 };
+        let number = window::day(exchange.started);
+        let day = self.keys.entry((exchange.key, number)).or_insert_with(|| KeyDay {
             organisation: exchange.organisation.clone(),
             workspace: exchange.workspace.clone(),
-            credit: 0,
-            byok: 0,
-            requests: 0,
+            totals: Totals::default(),
             last_used: exchange.started,
         });
-        day.credit = day.credit.saturating_add(credit);
-        day.byok = day.byok.saturating_add(byok);
-        day.requests += 1;
+        day.totals.add(totals);
         day.last_used = day.last_used.max(exchange.started);
-    }
-
-    /// The rows, cut into pieces of the known shapes.
-    pub fn shaped(&self) -> Vec<Vec<Added<'_>>> {
-        let rows: Vec<Added<'_>> = self.0.iter().map(|(key, day)| (*key, day)).collect();
-        let mut rest = &rows[..];
-        let mut pieces = Vec::new();
-        while let Some(size) = SHAPES.into_iter().find(|size| *size <= rest.len()) {
-            let (piece, left) = rest.split_at(size);
-            pieces.push(piece.to_vec());
-            rest = left;
+        let accounts =
+            [Account::Workspace(exchange.workspace.clone()), Account::Organisation(exchange.organisation.clone())];
+        for account in accounts {
+            let day = self.accounts.entry((account, number));
+            day.or_insert_with(|| (exchange.organisation.clone(), Totals::default())).1.add(totals);
         }
-        pieces
     }
 }
 
-/// Adds to the days of keys, in the transaction that stores the records.
+/// Adds to the days, in the transaction that stores the records.
 macro_rules! add_days {
     ($transaction:ident, $days:expr, $numbered:expr) => {
-        for piece in $days.shaped() {
-            let mut upsert = sqlx::query($crate::spend::add_text(piece.len(), $numbered));
+        let keys: Vec<_> = $days.keys.iter().collect();
+        for piece in $crate::spend::KEY_DAYS.cut(&keys) {
+            let mut upsert = sqlx::query($crate::spend::key_days_text(piece.len(), $numbered));
             for ((key, number), day) in piece {
                 upsert = upsert
                     .bind(key.to_hex())
                     .bind(number)
                     .bind(&*day.organisation.0)
                     .bind(&*day.workspace.0)
-                    .bind(day.credit)
-                    .bind(day.byok)
-                    .bind(day.requests)
+                    .bind(day.totals.credit.0)
+                    .bind(day.totals.byok.0)
+                    .bind(day.totals.requests)
                     .bind(day.last_used.0);
+            }
+            upsert.execute(&mut *$transaction).await?;
+        }
+        let accounts: Vec<_> = $days.accounts.iter().collect();
+        for piece in $crate::spend::ACCOUNT_DAYS.cut(&accounts) {
+            let mut upsert = sqlx::query($crate::spend::account_days_text(piece.len(), $numbered));
+            for ((account, number), (organisation, totals)) in piece {
+                upsert = upsert
+                    .bind(account.to_string())
+                    .bind(number)
+                    .bind(&*organisation.0)
+                    .bind(totals.credit.0)
+                    .bind(totals.byok.0)
+                    .bind(totals.requests);
             }
             upsert.execute(&mut *$transaction).await?;
         }
@@ -271,29 +299,46 @@ macro_rules! add_days {
 }
 pub(crate) use add_days;
 
-/// The statement for one of the [`SHAPES`], made once. Sums stay below what a column can hold.
-pub(crate) fn add_text(rows: usize, numbered: bool) -> &'static str {
-    static TEXTS: [[OnceLock<String>; SHAPES.len()]; 2] = [const { [const { OnceLock::new() }; SHAPES.len()] }; 2];
-    let shape = SHAPES.iter().position(|shape| *shape == rows).expect("rows are cut into these shapes");
-    TEXTS[usize::from(numbered)][shape].get_or_init(|| {
-        let place = |place: usize| if numbered { format!("${place}") } else { "?".to_owned() };
-        let row = |row: usize| {
-            let places: Vec<String> = (1..=COLUMNS).map(|column| place(row * COLUMNS + column)).collect();
-            format!("({})", places.join(", "))
-        };
-        let values: Vec<String> = (0..rows).map(row).collect();
-        let values = values.join(", ");
+/// How a row takes up another one of the same day. Sums stay below what a column can hold.
+macro_rules! plus_excluded {
+    ($table:literal) => {
+        concat!(
+            "credit_nanos = CASE WHEN ",
+            $table,
+            ".credit_nanos > 9223372036854775807 - excluded.credit_nanos THEN 9223372036854775807 ELSE ",
+            $table,
+            ".credit_nanos + excluded.credit_nanos END, byok_nanos = CASE WHEN ",
+            $table,
+            ".byok_nanos > 9223372036854775807 - excluded.byok_nanos THEN 9223372036854775807 ELSE ",
+            $table,
+            ".byok_nanos + excluded.byok_nanos END, requests = ",
+            $table,
+            ".requests + excluded.requests"
+        )
+    };
+}
+
+pub(crate) use plus_excluded;
+
+pub(crate) fn key_days_text(rows: usize, numbered: bool) -> &'static str {
+    KEY_DAYS.text(rows, numbered, "?, ?, ?, ?, ?, ?, ?, ?", |values| {
+        let plus = plus_excluded!("key_days");
         format!(
             "INSERT INTO key_days (key_hash, day, organisation_id, workspace_id, credit_nanos, byok_nanos, requests, \
              last_used_at) VALUES {values} \
-             ON CONFLICT (key_hash, day) DO UPDATE SET \
-             credit_nanos = CASE WHEN key_days.credit_nanos > 9223372036854775807 - excluded.credit_nanos \
-             THEN 9223372036854775807 ELSE key_days.credit_nanos + excluded.credit_nanos END, \
-             byok_nanos = CASE WHEN key_days.byok_nanos > 9223372036854775807 - excluded.byok_nanos \
-             THEN 9223372036854775807 ELSE key_days.byok_nanos + excluded.byok_nanos END, \
-             requests = key_days.requests + excluded.requests, \
+             ON CONFLICT (key_hash, day) DO UPDATE SET {plus}, \
              last_used_at = CASE WHEN excluded.last_used_at > key_days.last_used_at \
              THEN excluded.last_used_at ELSE key_days.last_used_at END"
+        )
+    })
+}
+
+pub(crate) fn account_days_text(rows: usize, numbered: bool) -> &'static str {
+    ACCOUNT_DAYS.text(rows, numbered, "?, ?, ?, ?, ?, ?", |values| {
+        let plus = plus_excluded!("account_days");
+        format!(
+            "INSERT INTO account_days (account, day, organisation_id, credit_nanos, byok_nanos, requests) \
+             VALUES {values} ON CONFLICT (account, day) DO UPDATE SET {plus}"
         )
     })
 }

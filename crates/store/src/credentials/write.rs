@@ -101,7 +101,7 @@ impl Store {
         // waited as long as a caller should.
         let until = Instant::now() + LOCK_WAIT;
         let row = loop {
-            match self.try_update(tenant, by, id, change, until).await? {
+            match Box::pin(self.try_update(tenant, by, id, change, until)).await? {
                 Tried::Done(row) => break row,
                 Tried::Lost if Instant::now() < until => {}
                 Tried::Lost => return Err(StoreError::Busy(Box::new(Outrun))),

@@ -71,7 +71,7 @@ impl Store {
     /// Switches a key of either kind off or on; false when the tenant has no such key.
     pub async fn set_key_disabled(&self, tenant: &Tenant, by: &By, hash: &KeyHash, disabled: bool) -> Result<bool> {
         let change = KeyChange { disabled: Some(disabled), ..KeyChange::default() };
-        Ok(self.update_key(tenant, by, hash, None, &change).await?.is_some())
+        Ok(Box::pin(self.update_key(tenant, by, hash, None, &change)).await?.is_some())
     }
 
     /// Deletes a key of this kind (`None`: of either); false when the tenant has no such key. The row stays, for its

@@ -9,6 +9,7 @@ use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
 use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
 use crate::keys::HOLD_KEYS;
+use crate::ledger::LIMITS_CHANGED;
 use crate::{Refused, Result, Store, dialect};
 
 /// Live workspaces of an account at most.
@@ -228,6 +229,7 @@ impl Store {
             .bind(MOST_FAILURES)
             .execute(&mut *transaction)
             .await?;
+            sqlx::query(LIMITS_CHANGED).execute(&mut *transaction).await?;
             if !credentials.is_empty() {
                 let old = json!({"credential_ids": credentials});
                 let change = Change { old: Some(old), ..Change::new("byok.deleted", &id.0) };

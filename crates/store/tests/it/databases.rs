@@ -35,6 +35,20 @@ macro_rules! on_both {
     )*};
 }
 
+/// Tries again when others were in the way.
+#[macro_export]
+macro_rules! patiently {
+    ($call:expr) => {
+        loop {
+            match $call.await {
+                Ok(answer) => break answer,
+                Err(tidegate_store::StoreError::Busy(_) | tidegate_store::StoreError::Unavailable(_)) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+}
+
 /// An empty database and a store on it.
 pub struct Database {
     pub store: Store,

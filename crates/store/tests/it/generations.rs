@@ -1,6 +1,6 @@
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
-    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Tenant, Timestamp, Usage, WorkspaceId,
+    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage, WorkspaceId,
 };
 
 use crate::databases::{NOW, hash};
@@ -11,38 +11,19 @@ pub fn tenant(name: &str) -> Tenant {
 }
 
 pub fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange {
+    let (organisation, workspace) = (OrganisationId("org_1".into()), WorkspaceId("w".into()));
     Exchange {
-        id: GenerationId::new(started),
-        organisation: OrganisationId("org_1".into()),
-        workspace: WorkspaceId("w".into()),
-        key,
-        model: "vendor/m".into(),
         provider: "Vendor".into(),
         outcome: Outcome::Complete,
         status: 200,
-        streamed: false,
-        stop_reason: None,
-        upstream_id: None,
-        error_type: None,
-        usage: Usage::default(),
-        usage_reported: false,
         cost: cost.map(Money),
-        is_byok: false,
-        list_cost: None,
-        session: None,
-        user: None,
-        attempts: vec![],
-        started,
-        first_content_ms: None,
-        duration_ms: 0,
-        request_bytes: 0,
-        response_bytes: 0,
+        ..Exchange::new(GenerationId::new(started), organisation, workspace, key, "vendor/m".into(), started)
     }
 }
 
 on_both! {
     async fn a_finished_request_is_read_back_as_it_was(database: &Database) {
-        let attempt = |status| AttemptRecord { provider: "V\"1".into(), model: "m".into(), status, duration_ms: 9 };
+        let attempt = |status| AttemptRecord { provider: "V\"1".into(), model: "m".into(), status, duration_ms: 9, is_byok: false };
         let usage = Usage {
             input: 1,
             output: 2,
@@ -52,6 +33,13 @@ on_both! {
             thinking: 6,
             web_searches: 7,
             web_fetches: 8,
+            input_image: 9,
+            output_image: 10,
+            images: 11,
+            images_out: 12,
+            billed_output: Some(13),
+            containers: 14,
+            ..Usage::default()
         };
         let full = Exchange {
             outcome: Outcome::Broken,
@@ -59,13 +47,25 @@ on_both! {
             streamed: true,
             stop_reason: Some("end_turn".into()),
             upstream_id: Some("msg_1".into()),
-            error_type: Some("overloaded_error"),
+            native_stop_reason: Some("stop".into()),
+            error_type: Some("overloaded_error".into()),
             usage,
             usage_reported: true,
+            is_estimated: true,
+            is_clamped: true,
+            settlement: Settlement::Recovered,
+            reserved: Money(3),
             is_byok: true,
             list_cost: Some(Money(9)),
+            upstream_cost: Some(Money(10)),
+            reported_cost: Some(Money(11)),
+            cache_discount: Some(Money(-12)),
+            service_tier: Some("priority".into()),
             session: Some("s".into()),
             user: Some("u".into()),
+            user_agent: Some("agent/1".into()),
+            referer: Some("https://app.example".into()),
+            title: Some("App".into()),
             attempts: vec![attempt(0), attempt(200)],
             first_content_ms: Some(u32::MAX),
             duration_ms: 12,
@@ -83,11 +83,20 @@ on_both! {
             assert_eq!((read.outcome, read.status, read.streamed), (sent.outcome, sent.status, sent.streamed));
             assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
             assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
-            assert_eq!(read.error_type.as_deref(), sent.error_type);
+            assert_eq!(read.error_type.as_deref(), sent.error_type.as_deref());
             assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
             assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
             assert_eq!(read.session.as_deref(), sent.session.as_deref());
             assert_eq!(read.user.as_deref(), sent.user.as_deref());
+            let texts = [&read.native_stop_reason, &read.service_tier, &read.user_agent, &read.referer, &read.title];
+            let sent_texts = [&sent.native_stop_reason, &sent.service_tier, &sent.user_agent, &sent.referer, &sent.title];
+            assert_eq!(texts.map(Option::as_deref), sent_texts.map(Option::as_deref));
+            assert_eq!((read.is_estimated, read.is_clamped), (sent.is_estimated, sent.is_clamped));
+            assert_eq!((read.settlement, read.reserved), (sent.settlement, sent.reserved));
+            assert_eq!(
+                (read.upstream_cost, read.reported_cost, read.cache_discount),
+                (sent.upstream_cost, sent.reported_cost, sent.cache_discount)
+            );
             assert_eq!(read.attempts, sent.attempts);
             assert_eq!((read.started, read.first_content_ms), (sent.started, sent.first_content_ms));
             assert_eq!(
@@ -95,6 +104,21 @@ on_both! {
                 (sent.duration_ms, sent.request_bytes, sent.response_bytes)
             );
             assert!(database.store.find_generation(&tenant("org_2"), &sent.id).await.unwrap().is_none());
+        }
+    }
+
+    async fn a_request_is_found_by_its_message(database: &Database) {
+        let sent = |message: &str, later| Exchange {
+            upstream_id: Some(message.into()),
+            ..exchange(hash("k"), None, Timestamp(NOW.0 + later))
+        };
+        let batch = [sent("msg_1", 0), sent("msg_2", 1), sent("msg_1", 2), exchange(hash("k"), None, NOW)];
+        database.store.insert_generations(&batch).await.unwrap();
+        let found = database.store.find_generations_of_message(&tenant("org_1"), "msg_1").await.unwrap();
+        assert_eq!(found.iter().map(|found| found.id).collect::<Vec<_>>(), [batch[2].id, batch[0].id]);
+        for (organisation, message) in [("org_2", "msg_1"), ("org_1", "msg_3")] {
+            let found = database.store.find_generations_of_message(&tenant(organisation), message).await.unwrap();
+            assert!(found.is_empty());
         }
     }
 
