@@ -95,6 +95,11 @@ impl Failure {
         Self { retry_after: Some(1), ..Self::new(503, ErrorType::ProviderOverloaded, message) }
     }
 
+    /// What a stream ends with that costs more than there is.
+    pub fn exhausted() -> Self {
+        Self::new(402, ErrorType::PaymentRequired, "Insufficient credits")
+    }
+
     pub fn internal() -> Self {
         Self::new(500, ErrorType::Server, "Internal server error")
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use papaya::HashMap;
 use quick_cache::sync::Cache;
-use tidegate_core::{KeyHash, KeyKind, OrganisationId, Timestamp, WorkspaceId};
+use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Timestamp, Window, WorkspaceId};
 use tidegate_store::keys::KeyRow;
 use tidegate_store::{Store, StoreError};
 
@@ -29,10 +29,20 @@ pub struct KeyEntry {
     pub expires: Option<Timestamp>,
     /// The person it belongs to.
     pub creator: Option<Box<str>>,
+    pub limit: Option<KeyLimit>,
     /// Which change of the store this is.
     change_seq: i64,
     pub live: Arc<Live>,
     pub workspace_in_flight: Arc<Count>,
+}
+
+/// What a key may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLimit {
+    pub amount: Money,
+    /// `None`: in its whole life.
+    pub window: Option<Window>,
+    pub counts_byok: bool,
 }
 
 /// What outlives a change of the key: its requests under way count on, and learn that it was taken away.
@@ -201,6 +211,11 @@ impl Entries {
             disabled: row.disabled,
             expires: row.expires,
             creator: row.creator,
+            limit: row.limit.map(|amount| KeyLimit {
+                amount,
+                window: row.limit_reset,
+                counts_byok: row.include_byok_in_limit,
+            }),
             change_seq: row.change_seq,
             live,
             workspace_in_flight,

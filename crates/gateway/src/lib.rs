@@ -10,8 +10,8 @@ pub mod egress;
 pub mod failure;
 pub mod keys;
 pub mod learned;
+pub mod ledger;
 pub mod limit;
-pub mod record;
 pub mod relay;
 pub mod snapshot;
 pub mod tasks;
@@ -58,7 +58,9 @@ pub struct Gateway {
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
-    pub(crate) recorder: record::Recorder,
+    pub ledger: Arc<ledger::Ledger>,
+    /// Answers that are read to their end although nobody listens.
+    pub(crate) drains: Arc<limit::Count>,
     pub(crate) node: Arc<limit::Count>,
     draining: AtomicBool,
     aborting: AtomicBool,
@@ -72,7 +74,7 @@ impl Gateway {
         vault: Arc<Vault>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
-        recorder: record::Recorder,
+        ledger: Arc<ledger::Ledger>,
     ) -> Arc<Self> {
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -85,7 +87,8 @@ impl Gateway {
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
-            recorder,
+            ledger,
+            drains: Arc::default(),
             node: Arc::default(),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),

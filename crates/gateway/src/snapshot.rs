@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Uri};
+use tidegate_core::Money;
 use tidegate_providers::credential::Credential;
 use tidegate_providers::translate::Card;
 use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::Catalogue;
 use tidegate_routing::byok::is_place;
 
-use crate::egress;
+use crate::{egress, ledger};
 
 /// Everything that a reload may change.
 pub struct Snapshot {
@@ -120,6 +121,8 @@ pub struct Upstream {
     /// Where a signature is valid; none where nothing is signed.
     pub region: Option<Box<str>>,
     pub betas: Betas,
+    /// Whether it stops, and stops charging, when nobody listens any more.
+    pub supports_cancel: bool,
 }
 
 impl Upstream {
@@ -168,6 +171,38 @@ pub struct Settings {
     pub max_answer_bytes: usize,
     /// Where callers may point at.
     pub egress: egress::Rules,
+    /// Where more can be bought.
+    pub credits_url: Option<String>,
+    pub ledger: ledger::Terms,
+    pub billing: Billing,
+    pub unknown_price: UnknownPrice,
+}
+
+/// What callers pay for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Billing {
+    /// Whether an organisation can spend only what it has been given.
+    pub enabled: bool,
+    /// What looks left where nothing is bought.
+    pub headroom: Money,
+    /// Of the list price of calls through customers' own credentials, in millionths.
+    pub byok_fee: u32,
+}
+
+impl Default for Billing {
+    fn default() -> Self {
+        Self { enabled: false, headroom: Money(1_000_000 * 1_000_000_000), byok_fee: 0 }
+    }
+}
+
+/// What is done with an endpoint whose price nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum UnknownPrice {
+    /// It serves only those whom no limit binds.
+    #[default]
+    RefuseLimited,
+    Refuse,
+    Allow,
 }
 
 impl Default for Settings {
@@ -196,6 +231,10 @@ impl Default for Settings {
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
             egress: egress::Rules::default(),
+            credits_url: None,
+            ledger: ledger::Terms::default(),
+            billing: Billing::default(),
+            unknown_price: UnknownPrice::default(),
         }
     }
 }

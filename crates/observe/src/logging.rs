@@ -49,7 +49,7 @@ pub fn finished(exchange: &Exchange) {
         input_tokens = exchange.usage.prompt(),
         output_tokens = exchange.usage.output,
         cost = exchange.cost.map(|cost| cost.to_string()),
-        error_type = exchange.error_type,
+        error_type = exchange.error_type.as_deref(),
         duration_ms = exchange.duration_ms,
         "request finished",
     );

@@ -82,6 +82,19 @@ pub struct Metrics {
     /// Finished requests whose record could not be kept because the queue was full.
     pub records_lost: Counter,
     pub panics: Counter,
+    /// Records in the group that is being committed.
+    pub ledger_queue: Gauge,
+    pub ledger_commit: Histogram,
+    /// Answers whose last byte went out before their settling was committed.
+    pub ledger_late: Counter,
+    /// By how much calls cost more than was held for them.
+    pub ledger_overshoot: Counter,
+    pub ledger_recovered: Counter,
+    pub ledger_reaped: Counter,
+    /// Answers whose counts could not be true.
+    pub ledger_clamped: Counter,
+    /// Calls that were served although nobody knows what they cost.
+    pub ledger_unpriced: Counter,
     /// What upstreams were found not to take: it is sent to them no more.
     pub learned: Family<Refusal, Gauge>,
 }
@@ -187,6 +200,24 @@ impl Metrics {
         registry.register("records_lost", "Finished requests without a record", records_lost.clone());
         let panics = Counter::default();
         registry.register("panics", "Requests that ended in a panic", panics.clone());
+        let ledger_queue = Gauge::default();
+        registry.register("ledger_queue_depth", "Records being committed to the journal", ledger_queue.clone());
+        let ledger_commit = seconds();
+        let help = "Commits of the journal";
+        registry.register_with_unit("ledger_commit", help, Unit::Seconds, ledger_commit.clone());
+        let ledger_late = Counter::default();
+        registry.register("ledger_late", "Answers that ended before their settling was committed", ledger_late.clone());
+        let ledger_overshoot = Counter::default();
+        let help = "What calls cost beyond what was held for them";
+        registry.register("ledger_overshoot_nanodollars", help, ledger_overshoot.clone());
+        let ledger_recovered = Counter::default();
+        registry.register("ledger_recovered", "Calls settled after a process died", ledger_recovered.clone());
+        let ledger_reaped = Counter::default();
+        registry.register("ledger_reaped", "Calls settled because nobody else did", ledger_reaped.clone());
+        let ledger_clamped = Counter::default();
+        registry.register("ledger_clamped", "Answers whose usage could not be true", ledger_clamped.clone());
+        let ledger_unpriced = Counter::default();
+        registry.register("ledger_unpriced", "Calls served at an unknown price", ledger_unpriced.clone());
         let learned = Family::default();
         registry.register("upstream_refusals_learned", "What upstreams do not take", learned.clone());
         let build: Family<Build, Gauge> = Family::default();
@@ -206,6 +237,14 @@ impl Metrics {
             limit_rejections,
             records_lost,
             panics,
+            ledger_queue,
+            ledger_commit,
+            ledger_late,
+            ledger_overshoot,
+            ledger_recovered,
+            ledger_reaped,
+            ledger_clamped,
+            ledger_unpriced,
             learned,
         }
     }
@@ -293,7 +332,7 @@ mod tests {
     use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
 
     fn attempt(provider: &str, model: &str, status: u16) -> AttemptRecord {
-        AttemptRecord { provider: provider.into(), model: model.into(), status, duration_ms: 5 }
+        AttemptRecord { provider: provider.into(), model: model.into(), status, duration_ms: 5, is_byok: false }
     }
 
     /// A request that one provider could not take and another answered.
@@ -308,33 +347,25 @@ mod tests {
             thinking: 2,
             web_searches: 1,
             web_fetches: 1,
+            ..Usage::default()
         };
+        let (organisation, workspace) = (OrganisationId("org".into()), WorkspaceId("workspace".into()));
+        let id = GenerationId::new(started);
         Exchange {
-            id: GenerationId::new(started),
-            organisation: OrganisationId("org".into()),
-            workspace: WorkspaceId("workspace".into()),
-            key: KeyHash::of(b"a key"),
-            model: model.into(),
             provider: "P1".into(),
             outcome: Outcome::Complete,
             status: 200,
             streamed: true,
             stop_reason: Some("end_turn".into()),
-            upstream_id: None,
-            error_type: None,
             usage,
             usage_reported: true,
             cost: Some(Money(177_000)),
-            is_byok: false,
-            list_cost: None,
-            session: None,
-            user: None,
             attempts: vec![attempt("P0", model, 529), attempt("P1", model, 200)],
-            started,
             first_content_ms: Some(100),
             duration_ms: 2_000,
             request_bytes: 100,
             response_bytes: 200,
+            ..Exchange::new(id, organisation, workspace, KeyHash::of(b"a key"), model.into(), started)
         }
     }
 

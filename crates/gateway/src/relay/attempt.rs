@@ -1,6 +1,7 @@
 //! One upstream call after the other until an answer can be committed.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -23,11 +24,13 @@ use tokio::time::{Instant, timeout_at};
 use super::call::{self, Call};
 use super::media::Media;
 use super::pump::{Outbox, Pump, Step};
+use super::reserve::reserve;
 use super::settle::Ticket;
 use super::stream::Relay;
 use super::translate;
 use crate::failure::{self, Failure};
 use crate::learned::Fact;
+use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot, upstream};
 
 /// Bytes of a stream that are held back while its first content is awaited.
@@ -61,28 +64,67 @@ pub(super) struct Job {
     pub hint: Option<Repair>,
     /// What this attempt leaves out because it was refused once.
     pub repairs: Vec<Repair>,
+    /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything.
+    pub cap: Option<u64>,
+}
+
+/// How long an answer waits for the journal to know that its call was let in.
+const INTENT: Duration = Duration::from_secs(2);
+
+/// Lets a job in: holds what its first attempt that can be paid for may cost. The place of that attempt, or why there is
+/// none.
+pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
+    let mut first = None;
+    for place in 0..job.plan.attempts.len() {
+        let attempt = job.plan.attempts[place].clone();
+        job.ticket.attempt(&attempt);
+        match reserve(job, &attempt).await {
+            Ok(cap) => {
+                job.cap = cap;
+                return Ok(place);
+            }
+            Err(failure) if matches!(failure.status, 402 | 403) => {
+                first.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(first.unwrap_or_else(Failure::internal))
 }
 
 /// Where a job ends: with an answer that can be committed, or without one.
 pub(super) enum Done {
-    /// With what had to be left out on the way.
-    Whole(Bytes, Vec<String>),
+    /// With what had to be left out on the way, and when that is settled.
+    Whole(Bytes, Vec<String>, Receipt),
     Stream(Box<Relay>, Vec<String>),
-    Failed(Failure),
+    Failed(Failure, Receipt),
 }
 
 /// Tries the plan's attempts in order. Nothing has reached the client when this returns.
-pub(super) async fn run(mut job: Job) -> Done {
+pub(super) async fn run(mut job: Job, first: usize) -> Done {
     let deadline = deadline(&job);
     let mut faults: Vec<(usize, Fault)> = Vec::new();
-    let mut next = Some(0);
+    let mut next = Some(first);
     let mut last = None;
     while let Some(index) = next {
+        let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
+            if index != first {
+                job.ticket.attempt(&attempt);
+                job.ticket.be_patient();
+                // Elsewhere it may cost more than is held for it.
+                match reserve(&mut job, &attempt).await {
+                    Ok(cap) => job.cap = cap,
+                    Err(failure) if matches!(failure.status, 402 | 403) && index + 1 < job.plan.attempts.len() => {
+                        next = Some(index + 1);
+                        continue;
+                    }
+                    Err(failure) => return refused(job, failure, &faults),
+                }
+            }
         }
         job.hint = None;
-        let attempt = job.plan.attempts[index].clone();
         let has_alternative = index + 1 < job.plan.attempts.len();
         let since = job.gate.clock.now();
         job.ticket.attempt(&attempt);
@@ -94,10 +136,17 @@ pub(super) async fn run(mut job: Job) -> Done {
             whole(&mut job, &attempt, since, deadline).await.map(Tried::Whole)
         };
         match tried {
+            // Nothing of an answer leaves before it is written down that the call was let in.
+            Ok(_) if !is_written(&job).await => {
+                let failure = Failure { generation: Some(job.ticket.id()), ..Failure::unavailable() };
+                let settled = job.ticket.fail(&failure);
+                return Done::Failed(failure, settled);
+            }
             Ok(Tried::Whole(answer)) => {
+                fail::point("answered");
                 let warnings = std::mem::take(&mut job.warnings);
-                job.ticket.complete();
-                return Done::Whole(answer, warnings);
+                let settled = job.ticket.complete();
+                return Done::Whole(answer, warnings, settled);
             }
             Ok(Tried::Stream(opened)) => {
                 job.ticket.attempted(&attempt.endpoint, 200, since);
@@ -105,13 +154,14 @@ pub(super) async fn run(mut job: Job) -> Done {
                 let warnings = std::mem::take(&mut job.warnings);
                 // No other endpoint will need it, and a stream may be long.
                 job.media = Media::default();
-                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened)), warnings);
+                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened, deadline.into_std())), warnings);
             }
             Err(fault) => {
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
                 job.ticket.attempted(&attempt.endpoint, fault.status, since);
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
-                let has_time = Instant::from_std(job.gate.clock.instant()) < deadline;
+                // Nor is anyone called for a client that has left.
+                let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
                 if let (Some(own), Class::Credential | Class::Billing) = (&attempt.credential, fault.class) {
                     job.gate.credentials.rest(job.ticket.workspace(), own, job.gate.clock.now());
                 }
@@ -124,7 +174,21 @@ pub(super) async fn run(mut job: Job) -> Done {
             }
         }
     }
-    Done::Failed(give_up(job, &faults))
+    give_up(job, &faults)
+}
+
+async fn is_written(job: &Job) -> bool {
+    job.ticket.receipt().committed(INTENT).await
+}
+
+/// What is left to try costs more than there is.
+fn refused(job: Job, failure: Failure, faults: &[(usize, Fault)]) -> Done {
+    if !faults.is_empty() {
+        return give_up(job, faults);
+    }
+    let failure = Failure { generation: Some(job.ticket.id()), ..failure };
+    let settled = job.ticket.fail(&failure);
+    Done::Failed(failure, settled)
 }
 
 /// When all attempts together must have led to something: the client waits for the call, not for an attempt.
@@ -150,7 +214,7 @@ pub(super) struct Opened {
     pub finished: bool,
 }
 
-fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
+fn give_up(job: Job, faults: &[(usize, Fault)]) -> Done {
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
     let mut failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
     failure.generation = Some(job.ticket.id());
@@ -158,8 +222,8 @@ fn give_up(job: Job, faults: &[(usize, Fault)]) -> Failure {
         let routing = job.ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], None, Timestamp(0));
         failure.more_mut().routing = Some(routing);
     }
-    job.ticket.fail(&failure);
-    failure
+    let settled = job.ticket.fail(&failure);
+    Done::Failed(failure, settled)
 }
 
 /// The attempt after the last fault: what kind of fault it was decides how far the list is skipped, and how often the
@@ -205,7 +269,11 @@ enum Answer {
 
 async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     let Call { uri, headers, body, context, account } = call::prepare(job, attempt).await?;
+    let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
+    job.ticket.called(!upstream.supports_cancel);
+    fail::point("dispatching");
     let response = job.gate.upstream.send(&uri, headers, body).await?;
+    fail::point("dispatched");
     if response.status() == StatusCode::OK {
         return Ok(Answered { answer: Answer::Live(response), context });
     }
@@ -271,6 +339,9 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
             let protocol = snapshot.upstreams[attempt.endpoint.provider_index].protocol;
             let answered = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
             job.warnings.extend(answered.warnings);
+            if answered.is_estimated {
+                job.ticket.estimated();
+            }
             answered.body
         }
     };
@@ -290,6 +361,8 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     let endpoint = &attempt.endpoint;
     let ticket = &mut job.ticket;
     ticket.attempted(endpoint, 200, since);
+    // Should the upstream not say what it used: the whole object is a little more than its content.
+    ticket.hear((body.len() as u64).div_ceil(4));
     let charged = ticket.usage(&message.counts().unwrap_or_default(), endpoint, stop_reason.is_some());
     ticket.answer(message.id(), Some(stop_reason.unwrap_or_else(|| END_TURN.to_owned())));
     let routing =

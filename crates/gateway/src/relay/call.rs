@@ -263,7 +263,8 @@ fn native(
     };
     let fitted = fit(&wanted, attempt, upstream, &snapshot)?;
     let (body, cuts) = fitted.parts();
-    let limit = Some(endpoint.max_output_tokens);
+    let most = endpoint.max_output_tokens;
+    let limit = Some(job.cap.map_or(most, |cap| cap.min(most)));
     let version = job.forwarded.version.as_ref().and_then(|version| version.to_str().ok());
     let sent: Pieces = match upstream.carriage {
         Carriage::Plain => cuts.upstream_pieces(body, model, limit).into(),

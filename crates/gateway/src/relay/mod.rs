@@ -7,8 +7,10 @@
 mod admit;
 mod attempt;
 pub(crate) mod call;
+mod drain;
 mod media;
 mod pump;
+mod reserve;
 mod settle;
 mod stream;
 pub(crate) mod translate;
@@ -28,14 +30,17 @@ use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
 use tokio::time::timeout;
 
+pub use drain::LONGEST as LONGEST_DRAIN;
 pub use stream::{Body, StreamBody};
 
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
+use crate::ledger::{Receipt, fail};
 use crate::snapshot::{Names, Settings};
 use crate::{Gateway, Snapshot};
 use attempt::{Done, Job};
-use settle::Ticket;
+use drain::Attempts;
+use settle::{Sender, Ticket};
 
 const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -80,7 +85,8 @@ impl Gateway {
         let envelope = read(&body, settings, Purpose::Generate)?;
         let session = header_session(headers)?;
         let places = self.enter(key, settings)?;
-        let ticket = Ticket::open(self, key, places, &envelope, session, body.len());
+        let sender = sender(headers, envelope.session_id.as_deref().or(session));
+        let ticket = Ticket::open(self, &snapshot, key, places, &envelope, sender, body.len());
         let id = ticket.id();
         let requested = requested(&envelope);
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
@@ -119,29 +125,45 @@ impl Gateway {
             max_tokens: envelope.max_tokens,
             hint: None,
             repairs: Vec::new(),
+            cap: None,
         };
         drop(envelope);
-        let mut attempts: std::pin::Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(attempt::run(job));
+        let mut job = job;
+        let first = match attempt::admit(&mut job).await {
+            Ok(first) => first,
+            // Never let in: nothing is remembered of it.
+            Err(failure) => {
+                job.ticket.refuse();
+                return Err(failure);
+            }
+        };
+        let (receipt, presence) = (job.ticket.receipt(), job.ticket.presence());
+        let mut attempts = Attempts::new(self, presence, attempt::run(job, first));
         let early = settings.early_commit;
         let waiting = self.unless_aborted(async {
             // Zero means never: the status is then held until there is content.
-            if stream && !early.is_zero() {
-                timeout(early, attempts.as_mut()).await
-            } else {
-                Ok(attempts.as_mut().await)
-            }
+            if stream && !early.is_zero() { timeout(early, attempts.done()).await } else { Ok(attempts.done().await) }
         });
         let done = match waiting.await {
             Some(Ok(done)) => done,
             Some(Err(_)) => {
+                // Not even the head leaves before it is written down that the call was let in.
+                if !receipt.committed(stream::SETTLE).await {
+                    attempts.end();
+                    return Err(Failure { generation: Some(id), ..Failure::unavailable() });
+                }
                 let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
                 return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings));
             }
             // The attempts are dropped here and settle themselves.
-            None => return Err(Failure { generation: Some(id), ..Failure::unavailable() }),
+            None => {
+                attempts.end();
+                return Err(Failure { generation: Some(id), ..Failure::unavailable() });
+            }
         };
         match done {
-            Done::Whole(bytes, more) => {
+            Done::Whole(bytes, more, mut settled) => {
+                self.settled(&mut settled).await;
                 warnings.extend(more);
                 Ok(reply(id, &snapshot.names, Body::full(bytes), false, &warnings))
             }
@@ -150,8 +172,35 @@ impl Gateway {
                 let body = StreamBody::relaying(relay);
                 Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings))
             }
-            Done::Failed(failure) => Err(failure),
+            Done::Failed(failure, mut settled) => {
+                self.settled(&mut settled).await;
+                Err(failure)
+            }
         }
+    }
+
+    /// Waits until an answer that is about to leave is settled; after a while it leaves all the same.
+    async fn settled(&self, settled: &mut Receipt) {
+        if !settled.committed(stream::SETTLE).await {
+            self.metrics.ledger_late.inc();
+        }
+        fail::point("settled");
+    }
+}
+
+/// What the head says about who sent a request, cut to a sensible length.
+fn sender(headers: &HeaderMap, session: Option<&str>) -> Sender {
+    const LONGEST: usize = 512;
+    let text = |name: &str| -> Option<Box<str>> {
+        let text = headers.get(name)?.to_str().ok()?;
+        let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(place, _)| place);
+        (end > 0).then(|| text[..end].into())
+    };
+    Sender {
+        session: session.map(Into::into),
+        user_agent: text("user-agent"),
+        referer: text("http-referer").or_else(|| text("referer")),
+        title: text("x-title"),
     }
 }
 

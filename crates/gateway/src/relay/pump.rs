@@ -57,12 +57,21 @@ pub(super) struct Pump {
     answered: bool,
     /// Every frame so far had an `event:` line.
     named: bool,
+    /// The upstream has said what it answered, not only what it was asked.
+    is_reported: bool,
     stop: Option<Frame>,
     /// Why the answer ended, as far as it was said: a later event with usage alone does not take it back.
     reason: Option<String>,
     /// For an upstream of another protocol: makes frames of what it sends.
     translator: Option<Box<Translator>>,
+    /// Bytes of content frames and how many those were, for counting what was said.
+    bytes: u64,
+    frames: u64,
 }
+
+/// What a frame of content has around its text.
+const FRAME_BYTES: u64 = 115;
+const BYTES_PER_TOKEN: u64 = 4;
 
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>) -> Self {
@@ -74,9 +83,12 @@ impl Pump {
             pinged: false,
             answered: false,
             named: true,
+            is_reported: false,
             stop: None,
             reason: None,
             translator,
+            bytes: 0,
+            frames: 0,
         }
     }
 
@@ -88,10 +100,26 @@ impl Pump {
         out: &mut Outbox,
         ticket: &mut Ticket,
     ) -> Result<Step, Fault> {
-        let Some(translator) = &mut self.translator else { return self.frames(chunk, splitter, out, ticket) };
+        let Some(translator) = &mut self.translator else {
+            let step = self.frames(chunk, splitter, out, ticket);
+            ticket.hear(self.heard());
+            return step;
+        };
         let (frames, fault) = (translator.feed(chunk), translator.fault());
+        ticket.hear(translator.said().div_ceil(BYTES_PER_TOKEN));
         let step = self.frames(frames, splitter, out, ticket)?;
         fault.map_or(Ok(step), Err)
+    }
+
+    /// Tokens of the answer so far, as far as its bytes tell.
+    fn heard(&self) -> u64 {
+        self.bytes.saturating_sub(self.frames * FRAME_BYTES).div_ceil(BYTES_PER_TOKEN).max(self.frames.min(1))
+    }
+
+    /// Counts frames of content that leave as they came.
+    fn count(&mut self, frames: &[u8]) {
+        self.bytes += frames.len() as u64;
+        self.frames += memchr::memmem::find_iter(frames, b"\n\n").count().max(1) as u64;
     }
 
     /// Whether the upstream has said how the answer ended, and only its usage or its end marker is awaited.
@@ -129,6 +157,7 @@ impl Pump {
             // piece of the chunk they came in. An upstream that names no events needs a look at every frame.
             let calm = if self.answered && self.named { splitter.calm(&*WORDS) } else { None };
             if let Some(run) = calm.or_else(|| splitter.run(is_content)) {
+                self.count(&run);
                 out.push(run);
                 self.answered = true;
                 reached = Step::Content;
@@ -171,6 +200,7 @@ impl Pump {
         match frame.event() {
             b"content_block_delta" | b"content_block_stop" => {
                 self.answered = true;
+                self.count(&frame.0);
                 out.push(frame.0);
                 Ok(Step::Content)
             }
@@ -207,7 +237,7 @@ impl Pump {
         let event = Event::read(&data).map_err(malformed)?;
         let message = event.message().map_err(malformed)?;
         self.counts.update(message.counts().unwrap_or_default());
-        ticket.usage(&self.counts, &self.endpoint, true);
+        ticket.begun(&self.counts);
         ticket.answer(message.id(), None);
         let additions = Additions {
             model: &self.endpoint.model,
@@ -224,15 +254,29 @@ impl Pump {
     fn delta(&mut self, frame: &Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
         let data = frame.data();
         let event = Event::read(&data).map_err(malformed)?;
-        self.counts.update(event.counts().unwrap_or_default());
+        let later = event.counts().unwrap_or_default();
+        self.is_reported |= later.output.is_some();
+        self.counts.update(later);
+        if !self.is_reported {
+            // What the start said of the output was said before there was any.
+            self.counts.output = None;
+        }
         let stop_reason = event.stop_reason().or_else(|| self.reason.clone());
         self.reason.clone_from(&stop_reason);
+        if self.translator.as_ref().is_some_and(|translator| translator.is_estimated()) {
+            ticket.estimated();
+        }
+        ticket.hear(match &self.translator {
+            Some(translator) => translator.said().div_ceil(BYTES_PER_TOKEN),
+            None => self.heard(),
+        });
         let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());
         self.answered |= stop_reason.is_some();
         ticket.answer(None, stop_reason.or_else(|| self.answered.then(|| END_TURN.to_owned())));
         self.ping_first(false, out);
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
-        let completed = event.delta_completed(&self.counts, Some(&charged.charge()), reason);
+        let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
+        let completed = event.delta_completed(&shown, Some(&charged.charge()), reason);
         out.push(encoded("message_delta", &completed));
         Ok(if self.answered { Step::Content } else { Step::Held })
     }

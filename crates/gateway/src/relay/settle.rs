@@ -1,82 +1,153 @@
 //! The account of one request: opened at admission, closed exactly once, whatever happens in between.
 
-use std::fmt::Write as _;
+mod charge;
+mod metadata;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use tidegate_core::exchange::AttemptRecord;
-use tidegate_core::{Exchange, GenerationId, Money, Outcome, Timestamp, WorkspaceId};
-use tidegate_providers::anthropic;
-use tidegate_routing::price::Cost;
-use tidegate_routing::{Attempt, Endpoint, Plan};
-use tidegate_wire::answer::{Charge, Counts};
+use tidegate_core::{Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
+use tidegate_routing::{Attempt, Endpoint};
+use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
-use tidegate_wire::json::quoted;
 
 use super::admit::{Places, millis};
+use super::reserve::counted;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
+use crate::ledger::book::{Demands, Rule};
+use crate::ledger::rules::Rules;
+use crate::ledger::{PATIENCE, Receipt, Refusal, Shared, fail};
 use crate::{Gateway, Snapshot};
+
+/// Whether the client is still there, and whether its leaving changes what is charged.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    gone: AtomicBool,
+    /// The upstream that was called charges for the whole answer, whoever hears it.
+    bills_anyway: AtomicBool,
+    /// It was sent away by us.
+    ended: AtomicBool,
+}
+
+impl Presence {
+    pub fn bills_anyway(&self) -> bool {
+        self.bills_anyway.load(Ordering::Relaxed)
+    }
+
+    pub fn leave(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// The client gets an error of ours: that is not charged.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.bills_anyway.store(false, Ordering::Relaxed);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
 
 /// A request under way. Dropping it closes the account as cancelled: that is what a client that leaves does.
 pub(super) struct Ticket {
     gate: Arc<Gateway>,
+    snapshot: Arc<Snapshot>,
     exchange: Option<Box<Exchange>>,
     key: Arc<KeyEntry>,
     _places: Places,
+    /// The limits of this call, as they were when it came.
+    rules: Rules,
+    /// Where the attempt under way goes.
+    endpoint: Option<Arc<Endpoint>>,
+    /// It is let in: what it may cost is held, and the journal was told.
+    is_admitted: bool,
+    receipt: Shared,
+    /// A place in the journal's queue is kept for its end.
+    has_place: bool,
+    /// Until when this round of reservations waits for what other nodes have.
+    patience: Option<Instant>,
+    /// What it could cost at most, whatever is held.
+    bound: Money,
+    /// The upstream was called: it may charge for the prompt.
+    is_called: bool,
+    /// All of the usage is here.
+    is_final: bool,
+    /// Some of it was, and it was charged.
+    is_charged: bool,
+    /// What was reported last: it says how the call was served, too.
+    counts: Counts,
+    /// Tokens of the prompt and of the output so far, by our own count.
+    prompt: u64,
+    heard: u64,
+    marked: Option<(Instant, u64)>,
+    presence: Arc<Presence>,
 }
 
-/// A cost as it is written into answers.
-pub(super) struct Charged {
-    cost: String,
-    details: String,
-    is_byok: bool,
-}
-
-impl Charged {
-    pub fn charge(&self) -> Charge<'_> {
-        Charge { cost_json: &self.cost, details_json: &self.details, is_byok: self.is_byok }
-    }
+/// What the head of a request says about its sender.
+#[derive(Default)]
+pub(super) struct Sender {
+    pub session: Option<Box<str>>,
+    pub user_agent: Option<Box<str>>,
+    pub referer: Option<Box<str>>,
+    pub title: Option<Box<str>>,
 }
 
 impl Ticket {
     pub fn open(
         gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         places: Places,
         envelope: &Envelope<'_>,
-        header_session: Option<&str>,
+        sender: Sender,
         request_bytes: usize,
     ) -> Self {
-        let started = gate.clock.now();
+        let started = gate.ledger.now();
         let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
+        let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
+        let model = envelope.model.as_deref().unwrap_or_default().into();
+        let Sender { session, user_agent, referer, title } = sender;
         let exchange = Exchange {
-            id: GenerationId::new(started),
-            organisation: key.organisation.clone(),
-            workspace: key.workspace.clone(),
-            key: key.hash,
-            model: envelope.model.as_deref().unwrap_or_default().into(),
-            provider: Arc::default(),
-            outcome: Outcome::Cancelled,
-            status: 499,
             streamed: envelope.stream,
-            stop_reason: None,
-            upstream_id: None,
-            error_type: None,
-            usage: Default::default(),
-            usage_reported: false,
-            cost: None,
-            is_byok: false,
-            list_cost: None,
-            session: envelope.session_id.as_deref().or(header_session).map(Into::into),
+            session,
             user: user.map(Into::into),
+            user_agent,
+            referer,
+            title,
             attempts: Vec::with_capacity(1),
-            started,
-            first_content_ms: None,
-            duration_ms: 0,
             request_bytes: request_bytes as u64,
-            response_bytes: 0,
+            ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
         };
-        Self { gate: gate.clone(), exchange: Some(Box::new(exchange)), key: key.clone(), _places: places }
+        Self {
+            rules: gate.ledger.rules(key, snapshot.settings.billing.enabled, started),
+            gate: gate.clone(),
+            snapshot: snapshot.clone(),
+            exchange: Some(Box::new(exchange)),
+            key: key.clone(),
+            _places: places,
+            endpoint: None,
+            is_admitted: false,
+            receipt: Shared::new(Receipt::DONE),
+            has_place: false,
+            patience: None,
+            bound: Money::ZERO,
+            is_called: false,
+            is_final: false,
+            is_charged: false,
+            counts: Counts::default(),
+            prompt: (request_bytes as u64).div_ceil(4),
+            heard: 0,
+            marked: None,
+            presence: Arc::default(),
+        }
     }
 
     /// Whether the caller's key still stands.
@@ -86,6 +157,23 @@ impl Ticket {
 
     pub fn id(&self) -> GenerationId {
         self.open_exchange().id
+    }
+
+    pub fn started(&self) -> Timestamp {
+        self.open_exchange().started
+    }
+
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub fn presence(&self) -> Arc<Presence> {
+        self.presence.clone()
+    }
+
+    /// Says when the journal knows that this call was let in.
+    pub fn receipt(&self) -> Shared {
+        self.receipt.clone()
     }
 
     fn open_exchange(&self) -> &Exchange {
@@ -101,29 +189,104 @@ impl Ticket {
         &self.key.workspace
     }
 
+    /// Holds these amounts for the call, in all of its accounts or in none; waits for a lease where there is none.
+    pub async fn hold(&mut self, demands: &Demands) -> Result<(), Refusal> {
+        let now = self.gate.clock.instant();
+        let patience = *self.patience.get_or_insert(now + PATIENCE);
+        let terms = (self.snapshot.settings.ledger.lease_hold, patience);
+        let (organisation, ledger) = (&self.key.organisation, &self.gate.ledger);
+        if self.is_admitted {
+            ledger.top_up(organisation, self.id(), demands, terms).await
+        } else {
+            ledger.reserve(organisation, self.id(), demands, terms).await
+        }
+    }
+
+    /// From here on reservations wait anew.
+    pub fn be_patient(&mut self) {
+        self.patience = None;
+    }
+
+    /// What is held for the call in an account.
+    pub fn held(&self, slot: &Slot) -> Money {
+        let held = self.gate.ledger.held(&self.key.organisation, self.id());
+        held.iter().find(|held| held.slot == *slot).map_or(Money::ZERO, |held| held.amount)
+    }
+
+    /// Whether nobody waits for an answer any more.
+    pub fn is_left(&self) -> bool {
+        self.presence.is_gone()
+    }
+
+    /// The amounts are held: lets the call in and tells the journal.
+    pub fn admit(&mut self, amount: Money, bound: Money, demands: &Demands) -> Result<(), Failure> {
+        let (gate, snapshot) = (self.gate.clone(), self.snapshot.clone());
+        let is_more = amount > self.open_exchange().reserved;
+        self.bound = self.bound.max(bound);
+        let exchange = self.edit();
+        if is_more || exchange.postings.is_empty() {
+            exchange.reserved = exchange.reserved.max(amount);
+            exchange.postings =
+                demands.iter().map(|held| Posting { slot: held.rule.slot.clone(), amount: held.amount }).collect();
+        }
+        if self.is_admitted {
+            gate.ledger.amend(self.open_exchange());
+            return Ok(());
+        }
+        match gate.ledger.intent(self.open_exchange(), &snapshot.settings.ledger) {
+            Ok(receipt) => {
+                self.is_admitted = true;
+                self.has_place = receipt.is_some();
+                self.receipt = Shared::new(receipt.unwrap_or(Receipt::DONE));
+                fail::point("intent.queued");
+                Ok(())
+            }
+            Err(_) => {
+                if !demands.is_empty() {
+                    gate.ledger.release(&self.key.organisation, self.id());
+                }
+                Err(Failure::unavailable())
+            }
+        }
+    }
+
     /// Notes where an attempt goes; from here on the record names it.
     pub fn attempt(&mut self, attempt: &Attempt) {
         let endpoint = &attempt.endpoint;
+        self.endpoint = Some(endpoint.clone());
+        (self.is_called, self.is_final, self.is_charged, self.heard) = (false, false, false, 0);
+        self.counts = Counts::default();
+        self.presence.bills_anyway.store(false, Ordering::Relaxed);
         let exchange = self.edit();
         exchange.is_byok = attempt.credential.is_some();
         exchange.model = endpoint.model.clone();
         exchange.provider = endpoint.provider_name.clone();
         exchange.usage = Default::default();
         exchange.usage_reported = false;
+        exchange.is_estimated = false;
+        // Nothing so far; unknown where nobody knows the price.
+        exchange.cost = endpoint.pricing.as_ref().map(|_| Money::ZERO);
+        exchange.list_cost = exchange.cost.filter(|_| exchange.is_byok);
         // What an earlier attempt had begun to say belongs to it alone.
-        exchange.cost = None;
-        exchange.list_cost = None;
         exchange.upstream_id = None;
         exchange.stop_reason = None;
     }
 
+    /// The upstream is being called: from here on it may charge.
+    pub fn called(&mut self, bills_anyway: bool) {
+        self.is_called = true;
+        self.presence.bills_anyway.store(bills_anyway, Ordering::Relaxed);
+    }
+
     pub fn attempted(&mut self, endpoint: &Endpoint, status: u16, since: Timestamp) {
         let now = self.gate.clock.now();
+        let is_byok = self.open_exchange().is_byok;
         self.edit().attempts.push(AttemptRecord {
             provider: endpoint.provider_name.clone(),
             model: endpoint.model.clone(),
             status,
             duration_ms: millis(since, now),
+            is_byok,
         });
     }
 
@@ -144,32 +307,6 @@ impl Ticket {
         self.edit().response_bytes += bytes as u64;
     }
 
-    /// Takes over what the upstream reports and says what it costs at this endpoint.
-    pub fn usage(&mut self, counts: &Counts, endpoint: &Endpoint, finished: bool) -> Charged {
-        let exchange = self.edit();
-        exchange.usage = anthropic::usage(counts);
-        exchange.usage_reported = counts.output.is_some();
-        // Zero-completion insurance: nothing came out and nothing says why, so nothing is charged.
-        let insured = !finished && exchange.usage.output == 0;
-        let cost =
-            endpoint.pricing.map(|pricing| if insured { Cost::default() } else { pricing.cost(&exchange.usage) });
-        let list = cost.map(|cost| cost.total);
-        let is_byok = exchange.is_byok;
-        // Through a customer's own credential the provider charges them; what we charge is a fee, and it is none.
-        (exchange.cost, exchange.list_cost) = if is_byok { (Some(Money::ZERO), list) } else { (list, None) };
-        let Some(cost) = cost else {
-            let cost = if is_byok { "0" } else { "null" };
-            return Charged { cost: cost.to_owned(), details: "null".to_owned(), is_byok };
-        };
-        let upstream = if is_byok { cost.total.to_string() } else { "null".to_owned() };
-        let details = format!(
-            r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{},"upstream_inference_completions_cost":{}}}"#,
-            cost.prompt, cost.completion
-        );
-        let charged = if is_byok { Money::ZERO } else { cost.total };
-        Charged { cost: charged.to_string(), details, is_byok }
-    }
-
     pub fn answer(&mut self, id: Option<String>, stop_reason: Option<String>) {
         let exchange = self.edit();
         exchange.upstream_id = id.map(Into::into).or_else(|| exchange.upstream_id.take());
@@ -177,99 +314,98 @@ impl Ticket {
     }
 
     /// The whole answer is on its way.
-    pub fn complete(mut self) {
-        self.close(Outcome::Complete, 200, None);
+    pub fn complete(mut self) -> Receipt {
+        if let Some(endpoint) = self.endpoint.clone().filter(|_| !self.is_charged) {
+            // It came to its end without a word on what it used.
+            self.count_so_far();
+            self.edit().is_estimated = true;
+            let cost = self.price(&endpoint).map(|cost| cost.total);
+            let is_nothing = self.heard == 0;
+            self.charge(cost, is_nothing);
+        }
+        let (outcome, status) =
+            if self.presence.is_gone() { (Outcome::Cancelled, 499) } else { (Outcome::Complete, 200) };
+        self.close(outcome, status, None)
     }
 
     /// No content reached the client.
-    pub fn fail(mut self, failure: &Failure) {
+    pub fn fail(mut self, failure: &Failure) -> Receipt {
         let exchange = self.edit();
-        exchange.cost = None;
-        exchange.list_cost = None;
-        exchange.usage = Default::default();
-        self.close(Outcome::Failed, failure.status, Some(failure.error_type.as_str()));
-    }
-
-    /// Content had gone out when the upstream broke: an error finish is not charged.
-    pub fn broken(mut self, failure: &Failure) {
-        let exchange = self.edit();
-        exchange.cost = exchange.cost.map(|_| Money::ZERO);
+        exchange.upstream_cost = None;
         exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
-        self.close(Outcome::Broken, 200, Some(failure.error_type.as_str()));
+        exchange.cost = Some(Money::ZERO);
+        exchange.usage = Default::default();
+        self.close(Outcome::Failed, failure.status, Some(failure.error_type.as_str()))
     }
 
-    fn close(&mut self, outcome: Outcome, status: u16, error_type: Option<&'static str>) {
-        let Some(mut exchange) = self.exchange.take() else { return };
+    /// Nothing is to be remembered of it: it was never let in.
+    pub fn refuse(mut self) {
+        self.exchange = None;
+    }
+
+    /// Content had gone out when the answer ended in an error. `waived`: that was not for the caller to prevent, and is not
+    /// charged.
+    pub fn broken(mut self, failure: &Failure, waived: bool) -> Receipt {
+        if let Some(endpoint) = self.endpoint.clone().filter(|_| !self.is_final) {
+            self.count_so_far();
+            let cost = self.price(&endpoint).map(|cost| cost.total);
+            self.edit().is_estimated = true;
+            self.charge(cost, waived);
+        } else {
+            let list = self.open_exchange().upstream_cost;
+            self.charge(list, waived);
+        }
+        self.close(Outcome::Broken, 200, Some(failure.error_type.as_str()))
+    }
+
+    /// The client left. What the upstream charges for is charged.
+    fn abandon(&mut self) {
+        let Some(endpoint) = self.endpoint.clone().filter(|_| self.is_called) else { return };
+        if self.is_final {
+            return;
+        }
+        self.count_so_far();
+        self.edit().is_estimated = true;
+        let is_unheard = !self.open_exchange().streamed && self.presence.bills_anyway();
+        let cost = match self.price(&endpoint) {
+            // It goes on to the end and charges for it, and nobody can tell how much that is.
+            Some(_) if is_unheard => Some(self.open_exchange().reserved),
+            cost => cost.map(|cost| cost.total),
+        };
+        let waived = self.presence.is_ended();
+        self.charge(cost, waived);
+    }
+
+    fn close(&mut self, outcome: Outcome, status: u16, error_type: Option<&'static str>) -> Receipt {
+        let Some(mut exchange) = self.exchange.take() else { return Receipt::DONE };
         exchange.outcome = outcome;
         exchange.status = status;
-        exchange.error_type = error_type;
+        exchange.error_type = error_type.map(Into::into);
         exchange.duration_ms = millis(exchange.started, self.gate.clock.now());
-        self.gate.recorder.push(exchange);
-    }
-
-    /// The routing metadata of this moment. `selected` is the attempt that answered.
-    pub fn routing_json(
-        &self,
-        snapshot: &Snapshot,
-        plan: &Plan,
-        requested: &str,
-        selected: Option<&Attempt>,
-        sent_at: Timestamp,
-    ) -> String {
-        let exchange = self.open_exchange();
-        let strategy = selected.or_else(|| plan.attempts.first()).map_or("direct", |attempt| attempt.strategy.as_str());
-        let mut out = format!(
-            r#"{{"requested":{},"strategy":"{strategy}","region":{},"summary":"#,
-            quoted(requested),
-            quoted(&snapshot.settings.region)
-        );
-        let available = plan.attempts.len();
-        let summary = match selected {
-            Some(attempt) => format!("available={available}, selected={}", attempt.endpoint.provider_name),
-            None => format!("available={available}"),
-        };
-        let _ = write!(out, r#"{},"attempt":{}"#, quoted(&summary), exchange.attempts.len());
-        if selected.is_some() {
-            let _ = write!(out, r#","generation_time":{}"#, millis(sent_at, self.gate.clock.now()));
+        let (credit, list) = (exchange.cost.unwrap_or_default(), exchange.list_cost);
+        let is_free = credit == Money::ZERO && list.unwrap_or_default() == Money::ZERO;
+        exchange.settlement =
+            if is_free && outcome != Outcome::Complete { Settlement::Released } else { Settlement::Settled };
+        if exchange.is_clamped {
+            self.gate.metrics.ledger_clamped.inc();
+            tracing::error!(generation_id = %exchange.id, provider = %exchange.provider, "an upstream reported usage that cannot be true: its cost was cut");
         }
-        let listed: Vec<String> = plan
-            .attempts
-            .iter()
-            .map(|attempt| {
-                let chosen = selected.is_some_and(|selected| {
-                    let same = selected.credential.as_ref().map(|own| &own.id)
-                        == attempt.credential.as_ref().map(|own| &own.id);
-                    same && Arc::ptr_eq(&selected.endpoint, &attempt.endpoint)
-                });
-                let (provider, model) = (quoted(&attempt.endpoint.provider_name), quoted(&attempt.endpoint.model));
-                format!(r#"{{"provider":{provider},"model":{model},"selected":{chosen}}}"#)
-            })
-            .collect();
-        let _ = write!(
-            out,
-            r#","is_byok":{},"endpoints":{{"total":{},"available":[{}]}}"#,
-            selected.is_some_and(|attempt| attempt.credential.is_some()),
-            plan.total,
-            listed.join(",")
-        );
-        if !exchange.attempts.is_empty() {
-            let tried: Vec<String> = exchange
-                .attempts
-                .iter()
-                .map(|attempt| {
-                    let (provider, model) = (quoted(&attempt.provider), quoted(&attempt.model));
-                    format!(r#"{{"provider":{provider},"model":{model},"status":{}}}"#, attempt.status)
-                })
-                .collect();
-            let _ = write!(out, r#","attempts":[{}]"#, tried.join(","));
+        if self.is_admitted {
+            let posting = |rule: &Rule| Posting { slot: rule.slot.clone(), amount: counted(rule, credit, list) };
+            exchange.postings = self.rules.iter().map(posting).collect();
         }
-        out.push('}');
-        out
+        fail::point("settling");
+        let receipt = self.gate.ledger.settle(exchange, self.has_place);
+        fail::point("settle.queued");
+        receipt
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.close(Outcome::Cancelled, 499, None);
+        if self.exchange.is_some() {
+            self.abandon();
+            self.close(Outcome::Cancelled, 499, None);
+        }
     }
 }

@@ -19,9 +19,11 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Sleep, sleep};
 
 use super::attempt::{Done, Job, Opened};
+use super::drain::{self, Attempts};
 use super::pump::{Outbox, PING, Pump, Step, encoded};
-use super::settle::Ticket;
+use super::settle::{Presence, Ticket};
 use crate::failure::{self, Failure};
+use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot, tasks};
 
 /// After its end marker a stream gets this long to end properly, so that its connection can be used again.
@@ -29,6 +31,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// An upstream that has said how its answer ended gets this long to say what it used.
 const SETTLED: Duration = Duration::from_secs(5);
+
+/// The last bytes of an answer wait this long for its settling.
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// How often a stream looks whether its key still stands and the process still runs: within the 5 s that are promised.
 const LOOK: Duration = Duration::from_secs(2);
@@ -86,9 +91,15 @@ enum Phase {
     /// Committed by time: the attempts go on, the client hears comments meanwhile.
     Waiting {
         id: GenerationId,
-        attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
+        attempts: Attempts,
     },
     Relaying(Box<Relay>),
+    /// All is said but the last bytes, which wait until the call is settled, and no longer than that.
+    Settling {
+        settled: Receipt,
+        last: Bytes,
+        until: Instant,
+    },
     Over,
 }
 
@@ -130,11 +141,11 @@ impl Relay {
         }
     }
 
-    pub fn new(job: Job, attempt: Attempt, sent_at: Timestamp, opened: Opened) -> Self {
+    pub fn new(job: Job, attempt: Attempt, sent_at: Timestamp, opened: Opened, deadline: Instant) -> Self {
         let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = job;
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
-        let (idle, deadline) = (settings.idle, now + settings.total_streamed);
+        let idle = settings.idle;
         let Opened { body, splitter, pump, out, finished } = opened;
         let requested = requested.swap_remove(0);
         let ticket = Some(ticket);
@@ -158,21 +169,21 @@ impl Relay {
         }
     }
 
-    /// Closes the account and hands out the end marker: the last bytes go out after the account is closed.
-    fn finish(&mut self, out: &mut Outbox) {
-        let Some(ticket) = self.ticket.take() else { return };
+    /// Closes the account. The end marker goes out after that is written down.
+    fn finish(&mut self) -> Option<(Receipt, Bytes)> {
+        let ticket = self.ticket.take()?;
         let routing = self.metadata.then(|| {
             ticket.routing_json(&self.snapshot, &self.plan, &self.requested, Some(&self.attempt), self.sent_at)
         });
-        ticket.complete();
+        let settled = ticket.complete();
         let member = self.snapshot.names.metadata_member.as_str();
-        out.push(self.pump.stop_frame(routing.as_deref().map(|value| (member, value))));
+        Some((settled, self.pump.stop_frame(routing.as_deref().map(|value| (member, value)))))
     }
 
     /// Ends the stream with the in-band error: open blocks stay open, nothing pretends to be an end. `status` is what the
     /// attempt's record says when the upstream broke.
-    fn break_off(&mut self, mut failure: Failure, status: Option<u16>, out: &mut Outbox) {
-        let Some(mut ticket) = self.ticket.take() else { return };
+    fn break_off(&mut self, mut failure: Failure, status: Option<u16>) -> Option<(Receipt, Bytes)> {
+        let mut ticket = self.ticket.take()?;
         if let Some(status) = status {
             ticket.attempt_broke(status);
         }
@@ -181,8 +192,39 @@ impl Relay {
             let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested, None, self.sent_at);
             failure.more_mut().routing = Some(routing);
         }
-        out.push(error_frame(&failure, &self.snapshot.settings.brand));
-        ticket.broken(&failure);
+        let last = error_frame(&failure, &self.snapshot.settings.brand);
+        // A key that was taken away and a limit that was reached are the caller's own.
+        let waived = status.is_some() || self.gate.is_aborting();
+        Some((ticket.broken(&failure, waived), last))
+    }
+
+    /// Reads the upstream to its end without a listener.
+    pub async fn drained(mut self) {
+        while !self.finished {
+            let Some(upstream) = &mut self.upstream else { return };
+            let frame = upstream.frame().await;
+            let Some(ticket) = &mut self.ticket else { return };
+            ticket.look(self.gate.clock.instant());
+            let step = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(chunk) => self.pump.take(chunk, &mut self.splitter, &mut self.out, ticket),
+                    Err(_) => continue,
+                },
+                Some(Err(_)) => return,
+                None => self.pump.end(&mut self.splitter, &mut self.out, ticket),
+            };
+            while self.out.pop().is_some() {}
+            match step {
+                Ok(Step::Finished) => self.finished = true,
+                Ok(Step::Held | Step::Content) => {}
+                Err(_) => return,
+            }
+        }
+        self.finish();
+    }
+
+    pub fn presence(&self) -> Option<Arc<Presence>> {
+        self.ticket.as_ref().map(Ticket::presence)
     }
 
     /// Why this stream must end although its upstream is well.
@@ -217,12 +259,7 @@ impl StreamBody {
     }
 
     /// A stream that is committed by time while its attempts go on.
-    pub(super) fn waiting(
-        gate: Arc<Gateway>,
-        snapshot: Arc<Snapshot>,
-        id: GenerationId,
-        attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
-    ) -> Self {
+    pub(super) fn waiting(gate: Arc<Gateway>, snapshot: Arc<Snapshot>, id: GenerationId, attempts: Attempts) -> Self {
         let mut body = Self::new(gate, snapshot, Phase::Waiting { id, attempts });
         body.comment();
         body
@@ -240,12 +277,21 @@ impl StreamBody {
             self.out.push(bytes);
         }
         if relay.finished {
-            relay.finish(&mut self.out);
-            self.phase = Phase::Over;
+            let last = relay.finish();
+            self.settle(last);
             release(*relay);
         } else {
             self.phase = Phase::Relaying(relay);
         }
+    }
+
+    /// The last bytes wait for their account to be closed.
+    fn settle(&mut self, last: Option<(Receipt, Bytes)>) {
+        let until = self.gate.clock.instant() + SETTLE;
+        self.phase = match last {
+            Some((settled, last)) => Phase::Settling { settled, last, until },
+            None => Phase::Over,
+        };
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -256,13 +302,31 @@ impl StreamBody {
             }
             match &mut self.phase {
                 Phase::Over => return Poll::Ready(None),
-                Phase::Waiting { id, attempts } => match attempts.as_mut().poll(context) {
+                Phase::Settling { settled, last, until } => {
+                    let due = Some(*until);
+                    let is_settled = settled.poll(context).is_ready();
+                    if !is_settled {
+                        match self.clock.poll(context, self.gate.clock.instant(), due) {
+                            Poll::Ready(Due::Deadline) => self.gate.metrics.ledger_late.inc(),
+                            Poll::Ready(Due::KeepAlive | Due::Look) => continue,
+                            Poll::Pending => return Poll::Pending,
+                        };
+                    }
+                    fail::point("settled");
+                    self.out.push(std::mem::take(last));
+                    self.phase = Phase::Over;
+                }
+                Phase::Waiting { id, attempts } => match attempts.poll(context) {
                     // The head is out: what was left out can no longer be told there.
                     Poll::Ready(Done::Stream(relay, _)) => self.begin(relay),
-                    Poll::Ready(Done::Failed(failure)) => self.give_up(&failure),
+                    Poll::Ready(Done::Failed(failure, settled)) => {
+                        let last = error_frame(&failure, &self.snapshot.settings.brand);
+                        self.settle(Some((settled, last)));
+                    }
                     Poll::Ready(Done::Whole(..)) => unreachable!("a streamed job ends in a stream"),
                     Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
                         Poll::Ready(Due::Look) if self.gate.is_aborting() => {
+                            attempts.end();
                             let failure = Failure { generation: Some(*id), ..Failure::unavailable() };
                             self.give_up(&failure);
                         }
@@ -324,10 +388,11 @@ impl StreamBody {
         };
         match step {
             Ok(Step::Finished) => {
-                relay.finish(&mut self.out);
+                let last = relay.finish();
                 if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) {
                     release(*relay);
                 }
+                self.settle(last);
             }
             // A stream that never pauses is looked at here, one that pauses by its timer.
             Ok(Step::Held | Step::Content) if now >= relay.deadline => {
@@ -335,11 +400,16 @@ impl StreamBody {
             }
             Ok(Step::Held | Step::Content) if now >= self.clock.look => {
                 self.clock.look = now + LOOK;
-                if let Some(failure) = relay.must_end() {
+                let exhausted = ticket.look(now);
+                if let Some(failure) = relay.must_end().or(exhausted) {
                     self.break_off(failure, None);
                 }
             }
-            Ok(Step::Held | Step::Content) => {}
+            Ok(Step::Held | Step::Content) => {
+                if let Some(failure) = ticket.look(now) {
+                    self.break_off(failure, None);
+                }
+            }
             Err(fault) => self.broke(&fault),
         }
     }
@@ -352,7 +422,20 @@ impl StreamBody {
 
     fn break_off(&mut self, failure: Failure, status: Option<u16>) {
         if let Phase::Relaying(mut relay) = std::mem::replace(&mut self.phase, Phase::Over) {
-            relay.break_off(failure, status, &mut self.out);
+            let last = relay.break_off(failure, status);
+            self.settle(last);
+        }
+    }
+}
+
+/// A stream that nobody listens to any more ends here, unless its upstream charges for all of it anyway: then it is read to
+/// its end, so that what is charged is what it says.
+impl Drop for StreamBody {
+    fn drop(&mut self) {
+        if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over)
+            && relay.ticket.is_some()
+        {
+            drain::relay(&self.gate, relay);
         }
     }
 }

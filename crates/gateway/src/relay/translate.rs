@@ -36,6 +36,9 @@ pub(super) fn outgoing(
                 .map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?,
         ),
     };
+    if let (Some(cap), None) = (job.cap, request.max_tokens) {
+        request.to_mut().max_tokens = Some(cap);
+    }
     if job.repairs.contains(&Repair::WithoutReasoning) {
         unsigned(request.to_mut());
     }

@@ -1,0 +1,108 @@
+//! The ledger's own part of the hot path, one case per run, for counting instructions under callgrind.
+//!
+//! `--names` lists the cases, `--case NAME` runs one; only what happens within [`measured`] counts. Without either
+//! every case runs once, which shows that they still do what they claim. `script/bench` does the counting.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use tidegate_core::{
+    Account, Exchange, GenerationId, KeyHash, Money, OrganisationId, Posting, Price, Slot, Timestamp, Usage, Window,
+    WorkspaceId,
+};
+use tidegate_gateway::ledger::book::{Book, Demand, Rule};
+use tidegate_routing::Pricing;
+use tidegate_routing::price::{Prices, Terms, Unit};
+
+type Case = (&'static str, fn());
+
+const CASES: [Case; 3] = [("ledger_hold_and_post", hold), ("ledger_records", records), ("ledger_cost", cost)];
+const NOW: Timestamp = Timestamp(1_790_000_000_000);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--names"] => CASES.iter().for_each(|(name, _)| println!("{name}")),
+        ["--case", wanted] => match CASES.iter().find(|(name, _)| *name == wanted) {
+            Some((_, case)) => case(),
+            None => {
+                eprintln!("there is no case {wanted}");
+                return ExitCode::FAILURE;
+            }
+        },
+        // Test runners ask every target for its tests; there are none.
+        ["--list", ..] => {}
+        _ => CASES.iter().for_each(|(_, case)| case()),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Callgrind counts from entering to leaving this function, which it finds by its name.
+#[inline(never)]
+fn measured<T>(work: impl FnOnce() -> T) -> T {
+    black_box(work())
+}
+
+/// A key with a monthly limit in an organisation with a balance.
+fn demands() -> [Demand; 2] {
+    let key = Slot::of(Account::Key(KeyHash::of(b"k")), Some(Window::Monthly), NOW);
+    let organisation = Slot::of(Account::Organisation(OrganisationId("org_1".into())), None, NOW);
+    [key, organisation].map(|slot| Demand {
+        rule: Rule { slot, limit: Money(1_000_000_000), counts_byok: false },
+        amount: Money(1_000_000),
+    })
+}
+
+/// Everything that admission and settling do in memory.
+fn hold() {
+    let (mut book, demands) = (Book::default(), black_box(demands()));
+    for demand in &demands {
+        book.granted(&demand.rule, Money(1_000_000_000), NOW);
+    }
+    let warm = GenerationId::new(NOW);
+    book.reserve(warm, &demands, NOW).expect("there is enough");
+    let id = GenerationId::new(NOW);
+    let postings: Vec<Posting> =
+        demands.iter().map(|demand| Posting { slot: demand.rule.slot.clone(), amount: Money(177_000) }).collect();
+    let closed = measured(|| {
+        book.reserve(id, &demands, NOW).expect("there is enough");
+        book.settle(id, &postings, NOW)
+    });
+    assert!(closed.is_some());
+}
+
+/// What is written to the journal: that a call was let in, and how it ended.
+fn records() {
+    let (organisation, workspace) = (OrganisationId("org_1".into()), WorkspaceId("w".into()));
+    let id = GenerationId::new(NOW);
+    let mut exchange = Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), "vendor/model".into(), NOW);
+    exchange.user_agent = Some("client/1.0".into());
+    exchange.cost = Some(Money::ZERO);
+    exchange.postings =
+        demands().into_iter().map(|demand| Posting { slot: demand.rule.slot, amount: demand.amount }).collect();
+    let exchange = black_box(exchange);
+    let written = measured(|| {
+        let text = |exchange: &Exchange| serde_json::to_string(exchange).expect("texts and numbers are always JSON");
+        text(&exchange).len() + text(&exchange).len()
+    });
+    assert!(written > 1_000);
+}
+
+fn cost() {
+    let price = |text: &str| Price::parse(text).expect("a price");
+    let prices: Prices = [
+        (Unit::Input, price("3")),
+        (Unit::Output, price("15")),
+        (Unit::CacheRead, price("0.3")),
+        (Unit::CacheWrite, price("3.75")),
+        (Unit::WebSearch, price("10000")),
+    ]
+    .into_iter()
+    .collect();
+    let pricing = black_box(Pricing::of(prices));
+    let usage =
+        black_box(Usage { input: 1_200, output: 345, cache_read: 20_000, cache_write: 512, ..Usage::default() });
+    let cost = measured(|| pricing.cost(&usage, &Terms { tier: Some("standard"), geo: None, now: NOW }));
+    // 3.6 + 5.175 + 6 + 1.92 thousandths of a dollar.
+    assert_eq!(cost.total, Money(16_695_000));
+}

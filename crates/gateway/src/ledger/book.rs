@@ -1,0 +1,283 @@
+//! The book of one organisation: what may be spent here, what is held for calls under way, what was spent. A plain state
+//! machine without I/O; time is an argument. It is the only authority for admission on a node.
+//!
+//! What may be spent is a lease that the store gave: `available = leased - posted - pending`. What was posted leaves the
+//! book, together with the part of the lease that it used up, when the store has it.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use tidegate_core::{GenerationId, Money, Posting, Slot, Timestamp};
+
+/// A limit that a call must respect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub slot: Slot,
+    pub limit: Money,
+    /// Whether what goes through credentials of the customer's own counts, at list price.
+    pub counts_byok: bool,
+}
+
+/// A limit, and what a call may take of it at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    pub rule: Rule,
+    pub amount: Money,
+}
+
+pub type Demands = SmallVec<[Demand; 2]>;
+
+/// Why a limit does not let a call in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    pub demand: Demand,
+    /// What could still be taken here.
+    pub available: Money,
+    /// The store was asked a moment ago and had nothing to give.
+    pub is_final: bool,
+    /// It had nothing to give when it was last asked, however long ago that was.
+    pub was_refused: bool,
+    /// What is held here was given under another limit: it must go back first.
+    pub is_stale: bool,
+}
+
+/// What closing a call found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// By how much it cost more than was held for it, where that is most.
+    pub overshoot: Money,
+}
+
+/// How a slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    pub available: Money,
+    pub is_stale: bool,
+    pub is_refused: bool,
+    pub elsewhere: Money,
+}
+
+#[derive(Debug, Default)]
+pub struct Book {
+    slots: HashMap<Slot, Balance>,
+    open: HashMap<GenerationId, SmallVec<[Posting; 2]>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Balance {
+    limit: Money,
+    counts_byok: bool,
+    leased: Money,
+    posted: Money,
+    pending: Money,
+    used: Timestamp,
+    /// Until when the store need not be asked again.
+    refused_until: Option<Timestamp>,
+    /// What other nodes held when the store was last asked.
+    elsewhere: Money,
+    /// What was taken at the last grant, for knowing when half of it is gone.
+    granted: Money,
+}
+
+impl Balance {
+    /// Whether the limit was changed since the store was asked.
+    fn is_stale(&self, rule: &Rule) -> bool {
+        (self.limit, self.counts_byok) != (rule.limit, rule.counts_byok)
+    }
+
+    fn available(&self) -> Money {
+        self.leased.minus(self.posted).minus(self.pending)
+    }
+}
+
+impl Book {
+    /// Holds what a call may cost in all of its slots, or in none. A call that has been let in stays so.
+    pub fn reserve(&mut self, id: GenerationId, demands: &[Demand], now: Timestamp) -> Result<(), Vec<Short>> {
+        if self.open.contains_key(&id) {
+            return Ok(());
+        }
+        self.hold(demands, now, false)?;
+        let parts = demands.iter().map(|demand| Posting { slot: demand.rule.slot.clone(), amount: demand.amount });
+        self.open.insert(id, parts.collect());
+        Ok(())
+    }
+
+    /// Holds more for a call that is open: for each slot as much as is missing to these amounts. A limit that was changed
+    /// since it was let in does not concern it. One that is not open is let in.
+    pub fn top_up(&mut self, id: GenerationId, demands: &[Demand], now: Timestamp) -> Result<(), Vec<Short>> {
+        let Some(parts) = self.open.get(&id) else { return self.reserve(id, demands, now) };
+        let held = |slot: &Slot| parts.iter().find(|part| part.slot == *slot).map_or(Money::ZERO, |part| part.amount);
+        let missing: Demands = demands
+            .iter()
+            .map(|demand| Demand { amount: demand.amount.minus(held(&demand.rule.slot)), ..demand.clone() })
+            .filter(|demand| demand.amount > Money::ZERO)
+            .collect();
+        self.hold(&missing, now, true)?;
+        let Some(parts) = self.open.get_mut(&id) else { return Ok(()) };
+        for Demand { rule, amount } in missing {
+            match parts.iter_mut().find(|part| part.slot == rule.slot) {
+                Some(part) => part.amount = part.amount.plus(amount),
+                None => parts.push(Posting { slot: rule.slot, amount }),
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, demands: &[Demand], now: Timestamp, is_open: bool) -> Result<(), Vec<Short>> {
+        let short: Vec<Short> = demands.iter().filter_map(|demand| self.shortage(demand, now, is_open)).collect();
+        if !short.is_empty() {
+            return Err(short);
+        }
+        for Demand { rule, amount } in demands {
+            if let Some(balance) = self.slots.get_mut(&rule.slot) {
+                balance.pending = balance.pending.plus(*amount);
+                balance.used = now;
+            }
+        }
+        Ok(())
+    }
+
+    fn shortage(&self, demand: &Demand, now: Timestamp, is_open: bool) -> Option<Short> {
+        let known = self.slots.get(&demand.rule.slot);
+        let was_refused = known.is_some_and(|balance| balance.refused_until.is_some());
+        let short = |available, is_final, is_stale| {
+            Some(Short { demand: demand.clone(), available, is_final, was_refused, is_stale })
+        };
+        let Some(balance) = known else { return short(Money::ZERO, false, false) };
+        if !is_open && balance.is_stale(&demand.rule) {
+            return short(balance.available(), false, true);
+        }
+        // A free call is let in as long as nothing is overdrawn.
+        if balance.available() >= demand.amount {
+            return None;
+        }
+        short(balance.available(), balance.refused_until.is_some_and(|until| until > now), false)
+    }
+
+    /// Closes a call: what was held is free again and what it cost is posted. A call that is not open stays as it is.
+    pub fn settle(&mut self, id: GenerationId, actual: &[Posting], now: Timestamp) -> Option<Closed> {
+        let parts = self.open.remove(&id)?;
+        let mut closed = Closed::default();
+        for part in &parts {
+            let cost =
+                actual.iter().find(|actual| actual.slot == part.slot).map_or(Money::ZERO, |actual| actual.amount);
+            let Some(balance) = self.slots.get_mut(&part.slot) else { continue };
+            balance.pending = balance.pending.minus(part.amount);
+            balance.posted = balance.posted.plus(cost);
+            balance.used = now;
+            closed.overshoot = closed.overshoot.max(cost.minus(part.amount));
+        }
+        Some(closed)
+    }
+
+    /// Closes a call that costs nothing.
+    pub fn release(&mut self, id: GenerationId, now: Timestamp) -> Option<Closed> {
+        self.settle(id, &[], now)
+    }
+
+    /// What is held for a call; nothing when it is not open.
+    pub fn held(&self, id: GenerationId) -> Option<&[Posting]> {
+        self.open.get(&id).map(|parts| &parts[..])
+    }
+
+    /// Takes over what the store gave.
+    pub fn granted(&mut self, rule: &Rule, amount: Money, now: Timestamp) {
+        let balance = self.slots.entry(rule.slot.clone()).or_default();
+        (balance.limit, balance.counts_byok) = (rule.limit, rule.counts_byok);
+        balance.leased = balance.leased.plus(amount);
+        balance.granted = amount;
+        balance.used = now;
+        balance.refused_until = None;
+    }
+
+    /// The store has nothing to give, and other nodes have this much; it need not be asked again before `until`.
+    pub fn refused(&mut self, rule: &Rule, elsewhere: Money, now: Timestamp, until: Timestamp) {
+        let balance = self.slots.entry(rule.slot.clone()).or_default();
+        (balance.limit, balance.counts_byok) = (rule.limit, rule.counts_byok);
+        balance.refused_until = Some(until);
+        balance.elsewhere = elsewhere;
+        balance.used = now;
+    }
+
+    /// How a slot stands; nothing when nothing is known of it.
+    pub fn state(&self, rule: &Rule, now: Timestamp) -> Option<State> {
+        self.slots.get(&rule.slot).map(|balance| State {
+            available: balance.available(),
+            is_stale: balance.is_stale(rule),
+            is_refused: balance.refused_until.is_some_and(|until| until > now),
+            elsewhere: balance.elsewhere,
+        })
+    }
+
+    /// Sets what is leased in each slot to what the store says; what the store has and the book has no use for is left
+    /// in `leases`.
+    pub fn agree(&mut self, leases: &mut HashMap<Slot, Money>) {
+        for (slot, balance) in &mut self.slots {
+            balance.leased = leases.remove(slot).unwrap_or_default();
+        }
+    }
+
+    /// The store has these: they are posted there, and the lease is less by as much.
+    pub fn forwarded(&mut self, postings: &[Posting]) {
+        let mut sums: HashMap<&Slot, Money> = HashMap::new();
+        for posting in postings {
+            let sum = sums.entry(&posting.slot).or_default();
+            *sum = sum.plus(posting.amount);
+        }
+        for (slot, sum) in sums {
+            let Some(balance) = self.slots.get_mut(slot) else { continue };
+            balance.leased = balance.leased.minus(sum).max(Money::ZERO);
+            balance.posted = balance.posted.minus(sum).max(Money::ZERO);
+        }
+    }
+
+    /// Takes what is free in a slot out of the book, to be given back to the store.
+    pub fn surplus(&mut self, slot: &Slot) -> Money {
+        let Some(balance) = self.slots.get_mut(slot) else { return Money::ZERO };
+        let free = balance.available().max(Money::ZERO);
+        balance.leased = balance.leased.minus(free);
+        free
+    }
+
+    /// Slots that nobody has used since `before`: what is free in them, taken out. Those that hold nothing are forgotten.
+    pub fn idle(&mut self, before: Timestamp) -> Vec<(Slot, Money)> {
+        let unused: Vec<Slot> =
+            self.slots.iter().filter(|(_, balance)| balance.used < before).map(|(slot, _)| slot.clone()).collect();
+        let mut free = Vec::new();
+        for slot in unused {
+            let amount = self.surplus(&slot);
+            if amount > Money::ZERO {
+                free.push((slot.clone(), amount));
+            }
+            let is_empty = |balance: &Balance| balance.pending == Money::ZERO && balance.posted == Money::ZERO;
+            if self.slots.get(&slot).is_some_and(is_empty) {
+                self.slots.remove(&slot);
+            }
+        }
+        free
+    }
+
+    /// Whether less than half of what was last given is left: time to ask for more before somebody has to wait.
+    pub fn is_low(&self, slot: &Slot, now: Timestamp) -> bool {
+        self.slots.get(slot).is_some_and(|balance| {
+            balance.refused_until.is_none_or(|until| until <= now) && balance.available().0 < balance.granted.0 / 2
+        })
+    }
+
+    /// Forgets every lease: the store has taken them back. What is posted or pending stays counted.
+    pub fn forget_leases(&mut self) {
+        for balance in self.slots.values_mut() {
+            balance.leased = Money::ZERO;
+            balance.granted = Money::ZERO;
+        }
+        self.slots.retain(|_, balance| balance.pending != Money::ZERO || balance.posted != Money::ZERO);
+    }
+
+    pub fn open_calls(&self) -> usize {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,74 @@
+//! Named points at which tests let the process die, the journal fail or the clock jump. In a release they are nothing.
+
+use std::sync::Arc;
+
+use tidegate_core::clock::{Clock, SystemClock};
+use tidegate_store::journal::{Journal, JournalError};
+
+/// Dies here when `TIDEGATE_CRASH_AT` names the point; with `name:3`, at its third passing.
+#[cfg(debug_assertions)]
+pub fn point(name: &'static str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static AT: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    let at = AT.get_or_init(|| {
+        let text = std::env::var("TIDEGATE_CRASH_AT").ok()?;
+        let (name, count) = text.split_once(':').unwrap_or((&text, "1"));
+        Some((name.to_owned(), AtomicI64::new(count.parse().ok()?)))
+    });
+    if let Some((wanted, left)) = at
+        && wanted == name
+        && left.fetch_sub(1, Ordering::SeqCst) == 1
+    {
+        std::process::abort();
+    }
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn point(_: &'static str) {}
+
+/// Makes the disk of the journal full while the file that `TIDEGATE_JOURNAL_FULL` names is there.
+#[cfg(debug_assertions)]
+pub async fn journal(journal: &mut Journal) -> Result<(), JournalError> {
+    use std::sync::OnceLock;
+    static FILE: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
+    let Some(file) = FILE.get_or_init(|| std::env::var_os("TIDEGATE_JOURNAL_FULL").map(Into::into)) else {
+        return Ok(());
+    };
+    journal.limit_pages(if file.exists() { 1 } else { u32::MAX }).await
+}
+
+#[cfg(not(debug_assertions))]
+pub async fn journal(_: &mut Journal) -> Result<(), JournalError> {
+    Ok(())
+}
+
+/// The machine's clock; with `TIDEGATE_CLOCK_FILE`, ahead of it by as many milliseconds as that file says.
+#[cfg(debug_assertions)]
+pub fn clock() -> Arc<dyn Clock> {
+    use std::path::PathBuf;
+    use std::time::Instant;
+    use tidegate_core::Timestamp;
+    struct Shifted(PathBuf);
+    impl Clock for Shifted {
+        fn now(&self) -> Timestamp {
+            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+            let shift: i64 = text.trim().parse().unwrap_or(0);
+            Timestamp(SystemClock.now().0.saturating_add(shift))
+        }
+
+        fn instant(&self) -> Instant {
+            SystemClock.instant()
+        }
+    }
+    match std::env::var_os("TIDEGATE_CLOCK_FILE") {
+        Some(file) => Arc::new(Shifted(file.into())),
+        None => Arc::new(SystemClock),
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}

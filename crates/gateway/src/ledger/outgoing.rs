@@ -1,0 +1,128 @@
+//! Calls that are settled and committed here, on their way to the main store. What does not fit stays in the journal and
+//! is read from there when its turn comes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::{Exchange, GenerationId};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+const MOST: usize = 16_384;
+
+#[derive(Default)]
+pub struct Outgoing {
+    inner: Mutex<Inner>,
+    pub arrived: Notify,
+    emptied: Notify,
+    hurry: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<Box<Exchange>>,
+    /// Some are in the journal only.
+    has_spilled: bool,
+    /// How many came and how many are done with.
+    came: u64,
+    went: u64,
+}
+
+impl Outgoing {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn push(&self, exchange: Box<Exchange>) {
+        let is_first = {
+            let mut inner = self.lock();
+            inner.came += 1;
+            if inner.has_spilled || inner.waiting.len() >= MOST {
+                inner.has_spilled = true;
+            } else {
+                inner.waiting.push_back(exchange);
+            }
+            inner.waiting.len() <= 1
+        };
+        if is_first {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Says that the journal holds calls that are not here.
+    pub fn spill(&self) {
+        self.lock().has_spilled = true;
+        self.arrived.notify_one();
+    }
+
+    pub fn has_spilled(&self) -> bool {
+        self.lock().has_spilled
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let inner = self.lock();
+        inner.waiting.is_empty() && !inner.has_spilled
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// The oldest of those that are here.
+    pub fn take(&self, at_most: usize) -> Vec<Exchange> {
+        let mut inner = self.lock();
+        let size = inner.waiting.len().min(at_most);
+        inner.waiting.drain(..size).map(|exchange| *exchange).collect()
+    }
+
+    /// Puts back what the store did not take, in front.
+    pub fn put_back(&self, exchanges: Vec<Exchange>) {
+        let mut inner = self.lock();
+        for exchange in exchanges.into_iter().rev() {
+            inner.waiting.push_front(Box::new(exchange));
+        }
+    }
+
+    /// What came from here is in the store.
+    pub fn done(&self, count: usize) {
+        let mut inner = self.lock();
+        inner.went += count as u64;
+        if inner.waiting.is_empty() && !inner.has_spilled {
+            inner.went = inner.came;
+        }
+        drop(inner);
+        self.emptied.notify_waiters();
+    }
+
+    /// From now on new calls are kept here again. Those that are here are named: whoever reads the journal once more
+    /// must leave them out.
+    pub fn collect(&self) -> Vec<GenerationId> {
+        let mut inner = self.lock();
+        inner.has_spilled = false;
+        inner.waiting.iter().map(|exchange| exchange.id).collect()
+    }
+
+    /// Waits until what has come so far is in the store.
+    pub async fn drained(&self, limit: Duration) -> bool {
+        let goal = self.lock().came;
+        let wait = async {
+            loop {
+                let emptied = self.emptied.notified();
+                let mut emptied = std::pin::pin!(emptied);
+                emptied.as_mut().enable();
+                if self.lock().went >= goal {
+                    return;
+                }
+                self.hurry.notify_one();
+                emptied.await;
+            }
+        };
+        timeout(limit, wait).await.is_ok()
+    }
+
+    /// Somebody waits for the store to have everything.
+    pub async fn hurried(&self) {
+        self.hurry.notified().await;
+    }
+}

@@ -1,0 +1,403 @@
+//! The one task of a node that talks to the main store about money: it takes leases and gives them back, forwards what was
+//! settled, and says that the node is alive. One after the other: what the store holds of this node's leases and what
+//! the books hold then change in the same order.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_core::{Exchange, GenerationId, Money, OrganisationId, Posting, Slot, Timestamp};
+use tidegate_store::journal::{JournalError, JournalReader, Node};
+use tidegate_store::ledger::{Granted, Wanted};
+use tidegate_store::{Store, StoreError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::book::Rule;
+use super::rules::Limits;
+use super::{Ledger, fail, locked};
+
+/// Calls per batch, and how long the first of them waits for others.
+const BATCH: usize = 500;
+const GATHER: Duration = Duration::from_millis(100);
+/// Between two tries after the store failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often it is looked whether others want what is held here.
+const TICK: Duration = Duration::from_millis(400);
+const BEAT: Duration = Duration::from_secs(15);
+/// A lease that nobody has used for this long goes back.
+const IDLE: Duration = Duration::from_secs(30);
+const SWEEP: Duration = Duration::from_secs(5);
+/// How long the journal may take to forget.
+const FORGET: Duration = Duration::from_secs(10);
+/// After the store had nothing to give it is not asked again for this long.
+const REFUSED: Duration = Duration::from_secs(1);
+const REFUSED_SHARED: Duration = Duration::from_millis(150);
+
+/// Somebody needs more than is held here.
+pub struct Want {
+    pub organisation: OrganisationId,
+    pub rule: Rule,
+    /// What must be available in the end; nothing when it is just time for more.
+    pub amount: Money,
+    pub is_stale: bool,
+    pub reply: Option<oneshot::Sender<Answer>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is more now, or there was enough.
+    Granted,
+    /// There is no more; what other nodes hold may come back.
+    Refused { elsewhere: Money },
+    /// The store does not answer.
+    Unreachable,
+}
+
+/// Why settled calls stay where they are.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("calls that the store has stay in the journal: it cannot be written")]
+    Kept,
+}
+
+pub struct Treasury {
+    pub ledger: Arc<Ledger>,
+    pub store: Arc<Store>,
+    pub journal: JournalReader,
+    pub node: Node,
+    pub wants: mpsc::Receiver<Want>,
+    /// How long leases are good without a heartbeat, and how long after that no call can still run.
+    pub hold: Duration,
+    pub longest_call: Duration,
+    /// The store failed while it changed a lease, and nobody knows whether it did. Until it is asked, the books count on
+    /// the lesser of the two.
+    pub is_unsure: bool,
+    /// The last batch reached the store.
+    pub is_forwarded: bool,
+    /// Calls read from the journal that the books have counted as forwarded.
+    pub counted: HashSet<GenerationId>,
+    /// When it is next looked for leases that nobody uses.
+    pub swept: Timestamp,
+}
+
+impl Treasury {
+    /// To be called once before the first request: what an earlier start left is forwarded, and its leases go back.
+    pub async fn begin(&mut self) -> Result<(), Trouble> {
+        while !self.ledger.outgoing.is_empty() {
+            self.forward().await?;
+        }
+        self.store.take_over(&self.node.id, self.node.epoch).await?;
+        self.beat().await?;
+        self.ledger.set_limits(Limits::load(&self.store).await?);
+        Ok(())
+    }
+
+    /// Until `stop` says so, or nobody can say so any more. Then all is forwarded, and given back when no call is open.
+    pub async fn run(mut self, mut stop: oneshot::Receiver<bool>) {
+        let mut tick = Instant::now() + TICK;
+        let mut beat = Instant::now() + BEAT;
+        let mut forward: Option<Instant> = None;
+        let mut healthy = true;
+        let is_idle = loop {
+            let next = forward.map_or(tick, |forward| forward.min(tick));
+            let outgoing = self.ledger.outgoing.clone();
+            tokio::select! {
+                biased;
+                stopped = &mut stop => break stopped.unwrap_or(false),
+                want = self.wants.recv() => match want {
+                    Some(want) => self.answer(want).await,
+                    None => break false,
+                },
+                () = outgoing.hurried() => forward = Some(Instant::now()),
+                () = outgoing.arrived.notified(), if forward.is_none() => forward = Some(Instant::now() + GATHER),
+                () = sleep_until(next) => {}
+            }
+            let now = Instant::now();
+            if forward.is_some_and(|at| at <= now) || outgoing.len() >= BATCH {
+                let result = self.forward().await;
+                self.is_forwarded = result.is_ok();
+                if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
+                    match &result {
+                        Ok(()) => tracing::info!("finished requests are recorded again"),
+                        Err(error) => tracing::error!(%error, "finished requests wait in the journal; trying on"),
+                    }
+                }
+                forward = match (result, outgoing.is_empty()) {
+                    (Err(_), _) => Some(Instant::now() + RETRY),
+                    (Ok(()), true) => None,
+                    (Ok(()), false) => Some(Instant::now()),
+                };
+            }
+            if tick <= now {
+                tick = now + TICK;
+                self.look().await;
+            }
+            if beat <= now {
+                beat = now + BEAT;
+                if let Err(error) = self.beat().await {
+                    tracing::warn!(%error, "the store does not hear that this node is alive");
+                }
+            }
+        };
+        if let Err(error) = self.end(is_idle).await {
+            tracing::warn!(%error, "finished requests stay in the journal until the next start");
+        }
+    }
+
+    async fn end(&mut self, is_idle: bool) -> Result<(), Trouble> {
+        while !self.ledger.outgoing.is_empty() {
+            self.forward().await?;
+        }
+        if is_idle {
+            self.store.leave(&self.node.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, want: Want) {
+        let Want { organisation, rule, amount, is_stale, reply } = want;
+        let answer = match self.lease(&organisation, &rule, amount, is_stale).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::warn!(%error, "no lease could be taken");
+                self.is_unsure = true;
+                Answer::Unreachable
+            }
+        };
+        if let Some(reply) = reply {
+            let _ = reply.send(answer);
+        }
+    }
+
+    async fn lease(
+        &mut self,
+        organisation: &OrganisationId,
+        rule: &Rule,
+        amount: Money,
+        is_stale: bool,
+    ) -> Result<Answer, StoreError> {
+        let book = self.ledger.book(organisation);
+        let now = self.ledger.tick();
+        let state = locked(&book).state(rule, now);
+        if let Some(state) = state {
+            if is_stale && state.is_stale {
+                self.give_back(organisation, &rule.slot).await?;
+            } else if state.available >= amount && !is_stale && amount > Money::ZERO {
+                // Somebody else's want has been answered meanwhile.
+                return Ok(Answer::Granted);
+            } else if state.is_refused {
+                return Ok(Answer::Refused { elsewhere: state.elsewhere });
+            }
+        }
+        let available = locked(&book).state(rule, now).map_or(Money::ZERO, |state| state.available);
+        let least = if is_stale { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
+        let share = self.ledger.share();
+        let wanted = Wanted { slot: &rule.slot, limit: rule.limit, counts_byok: rule.counts_byok, least, share };
+        let granted = self.store.lease(&self.node.id, &wanted).await?;
+        let until =
+            |elsewhere: Money| self.ledger.tick().plus(if elsewhere > Money::ZERO { REFUSED_SHARED } else { REFUSED });
+        match granted {
+            Granted::Leased(amount) => {
+                let mut book = locked(&book);
+                book.granted(rule, amount, now);
+                if amount == Money::ZERO && least == Money::ZERO && available <= Money::ZERO {
+                    book.refused(rule, Money::ZERO, now, until(Money::ZERO));
+                }
+                Ok(Answer::Granted)
+            }
+            Granted::Refused { remaining, elsewhere } => {
+                if remaining > Money::ZERO {
+                    // All that is left, so that whoever asks can be told how far it reaches.
+                    let wanted = Wanted { least: remaining, ..wanted };
+                    if let Granted::Leased(amount) = self.store.lease(&self.node.id, &wanted).await? {
+                        locked(&book).granted(rule, amount, now);
+                    }
+                }
+                locked(&book).refused(rule, elsewhere, now, until(elsewhere));
+                Ok(Answer::Refused { elsewhere })
+            }
+        }
+    }
+
+    /// Gives back what is free in a slot.
+    async fn give_back(&mut self, organisation: &OrganisationId, slot: &Slot) -> Result<(), StoreError> {
+        let free = locked(&self.ledger.book(organisation)).surplus(slot);
+        if free == Money::ZERO {
+            return Ok(());
+        }
+        self.give(&[(slot.clone(), free)]).await
+    }
+
+    async fn give(&mut self, free: &[(Slot, Money)]) -> Result<(), StoreError> {
+        let given = self.store.give_back(&self.node.id, free).await;
+        self.is_unsure |= given.is_err();
+        given
+    }
+
+    /// Asks the store what this node holds, after an answer of it was lost. Everything settled must have been forwarded.
+    async fn agree(&mut self) -> Result<(), StoreError> {
+        let mut leases: HashMap<Slot, Money> = self.store.leases_of(&self.node.id).await?.into_iter().collect();
+        for book in self.ledger.books.pin().values() {
+            locked(book).agree(&mut leases);
+        }
+        let unused: Vec<(Slot, Money)> = leases.into_iter().collect();
+        if !unused.is_empty() {
+            self.store.give_back(&self.node.id, &unused).await?;
+        }
+        self.is_unsure = false;
+        Ok(())
+    }
+
+    /// Sends settled calls to the store. They leave the books and the journal when it has them.
+    async fn forward(&mut self) -> Result<(), Trouble> {
+        let outgoing = self.ledger.outgoing.clone();
+        let batch = outgoing.take(BATCH);
+        if !batch.is_empty() {
+            if let Err(error) = self.store.forward(&self.node.id, &batch).await {
+                outgoing.put_back(batch);
+                return Err(error.into());
+            }
+            fail::point("store.forwarded");
+            self.settle_up(&batch);
+            if outgoing.has_spilled() {
+                // The journal is read next: it must not hold these any more.
+                self.forget(&batch).await?;
+            } else {
+                self.ledger.queue.forget(batch.iter().map(|exchange| exchange.id), None);
+                self.counted.clear();
+            }
+            outgoing.done(batch.len());
+            return Ok(());
+        }
+        if outgoing.has_spilled() {
+            self.forward_spilled().await?;
+        }
+        Ok(())
+    }
+
+    async fn forward_spilled(&mut self) -> Result<(), Trouble> {
+        let batch = self.read(&[]).await?;
+        let was_all = batch.len() < BATCH;
+        self.forward_read(batch).await?;
+        if was_all {
+            // What came while the last were read is only in the journal.
+            let here = self.ledger.outgoing.collect();
+            let rest = self.read(&here).await;
+            let sent = match rest {
+                Ok(rest) => self.forward_read(rest).await,
+                Err(trouble) => Err(trouble),
+            };
+            if sent.is_err() {
+                self.ledger.outgoing.spill();
+            }
+            sent?;
+        }
+        self.ledger.outgoing.done(0);
+        Ok(())
+    }
+
+    async fn read(&self, without: &[GenerationId]) -> Result<Vec<Exchange>, Trouble> {
+        let mut batch = self.journal.settled(None, BATCH + without.len()).await?;
+        batch.retain(|exchange| !without.contains(&exchange.id));
+        Ok(batch)
+    }
+
+    async fn forward_read(&mut self, batch: Vec<Exchange>) -> Result<(), Trouble> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.store.forward(&self.node.id, &batch).await?;
+        fail::point("store.forwarded");
+        self.settle_up(&batch);
+        // Some of them may be on their way here besides, or stay in the journal: they must not be counted again.
+        self.counted.extend(batch.iter().map(|exchange| exchange.id));
+        self.forget(&batch).await
+    }
+
+    /// Takes away from the journal what the store has, so that the next read does not find it.
+    async fn forget(&self, batch: &[Exchange]) -> Result<(), Trouble> {
+        let (sender, forgotten) = oneshot::channel();
+        self.ledger.queue.forget(batch.iter().map(|exchange| exchange.id), Some(sender));
+        match timeout(FORGET, forgotten).await {
+            Ok(Ok(true)) => Ok(()),
+            _ => Err(Trouble::Kept),
+        }
+    }
+
+    fn settle_up(&self, batch: &[Exchange]) {
+        let is_new = |exchange: &&Exchange| !exchange.postings.is_empty() && !self.counted.contains(&exchange.id);
+        let mut rest: Vec<&Exchange> = batch.iter().filter(is_new).collect();
+        while let Some(organisation) = rest.first().map(|exchange| exchange.organisation.clone()) {
+            let (these, others): (Vec<_>, Vec<_>) =
+                rest.into_iter().partition(|exchange| exchange.organisation == organisation);
+            let postings: Vec<Posting> = these.iter().flat_map(|exchange| exchange.postings.iter().cloned()).collect();
+            locked(&self.ledger.book(&organisation)).forwarded(&postings);
+            rest = others;
+        }
+    }
+
+    /// What others want, what nobody uses, and which limits have changed.
+    async fn look(&mut self) {
+        if let Err(error) = self.try_look().await {
+            tracing::debug!(%error, "the store does not answer about leases");
+        }
+    }
+
+    async fn try_look(&mut self) -> Result<(), StoreError> {
+        if self.is_unsure && self.is_forwarded {
+            self.agree().await?;
+        }
+        let seq = self.store.limits_seq().await?;
+        if seq != self.ledger.limits().seq {
+            self.ledger.set_limits(Limits::load(&self.store).await?);
+        }
+        let books: Vec<OrganisationId> = self.ledger.books.pin().keys().cloned().collect();
+        if self.store.is_shared() {
+            for slot in self.store.called_for(&self.node.id).await? {
+                for organisation in &books {
+                    self.give_back(organisation, &slot).await?;
+                }
+            }
+        }
+        let now = self.ledger.tick();
+        if now < self.swept {
+            return Ok(());
+        }
+        self.swept = now.plus(SWEEP);
+        let before = Timestamp(now.0 - i64::try_from(IDLE.as_millis()).unwrap_or(0));
+        for organisation in books {
+            let free = locked(&self.ledger.book(&organisation)).idle(before);
+            if !free.is_empty() {
+                self.give(&free).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn beat(&mut self) -> Result<(), StoreError> {
+        let sent = self.ledger.steady();
+        let was_lost = self.ledger.has_lost_contact(self.hold);
+        let (live, is_known) = self.store.beat(&self.node.id, self.node.epoch).await?;
+        if was_lost || !is_known {
+            // Others may have been given what this node held. It starts anew, with what it has posted still counted.
+            self.store.take_over(&self.node.id, self.node.epoch).await?;
+            for book in self.ledger.books.pin().values() {
+                locked(book).forget_leases();
+            }
+        }
+        self.ledger.share.store(live, Ordering::Relaxed);
+        self.ledger.beat.store(sent, Ordering::Relaxed);
+        let gone = self.hold + self.longest_call + Duration::from_secs(60);
+        let taken = self.store.reclaim(i64::try_from(gone.as_millis()).unwrap_or(i64::MAX)).await?;
+        if taken > 0 {
+            tracing::warn!(leases = taken, "leases of nodes that are gone were taken back");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! What is held for a call before it goes out, and what is said when that is more than there is.
+
+use tidegate_core::{Account, Money, Timestamp};
+use tidegate_observe::metrics::Reason;
+use tidegate_providers::{Protocol, estimate};
+use tidegate_routing::price::{self, Unit};
+use tidegate_routing::{Attempt, Endpoint, Pricing};
+use tidegate_wire::error::ErrorType;
+use tidegate_wire::json::quoted;
+
+use super::attempt::Job;
+use super::settle::Ticket;
+use super::translate;
+use crate::failure::Failure;
+use crate::ledger::book::{Demand, Demands, Rule, Short};
+use crate::ledger::{Refusal, fail};
+use crate::snapshot::UnknownPrice;
+
+/// A cap that nobody asked for is lowered no further than this.
+const LEAST_OUTPUT: u64 = 256;
+/// Searches that are held for a call that may search.
+const SEARCHES: u64 = 10;
+/// How often the cap is lowered while others take from the same accounts.
+const TRIES: usize = 4;
+
+/// What a call may cost at one endpoint.
+pub(super) struct Ask<'a> {
+    pub endpoint: &'a Endpoint,
+    pub is_byok: bool,
+    /// No prompt of this request has more tokens.
+    pub prompt: u64,
+    /// What it may answer at most, and whether the caller said so.
+    pub output: u64,
+    pub is_capped: bool,
+    pub cache_marked: bool,
+    pub cache_1h: bool,
+    /// The dearest service that it asks for by name.
+    pub tier: Option<&'a str>,
+    /// Searches that the upstream may make.
+    pub searches: u64,
+    pub now: Timestamp,
+}
+
+/// Holds what an attempt may cost. `Ok` carries the cap that the upstream must be given, where the caller set none and
+/// less than everything is affordable.
+pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u64>, Failure> {
+    let snapshot = job.snapshot.clone();
+    let settings = &snapshot.settings;
+    let endpoint = &attempt.endpoint;
+    if endpoint.pricing.is_none() {
+        let is_limited = !job.ticket.rules().is_empty();
+        match settings.unknown_price {
+            UnknownPrice::Allow => job.gate.metrics.ledger_unpriced.inc(),
+            UnknownPrice::RefuseLimited if !is_limited => job.gate.metrics.ledger_unpriced.inc(),
+            UnknownPrice::RefuseLimited | UnknownPrice::Refuse => return Err(unpriced(job, endpoint)),
+        };
+        job.ticket.admit(Money::ZERO, Money::ZERO, &Demands::new())?;
+        return Ok(None);
+    }
+    let mut ask = ask(job, attempt);
+    let bound = ask.most(ask.output);
+    if let Some(most) = settings.ledger.reserve_output_tokens {
+        ask.output = ask.output.min(most);
+    }
+    let mut lowered = None;
+    for _ in 0..TRIES {
+        let amount = ask.most(ask.output);
+        let demands = job.ticket.demands(amount, ask.is_byok);
+        match job.ticket.hold(&demands).await {
+            Ok(()) => {
+                fail::point("reserved");
+                job.ticket.admit(amount, bound, &demands)?;
+                return Ok(lowered);
+            }
+            Err(Refusal::Unavailable) => return Err(Failure::unavailable()),
+            Err(Refusal::Short(short)) => {
+                let affordable = affordable(&job.ticket, &ask, &short);
+                let cap = affordable.filter(|tokens| *tokens >= LEAST_OUTPUT && !ask.is_capped && *tokens < ask.output);
+                match cap {
+                    Some(cap) => {
+                        ask.output = cap;
+                        lowered = Some(cap);
+                    }
+                    None => return Err(refused(job, &ask, &short, affordable)),
+                }
+            }
+        }
+    }
+    Err(Failure::unavailable())
+}
+
+fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
+    let endpoint = &*attempt.endpoint;
+    let most = endpoint.max_output_tokens;
+    let has = |text: &[u8]| memchr::memmem::find(&job.body, text).is_some();
+    let is_limited = !job.ticket.rules().is_empty();
+    let is_native = job.snapshot.upstreams[endpoint.provider_index].protocol == Protocol::Messages;
+    let tiers = endpoint.pricing.iter().flat_map(|pricing| &pricing.tiers).filter(|_| is_limited);
+    let tier = tiers.map(|(name, _)| &**name).find(|name| has(format!("\"{name}\"").as_bytes()));
+    let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
+    if is_limited && has(b"\"source\"") {
+        // Bytes say nothing about pictures and documents.
+        let card = &job.snapshot.places[endpoint.place].card;
+        if let Ok(request) = translate::typed(&job.typed, &job.body) {
+            prompt = estimate::rough(request, card).saturating_mul(11) / 10 + 64;
+        }
+    }
+    Ask {
+        endpoint,
+        is_byok: attempt.credential.is_some(),
+        prompt: if endpoint.context_length > 0 { prompt.min(endpoint.context_length) } else { prompt },
+        output: job.max_tokens.map_or(most, |cap| if most > 0 { cap.min(most) } else { cap }),
+        is_capped: job.max_tokens.is_some(),
+        // Others write to their caches without being told to.
+        cache_marked: is_limited && (!is_native || has(b"\"cache_control\"")),
+        cache_1h: is_limited && has(b"\"1h\""),
+        tier,
+        searches: if is_limited && has(b"\"web_search_") { SEARCHES } else { 0 },
+        now: job.ticket.started(),
+    }
+}
+
+/// The output that all accounts can pay for; none when one cannot even pay for the prompt.
+fn affordable(ticket: &Ticket, ask: &Ask<'_>, short: &[Short]) -> Option<u64> {
+    // What an earlier attempt holds can be spent on this one.
+    let available = |short: &Short| short.available.plus(ticket.held(&short.demand.rule.slot));
+    short.iter().map(|short| ask.affordable(short, available(short))).min().flatten()
+}
+
+fn unpriced(job: &Job, endpoint: &Endpoint) -> Failure {
+    job.gate.metrics.limit_rejections.get_or_create(&Reason { reason: "unpriced" }).inc();
+    let text = format!(
+        "The price of {} at {} is unknown: set pricing for this endpoint, or pricing.unknown = \"allow\"",
+        endpoint.model, endpoint.provider_name
+    );
+    Failure::new(402, ErrorType::PaymentRequired, text)
+}
+
+/// The answer to a caller who cannot pay, by the first account that does not reach.
+fn refused(job: &Job, ask: &Ask<'_>, short: &[Short], affordable: Option<u64>) -> Failure {
+    let counted = |reason| job.gate.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+    let Some(first) = short.first() else { return Failure::unavailable() };
+    let rule = &first.demand.rule;
+    let tokens = affordable.filter(|tokens| *tokens > 0 && ask.is_capped);
+    match &rule.slot.account {
+        Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
+            counted("budget");
+            // Rules come widest first, so the first is the broadest that does not reach.
+            let scope = if matches!(rule.slot.account, Account::Workspace(_)) { "Workspace" } else { "Guardrail" };
+            let interval = rule.slot.window.map_or("lifetime", |window| window.as_str());
+            let text = format!("{scope} {interval} budget of ${} exceeded", dollars(rule.limit));
+            Failure::new(403, ErrorType::PermissionDenied, text)
+        }
+        Account::Key(_) => {
+            counted("key");
+            let text = match tokens {
+                Some(tokens) => format!("Insufficient credits: at most {tokens} output tokens are affordable"),
+                None => "API key spend limit reached".to_owned(),
+            };
+            let mut failure = Failure::new(402, ErrorType::PaymentRequired, text);
+            let resets = rule.slot.window.map(|window| window.next(job.ticket.started()).to_string());
+            let resets = resets.map_or_else(|| "null".to_owned(), |instant| quoted(&instant));
+            failure.more_mut().metadata = Some(format!(r#"{{"resets_at":{resets}}}"#));
+            failure
+        }
+        Account::Organisation(_) => {
+            counted("credits");
+            let text = match (tokens, &job.snapshot.settings.credits_url) {
+                (Some(tokens), _) => format!("Insufficient credits: at most {tokens} output tokens are affordable"),
+                (None, Some(url)) => format!("Insufficient credits. Add more using {url}"),
+                (None, None) => "Insufficient credits".to_owned(),
+            };
+            Failure::new(402, ErrorType::PaymentRequired, text)
+        }
+    }
+}
+
+/// Two places, or as many as it takes to say what was set.
+fn dollars(amount: Money) -> String {
+    let text = amount.to_string();
+    match text.split_once('.') {
+        None => format!("{text}.00"),
+        Some((_, places)) if places.len() == 1 => format!("{text}0"),
+        Some(_) => text,
+    }
+}
+
+impl Ask<'_> {
+    /// What the call costs at most with so much output.
+    pub fn most(&self, output: u64) -> Money {
+        let pricing = self.endpoint.pricing.as_ref();
+        pricing.map_or(Money::ZERO, |pricing| pricing.most(&self.priced(output)).plus(self.searched(pricing)))
+    }
+
+    fn searched(&self, pricing: &Pricing) -> Money {
+        let price = pricing.base.of(Unit::WebSearch);
+        tidegate_core::money::round(i128::from(price.0) * i128::from(self.searches))
+    }
+
+    fn priced(&self, output: u64) -> price::Ask<'_> {
+        let Self { prompt, cache_marked, cache_1h, tier, now, .. } = *self;
+        price::Ask { prompt, output, cache_marked, cache_1h, tier, images: 0, now }
+    }
+
+    fn affordable(&self, short: &Short, available: Money) -> Option<u64> {
+        let pricing = self.endpoint.pricing.as_ref()?;
+        // Of a fee it would have to be known how much it is a fee of; such a call goes as it is or not at all.
+        if self.is_byok && !short.demand.rule.counts_byok {
+            return None;
+        }
+        pricing.affordable(&self.priced(self.output), available.minus(self.searched(pricing)))
+    }
+}
+
+/// What a rule sees of a call that costs so much.
+pub(super) fn counted(rule: &Rule, credit: Money, list: Option<Money>) -> Money {
+    match list {
+        Some(list) if rule.counts_byok => credit.plus(list),
+        _ => credit,
+    }
+}
+
+impl Ticket {
+    /// What each limit of the call sees when it costs so much at list price.
+    pub fn demands(&self, list: Money, is_byok: bool) -> Demands {
+        let (credit, list) = if is_byok { (self.fee(list), Some(list)) } else { (list, None) };
+        let demand = |rule: &Rule| Demand { rule: rule.clone(), amount: counted(rule, credit, list) };
+        // What goes through a customer's own credential is none of the business of limits that do not count it.
+        let concerns = |demand: &Demand| !is_byok || demand.rule.counts_byok || demand.amount > Money::ZERO;
+        self.rules().iter().map(demand).filter(concerns).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_told_in_dollars_and_cents() {
+        for (nanos, text) in
+            [(5_000_000_000, "5.00"), (500_000_000, "0.50"), (1_250_000_000, "1.25"), (1_000_000, "0.001")]
+        {
+            assert_eq!(dollars(Money(nanos)), text);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a call has used so far and what that costs.
+
+use std::time::{Duration, Instant};
+
+use tidegate_core::{Money, Posting};
+use tidegate_providers::anthropic;
+use tidegate_routing::Endpoint;
+use tidegate_routing::price::{Cost, Terms};
+use tidegate_store::journal::Progress;
+use tidegate_wire::answer::{Charge, Counts};
+
+use super::Ticket;
+use crate::failure::Failure;
+use crate::ledger::{OnExhausted, Stretched};
+use crate::relay::reserve::Ask;
+
+/// How often the journal learns how far a stream has come: after this time, or after so many tokens.
+const MARK: Duration = Duration::from_secs(2);
+const MARK_TOKENS: u64 = 2_000;
+/// No upstream is believed when it says that an answer cost this many times what was held for it.
+const ABSURD: i64 = 10;
+
+/// A cost as it is written into answers.
+pub(in crate::relay) struct Charged {
+    cost: String,
+    details: String,
+    is_byok: bool,
+}
+
+impl Charged {
+    pub fn charge(&self) -> Charge<'_> {
+        Charge { cost_json: &self.cost, details_json: &self.details, is_byok: self.is_byok }
+    }
+}
+
+impl Ticket {
+    /// So many tokens of the answer are here, by our own count.
+    pub fn hear(&mut self, tokens: u64) {
+        self.heard = tokens;
+    }
+
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// The counts are not the upstream's.
+    pub fn estimated(&mut self) {
+        let exchange = self.edit();
+        exchange.is_estimated = true;
+        exchange.usage_reported = false;
+    }
+
+    /// Takes over what the upstream reports before its answer: mostly what the prompt is.
+    pub fn begun(&mut self, counts: &Counts) {
+        self.counts = *counts;
+        let exchange = self.edit();
+        exchange.usage = anthropic::usage(counts);
+        exchange.is_clamped |= counts.is_odd();
+    }
+
+    /// Takes over what the upstream reports and says what it costs at this endpoint.
+    pub fn usage(&mut self, counts: &Counts, endpoint: &Endpoint, finished: bool) -> Charged {
+        let (prompt, heard) = (self.prompt, self.heard);
+        self.counts = *counts;
+        let exchange = self.edit();
+        exchange.usage = anthropic::usage(counts);
+        exchange.is_clamped |= counts.is_odd();
+        exchange.service_tier = counts.tier().map(Into::into);
+        exchange.reported_cost = anthropic::reported_cost(counts);
+        exchange.usage_reported = counts.output.is_some() && !exchange.is_estimated;
+        if counts.output.is_none() && (finished || heard > 0) {
+            // It answered and did not say what it used: we count ourselves.
+            exchange.usage.output = heard;
+            if counts.input.is_none() {
+                exchange.usage.input = prompt;
+            }
+            exchange.is_estimated = true;
+        }
+        (self.is_final, self.is_charged) = (finished, true);
+        // Zero-completion insurance: nothing came out and nothing says why, so nothing is charged.
+        let insured = !finished && self.open_exchange().usage.output == 0;
+        let cost = self.price(endpoint);
+        self.charge(cost.map(|cost| cost.total), insured);
+        self.edit().cache_discount = cost.map(|cost| cost.cache_discount).filter(|discount| *discount != Money::ZERO);
+        let is_byok = self.open_exchange().is_byok;
+        let Some(cost) = cost else {
+            let cost = if is_byok { "0" } else { "null" };
+            return Charged { cost: cost.to_owned(), details: "null".to_owned(), is_byok };
+        };
+        let (prompt, completion) = if insured { Default::default() } else { (cost.prompt, cost.completion) };
+        let exchange = self.open_exchange();
+        let list = exchange.list_cost.unwrap_or_default();
+        let upstream = if is_byok { list.to_string() } else { "null".to_owned() };
+        let details = format!(
+            r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{prompt},"upstream_inference_completions_cost":{completion}}}"#
+        );
+        Charged { cost: exchange.cost.unwrap_or_default().to_string(), details, is_byok }
+    }
+
+    pub(super) fn price(&self, endpoint: &Endpoint) -> Option<Cost> {
+        let terms = Terms { tier: self.counts.tier(), geo: self.counts.geo(), now: self.started() };
+        endpoint.pricing.as_ref().map(|pricing| pricing.cost(&self.open_exchange().usage, &terms))
+    }
+
+    /// Sets what the call costs at list price; `waived`: the caller is not charged for it.
+    pub(super) fn charge(&mut self, list: Option<Money>, waived: bool) {
+        let most = Money(self.bound.0.saturating_mul(ABSURD));
+        let is_absurd = list.is_some_and(|list| list > most && self.is_admitted);
+        let list = list.map(|list| if is_absurd { most } else { list });
+        let fee = list.map(|list| self.fee(list));
+        let exchange = self.edit();
+        exchange.upstream_cost = list;
+        exchange.is_clamped |= is_absurd;
+        let charged = list.map(|list| if waived { Money::ZERO } else { list });
+        (exchange.cost, exchange.list_cost) = if exchange.is_byok {
+            // Through a customer's own credential the provider charges them; what we charge is a fee.
+            (Some(if waived { Money::ZERO } else { fee.unwrap_or_default() }), charged)
+        } else {
+            (charged, None)
+        };
+    }
+
+    /// What we charge for a call through a customer's own credential.
+    pub fn fee(&self, list: Money) -> Money {
+        let millionths = i128::from(self.snapshot.settings.billing.byok_fee);
+        tidegate_core::money::round(i128::from(list.0) * millionths)
+    }
+
+    /// Looks how far a stream has come: tells the journal now and then, and holds more when it costs more than was held.
+    /// The failure is what a stream ends with that nobody can pay for.
+    pub fn look(&mut self, now: Instant) -> Option<Failure> {
+        let (at, tokens) = *self.marked.get_or_insert((now, 0));
+        if now < at + MARK && self.heard < tokens + MARK_TOKENS {
+            return None;
+        }
+        self.marked = Some((now, self.heard));
+        let endpoint = self.endpoint.clone()?;
+        if !self.is_final {
+            self.count_so_far();
+        }
+        let cost = self.price(&endpoint)?.total;
+        let (id, output_tokens) = (self.id(), self.open_exchange().usage.output);
+        self.gate.ledger.progress(id, Progress { cost, output_tokens });
+        if cost <= self.open_exchange().reserved {
+            return None;
+        }
+        // Enough for a while, or a stream would ask again at every look.
+        let ask = Ask {
+            endpoint: &endpoint,
+            is_byok: self.open_exchange().is_byok,
+            prompt: self.open_exchange().usage.prompt(),
+            output: self.open_exchange().usage.output + 2 * MARK_TOKENS,
+            is_capped: true,
+            cache_marked: false,
+            cache_1h: false,
+            tier: self.counts.tier(),
+            searches: 0,
+            now: self.started(),
+        };
+        let amount = ask.most(ask.output).max(cost);
+        let demands = self.demands(amount, ask.is_byok);
+        let stretched = self.gate.ledger.stretch(&self.key.organisation, id, &demands);
+        if stretched == Stretched::Held {
+            let exchange = self.edit();
+            exchange.reserved = amount;
+            exchange.postings =
+                demands.iter().map(|held| Posting { slot: held.rule.slot.clone(), amount: held.amount }).collect();
+            self.gate.ledger.amend(self.open_exchange());
+            return None;
+        }
+        match self.snapshot.settings.ledger.on_exhausted {
+            OnExhausted::Cut if stretched == Stretched::Exhausted => Some(Failure::exhausted()),
+            OnExhausted::Cut | OnExhausted::Finish => None,
+        }
+    }
+
+    /// What is known of an answer that is not over: what the upstream said so far, and our own count of the rest.
+    pub(super) fn count_so_far(&mut self) {
+        let (prompt, heard) = (self.prompt, self.heard);
+        let usage = &mut self.edit().usage;
+        usage.output = usage.output.max(heard);
+        if usage.prompt() == 0 {
+            usage.input = prompt;
+        }
+    }
+}

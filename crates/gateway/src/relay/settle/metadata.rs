@@ -1,0 +1,74 @@
+//! What is told about the way a request took, to those who ask for it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+use tidegate_routing::{Attempt, Plan};
+use tidegate_wire::json::quoted;
+
+use super::Ticket;
+use crate::Snapshot;
+use crate::relay::admit::millis;
+
+impl Ticket {
+    /// The routing metadata of this moment. `selected` is the attempt that answered.
+    pub fn routing_json(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        requested: &str,
+        selected: Option<&Attempt>,
+        sent_at: Timestamp,
+    ) -> String {
+        let exchange = self.open_exchange();
+        let strategy = selected.or_else(|| plan.attempts.first()).map_or("direct", |attempt| attempt.strategy.as_str());
+        let mut out = format!(
+            r#"{{"requested":{},"strategy":"{strategy}","region":{},"summary":"#,
+            quoted(requested),
+            quoted(&snapshot.settings.region)
+        );
+        let available = plan.attempts.len();
+        let summary = match selected {
+            Some(attempt) => format!("available={available}, selected={}", attempt.endpoint.provider_name),
+            None => format!("available={available}"),
+        };
+        let _ = write!(out, r#"{},"attempt":{}"#, quoted(&summary), exchange.attempts.len());
+        if selected.is_some() {
+            let _ = write!(out, r#","generation_time":{}"#, millis(sent_at, self.gate.clock.now()));
+        }
+        let listed: Vec<String> = plan
+            .attempts
+            .iter()
+            .map(|attempt| {
+                let chosen = selected.is_some_and(|selected| {
+                    let same = selected.credential.as_ref().map(|own| &own.id)
+                        == attempt.credential.as_ref().map(|own| &own.id);
+                    same && Arc::ptr_eq(&selected.endpoint, &attempt.endpoint)
+                });
+                let (provider, model) = (quoted(&attempt.endpoint.provider_name), quoted(&attempt.endpoint.model));
+                format!(r#"{{"provider":{provider},"model":{model},"selected":{chosen}}}"#)
+            })
+            .collect();
+        let _ = write!(
+            out,
+            r#","is_byok":{},"endpoints":{{"total":{},"available":[{}]}}"#,
+            selected.is_some_and(|attempt| attempt.credential.is_some()),
+            plan.total,
+            listed.join(",")
+        );
+        if !exchange.attempts.is_empty() {
+            let tried: Vec<String> = exchange
+                .attempts
+                .iter()
+                .map(|attempt| {
+                    let (provider, model) = (quoted(&attempt.provider), quoted(&attempt.model));
+                    format!(r#"{{"provider":{provider},"model":{model},"status":{}}}"#, attempt.status)
+                })
+                .collect();
+            let _ = write!(out, r#","attempts":[{}]"#, tried.join(","));
+        }
+        out.push('}');
+        out
+    }
+}
