@@ -87,6 +87,12 @@ enum Command {
     /// Rotate the master keys that protect stored secrets, or try whether each secret opens
     #[command(subcommand)]
     Secrets(commands::secrets::Secrets),
+    /// Grant credits to the account, or show what it has
+    #[command(subcommand)]
+    Credits(commands::credits::Credits),
+    /// Prove what is stored as spent
+    #[command(subcommand)]
+    Ledger(commands::ledger::Ledger),
     /// Check the audit log
     #[command(subcommand)]
     Audit(commands::audit::Audit),
@@ -273,7 +279,7 @@ impl Cli {
 impl Command {
     async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Serve { place, listen } => serve::serve(place.source(listen)).await?,
+            Self::Serve { place, listen } => Box::pin(serve::serve(place.source(listen))).await?,
             Self::Check { place, offline } => return commands::check::check(&place.source(None), offline).await,
             Self::Sim { listen, pace_ms, first_byte_ms, text, tokens, status, no_record } => {
                 let options = tidegate_sim::RunOptions {
@@ -312,6 +318,8 @@ impl Command {
             }
             Self::Byok(command) => Box::pin(command.run()).await?,
             Self::Secrets(command) => return command.run().await,
+            Self::Credits(command) => command.run().await?,
+            Self::Ledger(command) => return command.run().await,
             Self::Audit(command) => return command.run().await,
             Self::Run { .. } | Self::Openapi | Self::Config { .. } => unreachable!("done before the runtime starts"),
         }

@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod error;
 mod listen;
+mod metering;
 mod oauth;
 mod openapi;
 mod pages;

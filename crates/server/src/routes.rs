@@ -4,7 +4,8 @@
 use http::Method;
 
 use crate::api::{
-    auth_codes, budgets, byok, endpoints, health, key, keys, members, messages, models, pages, workspaces,
+    auth_codes, budgets, byok, credits, endpoints, generation, health, key, keys, members, messages, models, pages,
+    workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -97,7 +98,10 @@ pub static ROUTES: &[Route] = &[
     managed(Method::GET, "/keys/{hash}", "One inference key", keys::show),
     managed(Method::PATCH, "/keys/{hash}", "Change an inference key", keys::update),
     managed(Method::DELETE, "/keys/{hash}", "Delete an inference key", keys::delete),
-    managed(Method::GET, "/credits", "What the account has and has used", key::credits),
+    api(Method::GET, "/generation", Callers::Both, "The record of a finished request", generation::show),
+    managed(Method::GET, "/credits", "What the account has and has used", credits::show),
+    managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list),
+    managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),
     managed(Method::GET, "/workspaces", "List workspaces", workspaces::list),
     managed(Method::POST, "/workspaces", "Create a workspace", workspaces::create),
     managed(Method::GET, "/workspaces/{id}", "One workspace, by id or slug", workspaces::show),

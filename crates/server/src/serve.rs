@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use tidegate_core::clock::{Clock, SystemClock};
+use tidegate_core::clock::Clock;
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Secret, Timestamp};
+use tidegate_gateway::ledger::fail;
 use tidegate_gateway::limit::PerSource;
-use tidegate_gateway::{Gateway, record, tasks};
+use tidegate_gateway::{Gateway, tasks};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::Metrics;
 use tidegate_sim::{Behaviour, Script, Sim};
@@ -27,6 +28,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{Checked, Source};
 use crate::listen::{self, Limits};
+use crate::metering::Metering;
 use crate::router::Router;
 use crate::socket::Patience;
 use crate::state::App;
@@ -79,17 +81,17 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     snapshot.settings.egress.own.extend(metrics_address);
     // As late as can be: a start that fails before must not tie an empty store to its ring.
     prove_ring(&store, &vault, &config).await?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let clock = fail::clock();
     let first = bootstrap(&store, &config, &*clock).await?;
 
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let (recorder, records) = record::queue(metrics.clone());
-    let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics.clone(), recorder);
+    let metering = Metering::start(&config, &store, &clock, &metrics).await?;
+    let ledger = metering.ledger.clone();
+    let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics, ledger);
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();
-    let recording = tasks::spawn("record finished requests", records.run(store.clone(), metrics));
     let following = tasks::spawn("follow key and credential changes", {
         let gateway = gateway.clone();
         async move { gateway.follow().await }
@@ -152,19 +154,14 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     for task in [Some(following), Some(purging), Some(reloading), metrics_task].into_iter().flatten() {
         task.abort();
     }
+    // Answers that are read on although their clients left, too.
+    gateway.abort();
+    drop((gateway, app));
+    metering.stop(GOODBYE).await;
     drop(sim);
-    flush(gateway, app, recording).await;
     store.close().await;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Waits until every finished request is recorded: the queue closes when the last user of the gateway is gone.
-async fn flush(gateway: Arc<Gateway>, app: Arc<App>, recording: tokio::task::JoinHandle<()>) {
-    drop((gateway, app));
-    if timeout(GOODBYE, recording).await.is_err() {
-        tracing::warn!("some finished requests may not have been recorded");
-    }
 }
 
 /// Codes that were not used, and answers kept for those who call twice, go a day after their time.

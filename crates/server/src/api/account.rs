@@ -4,10 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -15,6 +16,7 @@ use tidegate_core::{Money, Tenant, Timestamp, WorkspaceId};
 use tidegate_gateway::{Failure, KeyEntry};
 use tidegate_store::StoreError;
 use tidegate_store::audit::{Actor, By};
+use tidegate_store::idempotency::Once;
 use tidegate_wire::error::ErrorType;
 
 use super::form::{Query, refused};
@@ -25,6 +27,10 @@ use crate::state::App;
 pub type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 const BODY_BYTES: usize = 256 << 10;
+const LONGEST_IDEMPOTENCY_KEY: usize = 255;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Says that an answer is that of an earlier call.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// A caller with a key, and everything an operation needs of the request.
 pub struct Request {
@@ -37,6 +43,9 @@ pub struct Request {
     headers: http::HeaderMap,
     body: Option<Incoming>,
 }
+
+/// How long an answer about spending waits for calls that were just settled.
+const SETTLED: Duration = Duration::from_secs(1);
 
 impl Request {
     pub fn of(call: Call) -> Result<Self, Failure> {
@@ -61,6 +70,23 @@ impl Request {
 
     pub fn now(&self) -> Timestamp {
         self.by.at
+    }
+
+    /// The moment that windows of spending are computed from. Before it is told, everything that was settled before this
+    /// call is in the store: whoever has paid sees it.
+    pub async fn settled(&self) -> Timestamp {
+        let ledger = &self.app.gateway.ledger;
+        if !ledger.forwarded(SETTLED).await {
+            tracing::warn!("spending is shown without the calls that still wait in the journal");
+        }
+        ledger.now()
+    }
+
+    /// Budgets or grants were changed: on this node that holds at once, on others within a second.
+    pub async fn limits_changed(&self) {
+        if let Err(error) = self.app.gateway.ledger.reload_limits(&self.app.store).await {
+            tracing::warn!(%error, "changed limits hold a moment later");
+        }
     }
 
     /// The variable part of the path at this place.
@@ -105,6 +131,16 @@ pub async fn read_body(app: &App, headers: &http::HeaderMap, body: Incoming) -> 
         400 => refused("", failure.message.trim_start_matches("Invalid request: ").to_owned()),
         _ => failure,
     })
+}
+
+/// The name that a call gives itself, so that it acts once however often it is sent.
+pub fn once(headers: &http::HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>, Failure> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let fits = (1..=LONGEST_IDEMPOTENCY_KEY).contains(&value.len());
+    match value.to_str() {
+        Ok(name) if fits => Ok(Some(Once::new(name, route, body))),
+        _ => Err(refused("Idempotency-Key", "must be 1 to 255 visible ASCII characters")),
+    }
 }
 
 /// The store's own fault: its cause is logged, the caller learns only that it was not theirs.

@@ -15,7 +15,7 @@ use tidegate_store::auth_codes::{Issued, Known, NewCode, NotExchanged, Pending};
 use tidegate_store::idempotency::Once;
 use tidegate_wire::error::ErrorType;
 
-use super::account::{Answering, Instant, Request, answer, conflict, data, internal, read_body};
+use super::account::{Answering, Instant, REPLAYED, Request, answer, conflict, data, internal, once, read_body};
 use super::form::{Form, refused};
 use crate::oauth::asked::{Asked, METHODS};
 use crate::oauth::exchange::{Sent, Verdict, judge};
@@ -28,9 +28,6 @@ const PENDING_PER_APPLICATION: u32 = 100;
 const TRIES: usize = 3;
 /// How long those tries may take together.
 const PATIENCE: Duration = Duration::from_millis(250);
-const LONGEST_IDEMPOTENCY_KEY: usize = 255;
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const TITLE: HeaderName = HeaderName::from_static("x-title");
 
 /// A code and what is known of it once it is stored.
@@ -51,7 +48,7 @@ pub fn create(call: Call) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
         let body = request.body().await?;
-        let once = once(request.headers(), &body)?;
+        let once = once(request.headers(), "POST /auth/keys/code", &body)?;
         let mut form = Form::read(&body)?;
         let asked = Asked::from_form(&mut form, &request.app.oauth, request.now());
         let workspace = asked.workspace.clone();
@@ -134,15 +131,6 @@ pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Resul
         }
     }
     Err(conflict())
-}
-
-fn once(headers: &HeaderMap, body: &[u8]) -> Result<Option<Once>, Failure> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let fits = (1..=LONGEST_IDEMPOTENCY_KEY).contains(&value.len());
-    match value.to_str() {
-        Ok(name) if fits => Ok(Some(Once::new(name, "POST /auth/keys/code", body))),
-        _ => Err(refused("Idempotency-Key", "must be 1 to 255 visible ASCII characters")),
-    }
 }
 
 /// What the caller's headers call the application.

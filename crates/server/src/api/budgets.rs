@@ -87,6 +87,7 @@ pub fn put(call: Call) -> Answering {
             error => internal(error),
         })?;
         let (budget, include_byok_in_budgets) = put.ok_or_else(not_found)?;
+        request.limits_changed().await;
         Ok(answer(StatusCode::OK, &WithByok { data: Shown::from(&budget), include_byok_in_budgets }))
     })
 }
@@ -99,6 +100,7 @@ pub fn delete(call: Call) -> Answering {
         let gone = request.app.store.delete_budget(&request.tenant, &request.by, &workspace.id, interval).await;
         // One that was not there is as gone as one that was.
         gone.map_err(internal)?.ok_or_else(not_found)?;
+        request.limits_changed().await;
         Ok(deleted())
     })
 }

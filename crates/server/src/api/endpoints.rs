@@ -8,7 +8,8 @@ use tidegate_providers::translate::card::{Cache, ReasoningSwitch, Sampling, Stru
 use tidegate_routing::{Endpoint, Model};
 
 use super::account::{Answering, Request, data, not_found};
-use super::models::{Architecture, Prices, prices};
+use super::models::Architecture;
+use super::prices::{Shown, shown};
 use crate::router::Call;
 
 #[derive(Serialize)]
@@ -32,7 +33,7 @@ struct Offer<'a> {
     context_length: u64,
     max_completion_tokens: u64,
     max_prompt_tokens: Option<u64>,
-    pricing: Prices,
+    pricing: Shown,
     quantization: Option<()>,
     supported_parameters: Vec<&'static str>,
     supports_implicit_caching: bool,
@@ -73,7 +74,7 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> O
         context_length: endpoint.context_length,
         max_completion_tokens: endpoint.max_output_tokens,
         max_prompt_tokens: None,
-        pricing: prices(endpoint.pricing.as_ref()),
+        pricing: shown(endpoint.pricing.as_ref()),
         quantization: None,
         supported_parameters: parameters(card),
         supports_implicit_caching: card.cache == Cache::Implicit,

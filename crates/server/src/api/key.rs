@@ -1,4 +1,4 @@
-//! `GET /key`, the key that calls, and `GET /credits`, what its account has.
+//! `GET /key`, the key that calls.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -11,9 +11,6 @@ use tidegate_store::spend::Spend;
 use super::account::{Answering, Dollars, Instant, Request, data, internal};
 use super::keys::{left, remaining, spend};
 use crate::router::Call;
-
-/// Without billing nothing is bought and nothing runs out: what is left always looks the same.
-const HEADROOM_DOLLARS: i64 = 1_000_000;
 
 /// A number that says "no limit" in a member that must hold an integer.
 const UNLIMITED: i32 = i32::MAX;
@@ -111,7 +108,8 @@ impl Binding {
 pub fn show(call: Call) -> Answering {
     Box::pin(async move {
         let request = Request::of(call)?;
-        let (store, tenant, now) = (&request.app.store, &request.tenant, request.now());
+        let (store, tenant) = (&request.app.store, &request.tenant);
+        let now = request.settled().await;
         let found = store.find_tenant_key(tenant, &request.key.hash, None).await.map_err(internal)?;
         // Deleted since it was let in.
         let row = found.ok_or_else(Failure::invalid_key)?;
@@ -162,20 +160,5 @@ pub fn show(call: Call) -> Answering {
                 allowed_data_regions: ["global"],
             },
         ))
-    })
-}
-
-pub fn credits(call: Call) -> Answering {
-    #[derive(Serialize)]
-    struct Credits {
-        total_credits: Dollars,
-        total_usage: Dollars,
-    }
-    Box::pin(async move {
-        let request = Request::of(call)?;
-        let usage = request.app.store.total_usage(&request.tenant).await.map_err(internal)?;
-        // Grants, and a total that is more than this, come with the ledger.
-        let credits = Money(usage.0.saturating_add(HEADROOM_DOLLARS * 1_000_000_000));
-        Ok(data(StatusCode::OK, &Credits { total_credits: Dollars(credits), total_usage: Dollars(usage) }))
     })
 }

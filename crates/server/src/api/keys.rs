@@ -104,7 +104,8 @@ pub fn list(call: Call) -> Answering {
         let filter = KeyFilter { workspace: Some(&workspace), kind: KIND, include_disabled, offset, limit: PAGE };
         let rows = request.app.store.list_keys(&request.tenant, filter).await.map_err(internal)?;
         let hashes: Vec<KeyHash> = rows.iter().map(|row| row.hash).collect();
-        let spends = request.app.store.key_spend(&request.tenant, &hashes, request.now()).await.map_err(internal)?;
+        let spends =
+            request.app.store.key_spend(&request.tenant, &hashes, request.settled().await).await.map_err(internal)?;
         let keys: Vec<Key<'_>> =
             rows.iter().map(|row| Key::new(row, &spends.get(&row.hash).copied().unwrap_or_default())).collect();
         Ok(data(StatusCode::OK, &keys))
@@ -241,7 +242,8 @@ fn addressed(request: &Request) -> Result<KeyHash, Failure> {
 }
 
 pub async fn spend(request: &Request, hash: &KeyHash) -> Result<Spend, Failure> {
-    let spends = request.app.store.key_spend(&request.tenant, &[*hash], request.now()).await.map_err(internal)?;
+    let spends =
+        request.app.store.key_spend(&request.tenant, &[*hash], request.settled().await).await.map_err(internal)?;
     Ok(spends.get(hash).copied().unwrap_or_default())
 }
 

@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::Price;
 use tidegate_gateway::{Failure, Snapshot, Upstream};
-use tidegate_routing::{Endpoint, Model, Pricing};
+use tidegate_routing::{Endpoint, Model};
 
 use super::account::{Answering, Request, answer, data, not_found};
 use super::endpoints;
+use super::prices::{Shown, shown};
 use crate::router::Call;
 
 /// Models on a page at most, and by default.
@@ -23,7 +23,7 @@ struct Listed<'a> {
     created: u64,
     context_length: u64,
     architecture: Architecture<'a>,
-    pricing: Prices,
+    pricing: Shown,
     top_provider: Top,
     per_request_limits: Option<()>,
     supported_parameters: Vec<&'static str>,
@@ -51,25 +51,6 @@ impl<'a> Architecture<'a> {
             instruct_type: None,
         }
     }
-}
-
-/// Dollars per token, or per piece, as decimal texts.
-#[derive(Serialize)]
-pub struct Prices {
-    prompt: String,
-    completion: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_cache_read: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_cache_write: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_cache_write_1h: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    internal_reasoning: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    web_search: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -211,7 +192,7 @@ fn describe<'a>(model: &'a Model, snapshot: &Snapshot) -> Option<Listed<'a>> {
         created: 0,
         context_length: longest,
         architecture: Architecture::of(model),
-        pricing: prices(first.pricing.as_ref()),
+        pricing: shown(first.pricing.as_ref()),
         top_provider: Top {
             context_length: first.context_length,
             max_completion_tokens: first.max_output_tokens,
@@ -223,56 +204,4 @@ fn describe<'a>(model: &'a Model, snapshot: &Snapshot) -> Option<Listed<'a>> {
         default_parameters: None,
         links: Links { details: format!("/api/v1/model/{}", model.id) },
     })
-}
-
-/// An unknown price is said to be `-1`, as the public interface does for prices that vary; never 0.
-pub fn prices(pricing: Option<&Pricing>) -> Prices {
-    let Some(pricing) = pricing else {
-        let unknown = || "-1".to_owned();
-        return Prices {
-            prompt: unknown(),
-            completion: unknown(),
-            input_cache_read: None,
-            input_cache_write: None,
-            input_cache_write_1h: None,
-            internal_reasoning: None,
-            request: None,
-            web_search: None,
-        };
-    };
-    let some = |price: Price| (price != Price::default()).then(|| per_unit(price));
-    Prices {
-        prompt: per_unit(pricing.input),
-        completion: per_unit(pricing.output),
-        input_cache_read: some(pricing.cache_read),
-        input_cache_write: some(pricing.cache_write),
-        input_cache_write_1h: some(pricing.cache_write_1h),
-        internal_reasoning: pricing.reasoning.map(per_unit),
-        request: some(pricing.request),
-        web_search: some(pricing.web_search),
-    }
-}
-
-/// Dollars for one of a million, without a rounding.
-fn per_unit(price: Price) -> String {
-    let digits = format!("{:016}", price.0.max(0));
-    let (whole, fraction) = digits.split_at(digits.len() - 15);
-    let fraction = fraction.trim_end_matches('0');
-    if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prices_are_told_per_token_to_the_last_digit() {
-        let told = |text: &str| per_unit(Price::parse(text).unwrap());
-        assert_eq!(
-            [told("3"), told("0.075"), told("0"), told("0.000000001")],
-            ["0.000003", "0.000000075", "0", "0.000000000000001"]
-        );
-        assert_eq!(told("10000000"), "10", "a price per piece");
-        assert_eq!(prices(None).prompt, "-1");
-    }
 }

@@ -3,7 +3,9 @@
 pub mod audit;
 pub mod byok;
 pub mod check;
+pub mod credits;
 pub mod keys;
+pub mod ledger;
 pub mod members;
 pub mod out;
 pub mod run;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use ipnet::IpNet;
-use tidegate_core::{Price, Secret};
+use tidegate_core::{Factor, Money, Secret};
+use tidegate_gateway::ledger::{OnExhausted, Sync, Terms};
+use tidegate_gateway::snapshot::{Billing, UnknownPrice};
 use tidegate_gateway::{Place, Settings, Snapshot, egress};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
@@ -17,6 +19,8 @@ use tidegate_providers::{Carriage, Protocol, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
 use tidegate_store::vault::MasterKeySource;
 
+use super::lines::Lines;
+use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{Source, built_in, nearest, raw, secret};
 
@@ -54,6 +58,7 @@ pub struct Checked {
     aliases: Vec<(String, String)>,
     /// What was found besides the file, for the first screen and for `tidegate check`.
     pub found: Vec<Found>,
+    lines: Lines,
 }
 
 /// How authorization codes are treated.
@@ -67,7 +72,7 @@ pub struct Oauth {
     pub replay_disables: bool,
 }
 
-pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Checked> {
+pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyhow::Result<Checked> {
     let service = &config.service;
     check_brand(&service.name).context("service.name")?;
     for alias in &service.name_aliases {
@@ -113,7 +118,7 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         write_stall: millis("limits.write_stall_ms", config.limits.write_stall_ms)?,
         header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
-        settings: settings(&config)?,
+        settings: settings(&config, &lines)?,
         oauth: oauth(&config.oauth)?,
         trusted_proxies: proxies(&service.trusted_proxies).context("service.trusted_proxies")?,
         public_url: without_slash(&service.public_url),
@@ -123,10 +128,11 @@ pub(super) fn check(config: raw::Config, source: &Source) -> anyhow::Result<Chec
         models: models(&config)?,
         aliases: config.aliases.into_iter().collect(),
         found,
+        lines,
     })
 }
 
-fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
+fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
     let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
     Ok(Settings {
         brand: config.service.name.clone(),
@@ -153,6 +159,67 @@ fn settings(config: &raw::Config) -> anyhow::Result<Settings> {
         max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
         egress: egress(config)?,
+        credits_url: config.service.credits_url.clone(),
+        ledger: ledger(&config.ledger)?,
+        billing: billing(&config.billing, lines)?,
+        unknown_price: match config.pricing.unknown.as_str() {
+            "refuse_limited" => UnknownPrice::RefuseLimited,
+            "refuse" => UnknownPrice::Refuse,
+            "allow" => UnknownPrice::Allow,
+            other => {
+                let mistake = anyhow::anyhow!("pricing.unknown: {other:?} is none of refuse_limited, refuse, allow");
+                return Err(lines.named("pricing.unknown", mistake));
+            }
+        },
+    })
+}
+
+fn billing(raw: &raw::Billing, lines: &Lines) -> anyhow::Result<Billing> {
+    let headroom = Money::parse(raw.headroom.text())
+        .map_err(|error| lines.named("billing.headroom", anyhow::anyhow!("billing.headroom {error}")))?;
+    let fee = || -> anyhow::Result<u32> {
+        let percent = Factor::parse(raw.byok_fee_percent.text()).map_err(|error| anyhow::anyhow!("{error}"))?;
+        ensure!(percent.millionths() <= 100 * Factor::ONE.millionths(), "must be at most 100");
+        ensure!(percent.millionths() % 100 == 0, "must have at most four decimal places");
+        Ok(u32::try_from(percent.millionths() / 100)?)
+    };
+    let byok_fee = fee().map_err(|error| {
+        lines.named("billing.byok_fee_percent", anyhow::anyhow!("billing.byok_fee_percent {error}"))
+    })?;
+    Ok(Billing { enabled: raw.enabled, headroom, byok_fee })
+}
+
+fn ledger(raw: &raw::Ledger) -> anyhow::Result<Terms> {
+    let sync = match raw.sync.as_str() {
+        "interval" => Sync::Interval,
+        "always" => Sync::Always,
+        other => bail!("ledger.sync: {other:?} is none of interval, always"),
+    };
+    let on_exhausted = match raw.on_exhausted.as_str() {
+        "finish" => OnExhausted::Finish,
+        "cut" => OnExhausted::Cut,
+        other => bail!("ledger.on_exhausted: {other:?} is none of finish, cut"),
+    };
+    let serve_unmetered = match raw.on_unavailable.as_str() {
+        "refuse" => false,
+        "serve" => true,
+        other => bail!("ledger.on_unavailable: {other:?} is none of refuse, serve"),
+    };
+    ensure!(raw.reserve_output_tokens != Some(0), "ledger.reserve_output_tokens: must be at least 1");
+    // Three heartbeats: less would stop a node that only missed one.
+    ensure!((45..=86_400).contains(&raw.lease_hold), "ledger.lease_hold: must be 45 to 86400 seconds");
+    // A node that was away must be able to send again what it is not sure to have sent.
+    ensure!(
+        raw.retention_days == 0 || raw.retention_days >= 7,
+        "ledger.retention_days: must be 0 (for ever) or at least 7"
+    );
+    Ok(Terms {
+        sync,
+        on_exhausted,
+        serve_unmetered,
+        reserve_output_tokens: raw.reserve_output_tokens,
+        lease_hold: Duration::from_secs(raw.lease_hold),
+        retention_days: raw.retention_days,
     })
 }
 
@@ -259,31 +326,6 @@ fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
     Ok(models)
 }
 
-fn pricing(raw: &raw::Pricing) -> anyhow::Result<Pricing> {
-    let price = |name: &str, value: &raw::Decimal| {
-        Price::parse(&value.text()).map_err(|error| anyhow::anyhow!("pricing.{name} {error}"))
-    };
-    let optional =
-        |name: &str, value: &Option<raw::Decimal>| value.as_ref().map(|value| price(name, value)).transpose();
-    // Prices per piece are kept per million pieces, like all others.
-    let piece = |name: &str, value: &Option<raw::Decimal>| -> anyhow::Result<Price> {
-        let price = optional(name, value)?.unwrap_or_default();
-        price.0.checked_mul(1_000_000).map(Price).with_context(|| format!("pricing.{name} is too large"))
-    };
-    let input = price("input", &raw.input)?;
-    Ok(Pricing {
-        input,
-        output: price("output", &raw.output)?,
-        // A cache price that nobody named is that of plain input: never free by accident.
-        cache_read: optional("cache_read", &raw.cache_read)?.unwrap_or(input),
-        cache_write: optional("cache_write", &raw.cache_write)?.unwrap_or(input),
-        cache_write_1h: optional("cache_write_1h", &raw.cache_write_1h)?.unwrap_or(input),
-        reasoning: optional("reasoning", &raw.reasoning)?,
-        request: piece("request", &raw.request)?,
-        web_search: piece("web_search", &raw.web_search)?,
-    })
-}
-
 impl Checked {
     /// The address people use: the configured one, else the one we listen on.
     pub fn public_url(&self, address: SocketAddr) -> String {
@@ -315,7 +357,8 @@ impl Checked {
         for (index, model) in self.models.iter().enumerate() {
             let is_own = index < self.own_models;
             let made = self.model(model, is_own, &starts, &mut places);
-            models.push(made.with_context(|| format!("models[{index}] ({})", model.id))?);
+            let made = made.with_context(|| format!("models[{index}] ({})", model.id));
+            models.push(made.map_err(|error| if is_own { self.located(index, error) } else { error })?);
         }
         if let Some(base_url) = sim {
             let provider_index = upstreams.len();
@@ -368,7 +411,11 @@ impl Checked {
                 Err(_) => continue,
             };
             let way = &provider.ways[way_index];
-            let pricing = endpoint.pricing.as_ref().map(pricing).transpose().with_context(place)?;
+            let priced = |raw| {
+                let pricing = prices::pricing(raw, &provider.slug, &model.id);
+                pricing.map_err(|mistake| mistake.at(index))
+            };
+            let pricing = endpoint.pricing.as_ref().map(priced).transpose().with_context(place)?;
             let context_length = endpoint.context_length.unwrap_or(model.context_length);
             let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
             let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
@@ -407,6 +454,17 @@ impl Checked {
             aliases: model.aliases.clone(),
             endpoints,
         })
+    }
+
+    /// A mistake in a model of the file, with the line of it where it is one in a price.
+    fn located(&self, model: usize, error: anyhow::Error) -> anyhow::Error {
+        let path = error
+            .downcast_ref::<Mistake>()
+            .map(|mistake| format!("models[{model}].endpoints[{}].pricing.{}", mistake.endpoint, mistake.key));
+        match path {
+            Some(path) => self.lines.named(&path, error),
+            None => error,
+        }
     }
 
     fn unknown_provider(&self, slug: &str) -> String {

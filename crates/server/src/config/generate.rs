@@ -23,8 +23,8 @@ pub fn example() -> String {
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
     let sections = [
-        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "log", "metrics",
-        "sim",
+        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "ledger",
+        "pricing", "billing", "log", "metrics", "sim",
     ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);
@@ -53,6 +53,7 @@ const PROVIDER: &[(&str, &str)] = &[
     ("api_key", "\"env:VLLM_KEY\""),
     ("auth", "\"bearer\""),
     ("betas", "false"),
+    ("supports_cancel", "true"),
     ("platform", "\"vllm\""),
     ("region", "\"eu-west-1\""),
     ("project", "\"my-project\""),
@@ -73,7 +74,10 @@ const ENDPOINT: &[(&str, &str)] = &[
     ("model", "\"meta-llama/Llama-3.3-70B-Instruct\""),
     ("platform", "\"vllm\""),
     ("protocol", "\"anthropic\""),
-    ("pricing", "{ input = 0.60, output = 0.80, cache_read = 0.06, cache_write = 0.75, request = 0.0 }"),
+    (
+        "pricing",
+        "{ input = 0.60, output = 0.80, cache_read = 0.06, cache_write = 0.75, request = 0.0, above = { 200k = { input = 1.20 } }, tier = { flex = 0.5 } }",
+    ),
     ("context_length", "131072"),
     ("max_output_tokens", "8192"),
     ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),

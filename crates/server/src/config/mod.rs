@@ -3,16 +3,19 @@
 
 mod check;
 pub mod generate;
+mod lines;
+mod prices;
 mod providers;
 pub mod raw;
 mod secret;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
 
 pub use check::{Checked, Oauth};
+use lines::Lines;
 
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
@@ -51,24 +54,29 @@ impl Source {
 
     /// Reads and checks everything; called again for every reload.
     pub fn read(&self) -> anyhow::Result<Checked> {
-        check::check(self.raw()?, self)
+        let (config, lines) = self.raw()?;
+        check::check(config, lines, self)
     }
 
-    fn raw(&self) -> anyhow::Result<raw::Config> {
-        let mut table = match &self.file {
-            Some(file) => read_table(file)?,
-            None => toml::Table::new(),
+    fn raw(&self) -> anyhow::Result<(raw::Config, Lines)> {
+        let (mut table, mut lines) = match &self.file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                lines::read(file, &text.with_context(|| format!("configuration file {}", file.display()))?)?
+            }
+            None => Default::default(),
         };
         for (name, value) in &self.environment {
             if let Some(path) = name.strip_prefix(ENVIRONMENT) {
                 overlay(&mut table, path, value).with_context(|| format!("environment variable {name}"))?;
+                lines.forget(path.to_lowercase().replace("__", "."));
             }
         }
-        let mut config: raw::Config = parse(table)?;
+        let mut config: raw::Config = parse(table, &lines)?;
         if let Some(listen) = &self.listen {
             config.service.listen.clone_from(listen);
         }
-        Ok(config)
+        Ok((config, lines))
     }
 
     fn variable(&self, name: &str) -> Option<&str> {
@@ -94,22 +102,13 @@ fn built_in() -> Vec<raw::Model> {
     CATALOGUE.into_iter().flat_map(read).collect()
 }
 
-fn read_table(file: &Path) -> anyhow::Result<toml::Table> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("configuration file {}", file.display()))?;
-    // The parser's own text would quote the line, and the line may hold a secret.
-    text.parse().map_err(|error: toml::de::Error| {
-        let start = error.span().map_or(0, |span| span.start).min(text.len());
-        let line = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
-        anyhow::anyhow!("{}, line {line}: {}", file.display(), error.message().replace('\n', "; "))
-    })
-}
-
 /// Sets one value of the table. What reads as TOML is taken as such, everything else as text.
 fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<()> {
     let mut names: Vec<String> = path.split("__").map(str::to_lowercase).collect();
     let Some(field) = names.pop().filter(|field| !field.is_empty() && !names.is_empty()) else {
         bail!("must look like {ENVIRONMENT}SECTION__FIELD");
     };
+    let is_amount = names.iter().any(|name| lines::AMOUNTS.contains(&name.as_str()));
     let mut section = table;
     for name in names {
         let entry = section.entry(name.clone()).or_insert_with(|| toml::Table::new().into());
@@ -123,16 +122,18 @@ fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<(
     }
     let parsed =
         toml::from_str::<toml::Table>(&format!("value = {value}")).ok().and_then(|mut read| read.remove("value"));
-    section.insert(field, parsed.unwrap_or_else(|| value.into()));
+    // An amount keeps its digits.
+    let parsed = parsed.filter(|parsed| !(is_amount && parsed.is_float()));
+    section.insert(field, parsed.unwrap_or_else(|| if is_amount { value.trim() } else { value }.into()));
     Ok(())
 }
 
-fn parse<T: DeserializeOwned>(table: toml::Table) -> anyhow::Result<T> {
+fn parse<T: DeserializeOwned>(table: toml::Table, lines: &Lines) -> anyhow::Result<T> {
     serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
         let path = error.path().to_string();
         let is_secret = SECRETS.iter().any(|name| path.ends_with(name));
         let message = if is_secret { "must be a text" } else { error.inner().message().trim() }.to_owned();
-        anyhow::anyhow!("{}", explained(&path, &message))
+        lines.named(&path, anyhow::anyhow!("{}", explained(&path, &message)))
     })
 }
 

@@ -26,6 +26,8 @@ pub struct Provider {
     pub local: bool,
     /// Whether the operator's own key can be used. A vendor nobody gave a key for is there for those who bring one.
     pub shared: bool,
+    /// Whether it stops, and stops charging, when nobody listens any more.
+    pub supports_cancel: bool,
     /// The usual one first; never empty.
     pub ways: Vec<Way>,
 }
@@ -89,6 +91,7 @@ impl Way {
             credential: self.credential.clone(),
             region: self.region.clone(),
             betas: self.betas,
+            supports_cancel: provider.supports_cancel,
         })
     }
 
@@ -246,6 +249,7 @@ fn known_vendor(platform: &'static Platform) -> Provider {
         display_name: platform.display_name.into(),
         local: false,
         shared: false,
+        supports_cancel: platform::supports_cancel(platform.slug),
         ways: ways(platform.slug, &gaps, None).unwrap_or_default(),
     }
 }
@@ -268,6 +272,7 @@ fn from_environment(platform: &'static Platform, value: &str, source: &Source) -
         display_name: platform.display_name.into(),
         local: platform.local,
         shared: true,
+        supports_cancel: platform::supports_cancel(platform.slug),
         ways,
     })
 }
@@ -343,6 +348,9 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         local: known.is_some_and(|platform| platform.local),
         // A vendor that wants a key and was given none can only be called with somebody else's.
         shared: key.is_some() || known.is_none_or(|platform| platform.local),
+        supports_cancel: entry
+            .supports_cancel
+            .unwrap_or_else(|| platform::supports_cancel(known.map_or(entry.slug.as_str(), |platform| platform.slug))),
         ways,
     })
 }
@@ -450,6 +458,7 @@ pub fn simulator(base_url: &str) -> Provider {
         display_name: "Simulator".into(),
         local: true,
         shared: true,
+        supports_cancel: true,
         ways: vec![Way {
             name: "simulator".into(),
             protocol: Protocol::Messages,

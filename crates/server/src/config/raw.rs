@@ -1,9 +1,14 @@
 //! The configuration file as it is written. Nothing past `config::check` meets these types.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use tidegate_routing::price::Unit;
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -18,6 +23,9 @@ pub struct Config {
     pub stream: Stream,
     pub upstream: UpstreamTimers,
     pub egress: Egress,
+    pub ledger: Ledger,
+    pub pricing: PricePolicy,
+    pub billing: Billing,
     pub log: Log,
     pub metrics: Metrics,
     pub sim: Sim,
@@ -49,6 +57,8 @@ pub struct Service {
     pub region: String,
     /// Where error texts point to; default: `public_url` and `/docs`.
     pub docs_url: Option<String>,
+    /// Where people can buy more; named to those whose credits are used up.
+    pub credits_url: Option<String>,
     /// Seconds between a stop signal and the end of accepting, so that load balancers notice first.
     pub drain_delay: u64,
     /// Seconds that running requests get after that.
@@ -65,6 +75,7 @@ impl Default for Service {
             trusted_proxies: Vec::new(),
             region: "local".to_owned(),
             docs_url: None,
+            credits_url: None,
             drain_delay: 5,
             drain_timeout: 120,
         }
@@ -263,6 +274,73 @@ impl Default for Egress {
     }
 }
 
+/// How calls are metered.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ledger {
+    /// When what is written to the journal reaches the disk: `interval` (within 50 ms; a killed process loses nothing, a
+    /// power cut at most that) or `always` (before anyone is answered).
+    pub sync: String,
+    /// What happens to a running answer that costs more than there is: `finish` or `cut`.
+    pub on_exhausted: String,
+    /// What happens to new calls while the journal cannot be written: `refuse`, or `serve` without metering them.
+    pub on_unavailable: String,
+    /// Output tokens that are held for a call at most. Without it, all that the call may answer is held, and no limit is
+    /// ever passed. With it more calls fit at a time, and a limit may be passed by the calls under way, each by what it
+    /// answers beyond this.
+    pub reserve_output_tokens: Option<u64>,
+    /// Seconds that a node goes on spending what it holds of limits without word from the store.
+    pub lease_hold: u64,
+    /// Days that records of calls are kept, at least 7; 0: for ever. What they add up to is always kept.
+    pub retention_days: u32,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            sync: "interval".to_owned(),
+            on_exhausted: "finish".to_owned(),
+            on_unavailable: "refuse".to_owned(),
+            reserve_output_tokens: None,
+            lease_hold: 600,
+            retention_days: 0,
+        }
+    }
+}
+
+/// Calls whose price nobody knows.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PricePolicy {
+    /// What is done with an endpoint that has no price: `refuse_limited` (it serves only those whom no limit of money
+    /// binds), `refuse`, or `allow` (it serves all, and its calls count for nothing).
+    pub unknown: String,
+}
+
+impl Default for PricePolicy {
+    fn default() -> Self {
+        Self { unknown: "refuse_limited".to_owned() }
+    }
+}
+
+/// What callers pay for.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Billing {
+    /// Whether an organisation can spend only what it has been given.
+    pub enabled: bool,
+    /// Dollars that look left to a client where nothing has to be bought.
+    pub headroom: Decimal,
+    /// What a call through a customer's own credential costs, in percent of its list price.
+    pub byok_fee_percent: Decimal,
+}
+
+impl Default for Billing {
+    fn default() -> Self {
+        Self { enabled: false, headroom: Decimal::new("1000000"), byok_fee_percent: Decimal::new("0") }
+    }
+}
+
 /// What is written to standard error.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -327,6 +405,8 @@ pub struct Provider {
     pub account: Option<String>,
     /// Whether the client's `anthropic-beta` values are forwarded.
     pub betas: Option<bool>,
+    /// Whether it stops, and stops charging, when a client hangs up. What is known of the provider holds otherwise.
+    pub supports_cancel: Option<bool>,
 }
 
 /// One model and where it can be called.
@@ -373,36 +453,182 @@ pub struct Endpoint {
     pub card: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// Dollars per million tokens; `request` and `web_search` in dollars each.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Pricing {
-    pub input: Decimal,
-    pub output: Decimal,
-    pub cache_read: Option<Decimal>,
-    pub cache_write: Option<Decimal>,
-    pub cache_write_1h: Option<Decimal>,
-    pub reasoning: Option<Decimal>,
-    pub request: Option<Decimal>,
-    pub web_search: Option<Decimal>,
+/// A set of prices by unit, and whatever stands beside them.
+macro_rules! prices {
+    ($(#[$about:meta])* $name:ident { $($(#[$said:meta])* $more:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            pub input: Option<Decimal>,
+            /// With the thinking.
+            pub output: Option<Decimal>,
+            pub cache_read: Option<Decimal>,
+            /// Kept for five minutes.
+            pub cache_write: Option<Decimal>,
+            pub cache_write_1h: Option<Decimal>,
+            /// Where thinking does not cost what other output does.
+            pub reasoning: Option<Decimal>,
+            /// Tokens of pictures and of sound, where they do not cost what others do.
+            pub input_image: Option<Decimal>,
+            pub output_image: Option<Decimal>,
+            pub input_audio: Option<Decimal>,
+            pub output_audio: Option<Decimal>,
+            /// Each picture in the prompt, and each that is made.
+            pub image: Option<Decimal>,
+            pub image_out: Option<Decimal>,
+            /// Each call.
+            pub request: Option<Decimal>,
+            pub web_search: Option<Decimal>,
+            pub code_exec_hour: Option<Decimal>,
+            pub container: Option<Decimal>,
+            $($(#[$said])* pub $more: $kind,)*
+        }
+
+        impl $name {
+            pub fn units(&self) -> [(Unit, Option<&Decimal>); Unit::ALL.len()] {
+                [
+                    (Unit::Input, self.input.as_ref()),
+                    (Unit::Output, self.output.as_ref()),
+                    (Unit::CacheRead, self.cache_read.as_ref()),
+                    (Unit::CacheWrite, self.cache_write.as_ref()),
+                    (Unit::CacheWrite1h, self.cache_write_1h.as_ref()),
+                    (Unit::Reasoning, self.reasoning.as_ref()),
+                    (Unit::InputImage, self.input_image.as_ref()),
+                    (Unit::OutputImage, self.output_image.as_ref()),
+                    (Unit::InputAudio, self.input_audio.as_ref()),
+                    (Unit::OutputAudio, self.output_audio.as_ref()),
+                    (Unit::Image, self.image.as_ref()),
+                    (Unit::ImageOut, self.image_out.as_ref()),
+                    (Unit::Request, self.request.as_ref()),
+                    (Unit::WebSearch, self.web_search.as_ref()),
+                    (Unit::CodeExecHour, self.code_exec_hour.as_ref()),
+                    (Unit::Container, self.container.as_ref()),
+                ]
+            }
+        }
+    };
+}
+
+prices! {
+    /// Dollars per million tokens; `image`, `image_out`, `request`, `web_search`, `code_exec_hour` and `container` in
+    /// dollars each. `input` and `output` are needed.
+    Pricing {
+        /// Other prices for the whole of a call whose prompt has more than so many tokens: `above = { 200k = { input = 4 } }`.
+        above: BTreeMap<String, PriceSet>,
+        /// By the service tier that served: so many times the price of tokens, or other prices.
+        tier: BTreeMap<String, TierPrice>,
+        /// So many times the price of tokens, by where the model ran: `geo = { us = 1.1 }`.
+        geo: BTreeMap<String, Decimal>,
+        /// Other prices while all conditions hold; later ones win.
+        overrides: Vec<PriceOverride>,
+        /// The share of everything that is not charged: 0.25 is a quarter off.
+        discount: Option<Decimal>,
+    }
+}
+prices! {
+    /// Prices that differ from the usual ones.
+    PriceSet {}
+}
+prices! {
+    /// Prices of a service tier, where they differ from the usual ones.
+    TierSet {
+        /// For long prompts.
+        above: BTreeMap<String, PriceSet>,
+    }
+}
+prices! {
+    /// Prices that hold while all conditions do.
+    PriceOverride {
+        /// Prompts of at least so many tokens.
+        min_prompt_tokens: Option<u64>,
+        /// A part of every day, `16:30` to `00:30`, in UTC.
+        utc_start: Option<String>,
+        utc_end: Option<String>,
+    }
+}
+
+/// What a service tier costs: `0.5`, or prices of its own.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TierPrice {
+    Times(Decimal),
+    Set(Box<TierSet>),
+}
+
+// By hand: a mistake inside is named with its own place, which an untagged enum loses.
+impl<'de> Deserialize<'de> for TierPrice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TierVisitor;
+        impl<'de> Visitor<'de> for TierVisitor {
+            type Value = TierPrice;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a number or prices")
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                DecimalVisitor.visit_i64(number).map(TierPrice::Times)
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+                DecimalVisitor.visit_f64(number).map(TierPrice::Times)
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                DecimalVisitor.visit_str(text).map(TierPrice::Times)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                TierSet::deserialize(MapAccessDeserializer::new(map)).map(|set| TierPrice::Set(Box::new(set)))
+            }
+        }
+        deserializer.deserialize_any(TierVisitor)
+    }
 }
 
 /// A decimal number, kept as its text: `0.60`, `3`, or `"0.60"`.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Decimal {
-    Integer(i64),
-    /// The shortest text of this number is the one that was written, up to 15 digits: more than any price has.
-    Number(f64),
-    Text(String),
-}
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Decimal(String);
 
 impl Decimal {
-    pub fn text(&self) -> String {
-        match self {
-            Self::Integer(number) => number.to_string(),
-            Self::Number(number) => number.to_string(),
-            Self::Text(text) => text.clone(),
-        }
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+struct DecimalVisitor;
+
+impl Visitor<'_> for DecimalVisitor {
+    type Value = Decimal;
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a decimal number")
+    }
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Decimal, E> {
+        Ok(Decimal(number.to_string()))
+    }
+    // Only from the built-in catalogue; what an operator writes comes as its text. The shortest text of such a number is
+    // the one that was written, up to 15 digits: more than any of its prices has.
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Decimal, E> {
+        Ok(Decimal(number.to_string()))
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Decimal, E> {
+        Ok(Decimal(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DecimalVisitor)
+    }
+}
+
+impl JsonSchema for Decimal {
+    fn schema_name() -> Cow<'static, str> {
+        "Decimal".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"description": "A decimal number, read from its text: `0.60`, `3`, or `\"0.60\"`.", "type": ["number", "string"]})
     }
 }

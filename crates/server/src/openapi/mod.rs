@@ -11,11 +11,13 @@ mod operations;
 mod parameters;
 mod schemas;
 
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 10] = [
     ("Messages", "Generating, in Anthropic's format."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
+    ("Generations", "Records of finished requests."),
     ("Keys", "Keys for inference, and what they may spend."),
+    ("Credits", "What the account was given and has used."),
     ("Credentials", "Keys of providers that the account brings."),
     ("Workspaces", "Rooms for keys and credentials, their members and budgets."),
     ("Pages", "What a browser sees."),

@@ -155,7 +155,21 @@ pub static DESCRIPTIONS: &[Description] = &[
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),
     Description::new("GET", "/providers", "listProviders", "Models", &[ok("ProvidersAnswer")]),
-    Description::new("GET", "/credits", "getCredits", "Keys", &[ok("CreditsAnswer")]),
+    Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
+        .with(&["GenerationRef"])
+        .failing(&[400, 404]),
+    Description::new("GET", "/credits", "getCredits", "Credits", &[ok("CreditsAnswer")]),
+    Description::new("GET", "/credits/grants", "listGrants", "Credits", &[ok("GrantList")]).with(PAGE).failing(&[400]),
+    Description::new(
+        "POST",
+        "/credits/grants",
+        "grantCredits",
+        "Credits",
+        &[Success { status: 201, content: Json("GrantAnswer"), text: "Granted", headers: &["IdempotentReplayed"] }],
+    )
+    .with(&["IdempotencyKey"])
+    .taking(Json("GrantCredits"))
+    .failing(&[409]),
     Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),
     Description::new("POST", "/workspaces", "createWorkspace", "Workspaces", &[created("WorkspaceAnswer")])
         .taking(Json("CreateWorkspace")),

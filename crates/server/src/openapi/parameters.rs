@@ -12,9 +12,20 @@ fn query(name: &str, description: &str, schema: Value) -> Value {
     parameter("query", name, description, schema)
 }
 
+fn required_query(name: &str, description: &str, schema: Value) -> Value {
+    let mut parameter = query(name, description, schema);
+    parameter["required"] = json!(true);
+    parameter
+}
+
 pub fn parameters() -> Value {
     json!({
         "KeyHash": parameter("path", "hash", "SHA-256 of the key, in lower-case hexadecimal.", key_hash()),
+        "GenerationRef": required_query(
+            "id",
+            "The id of the generation, or of the message that answered.",
+            json!({"type": "string", "minLength": 1}),
+        ),
         "CredentialId": parameter("path", "id", "The id of the credential.", uuid()),
         "WorkspaceRef": parameter(
             "path",
@@ -53,8 +64,8 @@ pub fn parameters() -> Value {
         "IdempotencyKey": parameter(
             "header",
             "Idempotency-Key",
-            "The same key with the same body within 24 hours gets the first answer again, without the code; with another \
-             body it is refused.",
+            "The same key with the same body within 24 hours gets the first answer again, without a secret that was in it; \
+             with another body it is refused.",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
         ),
         "ApplicationTitle": parameter(

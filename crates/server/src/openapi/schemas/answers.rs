@@ -2,13 +2,46 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{flag, full, instant, key_hash, list, or_null, text, to, uuid, word};
+use super::{flag, full, instant, key_hash, list, object, or_null, text, to, uuid, word};
 
 const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
+const TEXTS_OF_GENERATION: [&str; 15] = [
+    "request_id",
+    "session_id",
+    "upstream_id",
+    "provider_name",
+    "router",
+    "finish_reason",
+    "native_finish_reason",
+    "response_cache_source_id",
+    "web_search_engine",
+    "service_tier",
+    "external_user",
+    "http_referer",
+    "user_agent",
+    "preset_id",
+    "workspace_id",
+];
+const COUNTS_OF_GENERATION: [&str; 12] = [
+    "tokens_prompt",
+    "tokens_completion",
+    "native_tokens_prompt",
+    "native_tokens_completion",
+    "native_tokens_cached",
+    "native_tokens_reasoning",
+    "native_tokens_completion_images",
+    "num_media_prompt",
+    "num_media_completion",
+    "num_input_audio_prompt",
+    "num_search_results",
+    "num_fetches",
+];
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [models(), codes(), keys(), current_key(), credentials(), workspaces(), members()] {
+    let groups =
+        [models(), codes(), generation(), keys(), current_key(), credits(), credentials(), workspaces(), members()];
+    for group in groups {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }
@@ -43,8 +76,18 @@ fn models() -> Value {
             "input_cache_write": price,
             "input_cache_write_1h": price,
             "internal_reasoning": price,
+            "image_token": price,
+            "image_output": price,
+            "audio": price,
+            "audio_output": price,
+            "image": price,
+            "image_out": price,
             "request": price,
             "web_search": price,
+            "code_exec_hour": price,
+            "container": price,
+            "discount": {"type": "number", "minimum": 0, "maximum": 1},
+            "overrides": {"type": "array", "items": {"type": "object"}},
         },
     });
     let nothing = || json!({"type": "null"});
@@ -191,11 +234,70 @@ fn keys() -> Value {
             "data": to("Key"),
             "key": {"type": "string", "minLength": 8, "description": "The raw key. It is not shown again."},
         })),
+    })
+}
+
+fn credits() -> Value {
+    json!({
         "CreditsAnswer": data(full(json!({
             "total_credits": {"type": "number", "minimum": 0},
             "total_usage": {"type": "number", "minimum": 0},
         }))),
+        "Grant": full(json!({
+            "id": uuid(),
+            "amount": {"type": "number", "exclusiveMinimum": 0, "description": "In dollars."},
+            "note": or_null(text(1, 500)),
+            "created_by": or_null(key_hash()),
+            "created_at": instant(),
+        })),
+        "GrantAnswer": data(to("Grant")),
+        "GrantList": page("Grant"),
     })
+}
+
+fn generation() -> Value {
+    let dollars = |description: &str| json!({"type": "number", "description": description});
+    let response = object(
+        &["status"],
+        json!({
+            "id": {"type": "string", "description": "The message; only of the one that answered."},
+            "provider_name": {"type": "string"},
+            "model_permaslug": {"type": "string"},
+            "status": or_null(json!({"type": "integer", "minimum": 100, "maximum": 599})),
+            "latency": {"type": "number", "minimum": 0},
+            "is_byok": flag(),
+        }),
+    );
+    let mut members = Map::new();
+    // What may be unknown, by its kind.
+    let kinds: [(Value, &[&str]); 4] = [
+        (json!({"type": "string"}), &TEXTS_OF_GENERATION),
+        (json!({"type": "integer", "minimum": 0}), &COUNTS_OF_GENERATION),
+        (json!({"type": "number", "minimum": 0}), &["latency", "generation_time", "moderation_latency"]),
+        (flag(), &["streamed", "cancelled"]),
+    ];
+    for (kind, names) in kinds {
+        members.extend(names.iter().map(|name| ((*name).to_owned(), or_null(kind.clone()))));
+    }
+    let generation = joined(
+        members,
+        json!({
+            "id": {"type": "string", "pattern": "^gen-[0-9A-HJKMNP-TV-Z]{26}$"},
+            "model": {"type": "string"},
+            "api_type": or_null(word(&["completions", "embeddings", "rerank", "tts", "stt", "video", "image"])),
+            "created_at": instant(),
+            "total_cost": dollars("What the account was charged."),
+            "usage": dollars("The same."),
+            "upstream_inference_cost": or_null(dollars("What the providers can be expected to charge.")),
+            "cache_discount": or_null(dollars("What the cache saved; less than nothing when it cost more.")),
+            "is_byok": flag(),
+            "app_id": or_null(json!({"type": "integer"})),
+            "origin": {"type": "string"},
+            "data_region": word(&["global", "europe", "us"]),
+            "provider_responses": or_null(json!({"type": "array", "items": response})),
+        }),
+    );
+    json!({"Generation": generation, "GenerationAnswer": data(to("Generation"))})
 }
 
 fn current_key() -> Value {

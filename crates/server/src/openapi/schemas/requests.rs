@@ -10,7 +10,7 @@ const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [codes(), keys(), credentials(), workspaces(), forms()] {
+    for group in [codes(), keys(), credits(), credentials(), workspaces(), forms()] {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }
@@ -133,6 +133,21 @@ fn workspaces() -> Value {
         "PutBudget": object(&["limit_usd"], json!({
             "limit_usd": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
             "include_byok_in_budgets": described(flag(), "For all budgets of the workspace."),
+        })),
+    })
+}
+
+fn credits() -> Value {
+    json!({
+        "GrantCredits": object(&["amount"], json!({
+            "amount": {
+                "description": "Dollars, more than none; as a number or as the text of one.",
+                "oneOf": [
+                    {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
+                    {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"},
+                ],
+            },
+            "note": or_null(text(1, 500)),
         })),
     })
 }

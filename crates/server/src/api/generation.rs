@@ -1,0 +1,208 @@
+//! `GET /generation`: the record of a finished request.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_core::{GenerationId, KeyKind, Money, Outcome};
+use tidegate_gateway::Failure;
+use tidegate_store::generations::Generation;
+use url::Url;
+
+use super::account::{Answering, Dollars, Instant, Request, data, internal, not_found};
+use super::form::refused;
+use crate::router::Call;
+
+/// How long a record that is not there is waited for: it is on its way from the journal to the store.
+const ARRIVAL: Duration = Duration::from_millis(900);
+
+/// Member by member as the interface has it; what we have no fact for is null.
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: &'a str,
+    /// The answer carried the same.
+    request_id: &'a str,
+    session_id: Option<&'a str>,
+    upstream_id: Option<&'a str>,
+    model: &'a str,
+    provider_name: Option<&'a str>,
+    router: Option<&'a str>,
+    api_type: &'static str,
+    created_at: Instant,
+    latency: Option<u32>,
+    generation_time: u32,
+    moderation_latency: Option<u32>,
+    streamed: bool,
+    cancelled: bool,
+    finish_reason: Option<&'a str>,
+    native_finish_reason: Option<&'a str>,
+    response_cache_source_id: Option<&'a str>,
+    tokens_prompt: Option<u64>,
+    tokens_completion: Option<u64>,
+    native_tokens_prompt: Option<u64>,
+    native_tokens_completion: Option<u64>,
+    native_tokens_cached: Option<u64>,
+    native_tokens_reasoning: Option<u64>,
+    native_tokens_completion_images: Option<u64>,
+    num_media_prompt: Option<u64>,
+    num_media_completion: Option<u64>,
+    num_input_audio_prompt: Option<u64>,
+    num_search_results: Option<u64>,
+    num_fetches: Option<u64>,
+    web_search_engine: Option<&'a str>,
+    total_cost: Dollars,
+    usage: Dollars,
+    upstream_inference_cost: Option<Dollars>,
+    cache_discount: Option<Dollars>,
+    is_byok: bool,
+    service_tier: Option<&'a str>,
+    app_id: Option<i64>,
+    external_user: Option<&'a str>,
+    http_referer: Option<&'a str>,
+    user_agent: Option<&'a str>,
+    preset_id: Option<&'a str>,
+    workspace_id: &'a str,
+    origin: &'a str,
+    data_region: &'static str,
+    provider_responses: Vec<Response<'a>>,
+}
+
+/// One upstream call of the request.
+#[derive(Serialize)]
+struct Response<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    provider_name: &'a str,
+    model_permaslug: &'a str,
+    /// Null when nothing answered.
+    status: Option<u16>,
+    latency: u32,
+    is_byok: bool,
+}
+
+pub fn show(call: Call) -> Answering {
+    Box::pin(async move {
+        let mut request = Request::of(call)?;
+        let id = request.query.text("id");
+        request.query.check()?;
+        let id = id.ok_or_else(|| refused("id", "is required"))?;
+        let mut found = find(&request, &id).await?;
+        if found.is_none() && request.app.gateway.ledger.forwarded(ARRIVAL).await {
+            found = find(&request, &id).await?;
+        }
+        let found = found.ok_or_else(not_found)?;
+        let app_id = match found.referer.as_deref().and_then(origin) {
+            Some(origin) => request.app.store.application_id(&origin).await.map_err(internal)?,
+            None => None,
+        };
+        Ok(data(StatusCode::OK, &shown(&found, app_id)))
+    })
+}
+
+/// The record with this id, or the newest that was answered with this message, if the caller may see it.
+async fn find(request: &Request, id: &str) -> Result<Option<Generation>, Failure> {
+    let (store, tenant) = (&request.app.store, &request.tenant);
+    let found = match GenerationId::parse(id) {
+        Some(id) => store.find_generation(tenant, &id).await.map_err(internal)?.into_iter().collect(),
+        None => store.find_generations_of_message(tenant, id).await.map_err(internal)?,
+    };
+    for generation in found {
+        if may_see(request, &generation).await? {
+            return Ok(Some(generation));
+        }
+    }
+    Ok(None)
+}
+
+/// A management key sees all of its organisation. An inference key sees what was made with it, and what its owner made
+/// with other keys of the same workspace.
+async fn may_see(request: &Request, generation: &Generation) -> Result<bool, Failure> {
+    let key = &request.key;
+    if key.kind == KeyKind::Management || key.hash == generation.key {
+        return Ok(true);
+    }
+    let Some(creator) = key.creator.as_deref().filter(|_| key.workspace == generation.workspace) else {
+        return Ok(false);
+    };
+    let maker = request.app.store.find_tenant_key(&request.tenant, &generation.key, None).await.map_err(internal)?;
+    Ok(maker.is_some_and(|maker| maker.creator.as_deref() == Some(creator)))
+}
+
+/// What an application is known by.
+fn origin(referer: &str) -> Option<String> {
+    let origin = Url::parse(referer).ok()?.origin();
+    origin.is_tuple().then(|| origin.ascii_serialization())
+}
+
+fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
+    let usage = &generation.usage;
+    // A request that never had an answer has no counts; one whose answer was empty has zeros.
+    let is_counted = generation.usage_reported || generation.is_estimated || usage.prompt() > 0 || usage.output > 0;
+    let counted = |count: u64| is_counted.then_some(count);
+    let stop_reason = generation.stop_reason.as_deref();
+    let cost = Dollars(generation.cost.unwrap_or(Money::ZERO));
+    Shown {
+        id: generation.id.as_str(),
+        request_id: generation.id.as_str(),
+        session_id: generation.session.as_deref(),
+        upstream_id: generation.upstream_id.as_deref(),
+        model: &generation.model,
+        provider_name: Some(generation.provider.as_str()).filter(|name| !name.is_empty()),
+        router: None,
+        api_type: "completions",
+        created_at: Instant(generation.started),
+        latency: generation.first_content_ms,
+        generation_time: generation.duration_ms,
+        moderation_latency: None,
+        streamed: generation.streamed,
+        cancelled: generation.outcome == Outcome::Cancelled,
+        finish_reason: stop_reason,
+        native_finish_reason: generation.native_stop_reason.as_deref().or(stop_reason),
+        response_cache_source_id: None,
+        // We keep no counts of a tokenizer of our own.
+        tokens_prompt: counted(usage.prompt()),
+        tokens_completion: counted(usage.output),
+        native_tokens_prompt: counted(usage.prompt()),
+        native_tokens_completion: counted(usage.output),
+        native_tokens_cached: counted(usage.cache_read),
+        native_tokens_reasoning: counted(usage.thinking),
+        native_tokens_completion_images: counted(usage.output_image),
+        num_media_prompt: counted(usage.images),
+        num_media_completion: counted(usage.images_out),
+        num_input_audio_prompt: None,
+        // Searches are counted, not what they found.
+        num_search_results: None,
+        num_fetches: counted(usage.web_fetches),
+        web_search_engine: None,
+        total_cost: cost,
+        usage: cost,
+        upstream_inference_cost: generation.upstream_cost.map(Dollars),
+        cache_discount: generation.cache_discount.map(Dollars),
+        is_byok: generation.is_byok,
+        service_tier: generation.service_tier.as_deref(),
+        app_id,
+        external_user: generation.user.as_deref(),
+        http_referer: generation.referer.as_deref(),
+        user_agent: generation.user_agent.as_deref(),
+        preset_id: None,
+        workspace_id: &generation.workspace.0,
+        origin: generation.referer.as_deref().unwrap_or_default(),
+        data_region: "global",
+        provider_responses: responses(generation),
+    }
+}
+
+/// Every attempt in its order. The last one is the one that answered, if any did.
+fn responses(generation: &Generation) -> Vec<Response<'_>> {
+    let last = generation.attempts.len().saturating_sub(1);
+    let attempts = generation.attempts.iter().enumerate();
+    let responses = attempts.map(|(place, attempt)| Response {
+        id: generation.upstream_id.as_deref().filter(|_| place == last && attempt.status < 300),
+        provider_name: &attempt.provider,
+        model_permaslug: &attempt.model,
+        status: (attempt.status != 0).then_some(attempt.status),
+        latency: attempt.duration_ms,
+        is_byok: attempt.is_byok,
+    });
+    responses.collect()
+}
