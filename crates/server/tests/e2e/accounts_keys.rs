@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::clock::{Clock as _, SystemClock};
-use tidegate_core::{Exchange, GenerationId, KeyHash, KeyKind, Money, Outcome, Timestamp, Usage, key};
+use tidegate_core::{Exchange, GenerationId, KeyHash, KeyKind, Money, Outcome, Timestamp, key};
 use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::keys::NewKey;
 use tidegate_store::members::{NewMember, Role};
@@ -23,6 +23,7 @@ const FIVE_SECONDS: Duration = Duration::from_secs(5);
 const UNKNOWN: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// 14 tokens in and 9 out, at $3 and $15 a million: 42 + 135 micro-dollars.
+const FREE: &str = "pricing = { input = 0, output = 0 }";
 const PRICED: &str = "pricing = { input = 3, output = 15 }";
 const COST: f64 = 0.000177;
 
@@ -61,7 +62,8 @@ fn new_key(name: &str) -> NewKey {
 on_both! {
     async fn a_key_is_created_shown_changed_and_deleted(database: &Database) {
         let sim = Sim::start(Behaviour::says("hello")).await;
-        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim)).await;
+        // A key with a limit calls no endpoint whose price nobody knows.
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, FREE)).await;
         let body = json!({
             "name": "laptop", "limit": 25, "limit_reset": "weekly", "include_byok_in_limit": true,
             "expires_at": "2099-01-31T00:00:00Z", "external_user": "customer-7", "unknown_member": {"x": 1},
@@ -322,7 +324,7 @@ on_both! {
     async fn usage_follows_what_requests_cost(database: &Database) {
         let sim = priced_sim().await;
         let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, PRICED)).await;
-        let body = json!({"name": "n", "limit": 0.001, "limit_reset": "daily"});
+        let body = json!({"name": "n", "limit": 0.1, "limit_reset": "daily"});
         let created = account.send("POST", "/keys", body).await.json();
         let (raw, path) = (created["key"].as_str().unwrap(), format!("/keys/{}", created["data"]["hash"].as_str().unwrap()));
         let before = SystemClock.now();
@@ -337,7 +339,7 @@ on_both! {
         for member in ["usage_daily", "usage_weekly", "usage_monthly"] {
             assert_eq!(shown[member], json!(0.000531), "{member}");
         }
-        assert_eq!((&shown["byok_usage"], &shown["limit_remaining"]), (&json!(0), &json!(0.000469)));
+        assert_eq!((&shown["byok_usage"], &shown["limit_remaining"]), (&json!(0), &json!(0.099469)));
         let used: jiff::Timestamp = shown["last_used_at"].as_str().unwrap().parse().unwrap();
         assert!(used.as_millisecond() >= before.0 && used.as_millisecond() <= SystemClock.now().0);
         let listed = account.data("GET", "/keys", None, 200).await;
@@ -362,32 +364,17 @@ on_both! {
         let spent = |dollars: &str, at: Timestamp, is_byok: bool| {
             let amount = Some(Money::parse(dollars).unwrap());
             let (cost, list_cost) = if is_byok { (Some(Money::ZERO), amount) } else { (amount, None) };
+            let tenant = account.tenant.organisation.clone();
+            let id = GenerationId::new(at);
             Exchange {
-                id: GenerationId::new(at),
-                organisation: account.tenant.organisation.clone(),
-                workspace: account.workspace.clone(),
-                key: hash,
-                model: MODEL.into(),
                 provider: "P".into(),
                 outcome: Outcome::Complete,
                 status: 200,
-                streamed: false,
-                stop_reason: None,
-                upstream_id: None,
-                error_type: None,
-                usage: Usage::default(),
                 usage_reported: true,
                 cost,
                 is_byok,
                 list_cost,
-                session: None,
-                user: None,
-                attempts: vec![],
-                started: at,
-                first_content_ms: None,
-                duration_ms: 1,
-                request_bytes: 1,
-                response_bytes: 1,
+                ..Exchange::new(id, tenant, account.workspace.clone(), hash, MODEL.into(), at)
             }
         };
         let batch =

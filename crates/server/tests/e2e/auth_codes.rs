@@ -72,7 +72,7 @@ fn repeated(length: usize) -> String {
 on_both! {
     async fn a_code_becomes_a_key_with_everything_that_was_asked_for(database: &Database) {
         let sim = Sim::start(Behaviour::says("hello")).await;
-        let gate = Tidegate::start().endpoint(MODEL, &sim).config(&database.config()).config(FAST).run().await;
+        let gate = Tidegate::start().endpoint_with(MODEL, &sim, "pricing = { input = 0, output = 0 }").config(&database.config()).config(FAST).run().await;
         let asked = json!({
             "code_challenge": CHALLENGE, "code_challenge_method": "S256", "limit": 25, "usage_limit_type": "weekly",
             "key_label": "  laptop  ", "expires_at": "2099-08-24T12:30:00+02:00", "unknown_member": {"x": 1},

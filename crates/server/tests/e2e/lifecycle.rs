@@ -329,7 +329,7 @@ async fn every_generation_is_recorded_as_it_ended() {
         (record.outcome, record.status, record.error_type.as_deref()),
         (Outcome::Failed, 400, Some("invalid_request"))
     );
-    assert_eq!(record.cost, None);
+    assert_eq!(record.cost, Some(Money(0)), "an error costs nothing");
 
     second.set(Behaviour::HangMidStream { after: 5 });
     let mut stream = gate.stream(hello_streamed(MODEL)).await;

@@ -67,7 +67,7 @@ async fn requests_that_end_while_the_store_is_away_are_recorded_when_it_is_back(
     sqlx::query("ALTER TABLE generations RENAME TO away").execute(&mut connection).await.expect("the table is there");
     let reply = with_key(&gate, INFERENCE_KEY).await;
     assert_eq!(reply.status, 200, "nothing of this is the caller's concern");
-    gate.logs("finished requests cannot be recorded").await;
+    gate.logs("finished requests wait in the journal").await;
     sqlx::query("ALTER TABLE away RENAME TO generations").execute(&mut connection).await.expect("the table is there");
     let id = reply.header("x-generation-id").expect("it was a generation").to_owned();
     let (folder, id) = (gate.place.data_dir(), GenerationId::parse(&id).expect("an id"));

@@ -7,7 +7,7 @@ use tidegate_store::Store;
 use tidegate_store::audit::{By, Verdict};
 
 use super::databases::Database;
-use super::gate::{Builder, MANAGEMENT_KEY, Tidegate};
+use super::gate::{Builder, MANAGEMENT_KEY, Place, Tidegate};
 use super::http::Reply;
 
 pub struct Account {
@@ -21,7 +21,12 @@ pub struct Account {
 impl Account {
     pub async fn start(database: &Database, builder: Builder) -> Self {
         let limits = "[limits]\nmanagement_rpm = 60000\n";
-        let gate = builder.config(limits).config(&database.config()).run().await;
+        Self::start_at(database, builder.config(limits).config(&database.config()).place()).await
+    }
+
+    /// The same in a place that is prepared.
+    pub async fn start_at(database: &Database, place: Place) -> Self {
+        let gate = place.serve().await;
         // As another process would open it.
         let store = Store::open(&database.url(), &gate.place.data_dir()).await.expect("the store opens");
         let organisation = store.sole_organisation().await.expect("it answers").expect("the first start made one").id;

@@ -70,6 +70,14 @@ impl Database {
         format!("[storage]\nurl = \"{}\"\n", self.url())
     }
 
+    /// Makes it an empty one again. A SQLite database is in the folder of its gateway and needs none of it.
+    pub async fn empty(&self) {
+        if self.postgres.is_some() {
+            self.beside(|name| format!("DROP DATABASE {name} WITH (FORCE)")).await;
+            self.beside(|name| format!("CREATE DATABASE {name}")).await;
+        }
+    }
+
     /// Runs a statement on PostgreSQL's server, beside this database; `sql` is given its name.
     pub async fn beside(&self, sql: impl FnOnce(&str) -> String) {
         let (server, name) = self.postgres.as_ref().expect("SQLite has no server");

@@ -54,11 +54,13 @@ pub fn command(arguments: &[&str]) -> Command {
 /// A configuration file and a data folder, and commands that run on them.
 pub struct Place {
     folder: TempDir,
+    /// What the server is started with besides.
+    environment: BTreeMap<String, String>,
 }
 
 impl Place {
     pub fn new(config: &str) -> Self {
-        let place = Self { folder: TempDir::new().expect("a temporary folder") };
+        let place = Self { folder: TempDir::new().expect("a temporary folder"), environment: BTreeMap::new() };
         place.write_config(config);
         place
     }
@@ -73,6 +75,19 @@ impl Place {
 
     pub fn write_config(&self, config: &str) {
         std::fs::write(self.config(), config).expect("the folder is ours");
+    }
+
+    /// Sets a variable for the next start of the server, or takes it away.
+    pub fn environment(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.environment.insert(name.to_owned(), value.to_owned()),
+            None => self.environment.remove(name),
+        };
+    }
+
+    /// A path beside the data folder.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     fn arguments(&self) -> [String; 4] {
@@ -121,12 +136,18 @@ impl Builder {
     }
 
     #[must_use]
-    pub fn endpoint_at(mut self, model: &str, base_url: &str, lines: &str) -> Self {
+    pub fn endpoint_at(self, model: &str, base_url: &str, lines: &str) -> Self {
+        self.endpoint_of(model, base_url, "", lines)
+    }
+
+    /// The same with more lines of the provider's table.
+    #[must_use]
+    pub fn endpoint_of(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
         let number = self.count;
         self.count += 1;
         self.providers.push_str(&format!(
             "[[providers]]\nslug = \"p{number}\"\ndisplay_name = \"P{number}\"\nprotocol = \"anthropic\"\n\
-             base_url = \"{base_url}\"\napi_key = \"provider-secret-{number}\"\n"
+             base_url = \"{base_url}\"\napi_key = \"provider-secret-{number}\"\n{of_provider}\n"
         ));
         let endpoint = format!("[[models.endpoints]]\nprovider = \"p{number}\"\nmodel = \"m\"\n{lines}\n");
         self.models.entry(model.to_owned()).or_default().push(endpoint);
@@ -202,6 +223,7 @@ impl Tidegate {
     async fn spawn(place: Place) -> Self {
         let mut child = place
             .prepared(&["serve"])
+            .envs(&place.environment)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,6 +1,9 @@
 //! What every test starts with: a running gateway, requests to it, answers from it.
 
 mod account;
+pub mod books;
+mod buyer;
+mod cluster;
 mod databases;
 mod gate;
 mod hand;
@@ -8,8 +11,11 @@ mod http;
 mod load;
 mod recorder;
 mod shell;
+mod till;
 
 pub use account::{Account, assert_not_found, assert_refused, hash_of, shell};
+pub use buyer::{Buy, Heard};
+pub use cluster::Cluster;
 pub(crate) use databases::on_both;
 pub use databases::{Database, with_postgres, with_sqlite};
 pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
@@ -18,6 +24,7 @@ pub use http::{Ask, Event, Reply, said, together};
 pub use load::{Load, say};
 pub use recorder::Recorder;
 pub use shell::{fed, ran, text};
+pub use till::{Pace, Till};
 
 use std::time::Duration;
 
@@ -35,7 +42,7 @@ pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// Looks until the condition holds. For what has no signal to wait for: files, other processes, counters over HTTP.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, limit: Duration, mut holds: impl FnMut() -> F) {
+pub async fn eventually(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

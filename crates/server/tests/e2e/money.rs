@@ -1,0 +1,308 @@
+//! Limits hold, to the last nano-dollar, however many ask at once and however many gateways answer.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_core::Money;
+use tidegate_sim::{Behaviour, Sim};
+use tokio::task::JoinSet;
+
+use crate::harness::books::{self, PRICES, audit, price, rows, store_of, verified};
+use crate::harness::{
+    Account, Buy, Database, Heard, INFERENCE_KEY, Pace, Place, Tidegate, Till, eventually, hello, on_both,
+    with_postgres,
+};
+
+const MODEL: &str = "vendor/m";
+/// One dollar per million tokens of output: 64 of them, which is all that a call may answer, are 64 000 nano-dollars.
+const OUTPUT_ONLY: &str = "[models.endpoints.pricing]\ninput = 0\noutput = 1\n";
+const CALL: i64 = 64_000;
+const MANY: &str = "[limits]\nin_flight_key = 4000\nin_flight_workspace = 4000\n";
+
+/// An inference key with these properties.
+pub async fn key(account: &Account, mut properties: Value) -> String {
+    properties["name"] = json!("limited");
+    let reply = account.send("POST", "/keys", properties).await;
+    assert_eq!(reply.status, 201, "{}", reply.body_text());
+    reply.json()["key"].as_str().expect("a key").to_owned()
+}
+
+/// What `GET /key` says of a key's limit, to the nano-dollar.
+async fn remaining(gate: &Tidegate, key: &str) -> Money {
+    let reply = gate.ask("GET", "/api/v1/key").key(key).send().await;
+    let text = reply.body_text();
+    let (_, rest) = text.split_once("\"limit_remaining\":").expect("it is named");
+    Money::parse(&rest[..rest.find(',').expect("more follows")]).expect("a number")
+}
+
+fn dollars(nanos: i64) -> Value {
+    serde_json::from_str(&Money(nanos).to_string()).expect("a number")
+}
+
+/// All of these at once, and what each heard.
+async fn all(calls: impl IntoIterator<Item = Buy>) -> Vec<Heard> {
+    let running: JoinSet<Heard> = calls.into_iter().map(Buy::make).collect();
+    running.join_all().await
+}
+
+fn statuses(heard: &[Heard], status: u16) -> usize {
+    heard.iter().filter(|heard| heard.status == Some(status)).count()
+}
+
+on_both! {
+    async fn led_8_of_a_thousand_at_once_a_hundred_are_served(database: &Database) {
+        // Every answer uses 9 tokens of the 64 that are held for it; none comes before all have been let in or refused.
+        let till = Till::start(Pace { usage: Some((14, 9)), ..Pace::default() }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let account = Account::start(database, builder).await;
+        let key = key(&account, json!({"limit": dollars(100 * CALL + CALL - 1)})).await;
+        till.open(false);
+        let (address, refused) = (account.gate.address, Arc::new(AtomicUsize::new(0)));
+        let mut running = JoinSet::new();
+        for number in 0..1000 {
+            let (buy, refused) = (Buy::new(address, &key, MODEL, number, number % 2 == 0), refused.clone());
+            running.spawn(async move {
+                let heard = buy.make().await;
+                refused.fetch_add(usize::from(heard.status != Some(200)), Ordering::SeqCst);
+                heard
+            });
+        }
+        eventually("nine hundred are refused", Duration::from_secs(60), async || {
+            refused.load(Ordering::SeqCst) >= 900
+        })
+        .await;
+        till.open(true);
+        let heard = running.join_all().await;
+        assert_eq!((statuses(&heard, 200), statuses(&heard, 402)), (100, 900));
+        let cut: Vec<&Heard> = heard.iter().filter(|heard| heard.status == Some(200) && !heard.is_complete).collect();
+        assert!(cut.is_empty(), "{cut:?} {}", account.gate.stderr());
+        assert_eq!(till.sales().len(), 100, "nobody else reached the upstream");
+        assert_eq!(remaining(&account.gate, &key).await, Money(100 * CALL + CALL - 1 - 100 * 9_000));
+        let rows = rows(&account.store).await;
+        assert_eq!(rows.len(), 100, "those that were refused were never let in");
+        assert!(rows.iter().all(|row| (row.cost_nanos, row.reserved_nanos) == (Some(9_000), CALL)), "{rows:?}");
+        verified(&account.gate.place).await;
+    }
+
+    async fn led_3_a_limit_is_used_to_its_end_and_no_further(database: &Database) {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let account = Account::start(database, builder).await;
+        let key = key(&account, json!({"limit": dollars(20 * CALL)})).await;
+        let address = account.gate.address;
+        let heard = all((0..200).map(|number| Buy::new(address, &key, MODEL, number, number % 2 == 0))).await;
+        assert_eq!((statuses(&heard, 200), statuses(&heard, 402)), (20, 180));
+        assert_eq!(remaining(&account.gate, &key).await, Money::ZERO);
+        let refused = heard.iter().find(|heard| heard.status == Some(402)).expect("there are such");
+        let error: Value = serde_json::from_slice(&refused.body).expect("an error is JSON");
+        assert_eq!((&error["error"]["type"], &error["error"]["error_type"]), (&json!("billing_error"), &json!("payment_required")));
+        assert_eq!(error["error"]["message"], "API key spend limit reached");
+        assert_eq!(refused.id, None, "it was no generation");
+
+        // More is allowed: more is served, at once and after a restart.
+        let hash = crate::harness::hash_of(&key);
+        account.data("PATCH", &format!("/keys/{hash}"), Some(json!({"limit": dollars(22 * CALL)})), 200).await;
+        eventually("the new limit holds", Duration::from_secs(10), async || {
+            Buy::new(address, &key, MODEL, 1000, false).make().await.status == Some(200)
+        })
+        .await;
+        let Account { gate, store, .. } = account;
+        let (status, place) = gate.stop().await;
+        assert!(status.success());
+        let gate = place.serve().await;
+        assert_eq!(remaining(&gate, &key).await, Money(CALL));
+        let heard = [Buy::new(gate.address, &key, MODEL, 2001, false).make().await, Buy::new(gate.address, &key, MODEL, 2002, true).make().await];
+        assert_eq!((statuses(&heard, 200), statuses(&heard, 402)), (1, 1));
+        verified(&gate.place).await;
+        eventually("all is forwarded", Duration::from_secs(10), async || books::total(&store).await == Money(22 * CALL)).await;
+    }
+
+    async fn complete_answers_cost_what_arithmetic_says(database: &Database) {
+        let till = Till::start(Pace { gap: Duration::ZERO, ..Pace::default() }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), PRICES).config(MANY);
+        let account = Account::start(database, builder).await;
+        let key = key(&account, json!({"limit": 100, "limit_reset": "monthly"})).await;
+        let address = account.gate.address;
+        let heard = all((0..300).map(|number| Buy::new(address, &key, MODEL, number, number % 3 == 0))).await;
+        assert!(heard.iter().all(|heard| heard.is_complete), "{heard:?}");
+        let whole: i64 = (0..300).map(|number| price(number).0).sum();
+        assert_eq!(remaining(&account.gate, &key).await, Money(100_000_000_000 - whole));
+        audit(&account.store, &till, &heard).await;
+        assert_eq!(books::total(&account.store).await, Money(whole));
+        verified(&account.gate.place).await;
+    }
+
+    async fn every_limit_of_a_call_holds_all_or_none(database: &Database) {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let account = Account::start(database, builder).await;
+        let workspace = account.workspace.0.to_string();
+        account.data("PUT", &format!("/workspaces/{workspace}/budgets/daily"), Some(json!({"limit_usd": dollars(10 * CALL)})), 200).await;
+        let keys = [key(&account, json!({"limit": dollars(7 * CALL)})).await, key(&account, json!({"limit": dollars(7 * CALL)})).await];
+        let address = account.gate.address;
+        let mut number = 0;
+        let mut heard = Vec::new();
+        for key in &keys {
+            for _ in 0..8 {
+                number += 1;
+                heard.push(Buy::new(address, key, MODEL, number, false).make().await);
+            }
+        }
+        let served: Vec<bool> = heard.iter().map(|heard| heard.status == Some(200)).collect();
+        assert_eq!((served[..8].iter().filter(|served| **served).count(), served[8..].iter().filter(|served| **served).count()), (7, 3), "seven by the key, ten by the budget");
+        assert_eq!((heard[7].status, heard[15].status), (Some(402), Some(403)));
+        let error: Value = serde_json::from_slice(&heard[15].body).expect("an error is JSON");
+        assert_eq!(error["error"]["message"], "Workspace daily budget of $0.00064 exceeded");
+        // What the budget refused was not held on the key.
+        assert_eq!(remaining(&account.gate, &keys[1]).await, Money(4 * CALL));
+        verified(&account.gate.place).await;
+    }
+
+    async fn led_8_a_call_without_a_cap_gets_the_one_that_can_be_paid(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, OUTPUT_ONLY)).await;
+        // 1000 tokens of output; the model could answer 8192.
+        let key = key(&account, json!({"limit": dollars(1_000_000)})).await;
+        let ask = |body: Value| account.gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send();
+        let open = json!({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]});
+        let reply = ask(open.clone()).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let sent: Value = serde_json::from_slice(&sim.requests().pop().expect("a call").body).expect("JSON");
+        assert_eq!(sent["max_tokens"], 1000);
+        // A cap that was asked for is not lowered, and the answer says what would do.
+        let left = remaining(&account.gate, &key).await.0 / 1000;
+        let mut capped = open.clone();
+        capped["max_tokens"] = json!(2000);
+        let (status, kind, _, message) = ask(capped).await.error();
+        assert_eq!((status, &*kind), (402, "billing_error"));
+        assert_eq!(message, format!("Insufficient credits: at most {left} output tokens are affordable"));
+        // Below 256 tokens an answer is not worth beginning.
+        let hash = crate::harness::hash_of(&key);
+        let spent = 1_000_000 - remaining(&account.gate, &key).await.0;
+        account.data("PATCH", &format!("/keys/{hash}"), Some(json!({"limit": dollars(spent + 255_000)})), 200).await;
+        eventually("the new limit holds", Duration::from_secs(10), async || ask(open.clone()).await.status == 402).await;
+    }
+
+    async fn credits_that_were_given_can_be_spent_and_no_more(database: &Database) {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let billing = "[billing]\nenabled = true\n[service]\ncredits_url = \"https://pay.test/more\"\n";
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY).config(billing);
+        let account = Account::start(database, builder).await;
+        let address = account.gate.address;
+        let refused = Buy::new(address, INFERENCE_KEY, MODEL, 1, false).make().await;
+        let error: Value = serde_json::from_slice(&refused.body).expect("an error is JSON");
+        assert_eq!((refused.status, &error["error"]["message"]), (Some(402), &json!("Insufficient credits. Add more using https://pay.test/more")));
+        account.data("POST", "/credits/grants", Some(json!({"amount": dollars(5 * CALL), "note": "first"})), 201).await;
+        assert_eq!(Buy::new(address, INFERENCE_KEY, MODEL, 2, false).make().await.status, Some(200));
+        let heard = all((100..120).map(|number| Buy::new(address, INFERENCE_KEY, MODEL, number, number % 2 == 0))).await;
+        assert_eq!((statuses(&heard, 200), statuses(&heard, 402)), (4, 16));
+        let credits = account.data("GET", "/credits", None, 200).await;
+        assert_eq!((&credits["total_credits"], &credits["total_usage"]), (&dollars(5 * CALL), &dollars(5 * CALL)));
+        verified(&account.gate.place).await;
+    }
+}
+
+/// Gateways on one database, each with a folder of its own; they must hold the same master key.
+async fn replicas(database: &Database, text: &str, count: usize) -> Vec<Tidegate> {
+    let first = Place::new(text).serve().await;
+    let mut gates = vec![first];
+    for _ in 1..count {
+        let place = Place::new(text);
+        std::fs::create_dir_all(place.data_dir()).expect("a folder");
+        std::fs::copy(gates[0].place.data_dir().join("master.key"), place.data_dir().join("master.key"))
+            .expect("a copy");
+        gates.push(place.serve().await);
+    }
+    assert!(database.url().starts_with("postgres"));
+    gates
+}
+
+#[test]
+fn led_22_three_gateways_never_pass_a_limit_and_use_all_of_it() {
+    with_postgres(async |database| {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let builder = builder.config(&database.config());
+        let gates = replicas(database, &builder.text(), 3).await;
+        let made = gates[0]
+            .place
+            .run(&["keys", "create", "--name", "limited", "--limit", &Money(100 * CALL).to_string()])
+            .await;
+        assert!(made.status.success(), "{made:?}");
+        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+        for gate in &gates {
+            eventually("every gateway knows the key", Duration::from_secs(10), async || {
+                gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
+            })
+            .await;
+        }
+        let addresses: Vec<_> = gates.iter().map(|gate| gate.address).collect();
+        let heard = all((0..1000_u64).map(|number| {
+            Buy::new(addresses[usize::try_from(number).expect("small") % 3], &key, MODEL, number, number % 2 == 0)
+        }))
+        .await;
+        assert_eq!((statuses(&heard, 200), statuses(&heard, 402)), (100, 900), "never over, and all of it");
+        let store = store_of(database, &gates[0].place).await;
+        eventually("all is forwarded", Duration::from_secs(10), async || rows(&store).await.len() == 100).await;
+        assert_eq!(books::total(&store).await, Money(100 * CALL));
+        for gate in &gates {
+            assert_eq!(remaining(gate, &key).await, Money::ZERO);
+            verified(&gate.place).await;
+        }
+    });
+}
+
+#[test]
+fn led_22_what_one_gateway_does_not_need_another_can_spend() {
+    with_postgres(async |database| {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let builder = builder.config(&database.config());
+        let gates = replicas(database, &builder.text(), 2).await;
+        let made = gates[0]
+            .place
+            .run(&["keys", "create", "--name", "limited", "--limit", &Money(40 * CALL).to_string()])
+            .await;
+        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+        for gate in &gates {
+            eventually("every gateway knows the key", Duration::from_secs(10), async || {
+                gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
+            })
+            .await;
+        }
+        // The first takes a lease for one call and then falls silent; the second wants everything that is left.
+        assert_eq!(Buy::new(gates[0].address, &key, MODEL, 0, false).make().await.status, Some(200));
+        let mut served = HashSet::new();
+        for number in 1..41 {
+            if Buy::new(gates[1].address, &key, MODEL, number, false).make().await.status == Some(200) {
+                served.insert(number);
+            }
+        }
+        assert_eq!(served.len(), 39);
+        assert_eq!(remaining(&gates[1], &key).await, Money::ZERO);
+        for gate in &gates {
+            assert_eq!(Buy::new(gate.address, &key, MODEL, 100, false).make().await.status, Some(402));
+        }
+    });
+}
+
+#[tokio::test]
+async fn an_unknown_price_is_told_and_binds_who_is_limited() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let free = gate.messages(hello(MODEL)).await;
+    assert_eq!((free.status, &free.json()["usage"]["cost"]), (200, &Value::Null), "unknown is not zero");
+    let made = gate.place.run(&["keys", "create", "--name", "limited", "--limit", "1"]).await;
+    let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+    eventually("the key is known", Duration::from_secs(10), async || {
+        gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
+    })
+    .await;
+    let refused = gate.ask("POST", "/v1/messages").key(&key).json(hello(MODEL).to_string()).send().await;
+    let (status, _, kind, message) = refused.error();
+    assert_eq!((status, &*kind), (402, "payment_required"), "{message}");
+    assert!(message.contains("price") && message.contains("pricing.unknown"), "it says what to change: {message}");
+}
