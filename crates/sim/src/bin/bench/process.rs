@@ -1,6 +1,6 @@
 //! Processes of the benchmark: started, pinned to a core, and read through `/proc`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -101,16 +101,19 @@ impl Process {
     }
 
     pub fn cpu(&self) -> anyhow::Result<Cpu> {
-        let mut threads = HashMap::new();
+        let (mut threads, mut keeping) = (HashMap::new(), HashSet::new());
         for entry in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let id = entry?.file_name().to_string_lossy().into_owned();
             // A thread may end between the two reads, and some kernels keep no such file.
             if let Ok(text) = self.proc_file(&format!("task/{id}/schedstat")) {
                 let nanos = text.split(' ').next().and_then(|word| word.parse().ok()).context("odd schedstat")?;
+                if self.proc_file(&format!("task/{id}/comm")).is_ok_and(|name| name.starts_with(KEEPING)) {
+                    keeping.insert(id.clone());
+                }
                 threads.insert(id, nanos);
             }
         }
-        Ok(Cpu { ticks: ticks(&self.proc_file("stat")?)?, threads })
+        Ok(Cpu { ticks: ticks(&self.proc_file("stat")?)?, threads, keeping })
     }
 }
 
@@ -152,11 +155,25 @@ fn listening(child: &mut Child) -> anyhow::Result<SocketAddr> {
 pub struct Cpu {
     ticks: u64,
     threads: HashMap<String, u64>,
+    /// Which of them write the journal and the records.
+    keeping: HashSet<String>,
 }
+
+/// What the threads that work on SQLite's files are called.
+const KEEPING: &str = "sqlx-sqlite";
 
 impl Cpu {
     /// Linux counts in hundredths of a second towards programs, whatever the kernel's own clock is.
     const TICK_MS: f64 = 10.0;
+
+    /// Milliseconds since an earlier reading in threads that write the journal and the records.
+    pub fn keeping_ms_since(&self, earlier: &Self) -> f64 {
+        let used = |id: &String| {
+            let now = self.threads.get(id).copied().unwrap_or(0);
+            now - earlier.threads.get(id).copied().unwrap_or(0).min(now)
+        };
+        self.keeping.iter().map(used).sum::<u64>() as f64 / 1e6
+    }
 
     /// Milliseconds of CPU time since an earlier reading.
     pub fn ms_since(&self, earlier: &Self) -> f64 {
@@ -195,9 +212,11 @@ mod tests {
         let cpu = |ticks, threads: &[(&str, u64)]| Cpu {
             ticks,
             threads: threads.iter().map(|(id, nanos)| ((*id).to_owned(), *nanos)).collect(),
+            keeping: HashSet::from(["2".to_owned()]),
         };
         let before = cpu(10, &[("1", 1_000_000), ("2", 5_000_000)]);
         assert_eq!(cpu(11, &[("1", 3_000_000), ("2", 5_500_000), ("3", 500_000)]).ms_since(&before), 3.0);
+        assert_eq!(cpu(11, &[("1", 3_000_000), ("2", 5_500_000)]).keeping_ms_since(&before), 0.5);
         assert_eq!(cpu(14, &[("1", 3_000_000)]).ms_since(&before), 40.0);
         assert_eq!(cpu(20, &[("1", 3_000_000), ("2", 6_000_000)]).ms_since(&before), 100.0);
     }

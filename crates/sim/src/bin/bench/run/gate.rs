@@ -14,6 +14,7 @@ use crate::sample::{MODEL, TRANSLATED};
 
 /// Any text can be imported as a key.
 pub const KEY: &str = "bench-key-0123456789abcdef";
+const MANAGEMENT_KEY: &str = "bench-management-key-0123456789abcdef";
 
 pub struct Gate {
     pub process: Process,
@@ -33,7 +34,8 @@ impl Gate {
         fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
         let config = folder.join("tidegate.toml");
         fs::write(&config, configuration(upstream))?;
-        command.arg("serve").arg("--config").arg(&config).arg("--data-dir").arg(&data).env("BENCH_KEY", KEY);
+        command.arg("serve").arg("--config").arg(&config).arg("--data-dir").arg(&data);
+        command.env("BENCH_KEY", KEY).env("BENCH_MANAGEMENT_KEY", MANAGEMENT_KEY);
         let start = crate::now();
         let process = Process::start(command, &folder.join("gate.log"))?;
         while !is_ready(process.addr) {
@@ -42,8 +44,29 @@ impl Gate {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { process, is_stub: false, ready_ms: start.elapsed().as_secs_f64() * 1e3 })
+        let ready_ms = start.elapsed().as_secs_f64() * 1e3;
+        grant(process.addr).context("no credits could be granted")?;
+        Ok(Self { process, is_stub: false, ready_ms })
     }
+}
+
+/// Every call is charged to a balance: it is more than a benchmark can spend.
+fn grant(addr: SocketAddr) -> anyhow::Result<()> {
+    let body = r#"{"amount":1000000}"#;
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(
+        stream,
+        "POST /api/v1/credits/grants HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {MANAGEMENT_KEY}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if !answer.starts_with("HTTP/1.1 201") {
+        bail!("{}", answer.lines().next().unwrap_or_default());
+    }
+    Ok(())
 }
 
 fn is_ready(addr: SocketAddr) -> bool {
@@ -66,6 +89,10 @@ listen = "127.0.0.1:0"
 
 [keys]
 inference_key = "env:BENCH_KEY"
+management_key = "env:BENCH_MANAGEMENT_KEY"
+
+[billing]
+enabled = true
 
 [limits]
 in_flight_key = 100000

@@ -105,6 +105,7 @@ pub async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Option<Value>> {
         "spread",
         "gate ms CPU",
         "spread",
+        "SQLite",
         "ratio",
         "must",
         "goal",
@@ -128,6 +129,8 @@ pub async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Option<Value>> {
 struct Rounds {
     per_second: Vec<f64>,
     cpu_ms: Vec<f64>,
+    /// The share of it that went into the files of the journal and the records.
+    keeping: Vec<f64>,
 }
 
 async fn one(bench: &mut Bench<'_>, row: &Row) -> anyhow::Result<(Vec<String>, Value)> {
@@ -152,7 +155,9 @@ async fn one(bench: &mut Bench<'_>, row: &Row) -> anyhow::Result<(Vec<String>, V
             let before = bench.cpu_of(way)?;
             let report = closed_loop(&work, requests, row.concurrency, &mut pool).await;
             if let (Some(before), Some(after)) = (before, bench.cpu_of(way)?) {
-                rounds.cpu_ms.push(after.ms_since(&before) * 1e3 / requests as f64);
+                let all = after.ms_since(&before);
+                rounds.cpu_ms.push(all * 1e3 / requests as f64);
+                rounds.keeping.push(after.keeping_ms_since(&before) / all);
             }
             bench.check(&format!("{}, {way}", row.name), &report);
             rounds.per_second.push(report.per_second());
@@ -172,6 +177,7 @@ async fn one(bench: &mut Bench<'_>, row: &Row) -> anyhow::Result<(Vec<String>, V
         spread(1),
         figure(cpu(2).map(|cpu| cpu.0)),
         spread(2),
+        rounds.get(2).map_or_else(|| "-".to_owned(), |gate| format!("{:.0} %", median(&gate.keeping).0 * 100.0)),
         figure(ratio),
         row.must.to_string(),
         row.goal.to_string(),
@@ -181,6 +187,7 @@ async fn one(bench: &mut Bench<'_>, row: &Row) -> anyhow::Result<(Vec<String>, V
         "name": row.name, "requests": requests,
         "per_second": {"direct": rate(0), "floor": rate(1), "gate": rate(2)},
         "cpu_ms_per_1000": {"floor": rounds.get(1).map(|r| &r.cpu_ms), "gate": rounds.get(2).map(|r| &r.cpu_ms)},
+        "sqlite_share": rounds.get(2).map(|r| &r.keeping),
         "ratio": ratio, "must": row.must, "goal": row.goal, "standing": standing,
     });
     Ok((cells, result))
