@@ -92,48 +92,76 @@ pub struct Exchange {
     pub provider: Arc<str>,
     pub outcome: Outcome,
     pub status: u16,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub streamed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<Box<str>>,
     /// Why the answer ended, in the upstream's own word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_stop_reason: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_type: Option<Cow<'static, str>>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// False when the upstream never reported usage: the counts are then what was seen so far.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub usage_reported: bool,
     /// Whether some of the counts are our own.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub is_estimated: bool,
     /// Whether the upstream's counts could not be true and were cut.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub is_clamped: bool,
     pub settlement: Settlement,
     /// What was held for it.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reserved: Money,
     /// What it counts towards, with the amount that each of them sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub postings: Vec<Posting>,
     /// `None` for an endpoint without a price: unknown is not zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
     /// Whether a credential of the customer's own was used.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub is_byok: bool,
     /// What it would have cost at list price; only when a credential of the customer's own was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_cost: Option<Money>,
     /// What the provider can be expected to charge for all attempts, also where the caller is not charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_cost: Option<Money>,
     /// What the upstream itself said that it costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_cost: Option<Money>,
     /// What the same tokens would have cost without a cache, less what they cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_discount: Option<Money>,
     /// The tier that served, in the upstream's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_tier: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub referer: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptRecord>,
     pub started: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_content_ms: Option<u32>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub duration_ms: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub request_bytes: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub response_bytes: u64,
 }
 
@@ -188,6 +216,11 @@ impl Exchange {
             response_bytes: 0,
         }
     }
+}
+
+/// What says nothing is not written: records are many.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Shared texts, written as texts.

@@ -8,21 +8,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
+    #[serde(skip_serializing_if = "is_zero")]
     pub input: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub output: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub cache_read: u64,
     /// Written with the five-minute lifetime, or with one the upstream did not name.
+    #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub cache_write_1h: u64,
     /// Part of `output`.
+    #[serde(skip_serializing_if = "is_zero")]
     pub thinking: u64,
     /// Tokens of pictures; part of `input`.
+    #[serde(skip_serializing_if = "is_zero")]
     pub input_image: u64,
     /// Tokens of sound; part of `input`.
+    #[serde(skip_serializing_if = "is_zero")]
     pub input_audio: u64,
     /// Part of `output`.
+    #[serde(skip_serializing_if = "is_zero")]
     pub output_image: u64,
     /// Part of `output`.
+    #[serde(skip_serializing_if = "is_zero")]
     pub output_audio: u64,
     /// What the vendor bills in place of the whole prompt, where it says so; at most the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,12 +41,24 @@ pub struct Usage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub billed_output: Option<u64>,
     /// Pictures that were sent, and made; pieces, not tokens.
+    #[serde(skip_serializing_if = "is_zero")]
     pub images: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub images_out: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub web_searches: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub web_fetches: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub code_exec_seconds: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub containers: u64,
+}
+
+/// What says nothing is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {

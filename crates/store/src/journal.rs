@@ -25,7 +25,7 @@ pub const FILE: &str = "ledger.db";
 /// How long a lock of somebody else is waited for before the journal counts as unavailable.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// Rows per statement. A group is filled up with empty rows to the next of them: few statements, each parsed once.
-const SHAPES: [usize; 8] = [1, 2, 4, 8, 16, 64, 256, 512];
+const SHAPES: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 512];
 /// The most that one statement takes.
 pub const MOST: usize = 512;
 const COLUMNS: usize = 6;

@@ -73,6 +73,8 @@ struct Balance {
     used: Timestamp,
     /// Until when the store need not be asked again.
     refused_until: Option<Timestamp>,
+    /// More was spent than the limit allows, when the store was last asked.
+    is_overdrawn: bool,
     /// What other nodes held when the store was last asked.
     elsewhere: Money,
     /// What was taken at the last grant, for knowing when half of it is gone.
@@ -148,7 +150,8 @@ impl Book {
             return short(balance.available(), false, true);
         }
         // A free call is let in as long as nothing is overdrawn.
-        if balance.available() >= demand.amount {
+        let is_free = demand.amount == Money::ZERO;
+        if balance.available() >= demand.amount && !(is_free && balance.is_overdrawn) {
             return None;
         }
         short(balance.available(), balance.refused_until.is_some_and(|until| until > now), false)
@@ -188,13 +191,16 @@ impl Book {
         balance.granted = amount;
         balance.used = now;
         balance.refused_until = None;
+        balance.is_overdrawn = false;
     }
 
-    /// The store has nothing to give, and other nodes have this much; it need not be asked again before `until`.
-    pub fn refused(&mut self, rule: &Rule, elsewhere: Money, now: Timestamp, until: Timestamp) {
+    /// The store has nothing to give, so much is left there, and other nodes have so much; it need not be asked again before
+    /// `until`.
+    pub fn refused(&mut self, rule: &Rule, (remaining, elsewhere): (Money, Money), now: Timestamp, until: Timestamp) {
         let balance = self.slots.entry(rule.slot.clone()).or_default();
         (balance.limit, balance.counts_byok) = (rule.limit, rule.counts_byok);
         balance.refused_until = Some(until);
+        balance.is_overdrawn = remaining < Money::ZERO;
         balance.elsewhere = elsewhere;
         balance.used = now;
     }

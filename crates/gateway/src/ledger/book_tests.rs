@@ -64,6 +64,13 @@ fn led_10_a_free_call_is_let_in_unless_something_is_overdrawn() {
     book.settle(id(1), &[posting(0, 25)], NOW);
     assert_eq!(book.reserve(id(3), &[demand(0, 0)], NOW).unwrap_err()[0].available, Money(-15));
     assert!(book.reserve(id(4), &[demand(1, 0)], NOW).is_err(), "what is not known is asked for");
+    // Nothing is left in the store, or less than nothing: an earlier start, or another node, has spent it.
+    book.refused(&rule(1), (Money::ZERO, Money::ZERO), NOW, NOW);
+    book.reserve(id(4), &[demand(1, 0)], NOW).unwrap();
+    book.refused(&rule(1), (Money(-1), Money::ZERO), NOW, NOW);
+    assert!(book.reserve(id(5), &[demand(1, 0)], NOW).is_err());
+    book.granted(&rule(1), Money(0), NOW);
+    book.reserve(id(5), &[demand(1, 0)], NOW).unwrap();
 }
 
 #[test]
@@ -135,7 +142,7 @@ fn a_call_that_held_nothing_so_far_is_let_in_by_its_first_top_up() {
 #[test]
 fn a_refusal_is_remembered_until_its_time() {
     let mut book = Book::default();
-    book.refused(&rule(0), Money::ZERO, NOW, Timestamp(NOW.0 + 1_000));
+    book.refused(&rule(0), (Money::ZERO, Money::ZERO), NOW, Timestamp(NOW.0 + 1_000));
     assert!(book.reserve(id(1), &[demand(0, 1)], NOW).unwrap_err()[0].is_final);
     assert!(!book.reserve(id(1), &[demand(0, 1)], Timestamp(NOW.0 + 1_000)).unwrap_err()[0].is_final);
     book.granted(&rule(0), Money(1), NOW);

@@ -207,7 +207,7 @@ impl Treasury {
                 let mut book = locked(&book);
                 book.granted(rule, amount, now);
                 if amount == Money::ZERO && least == Money::ZERO && available <= Money::ZERO {
-                    book.refused(rule, Money::ZERO, now, until(Money::ZERO));
+                    book.refused(rule, (Money::ZERO, Money::ZERO), now, until(Money::ZERO));
                 }
                 Ok(Answer::Granted)
             }
@@ -219,7 +219,7 @@ impl Treasury {
                         locked(&book).granted(rule, amount, now);
                     }
                 }
-                locked(&book).refused(rule, elsewhere, now, until(elsewhere));
+                locked(&book).refused(rule, (remaining, elsewhere), now, until(elsewhere));
                 Ok(Answer::Refused { elsewhere })
             }
         }
