@@ -136,6 +136,10 @@ impl Treasury {
             }
             if tick <= now {
                 tick = now + TICK;
+                if !self.store.is_shared() {
+                    // Nobody else can be given what this node holds, however long the store is silent.
+                    self.ledger.beat.store(self.ledger.steady(), Ordering::Relaxed);
+                }
                 self.look().await;
             }
             if beat <= now {
