@@ -1,8 +1,8 @@
 //! The journal of one node: a SQLite file of its own, apart from the main store, in which every call is written down
 //! before its first byte and again before its last one. One row per call, one writer, one statement per group.
 //!
-//! The file knows nothing of accounts: what a row holds is the text of an [`tidegate_core::Exchange`], as it stood when the call was let
-//! in or as it ended. Rows leave when the main store has them.
+//! The file knows nothing of accounts: what a row holds is the text of an [`tidegate_core::Exchange`], as it stood when
+//! the call was let in or as it ended. Rows leave when the main store has them.
 
 mod ballast;
 mod error;
