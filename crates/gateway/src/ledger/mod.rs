@@ -191,36 +191,16 @@ impl Ledger {
         self.limits.load().of(key, is_billed, now)
     }
 
-    /// Holds what a call may cost, in all of its accounts or in none. For what other nodes have it waits until `patience`.
-    pub async fn reserve(
+    /// Holds what a call may cost, in all of its accounts or in none; for one that is let in already, as much more as is
+    /// missing to these amounts. For what other nodes have it waits until `patience`.
+    pub async fn hold(
         &self,
         organisation: &OrganisationId,
         id: GenerationId,
         demands: &[Demand],
         (hold, patience): (Duration, Instant),
     ) -> Result<(), Refusal> {
-        self.take(organisation, demands, hold, patience, |book, now| book.reserve(id, demands, now)).await
-    }
-
-    /// Holds more for a call that goes elsewhere than it first did.
-    pub async fn top_up(
-        &self,
-        organisation: &OrganisationId,
-        id: GenerationId,
-        demands: &[Demand],
-        (hold, patience): (Duration, Instant),
-    ) -> Result<(), Refusal> {
-        self.take(organisation, demands, hold, patience, |book, now| book.top_up(id, demands, now)).await
-    }
-
-    async fn take(
-        &self,
-        organisation: &OrganisationId,
-        demands: &[Demand],
-        hold: Duration,
-        patience: Instant,
-        mut take: impl FnMut(&mut Book, Timestamp) -> Result<(), Vec<Short>>,
-    ) -> Result<(), Refusal> {
+        let take = |book: &mut Book, now| book.top_up(id, demands, now);
         if demands.is_empty() {
             return Ok(());
         }

@@ -195,11 +195,7 @@ impl Ticket {
         let patience = *self.patience.get_or_insert(now + PATIENCE);
         let terms = (self.snapshot.settings.ledger.lease_hold, patience);
         let (organisation, ledger) = (&self.key.organisation, &self.gate.ledger);
-        if self.is_admitted {
-            ledger.top_up(organisation, self.id(), demands, terms).await
-        } else {
-            ledger.reserve(organisation, self.id(), demands, terms).await
-        }
+        ledger.hold(organisation, self.id(), demands, terms).await
     }
 
     /// From here on reservations wait anew.
