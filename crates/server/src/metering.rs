@@ -1,6 +1,5 @@
 //! The ledger of this node: what its start must do before the first request, what runs beside requests, and its end.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,19 +78,8 @@ impl Metering {
             settled: Box::new(move |exchange| outgoing.push(exchange)),
         };
         let writer = tasks::spawn("write the journal", writer.run());
-        let mut treasury = Treasury {
-            ledger: ledger.clone(),
-            store: store.clone(),
-            journal: reader.clone(),
-            node,
-            wants,
-            hold: settings.ledger.lease_hold,
-            longest_call,
-            is_unsure: false,
-            is_forwarded: true,
-            counted: HashSet::new(),
-            swept: Timestamp(0),
-        };
+        let times = (settings.ledger.lease_hold, longest_call);
+        let mut treasury = Treasury::new((ledger.clone(), wants), store.clone(), (reader.clone(), node), times);
         treasury.begin().await.context("settled calls cannot be brought to the store")?;
         let (stop, stopped) = oneshot::channel();
         let treasury = tasks::spawn("keep accounts with the store", treasury.run(stopped));

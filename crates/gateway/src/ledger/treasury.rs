@@ -67,26 +67,37 @@ pub enum Trouble {
 }
 
 pub struct Treasury {
-    pub ledger: Arc<Ledger>,
-    pub store: Arc<Store>,
-    pub journal: JournalReader,
-    pub node: Node,
-    pub wants: mpsc::Receiver<Want>,
-    /// How long leases are good without a heartbeat, and how long after that no call can still run.
-    pub hold: Duration,
-    pub longest_call: Duration,
+    ledger: Arc<Ledger>,
+    store: Arc<Store>,
+    journal: JournalReader,
+    node: Node,
+    wants: mpsc::Receiver<Want>,
+    hold: Duration,
+    longest_call: Duration,
     /// The store failed while it changed a lease, and nobody knows whether it did. Until it is asked, the books count on
     /// the lesser of the two.
-    pub is_unsure: bool,
+    is_unsure: bool,
     /// The last batch reached the store.
-    pub is_forwarded: bool,
+    is_forwarded: bool,
     /// Calls read from the journal that the books have counted as forwarded.
-    pub counted: HashSet<GenerationId>,
+    counted: HashSet<GenerationId>,
     /// When it is next looked for leases that nobody uses.
-    pub swept: Timestamp,
+    swept: Timestamp,
 }
 
 impl Treasury {
+    /// `hold`: how long leases are good without a heartbeat. After `longest_call` more no call can still run.
+    pub fn new(
+        (ledger, wants): (Arc<Ledger>, mpsc::Receiver<Want>),
+        store: Arc<Store>,
+        (journal, node): (JournalReader, Node),
+        (hold, longest_call): (Duration, Duration),
+    ) -> Self {
+        let (is_unsure, is_forwarded) = (false, true);
+        let (counted, swept) = (HashSet::new(), Timestamp(0));
+        Self { ledger, store, journal, node, wants, hold, longest_call, is_unsure, is_forwarded, counted, swept }
+    }
+
     /// To be called once before the first request: what an earlier start left is forwarded, and its leases go back.
     pub async fn begin(&mut self) -> Result<(), Trouble> {
         while !self.ledger.outgoing.is_empty() {
@@ -270,7 +281,8 @@ impl Treasury {
             fail::point("store.forwarded");
             self.settle_up(&batch);
             if outgoing.has_spilled() {
-                // The journal is read next: it must not hold these any more.
+                // The journal is read next: it must not hold these any more, and if it does, they were counted.
+                self.counted.extend(batch.iter().map(|exchange| exchange.id));
                 self.forget(&batch).await?;
             } else {
                 self.ledger.queue.forget(batch.iter().map(|exchange| exchange.id), None);
@@ -286,18 +298,13 @@ impl Treasury {
     }
 
     async fn forward_spilled(&mut self) -> Result<(), Trouble> {
-        let batch = self.read(&[]).await?;
-        let was_all = batch.len() < BATCH;
+        let (batch, was_all) = self.journal.settled(BATCH).await?;
         self.forward_read(batch).await?;
         if was_all {
             // What came while the last were read is only in the journal.
             let here = self.ledger.outgoing.collect();
-            let rest = self.read(&here).await;
-            let sent = match rest {
-                Ok(rest) => self.forward_read(rest).await,
-                Err(trouble) => Err(trouble),
-            };
-            if sent.is_err() {
+            let sent = self.forward_rest(&here).await;
+            if !matches!(sent, Ok(true)) {
                 self.ledger.outgoing.spill();
             }
             sent?;
@@ -306,10 +313,12 @@ impl Treasury {
         Ok(())
     }
 
-    async fn read(&self, without: &[GenerationId]) -> Result<Vec<Exchange>, Trouble> {
-        let mut batch = self.journal.settled(None, BATCH + without.len()).await?;
-        batch.retain(|exchange| !without.contains(&exchange.id));
-        Ok(batch)
+    /// Sends what is in the journal and not among these; whether that was all.
+    async fn forward_rest(&mut self, here: &[GenerationId]) -> Result<bool, Trouble> {
+        let (mut batch, was_all) = self.journal.settled(BATCH + here.len()).await?;
+        batch.retain(|exchange| !here.contains(&exchange.id));
+        self.forward_read(batch).await?;
+        Ok(was_all)
     }
 
     async fn forward_read(&mut self, batch: Vec<Exchange>) -> Result<(), Trouble> {

@@ -79,18 +79,14 @@ impl JournalReader {
         Ok(readable(rows))
     }
 
-    /// Settled calls that the main store has not confirmed, from the oldest on; `after` is the last one seen.
-    pub async fn settled(&self, after: Option<GenerationId>, at_most: usize) -> Result<Vec<Exchange>> {
-        let after = after.map_or_else(String::new, |id| id.to_string());
-        let rows: Vec<Row> = sqlx::query_as(concat!(
-            select!(),
-            " WHERE is_settled = 1 AND generation > $1 ORDER BY generation LIMIT $2"
-        ))
-        .bind(after)
-        .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
-        .fetch_all(&self.0)
-        .await?;
-        Ok(readable(rows).into_iter().map(|open| open.exchange).collect())
+    /// Settled calls that the main store has not confirmed, from the oldest on, and whether that is all of them.
+    pub async fn settled(&self, at_most: usize) -> Result<(Vec<Exchange>, bool)> {
+        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE is_settled = 1 ORDER BY generation LIMIT $1"))
+            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+            .fetch_all(&self.0)
+            .await?;
+        let is_all = rows.len() < at_most;
+        Ok((readable(rows).into_iter().map(|open| open.exchange).collect(), is_all))
     }
 
     /// All rows in the order of their calls, also those that cannot be read; `after` is the last one seen.

@@ -41,7 +41,7 @@ async fn led_3_a_call_is_settled_once_and_the_first_settling_counts() {
     let group = [entry(&call, false), entry(&first, true), entry(&second, true), entry(&call, false)];
     journal.write(&group, false).await.unwrap();
     journal.write(&[entry(&second, true), entry(&call, false)], false).await.unwrap();
-    assert_eq!(journal.reader().settled(None, 10).await.unwrap(), [first]);
+    assert_eq!(journal.reader().settled(10).await.unwrap(), (vec![first], true));
     assert_eq!(journal.reader().counts().await.unwrap(), (0, 1));
     journal.forget(&[call.id]).await.unwrap();
     assert_eq!(journal.reader().counts().await.unwrap(), (0, 0));
@@ -67,6 +67,11 @@ async fn led_18_nothing_in_the_journal_can_keep_a_start_from_recovering_the_rest
     journal.write(&[odd], false).await.unwrap();
     let left = journal.reader().left_open(i64::MAX).await.unwrap();
     assert_eq!(left.iter().map(|open| open.exchange.id).collect::<Vec<_>>(), [good.id]);
+    // What cannot be read is no reason to believe that nothing follows.
+    let odd = Entry { data: Some("{".to_owned()), ..entry(&over, true) };
+    journal.write(&[odd, entry(&good, true)], false).await.unwrap();
+    assert_eq!(journal.reader().settled(1).await.unwrap(), (Vec::new(), false));
+    assert_eq!(journal.reader().settled(3).await.unwrap(), (vec![good], true));
 }
 
 #[tokio::test]
