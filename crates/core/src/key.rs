@@ -48,13 +48,9 @@ impl KeyHash {
 
     /// 64 lower-case hexadecimal characters, as in the public interface.
     pub fn to_hex(self) -> String {
-        let mut text = String::with_capacity(64);
-        for byte in self.0 {
-            for digit in [byte >> 4, byte & 15] {
-                text.push(char::from_digit(u32::from(digit), 16).expect("four bits are one digit"));
-            }
-        }
-        text
+        const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+        let digits = self.0.into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.map(|digit| DIGITS[usize::from(digit)]).collect()
     }
 
     /// Equality that takes the same time wherever the two differ.

@@ -1,5 +1,6 @@
 //! One upstream call after the other until an answer can be committed.
 
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ pub(super) enum Done {
 }
 
 /// Tries the plan's attempts in order. Nothing has reached the client when this returns.
-pub(super) async fn run(mut job: Job, first: usize) -> Done {
+pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
     let deadline = deadline(&job);
     let mut faults: Vec<(usize, Fault)> = Vec::new();
     let mut next = Some(first);
@@ -129,7 +130,8 @@ pub(super) async fn run(mut job: Job, first: usize) -> Done {
         let since = job.gate.clock.now();
         job.ticket.attempt(&attempt);
         let tried = if job.stream {
-            open_stream(&mut job, &attempt, has_alternative, deadline)
+            // Apart, so that calls that are answered whole do not carry room for it.
+            Box::pin(open_stream(&mut job, &attempt, has_alternative, deadline))
                 .await
                 .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
@@ -182,7 +184,7 @@ async fn is_written(job: &Job) -> bool {
 }
 
 /// What is left to try costs more than there is.
-fn refused(job: Job, failure: Failure, faults: &[(usize, Fault)]) -> Done {
+fn refused(job: Box<Job>, failure: Failure, faults: &[(usize, Fault)]) -> Done {
     if !faults.is_empty() {
         return give_up(job, faults);
     }
@@ -214,7 +216,7 @@ pub(super) struct Opened {
     pub finished: bool,
 }
 
-fn give_up(job: Job, faults: &[(usize, Fault)]) -> Done {
+fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
     let mut failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
     failure.generation = Some(job.ticket.id());
@@ -316,14 +318,15 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
     true
 }
 
-async fn until<T>(limit: Instant, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+/// Takes the work by reference: a future that is passed by value is kept twice in the one that waits for it.
+async fn until<T>(limit: Instant, work: Pin<&mut impl Future<Output = Result<T, Fault>>>) -> Result<T, Fault> {
     timeout_at(limit, work).await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)))
 }
 
 /// A whole answer, ready for the client.
 async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Instant) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
-    let (body, context) = until(deadline, async {
+    let answer = async {
         let answered = send(job, attempt).await?;
         let limit = snapshot.settings.max_answer_bytes;
         let body = match answered.answer {
@@ -331,8 +334,8 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
             Answer::Made(body) => body,
         };
         Ok((body, answered.context))
-    })
-    .await?;
+    };
+    let (body, context) = until(deadline, pin!(answer)).await?;
     let body = match context {
         None => body,
         Some(context) => {
@@ -397,7 +400,7 @@ async fn open_stream(
     let settings = &snapshot.settings;
     let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
     let limit = Instant::from_std(job.gate.clock.instant() + limit);
-    until(limit.min(deadline), async {
+    let work = pin!(async {
         let Answered { answer, context } = send(job, attempt).await?;
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
         let mut splitter = Splitter::new(settings.max_event_bytes);
@@ -445,8 +448,8 @@ async fn open_stream(
             Step::Finished => Ok(Opened { body: Some(body), splitter, pump, out, finished: true }),
             Step::Held | Step::Content => Err(Fault::without_answer(Class::Unreachable)),
         }
-    })
-    .await
+    });
+    until(limit.min(deadline), work).await
 }
 
 /// An answer that came whole must be whole.

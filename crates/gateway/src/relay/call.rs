@@ -196,7 +196,8 @@ pub(crate) fn fit<'a>(
     if fit.repairs.contains(&Repair::WithoutThinking) {
         dropped.push("thinking");
     }
-    let scope = translate::scope(attempt);
+    // Only thinking that was signed here asks for it.
+    let scope = if fit.traits.foreign_thinking { translate::scope(attempt) } else { String::new() };
     let rules = edit::Rules {
         card: &snapshot.places[endpoint.place].card,
         scope: &scope,

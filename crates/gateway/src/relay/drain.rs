@@ -29,9 +29,9 @@ impl Attempts {
     pub fn new(
         gate: &Arc<Gateway>,
         presence: Arc<Presence>,
-        attempts: impl Future<Output = Done> + Send + 'static,
+        attempts: Pin<Box<dyn Future<Output = Done> + Send>>,
     ) -> Self {
-        Self { running: Some(Box::pin(attempts)), presence, gate: gate.clone() }
+        Self { running: Some(attempts), presence, gate: gate.clone() }
     }
 
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Done> {

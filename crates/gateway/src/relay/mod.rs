@@ -104,7 +104,7 @@ impl Gateway {
         };
         let mut warnings = warnings(&envelope);
         let stream = envelope.stream;
-        let job = Job {
+        let mut job = Box::new(Job {
             gate: self.clone(),
             ticket,
             stream,
@@ -126,9 +126,8 @@ impl Gateway {
             hint: None,
             repairs: Vec::new(),
             cap: None,
-        };
+        });
         drop(envelope);
-        let mut job = job;
         let first = match attempt::admit(&mut job).await {
             Ok(first) => first,
             // Never let in: nothing is remembered of it.
@@ -138,7 +137,7 @@ impl Gateway {
             }
         };
         let (receipt, presence) = (job.ticket.receipt(), job.ticket.presence());
-        let mut attempts = Attempts::new(self, presence, attempt::run(job, first));
+        let mut attempts = Attempts::new(self, presence, Box::pin(attempt::run(job, first)));
         let early = settings.early_commit;
         let waiting = self.unless_aborted(async {
             // Zero means never: the status is then held until there is content.

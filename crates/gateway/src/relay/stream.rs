@@ -141,8 +141,8 @@ impl Relay {
         }
     }
 
-    pub fn new(job: Job, attempt: Attempt, sent_at: Timestamp, opened: Opened, deadline: Instant) -> Self {
-        let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = job;
+    pub fn new(job: Box<Job>, attempt: Attempt, sent_at: Timestamp, opened: Opened, deadline: Instant) -> Self {
+        let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = *job;
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
         let idle = settings.idle;
