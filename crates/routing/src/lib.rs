@@ -5,10 +5,13 @@
 
 pub mod byok;
 pub mod catalogue;
+pub mod health;
+pub mod live;
 pub mod plan;
 pub mod price;
 
 pub use byok::{Caller, Credential, Own};
 pub use catalogue::{Catalogue, Endpoint, Model};
+pub use live::{Group, Live, Vital};
 pub use plan::{Attempt, Plan, PlanError, Strategy};
 pub use price::{Ask, Pricing, Terms};
