@@ -52,7 +52,7 @@ impl Gateway {
         }
         let requested = relay::requested(&envelope);
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
-        let plan = self.plan(&snapshot, key, &names).map_err(|error| failure::from_plan(error, &names, settings))?;
+        let plan = self.plan(&snapshot, key, &names).map_err(|error| failure::from_plan(&error, &names, settings))?;
         let attempt = &plan.attempts[0];
         let hash = KeyHash::of(&[body.as_ref(), attempt.endpoint.provider.as_bytes()].concat());
         let now = self.clock.now();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::{Class, Fault};
+use tidegate_routing::plan::Code;
 use tidegate_routing::{Plan, PlanError};
 use tidegate_wire::envelope::Violation;
 use tidegate_wire::error::{ErrorType, MessagesError};
@@ -140,19 +141,28 @@ impl From<Violation> for Failure {
 }
 
 /// No attempt could be planned.
-pub fn from_plan(error: PlanError, requested: &[&str], settings: &Settings) -> Failure {
-    let (status, error_type, code) = match &error {
-        PlanError::UnknownModel(_) => (400, ErrorType::InvalidRequest, "model_not_found"),
-        PlanError::NoEndpoints(_) => (404, ErrorType::NotFound, "no_endpoints"),
+pub fn from_plan(error: &PlanError, requested: &[&str], settings: &Settings) -> Failure {
+    let error_type = match error.code {
+        Code::ModelNotFound | Code::Unsupported => ErrorType::InvalidRequest,
+        Code::ContextLength => ErrorType::ContextLengthExceeded,
+        Code::NoEndpoints | Code::PrivacyRestricted | Code::ConstraintFiltered | Code::FreeVariantEnded => {
+            ErrorType::NotFound
+        }
     };
-    Failure::new(status, error_type, error.to_string()).with_availability(availability(
-        code,
-        false,
-        None,
-        requested,
-        &[],
-        settings,
-    ))
+    let mut failure = Failure::new(error.code.status(), error_type, error.message.clone());
+    if let Some(code) = error.code.as_str() {
+        let providers: Vec<&str> = error.affected_providers.iter().map(|slug| &**slug).collect();
+        let models: Vec<&str> = error.fallback_models.iter().map(String::as_str).collect();
+        let constraint = error.constraint.as_ref().map(|constraint| (constraint.field, constraint.detail.as_str()));
+        let why = Why { providers: &providers, excluded_by: &error.excluded_by, fallback_models: &models, constraint };
+        failure = failure.with_availability(availability(code, false, None, requested, &why, settings));
+    }
+    if let Some((needed, most)) = error.tokens {
+        let model = quoted(requested.first().copied().unwrap_or_default());
+        let metadata = format!(r#"{{"needed_tokens":{needed},"max_tokens":{most},"model_slug":{model}}}"#);
+        failure.more_mut().metadata = Some(metadata);
+    }
+    failure
 }
 
 /// All attempts failed: the most useful of their stories.
@@ -174,7 +184,8 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             providers.push(slug);
         }
     }
-    let availability = |code, retryable| availability(code, retryable, retry_after, requested, &providers, settings);
+    let why = Why { providers: &providers, ..Why::default() };
+    let availability = |code, retryable| availability(code, retryable, retry_after, requested, &why, settings);
     let all = |class: Class| faults.iter().all(|(_, fault)| fault.class == class);
     let words = || last.message.clone().unwrap_or_else(|| "the request was rejected".to_owned());
 
@@ -301,12 +312,22 @@ fn code_of(fault: &Fault) -> &'static str {
     }
 }
 
+/// What an availability object says besides its code.
+#[derive(Default)]
+struct Why<'a> {
+    /// Who was tried or taken out.
+    providers: &'a [&'a str],
+    excluded_by: &'a [&'a str],
+    fallback_models: &'a [&'a str],
+    constraint: Option<(&'a str, &'a str)>,
+}
+
 fn availability(
     code: &str,
     retryable: bool,
     retry_after: Option<u64>,
     requested: &[&str],
-    providers: &[&str],
+    why: &Why<'_>,
     settings: &Settings,
 ) -> String {
     let list = |items: &[&str]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(",");
@@ -314,9 +335,17 @@ fn availability(
     if let Some(seconds) = retry_after {
         let _ = write!(out, r#","retry_after":{seconds}"#);
     }
+    let lists = [
+        ("affected_providers", why.providers),
+        ("excluded_by", why.excluded_by),
+        ("fallback_models", why.fallback_models),
+    ];
     let _ = write!(out, r#","requested_models":[{}]"#, list(requested));
-    if !providers.is_empty() {
-        let _ = write!(out, r#","affected_providers":[{}]"#, list(providers));
+    for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
+        let _ = write!(out, r#","{name}":[{}]"#, list(items));
+    }
+    if let Some((field, detail)) = why.constraint {
+        let _ = write!(out, r#","constraint":{{"field":{},"detail":{}}}"#, quoted(field), quoted(detail));
     }
     let _ = write!(out, r#","docs_url":{}}}"#, quoted(&format!("{}/errors#{code}", settings.docs_url)));
     out

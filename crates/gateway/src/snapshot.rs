@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, Uri};
 use tidegate_core::Money;
+use tidegate_core::id::random;
 use tidegate_providers::credential::Credential;
 use tidegate_providers::translate::Card;
 use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
-use tidegate_routing::Catalogue;
 use tidegate_routing::byok::is_place;
+use tidegate_routing::plan::Policy;
+use tidegate_routing::{Catalogue, Draws};
 
 use crate::{egress, ledger};
 
@@ -24,11 +26,14 @@ pub struct Snapshot {
     pub upstreams: Vec<Upstream>,
     /// By `Endpoint::place`.
     pub places: Vec<Place>,
+    /// What is left to chance.
+    pub draws: Draws,
 }
 
 impl Snapshot {
     pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>, places: Vec<Place>) -> Self {
-        Self { names: Names::of(&settings), settings, catalogue, upstreams, places }
+        let seed = settings.routing.seed.unwrap_or_else(|| u64::from_le_bytes(random()));
+        Self { names: Names::of(&settings), settings, catalogue, upstreams, places, draws: Draws::new(seed) }
     }
 }
 
@@ -176,6 +181,15 @@ pub struct Settings {
     pub ledger: ledger::Terms,
     pub billing: Billing,
     pub unknown_price: UnknownPrice,
+    pub routing: Routing,
+}
+
+/// How those who serve are chosen.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Routing {
+    /// Makes what is left to chance repeatable.
+    pub seed: Option<u64>,
+    pub policy: Policy,
 }
 
 /// What callers pay for.
@@ -235,6 +249,7 @@ impl Default for Settings {
             ledger: ledger::Terms::default(),
             billing: Billing::default(),
             unknown_price: UnknownPrice::default(),
+            routing: Routing::default(),
         }
     }
 }

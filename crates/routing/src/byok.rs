@@ -1,5 +1,6 @@
 //! Credentials of customers: whom each may serve, and in which order they come before and after the operator's own.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use tidegate_core::KeyHash;
@@ -51,7 +52,8 @@ impl Own<'_> {
     }
 }
 
-/// Ways of each kind that are listed for a model: enough to try, and no kind can hide another.
+/// Credentials of each kind that are listed: enough to try, and no kind can hide another. Customers store as many as they
+/// like; how many endpoints there are is the operator's business.
 const LISTED: usize = 8;
 
 impl Credential {
@@ -94,29 +96,36 @@ pub fn is_place(origin: &str, stored: &str) -> bool {
     stored.split(' ').any(fits)
 }
 
-/// The ways to call the endpoints of one model, in the order in which they are tried: the caller's own credentials, then
-/// the operator's, then the caller's fallback credentials, then those that rest; each time in the order of the endpoints.
-pub(crate) fn candidates<'e>(
-    endpoints: &'e [Arc<Endpoint>],
+/// Whether there is any way to call an endpoint.
+pub(crate) fn is_reachable(endpoint: &Endpoint, own: Option<Own<'_>>) -> bool {
+    let Some(own) = own else { return endpoint.shared };
+    (endpoint.shared && !own.credentials.iter().any(|credential| credential.displaces(endpoint)))
+        || own.credentials.iter().any(|credential| credential.serves(own.caller, endpoint))
+}
+
+/// The ways to call endpoints, in the order in which they are tried: the caller's own credentials, then the operator's,
+/// then the caller's fallback credentials, then those that rest; each time in the order of the endpoints.
+pub(crate) fn candidates<'e, E: Borrow<Endpoint>>(
+    endpoints: &'e [E],
     own: Option<Own<'e>>,
-) -> impl Iterator<Item = (&'e Arc<Endpoint>, Option<&'e Arc<Credential>>)> {
+) -> impl Iterator<Item = (&'e E, Option<&'e Arc<Credential>>)> {
     let credentials = own.map_or(&[][..], |own| own.credentials);
     let with = move |wanted: fn(&Credential, bool) -> bool| {
         let all = endpoints.iter().flat_map(move |endpoint| {
             let usable = credentials.iter().filter(move |credential| {
                 own.is_some_and(|own| {
-                    wanted(credential, own.rests(credential)) && credential.serves(own.caller, endpoint)
+                    wanted(credential, own.rests(credential)) && credential.serves(own.caller, endpoint.borrow())
                 })
             });
             usable.map(move |credential| (endpoint, Some(credential)))
         });
         all.take(LISTED)
     };
-    let shared = endpoints
-        .iter()
-        .filter(move |endpoint| endpoint.shared && !credentials.iter().any(|credential| credential.displaces(endpoint)))
-        .map(|endpoint| (endpoint, None))
-        .take(LISTED);
+    let is_shared = move |endpoint: &Endpoint| {
+        endpoint.shared && !credentials.iter().any(|credential| credential.displaces(endpoint))
+    };
+    let shared =
+        endpoints.iter().filter(move |endpoint| is_shared((*endpoint).borrow())).map(|endpoint| (endpoint, None));
     with(|credential, rests| !credential.is_fallback && !rests)
         .chain(shared)
         .chain(with(|credential, rests| credential.is_fallback && !rests))
@@ -128,19 +137,7 @@ mod tests {
     use super::*;
 
     fn endpoint(provider: &str, shared: bool) -> Arc<Endpoint> {
-        Arc::new(Endpoint {
-            model: "vendor/m".into(),
-            provider: provider.into(),
-            provider_index: 0,
-            provider_name: provider.into(),
-            origin: "https://x".into(),
-            upstream_model: "m".into(),
-            context_length: 1,
-            max_output_tokens: 1,
-            pricing: None,
-            place: 0,
-            shared,
-        })
+        Arc::new(Endpoint { origin: "https://x".into(), shared, ..Endpoint::new("vendor/m", provider) })
     }
 
     fn credential(id: &str, provider: &str) -> Credential {

@@ -5,13 +5,19 @@
 
 pub mod byok;
 pub mod catalogue;
+pub mod draw;
 pub mod health;
 pub mod live;
 pub mod plan;
+pub mod preferences;
 pub mod price;
+pub mod set;
 
 pub use byok::{Caller, Credential, Own};
-pub use catalogue::{Catalogue, Endpoint, Model};
-pub use live::{Group, Live, Vital};
-pub use plan::{Attempt, Plan, PlanError, Strategy};
+pub use catalogue::{Catalogue, DataPolicy, Endpoint, Model, Tier};
+pub use draw::Draws;
+pub use live::{Group, Live, Percentiles, Vital};
+pub use plan::{Attempt, Needs, Plan, PlanError, Request, ServiceTier, Sticky, Strategy};
+pub use preferences::{MaxPrice, Partition, Preferences, Sort, Threshold};
 pub use price::{Ask, Pricing, Terms};
+pub use set::{Modalities, Modality, Parameter, Parameters, Quantization, Quantizations, Variant, Variants};

@@ -1,6 +1,7 @@
 //! What an answer costs: exact sums, rounded once.
 
 mod bound;
+mod quote;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use tidegate_core::money::{Factor, Money, Price};
 use tidegate_core::usage::Usage;
 
 pub use bound::Ask;
+pub use quote::Quote;
 pub use set::{Override, Prices, Tier, Unit, Window};
 use wide::Wide;
 

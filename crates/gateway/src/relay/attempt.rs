@@ -231,8 +231,7 @@ fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
 /// The attempt after the last fault: what kind of fault it was decides how far the list is skipped, and how often the
 /// model was tried whether it is tried again. Endpoints that do not suit the request are passed over.
 fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&Attempt) -> bool) -> Option<usize> {
-    let (index, fault) = faults.last()?;
-    let failed = &plan.attempts[*index];
+    let (index, _) = faults.last()?;
     let counts = |place: usize, fault: &Fault| {
         // A customer's credential that was refused says nothing about the model.
         let refused = matches!(fault.class, Class::Credential | Class::Billing | Class::RateLimit);
@@ -246,14 +245,16 @@ fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&Attempt) ->
     if faults.len() >= PER_CALL {
         return None;
     }
-    let later = plan.attempts.iter().enumerate().skip(index + 1);
-    let mut later = later.filter(|(_, attempt)| match fault.class.next() {
-        Next::AnotherEndpoint => true,
-        Next::LargerEndpoint => {
-            attempt.model != failed.model || attempt.endpoint.context_length > failed.endpoint.context_length
-        }
-        Next::AnotherModel => attempt.model != failed.model,
-    });
+    // Models may be mixed in the list: what a fault says of its model holds for all of its endpoints that are left.
+    let may_serve = |attempt: &Attempt| {
+        let failed = faults.iter().map(|(place, fault)| (&plan.attempts[*place], fault));
+        failed.filter(|(failed, _)| failed.model == attempt.model).all(|(failed, fault)| match fault.class.next() {
+            Next::AnotherEndpoint => true,
+            Next::LargerEndpoint => attempt.endpoint.context_length > failed.endpoint.context_length,
+            Next::AnotherModel => false,
+        })
+    };
+    let mut later = plan.attempts.iter().enumerate().skip(index + 1).filter(|(_, attempt)| may_serve(attempt));
     later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL && suits(attempt)).map(|(place, _)| place)
 }
 
@@ -478,22 +479,10 @@ async fn gathered(body: &mut Incoming, limit: usize) -> Result<BytesMut, Fault> 
 mod tests {
     use super::*;
     use tidegate_core::KeyHash;
-    use tidegate_routing::{Credential, Endpoint, Strategy};
+    use tidegate_routing::{Credential, Endpoint, Strategy, Variants};
 
     fn attempt(model: usize, context_length: u64, own: bool) -> Attempt {
-        let endpoint = Endpoint {
-            model: "m".into(),
-            provider: "p".into(),
-            provider_index: 0,
-            provider_name: "P".into(),
-            origin: "https://p".into(),
-            upstream_model: "u".into(),
-            context_length,
-            max_output_tokens: 1,
-            pricing: None,
-            place: 0,
-            shared: true,
-        };
+        let endpoint = Endpoint { context_length, ..Endpoint::new("m", "p") };
         let credential = Credential {
             id: "c".into(),
             provider: "p".into(),
@@ -508,12 +497,13 @@ mod tests {
             keys: Some([KeyHash::of(b"k")].into()),
         };
         let credential = own.then(|| Arc::new(credential));
-        Attempt { endpoint: Arc::new(endpoint), credential, model, strategy: Strategy::Direct }
+        let (endpoint, variants) = (Arc::new(endpoint), Variants::NONE);
+        Attempt { endpoint, credential, model, strategy: Strategy::Direct, variants }
     }
 
     fn plan(list: &[(usize, u64, bool)]) -> Plan {
         let attempts = list.iter().map(|(model, length, own)| attempt(*model, *length, *own)).collect();
-        Plan { attempts, total: list.len() }
+        Plan { attempts, total: list.len(), too_short: 0 }
     }
 
     fn next(plan: &Plan, faults: &[(usize, Class)]) -> Option<usize> {
@@ -529,6 +519,14 @@ mod tests {
         assert_eq!(next(&plan, &[(2, Class::ContextLength)]), Some(3));
         assert_eq!(next(&plan, &[(0, Class::InvalidRequest)]), Some(3));
         assert_eq!(next(&plan, &[(3, Class::Server)]), None);
+    }
+
+    #[test]
+    fn ret_2_what_a_fault_says_of_a_model_holds_where_models_are_mixed() {
+        let plan = plan(&[(0, 100, false), (1, 10, false), (0, 50, false), (0, 200, false), (1, 20, false)]);
+        let refused = [(0, Class::InvalidRequest), (1, Class::Server)];
+        assert_eq!(next(&plan, &refused), Some(4), "the first model refused the request as it is");
+        assert_eq!(next(&plan, &[(0, Class::ContextLength), (1, Class::Server)]), Some(3));
     }
 
     #[test]

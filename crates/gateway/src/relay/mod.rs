@@ -23,8 +23,8 @@ use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tidegate_core::GenerationId;
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_routing::plan::plan;
-use tidegate_routing::{Caller, Own, Plan, PlanError};
+use tidegate_routing::plan::{self, Request};
+use tidegate_routing::{Caller, Own, Plan, PlanError, Preferences};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
@@ -99,7 +99,7 @@ impl Gateway {
             Err(failure) => return Err(refuse(ticket, failure)),
             Ok(()) => match self.plan(&snapshot, key, &names) {
                 Ok(plan) => plan,
-                Err(error) => return Err(refuse(ticket, failure::from_plan(error, &names, settings))),
+                Err(error) => return Err(refuse(ticket, failure::from_plan(&error, &names, settings))),
             },
         };
         let mut warnings = warnings(&envelope);
@@ -210,12 +210,14 @@ impl Gateway {
     }
 
     /// The attempts for these models, with the caller's own credentials where there are any.
-    pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, PlanError> {
-        let names = names.iter().copied();
-        let Some(owned) = self.credentials.of(&key.workspace) else { return plan(&snapshot.catalogue, names, None) };
+    pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, Box<PlanError>> {
+        let preferences = Preferences::default();
+        let request = Request { now: self.clock.now(), ..Request::new(names, &preferences) };
+        let Some(owned) = self.credentials.of(&key.workspace) else { return plan::plan(&snapshot.catalogue, &request) };
         let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
         let resting = owned.resting(self.clock.now());
-        plan(&snapshot.catalogue, names, Some(Own { caller, credentials: &owned.list, resting: &resting }))
+        let own = Own { caller, credentials: &owned.list, resting: &resting };
+        plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })
     }
 }
 

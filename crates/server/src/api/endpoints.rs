@@ -3,8 +3,7 @@
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_gateway::{Failure, Snapshot};
-use tidegate_providers::translate::Card;
-use tidegate_providers::translate::card::{Cache, ReasoningSwitch, Sampling, Structured};
+use tidegate_providers::translate::card::Cache;
 use tidegate_routing::{Endpoint, Model};
 
 use super::account::{Answering, Request, data, not_found};
@@ -34,7 +33,7 @@ struct Offer<'a> {
     max_completion_tokens: u64,
     max_prompt_tokens: Option<u64>,
     pricing: Shown,
-    quantization: Option<()>,
+    quantization: Option<&'static str>,
     supported_parameters: Vec<&'static str>,
     supports_implicit_caching: bool,
     uptime_last_5m: Option<f64>,
@@ -70,13 +69,13 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> O
         model_id: &model.id,
         model_name: &model.name,
         provider_name: &endpoint.provider_name,
-        tag: &endpoint.provider,
+        tag: &endpoint.tag,
         context_length: endpoint.context_length,
         max_completion_tokens: endpoint.max_output_tokens,
         max_prompt_tokens: None,
         pricing: shown(endpoint.pricing.as_ref()),
-        quantization: None,
-        supported_parameters: parameters(card),
+        quantization: Some(endpoint.quantization.as_str()).filter(|level| *level != "unknown"),
+        supported_parameters: parameters(endpoint),
         supports_implicit_caching: card.cache == Cache::Implicit,
         uptime_last_5m: None,
         uptime_last_30m: None,
@@ -87,42 +86,6 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> O
 }
 
 /// The names by which the public interface knows what an endpoint takes, in order.
-pub fn parameters(card: &Card) -> Vec<&'static str> {
-    let samples = card.sampling != Sampling::None;
-    // A model in the Messages format is asked to think in that format's own words.
-    let thinks = card.reasoning != ReasoningSwitch::None
-        || !card.efforts.is_empty()
-        || card.thinking_modes.as_ref().is_some_and(|modes| !modes.is_empty());
-    let schema = card.structured == Structured::JsonSchema;
-    let all = [
-        ("include_reasoning", thinks),
-        ("max_tokens", true),
-        ("parallel_tool_calls", card.parallel_flag),
-        ("reasoning", thinks),
-        ("response_format", card.structured != Structured::None),
-        ("stop", true),
-        ("structured_outputs", schema),
-        ("temperature", samples),
-        ("tool_choice", true),
-        ("tools", true),
-        ("top_k", samples && card.top_k),
-        ("top_p", samples),
-    ];
-    all.into_iter().filter(|(_, taken)| *taken).map(|(name, _)| name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_providers::translate::card::Level;
-
-    #[test]
-    fn what_a_model_takes_is_what_its_card_says() {
-        let plain = parameters(&Card::default());
-        assert!(plain.contains(&"temperature") && !plain.contains(&"reasoning") && !plain.contains(&"top_k"));
-        let thinking = Card { sampling: Sampling::None, efforts: vec![Level::Low], top_k: true, ..Card::default() };
-        let thinking = parameters(&thinking);
-        assert!(thinking.contains(&"reasoning") && !thinking.contains(&"temperature") && !thinking.contains(&"top_k"));
-        assert!(thinking.is_sorted());
-    }
+pub fn parameters(endpoint: &Endpoint) -> Vec<&'static str> {
+    endpoint.parameters.iter().map(|parameter| parameter.as_str()).collect()
 }

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_gateway::{Failure, Snapshot, Upstream};
+use tidegate_gateway::{Failure, Upstream};
 use tidegate_routing::{Endpoint, Model};
 
 use super::account::{Answering, Request, answer, data, not_found};
@@ -67,7 +67,11 @@ struct Links {
 
 /// Every model that somebody can call with the operator's keys.
 pub fn list(call: Call) -> Answering {
-    listing(call, |_, model| model.endpoints.iter().any(|endpoint| endpoint.shared))
+    listing(call, |_, model| is_shared(model))
+}
+
+fn is_shared(model: &Model) -> bool {
+    model.endpoints.iter().any(|endpoint| endpoint.shared)
 }
 
 /// Every model that the calling key can call, with credentials of its own where there are some.
@@ -91,7 +95,8 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
             let author = model.id.split('/').next().unwrap_or_default();
             let says =
                 |words: &String| model.id.to_lowercase().contains(words) || model.name.to_lowercase().contains(words);
-            is_shown(&request, model)
+            !model.hidden
+                && is_shown(&request, model)
                 && words.as_ref().is_none_or(says)
                 && modalities.iter().all(|wanted| model.input_modalities.contains(wanted))
                 && (authors.is_empty() || authors.iter().any(|wanted| wanted == author))
@@ -101,12 +106,8 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
         };
         let shown: Vec<_> = all.iter().filter(fits).collect();
         let total_count = shown.len();
-        let page: Vec<Listed<'_>> = shown
-            .iter()
-            .skip(offset as usize)
-            .take(limit as usize)
-            .filter_map(|model| describe(model, &snapshot))
-            .collect();
+        let page: Vec<Listed<'_>> =
+            shown.iter().skip(offset as usize).take(limit as usize).filter_map(|model| describe(model)).collect();
         let next = offset as usize + page.len();
         let next = (next < total_count).then(|| format!("/api/v1/models?offset={next}&limit={limit}"));
         #[derive(Serialize)]
@@ -136,7 +137,7 @@ pub fn count(call: Call) -> Answering {
         let request = Request::of(call)?;
         let snapshot = request.app.gateway.snapshot();
         let models = snapshot.catalogue.models();
-        let count = models.iter().filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared)).count();
+        let count = models.iter().filter(|model| !model.hidden && is_shared(model)).count();
         Ok(data(StatusCode::OK, &serde_json::json!({"count": count})))
     })
 }
@@ -147,7 +148,7 @@ pub fn show(call: Call) -> Answering {
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
         let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
-        let described = describe(model, &snapshot).ok_or_else(not_found)?;
+        let described = describe(model).ok_or_else(not_found)?;
         Ok::<_, Failure>(data(StatusCode::OK, &described))
     })
 }
@@ -180,7 +181,7 @@ pub fn providers(call: Call) -> Answering {
 }
 
 /// A model as its first endpoint serves it, one of the operator's where there is one.
-fn describe<'a>(model: &'a Model, snapshot: &Snapshot) -> Option<Listed<'a>> {
+fn describe<'a>(model: &'a Model) -> Option<Listed<'a>> {
     let first: &Endpoint =
         model.endpoints.iter().find(|endpoint| endpoint.shared).or_else(|| model.endpoints.first())?;
     let longest = model.endpoints.iter().map(|endpoint| endpoint.context_length).max().unwrap_or(0);
@@ -199,7 +200,7 @@ fn describe<'a>(model: &'a Model, snapshot: &Snapshot) -> Option<Listed<'a>> {
             is_moderated: false,
         },
         per_request_limits: None,
-        supported_parameters: endpoints::parameters(&snapshot.places[first.place].card),
+        supported_parameters: endpoints::parameters(first),
         supported_voices: None,
         default_parameters: None,
         links: Links { details: format!("/api/v1/model/{}", model.id) },

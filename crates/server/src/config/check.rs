@@ -22,7 +22,7 @@ use tidegate_store::vault::MasterKeySource;
 use super::lines::Lines;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, nearest, raw, secret};
+use super::{Source, built_in, facts, nearest, raw, secret};
 
 /// A configuration without mistakes.
 pub struct Checked {
@@ -162,6 +162,7 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,
+        routing: facts::routing(&config.routing, lines)?,
         unknown_price: match config.pricing.unknown.as_str() {
             "refuse_limited" => UnknownPrice::RefuseLimited,
             "refuse" => UnknownPrice::Refuse,
@@ -371,7 +372,7 @@ impl Checked {
         }
         let catalogue = Catalogue::new(models, self.aliases.iter().cloned());
         for (name, target) in &self.aliases {
-            ensure!(catalogue.resolve(target).is_some(), "aliases.{name}: there is no model {target}");
+            ensure!(catalogue.find(target).is_ok(), "aliases.{name}: there is no model {target}");
         }
         let mut settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
         settings.egress.own = self.own_addresses(address, sim);
@@ -431,9 +432,16 @@ impl Checked {
             let own = endpoint.card.clone().unwrap_or_default();
             let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
             let calls = way.calls(&endpoint.model).with_context(place)?;
+            let facts = facts::facts(index, endpoint, model, &provider.slug, way.protocol, &card)?;
             endpoints.push(Arc::new(Endpoint {
-                model: model.id.as_str().into(),
-                provider: provider.slug.clone(),
+                tag: facts.tag,
+                tier: facts.tier,
+                quantization: facts.quantization,
+                parameters: facts.parameters,
+                modalities: facts.modalities,
+                shadow_price: facts.shadow_price,
+                quality: facts.quality,
+                policy: provider.policy,
                 provider_index: starts[number] + way_index,
                 provider_name: provider.display_name.clone(),
                 origin: way.place(),
@@ -443,25 +451,30 @@ impl Checked {
                 place: places.len(),
                 pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
                 shared: provider.shared,
+                ..Endpoint::new(model.id.as_str(), provider.slug.clone())
             }));
             places.push(Place { card, calls });
         }
         Ok(Model {
-            id: model.id.as_str().into(),
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),
             description: model.description.clone().unwrap_or_default(),
             input_modalities: model.input_modalities.clone(),
             aliases: model.aliases.clone(),
-            endpoints,
+            family: model.family.clone(),
+            released: model.released_at.as_deref().map(facts::released).transpose()?,
+            hidden: model.hidden,
+            distillable: model.distillable,
+            ..Model::new(model.id.as_str(), endpoints)
         })
     }
 
-    /// A mistake in a model of the file, with the line of it where it is one in a price.
+    /// A mistake in a model of the file, with the line of it where it is known.
     fn located(&self, model: usize, error: anyhow::Error) -> anyhow::Error {
-        let path = error
+        let of_price = error
             .downcast_ref::<Mistake>()
             .map(|mistake| format!("models[{model}].endpoints[{}].pricing.{}", mistake.endpoint, mistake.key));
-        match path {
+        let of_fact = || error.downcast_ref::<facts::Mistake>().map(|it| format!("models[{model}].{}", it.path));
+        match of_price.or_else(of_fact) {
             Some(path) => self.lines.named(&path, error),
             None => error,
         }
@@ -498,24 +511,22 @@ fn demo_model(
     place: usize,
 ) -> Model {
     let id: Arc<str> = format!("{brand}/{}", demo.id).into();
+    let endpoint = Endpoint {
+        provider_index,
+        provider_name: provider.display_name.clone(),
+        origin: provider.ways[0].place(),
+        upstream_model: demo.id.into(),
+        context_length: 200_000,
+        max_output_tokens: 8_192,
+        pricing: Some(Pricing::default()),
+        policy: provider.policy,
+        place,
+        ..Endpoint::new(id.clone(), provider.slug.clone())
+    };
     Model {
-        id: id.clone(),
         name: demo.name.to_owned(),
         description: demo.description.to_owned(),
         input_modalities: ["text", "image", "file"].map(str::to_owned).to_vec(),
-        aliases: Vec::new(),
-        endpoints: vec![Arc::new(Endpoint {
-            model: id,
-            provider: provider.slug.clone(),
-            provider_index,
-            provider_name: provider.display_name.clone(),
-            origin: provider.ways[0].place(),
-            upstream_model: demo.id.into(),
-            context_length: 200_000,
-            max_output_tokens: 8_192,
-            pricing: Some(Pricing::default()),
-            place,
-            shared: true,
-        })],
+        ..Model::new(id, vec![Arc::new(endpoint)])
     }
 }

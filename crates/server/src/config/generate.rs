@@ -23,8 +23,8 @@ pub fn example() -> String {
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
     let sections = [
-        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "ledger",
-        "pricing", "billing", "log", "metrics", "sim",
+        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "routing",
+        "ledger", "pricing", "billing", "log", "metrics", "sim",
     ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);
@@ -54,6 +54,7 @@ const PROVIDER: &[(&str, &str)] = &[
     ("auth", "\"bearer\""),
     ("betas", "false"),
     ("supports_cancel", "true"),
+    ("data_policy", "{ retains = false, trains = false }"),
     ("platform", "\"vllm\""),
     ("region", "\"eu-west-1\""),
     ("project", "\"my-project\""),
@@ -68,6 +69,10 @@ const MODEL: &[(&str, &str)] = &[
     ("max_output_tokens", "8192"),
     ("input_modalities", "[\"text\", \"image\"]"),
     ("aliases", "[\"llama\"]"),
+    ("family", "\"llama\""),
+    ("released_at", "\"2026-05-31\""),
+    ("hidden", "false"),
+    ("distillable", "true"),
 ];
 const ENDPOINT: &[(&str, &str)] = &[
     ("provider", "\"my-vllm\""),
@@ -80,6 +85,12 @@ const ENDPOINT: &[(&str, &str)] = &[
     ),
     ("context_length", "131072"),
     ("max_output_tokens", "8192"),
+    ("tag", "\"eu\""),
+    ("tier", "\"default\""),
+    ("quantization", "\"fp8\""),
+    ("supported_parameters", "[\"max_tokens\", \"temperature\", \"tools\"]"),
+    ("shadow_price", "0.40"),
+    ("quality", "{ score = 0.87 }"),
     ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),
 ];
 

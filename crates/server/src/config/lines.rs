@@ -18,7 +18,7 @@ pub struct Lines {
 }
 
 /// Sections in which numbers are amounts, and what is a count there.
-pub const AMOUNTS: [&str; 2] = ["pricing", "billing"];
+pub const AMOUNTS: [&str; 3] = ["pricing", "billing", "shadow_price"];
 const COUNTS: [&str; 1] = ["min_prompt_tokens"];
 
 /// Reads a file into its settings and their lines.

@@ -10,6 +10,7 @@ use tidegate_gateway::{Calls, Upstream};
 use tidegate_providers::credential::Credential;
 use tidegate_providers::platform::{self, filled, google_host};
 use tidegate_providers::{Auth, Betas, Carriage, Platform, Protocol, place};
+use tidegate_routing::DataPolicy;
 
 use super::{Source, nearest, raw, secret};
 
@@ -28,6 +29,7 @@ pub struct Provider {
     pub shared: bool,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    pub policy: DataPolicy,
     /// The usual one first; never empty.
     pub ways: Vec<Way>,
 }
@@ -250,6 +252,7 @@ fn known_vendor(platform: &'static Platform) -> Provider {
         local: false,
         shared: false,
         supports_cancel: platform::supports_cancel(platform.slug),
+        policy: DataPolicy::default(),
         ways: ways(platform.slug, &gaps, None).unwrap_or_default(),
     }
 }
@@ -273,8 +276,14 @@ fn from_environment(platform: &'static Platform, value: &str, source: &Source) -
         local: platform.local,
         shared: true,
         supports_cancel: platform::supports_cancel(platform.slug),
+        policy: usual_policy(platform.local),
         ways,
     })
+}
+
+/// A server of the operator's own keeps and learns nothing; of all others the worst is assumed.
+fn usual_policy(is_local: bool) -> DataPolicy {
+    DataPolicy { retains: !is_local, trains: !is_local }
 }
 
 /// `OLLAMA_HOST` and the like: an address, a host with or without port, or what a server listens on.
@@ -351,6 +360,10 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         supports_cancel: entry
             .supports_cancel
             .unwrap_or_else(|| platform::supports_cancel(known.map_or(entry.slug.as_str(), |platform| platform.slug))),
+        policy: entry.data_policy.map_or_else(
+            || usual_policy(known.is_some_and(|platform| platform.local)),
+            |policy| DataPolicy { retains: policy.retains, trains: policy.trains },
+        ),
         ways,
     })
 }
@@ -459,6 +472,7 @@ pub fn simulator(base_url: &str) -> Provider {
         local: true,
         shared: true,
         supports_cancel: true,
+        policy: usual_policy(true),
         ways: vec![Way {
             name: "simulator".into(),
             protocol: Protocol::Messages,

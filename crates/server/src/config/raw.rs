@@ -23,6 +23,7 @@ pub struct Config {
     pub stream: Stream,
     pub upstream: UpstreamTimers,
     pub egress: Egress,
+    pub routing: Routing,
     pub ledger: Ledger,
     pub pricing: PricePolicy,
     pub billing: Billing,
@@ -274,6 +275,25 @@ impl Default for Egress {
     }
 }
 
+/// Who is asked first among those who can serve a request.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Routing {
+    /// Makes every choice by chance repeatable; for tests.
+    pub seed: Option<u64>,
+    /// Parts of input and of output in the price by which endpoints are compared.
+    pub price_blend: [f64; 2],
+    /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
+    /// chance decides, and the cheap win it more often.
+    pub default_sort: Option<String>,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self { seed: None, price_blend: [3.0, 1.0], default_sort: None }
+    }
+}
+
 /// How calls are metered.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -407,6 +427,24 @@ pub struct Provider {
     pub betas: Option<bool>,
     /// Whether it stops, and stops charging, when a client hangs up. What is known of the provider holds otherwise.
     pub supports_cancel: Option<bool>,
+    /// What it does with what is said to it. Of one that says nothing the worst is assumed, unless it is a local server.
+    pub data_policy: Option<DataPolicy>,
+}
+
+/// What a provider does with what is said to it.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataPolicy {
+    /// Keeps it beyond the request.
+    pub retains: bool,
+    /// May learn from it.
+    pub trains: bool,
+}
+
+impl Default for DataPolicy {
+    fn default() -> Self {
+        Self { retains: true, trains: true }
+    }
 }
 
 /// One model and where it can be called.
@@ -425,6 +463,16 @@ pub struct Model {
     /// Other names that lead here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
+    /// What it is a version of: with `family = "claude-sonnet"`, `~author/claude-sonnet-latest` is the newest of them.
+    pub family: Option<String>,
+    /// `2026-05-31`; without it the numbers in the id tell which is newer.
+    pub released_at: Option<String>,
+    /// Not listed, and never the newest of its family; who knows its id can call it.
+    #[serde(default)]
+    pub hidden: bool,
+    /// Whether its author allows others to learn from its answers.
+    #[serde(default)]
+    pub distillable: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
 }
@@ -448,9 +496,29 @@ pub struct Endpoint {
     /// Where they differ from the model's.
     pub context_length: Option<u64>,
     pub max_output_tokens: Option<u64>,
+    /// What sets it apart from the provider's other endpoints of the model, such as a region: callers name it behind the
+    /// provider's slug and a slash.
+    pub tag: Option<String>,
+    /// `default`, or `priority` or `flex`: such endpoints serve only who asks for them.
+    pub tier: Option<String>,
+    /// `int4`, `int8`, `fp4`, `mxfp4`, `nvfp4`, `fp6`, `fp8`, `mxfp8`, `fp16`, `bf16`, `fp32` or `unknown`.
+    pub quantization: Option<String>,
+    /// The parameters it takes, by their public names; without a list, what its card says.
+    pub supported_parameters: Option<Vec<String>>,
+    /// What it counts as when prices are compared, in dollars per million tokens; nobody is charged it.
+    pub shadow_price: Option<Decimal>,
+    pub quality: Option<Quality>,
     /// What the model can do here, where it differs from what is known of the provider.
     #[schemars(with = "Option<tidegate_providers::translate::Card>")]
     pub card: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// How good an endpoint is, found by the operator.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Quality {
+    /// Compared with the scores of the model's other endpoints, when there are at least four.
+    pub score: f64,
 }
 
 /// A set of prices by unit, and whatever stands beside them.

@@ -3,8 +3,8 @@ use std::path::Path;
 
 use tidegate_core::{Factor, Money, Price};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
-use tidegate_routing::Pricing;
 use tidegate_routing::price::{Override, Prices, Tier, Unit, Window};
+use tidegate_routing::{DataPolicy, Parameter, Pricing, Quantization, Sort};
 
 use super::*;
 
@@ -99,6 +99,64 @@ fn endpoints_must_name_a_provider_that_is_there() {
         "{PROVIDER}{MODEL}[[models.endpoints]]\nprovider = \"mine\"\nmodel = \"m\"\npricing = {{ input = -1, output = 1 }}\n"
     );
     assert!(problem(&text).contains("pricing.input must not be negative"), "{}", problem(&text));
+}
+
+#[test]
+fn what_routing_must_know_is_read_and_checked() {
+    let with = |endpoint: &str, model: &str, rest: &str| {
+        format!(
+            "{rest}{PROVIDER}data_policy = {{ retains = false }}\n{MODEL}{model}\n\
+             [[models.endpoints]]\nprovider = \"mine\"\nmodel = \"m\"\n{endpoint}\n"
+        )
+    };
+    let (_folder, source) = source(
+        &with(
+            "tier = \"flex\"\nquantization = \"fp8\"\nsupported_parameters = [\"tools\", \"top_k\"]\n\
+             shadow_price = 0.1\nquality = { score = 0.5 }\ncontext_length = 7",
+            "family = \"b\"\nreleased_at = \"2026-05-31\"\ndistillable = true\nhidden = true",
+            "[routing]\nseed = 7\nprice_blend = [1, 0.5]\ndefault_sort = \"latency\"\n",
+        ),
+        &[],
+    );
+    let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS)).unwrap();
+    let routing = &snapshot.settings.routing;
+    assert_eq!((routing.seed, routing.policy.blend), (Some(7), (1.0, 0.5)));
+    assert_eq!(routing.policy.default_sort, Some(Sort::Latency));
+    let (model, _) = snapshot.catalogue.resolve("a/b").unwrap();
+    assert_eq!((model.family.as_deref(), model.hidden, model.distillable), (Some("b"), true, true));
+    let endpoint = &model.endpoints[0];
+    assert_eq!(
+        (&*endpoint.tag, endpoint.tier, endpoint.quantization),
+        ("mine/flex", tidegate_routing::Tier::Flex, Quantization::Fp8)
+    );
+    assert_eq!(endpoint.parameters, [Parameter::Tools, Parameter::TopK].into_iter().collect());
+    assert_eq!((endpoint.shadow_price, endpoint.quality), (Some(Price(100_000_000)), Some(0.5)));
+    assert_eq!(endpoint.policy, DataPolicy { retains: false, trains: true });
+    assert_eq!((endpoint.context_length, endpoint.max_output_tokens), (7, 5));
+    for (endpoint, model, rest, line, expected) in [
+        ("tier = \"fast\"", "", "", 14, "endpoints[0].tier: \"fast\" is none of default, priority, flex"),
+        (
+            "tag = \"EU West\"",
+            "",
+            "",
+            14,
+            "endpoints[0].tag: \"EU West\" must be lower-case letters, digits and dashes",
+        ),
+        ("quantization = \"fp5\"", "", "", 14, "endpoints[0].quantization: \"fp5\" is none of int4, int8"),
+        ("supported_parameters = [\"topk\"]", "", "", 14, "\"topk\" is not a parameter; did you mean top_k?"),
+        ("shadow_price = -1", "", "", 14, "endpoints[0].shadow_price: must not be negative"),
+        ("", "released_at = \"soon\"", "", 10, "released_at: \"soon\" is not a day such as 2026-05-31"),
+        ("", "", "[routing]\ndefault_sort = \"best\"\n", 2, "\"best\" is none of price, throughput, latency, exacto"),
+        ("", "", "[routing]\nprice_blend = [0, 0]\n", 2, "routing.price_blend: must be two numbers of at least 0"),
+    ] {
+        let found = problem(&with(endpoint, model, rest));
+        assert!(found.contains(&format!("line {line}: ")) && found.contains(expected), "{found}");
+    }
+    for (tag, expected) in [("tag = \"eu-west\"", "mine/eu-west"), ("tag = \"mine/eu\"", "mine/eu"), ("", "mine")] {
+        let (_folder, source) = self::source(&with(tag, "", ""), &[]);
+        let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS)).unwrap();
+        assert_eq!(&*snapshot.catalogue.resolve("a/b").unwrap().0.endpoints[0].tag, expected);
+    }
 }
 
 /// The prices of one endpoint of the file, of a provider without customs.

@@ -35,6 +35,8 @@ management_key = "env:E2E_MANAGEMENT_KEY"
 auth_failures_per_minute = 60000
 [sim]
 enabled = false
+[routing]
+default_sort = "price"
 "#;
 
 /// `tidegate` with nothing of this machine's environment: a provider key that happens to be set must not be found.
@@ -123,7 +125,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a provider and an endpoint of the model there; providers are `p0`, `p1`, … with names `P0`, `P1`, ….
+    /// Adds a provider and an endpoint of the model there; providers are `p0`, `p1`, … with names `P0`, `P1`, …. Each
+    /// counts as dearer than the one before it, so that they are tried in this order.
     #[must_use]
     pub fn endpoint(self, model: &str, sim: &Sim) -> Self {
         self.endpoint_with(model, sim, "")
@@ -149,7 +152,9 @@ impl Builder {
             "[[providers]]\nslug = \"p{number}\"\ndisplay_name = \"P{number}\"\nprotocol = \"anthropic\"\n\
              base_url = \"{base_url}\"\napi_key = \"provider-secret-{number}\"\n{of_provider}\n"
         ));
-        let endpoint = format!("[[models.endpoints]]\nprovider = \"p{number}\"\nmodel = \"m\"\n{lines}\n");
+        let counts_as =
+            if lines.contains("shadow_price") { String::new() } else { format!("shadow_price = {}", number + 1) };
+        let endpoint = format!("[[models.endpoints]]\nprovider = \"p{number}\"\nmodel = \"m\"\n{counts_as}\n{lines}\n");
         self.models.entry(model.to_owned()).or_default().push(endpoint);
         self
     }
@@ -166,7 +171,8 @@ impl Builder {
         let mut text = self.providers.clone();
         for (id, endpoints) in &self.models {
             text.push_str(&format!(
-                "[[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n{}",
+                "[[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+                 input_modalities = [\"text\", \"image\", \"file\"]\n{}",
                 endpoints.concat()
             ));
         }

@@ -1,0 +1,185 @@
+//! What routing must know of an endpoint and a model, from what is written of them.
+
+use std::sync::Arc;
+
+use tidegate_core::{Price, Timestamp};
+use tidegate_gateway::snapshot::Routing;
+use tidegate_providers::Protocol;
+use tidegate_providers::translate::Card;
+use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
+use tidegate_routing::plan::Policy;
+use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization, Sort, Tier};
+
+use super::lines::Lines;
+use super::{nearest, raw};
+
+/// What is wrong with a key of a model, and where in its table.
+#[derive(Debug)]
+pub struct Mistake {
+    pub path: String,
+    problem: String,
+}
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.path, self.problem)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// The facts of one endpoint.
+pub struct Facts {
+    pub tag: Arc<str>,
+    pub tier: Tier,
+    pub quantization: Quantization,
+    pub parameters: Parameters,
+    pub modalities: Modalities,
+    pub shadow_price: Option<Price>,
+    pub quality: Option<f32>,
+}
+
+pub fn facts(
+    index: usize,
+    raw: &raw::Endpoint,
+    model: &raw::Model,
+    provider: &str,
+    protocol: Protocol,
+    card: &Card,
+) -> Result<Facts, Mistake> {
+    let mistake = |key: &str, problem: String| Mistake { path: format!("endpoints[{index}].{key}"), problem };
+    let tier = match raw.tier.as_deref() {
+        None => Tier::Default,
+        Some(name) => Tier::parse(name)
+            .ok_or_else(|| mistake("tier", format!("{name:?} is none of {}", Tier::NAMES.join(", "))))?,
+    };
+    // Who writes the whole tag means the same.
+    let said =
+        raw.tag.as_deref().map(|tag| tag.strip_prefix(provider).and_then(|t| t.strip_prefix('/')).unwrap_or(tag));
+    if let Some(suffix) = said {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+        if suffix.is_empty() || !suffix.bytes().all(fits) {
+            return Err(mistake("tag", format!("{suffix:?} must be lower-case letters, digits and dashes")));
+        }
+    }
+    let quantization = match raw.quantization.as_deref() {
+        None => Quantization::Unknown,
+        Some(name) => Quantization::parse(name).ok_or_else(|| {
+            let known: Vec<&str> = Quantization::ALL.iter().map(|level| level.as_str()).collect();
+            mistake("quantization", format!("{name:?} is none of {}", known.join(", ")))
+        })?,
+    };
+    let named = |name: &String| {
+        Parameter::parse(name).ok_or_else(|| {
+            let known: Vec<&str> = Parameter::ALL.iter().map(|parameter| parameter.as_str()).collect();
+            let hint = nearest(name, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            mistake("supported_parameters", format!("{name:?} is not a parameter{hint}"))
+        })
+    };
+    let parameters = match &raw.supported_parameters {
+        Some(names) => names.iter().map(named).collect::<Result<Parameters, _>>()?,
+        None => parameters(card, protocol),
+    };
+    let shadow_price = raw.shadow_price.as_ref().map(|price| Price::parse(price.text())).transpose();
+    Ok(Facts {
+        tag: match said.or_else(|| tier.name()) {
+            Some(suffix) => format!("{provider}/{suffix}").into(),
+            None => provider.into(),
+        },
+        tier,
+        quantization,
+        parameters,
+        modalities: modalities(&model.input_modalities, card),
+        shadow_price: shadow_price.map_err(|error| mistake("shadow_price", error.to_string()))?,
+        quality: raw.quality.map(|quality| quality.score as f32),
+    })
+}
+
+/// What an endpoint takes, as far as its card says it. One in the Messages format gets a request as it came.
+fn parameters(card: &Card, protocol: Protocol) -> Parameters {
+    let is_native = protocol == Protocol::Messages;
+    let samples = card.sampling != Sampling::None;
+    // A model in the Messages format is asked to think in that format's own words.
+    let thinks = card.reasoning != ReasoningSwitch::None
+        || !card.efforts.is_empty()
+        || card.thinking_modes.as_ref().is_some_and(|modes| !modes.is_empty());
+    let all = [
+        (Parameter::Container, is_native),
+        (Parameter::ContextManagement, is_native),
+        (Parameter::Diagnostics, is_native),
+        (Parameter::IncludeReasoning, thinks),
+        (Parameter::InferenceGeo, is_native),
+        (Parameter::MaxTokens, true),
+        (Parameter::McpServers, is_native),
+        (Parameter::ParallelToolCalls, is_native || card.parallel_flag),
+        (Parameter::Reasoning, thinks),
+        (Parameter::ResponseFormat, is_native || card.structured != Structured::None),
+        (Parameter::Stop, true),
+        (Parameter::StructuredOutputs, is_native || card.structured == Structured::JsonSchema),
+        (Parameter::Temperature, samples),
+        (Parameter::ToolChoice, true),
+        (Parameter::Tools, true),
+        (Parameter::TopK, samples && (is_native || card.top_k)),
+        (Parameter::TopP, samples),
+        (Parameter::Verbosity, if is_native { card.effort } else { !card.efforts.is_empty() }),
+    ];
+    all.into_iter().filter(|(_, taken)| *taken).map(|(parameter, _)| parameter).collect()
+}
+
+fn modalities(names: &[String], card: &Card) -> Modalities {
+    let named: Modalities = names.iter().filter_map(|name| Modality::parse(name)).collect();
+    let set = |all: Modalities, modality, takes| if takes { all.with(modality) } else { all.without(modality) };
+    set(set(named.with(Modality::Text), Modality::Image, card.images), Modality::File, card.pdf)
+}
+
+/// Midnight of a day such as `2026-05-31`, in UTC.
+pub fn released(text: &str) -> Result<Timestamp, Mistake> {
+    let instant = || {
+        let day: jiff::civil::Date = text.parse().ok()?;
+        Some(Timestamp(day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond()))
+    };
+    let problem = || format!("{text:?} is not a day such as 2026-05-31");
+    instant().ok_or_else(|| Mistake { path: "released_at".to_owned(), problem: problem() })
+}
+
+pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
+    let mistake = |key: &str, problem: String| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
+    let sort = |name: &str| {
+        let problem = || format!("{name:?} is none of {}", Sort::NAMES.join(", "));
+        Sort::parse(name).ok_or_else(|| mistake("routing.default_sort", problem()))
+    };
+    let [input, output] = raw.price_blend;
+    if ![input, output].iter().all(|part| (0.0..=1e6).contains(part)) || input + output == 0.0 {
+        return Err(mistake("routing.price_blend", "must be two numbers of at least 0, and not both 0".to_owned()));
+    }
+    let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
+    Ok(Routing { seed: raw.seed, policy: Policy { blend: (input, output), default_sort } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_providers::translate::card::Level;
+
+    #[test]
+    fn what_a_model_takes_is_what_its_card_says() {
+        let takes = |card: &Card, protocol| -> Vec<&str> {
+            parameters(card, protocol).iter().map(|parameter| parameter.as_str()).collect()
+        };
+        let plain = takes(&Card::default(), Protocol::Chat);
+        assert!(plain.contains(&"temperature") && !plain.contains(&"reasoning") && !plain.contains(&"top_k"));
+        let card = Card { sampling: Sampling::None, efforts: vec![Level::Low], top_k: true, ..Card::default() };
+        let thinking = takes(&card, Protocol::Chat);
+        assert!(thinking.contains(&"reasoning") && !thinking.contains(&"temperature") && !thinking.contains(&"top_k"));
+        assert!(thinking.contains(&"verbosity") && !thinking.contains(&"mcp_servers"));
+        let native = takes(&Card::default(), Protocol::Messages);
+        assert!(native.contains(&"mcp_servers") && native.contains(&"structured_outputs") && native.is_sorted());
+    }
+
+    #[test]
+    fn a_day_is_its_midnight() {
+        // 2026-05-31 is 20604 days after the epoch.
+        assert_eq!(released("2026-05-31").unwrap(), Timestamp(20_604 * 86_400_000));
+        assert!(released("2026-02-30").is_err() && released("soon").is_err());
+    }
+}
