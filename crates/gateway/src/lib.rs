@@ -8,6 +8,7 @@ pub mod count;
 pub mod credentials;
 pub mod egress;
 pub mod failure;
+pub mod health;
 pub mod keys;
 pub mod learned;
 pub mod ledger;
@@ -59,6 +60,7 @@ pub struct Gateway {
     /// Counts of bodies, by their hash, and until when they are good.
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
     pub ledger: Arc<ledger::Ledger>,
+    pub health: Arc<health::Health>,
     /// Answers that are read to their end although nobody listens.
     pub(crate) drains: Arc<limit::Count>,
     pub(crate) node: Arc<limit::Count>,
@@ -76,8 +78,10 @@ impl Gateway {
         metrics: Arc<Metrics>,
         ledger: Arc<ledger::Ledger>,
     ) -> Arc<Self> {
+        let health = health::Health::new(clock.clone(), metrics.clone());
+        let ward = health.ward(&snapshot.catalogue);
         Arc::new(Self {
-            snapshot: ArcSwap::from_pointee(snapshot),
+            snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
             credentials: Credentials::new(store, vault),
             clock,
@@ -88,6 +92,7 @@ impl Gateway {
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
             ledger,
+            health,
             drains: Arc::default(),
             node: Arc::default(),
             draining: AtomicBool::new(false),
@@ -102,7 +107,8 @@ impl Gateway {
     }
 
     pub fn swap(&self, next: Snapshot) {
-        self.snapshot.store(Arc::new(next));
+        let ward = self.health.ward(&next.catalogue);
+        self.snapshot.store(Arc::new(Snapshot { ward, ..next }));
         self.warn_of_misdirected();
     }
 

@@ -15,6 +15,7 @@ use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
 
+use crate::health::Ward;
 use crate::{egress, ledger};
 
 /// Everything that a reload may change.
@@ -28,12 +29,15 @@ pub struct Snapshot {
     pub places: Vec<Place>,
     /// What is left to chance.
     pub draws: Draws,
+    /// Where the health of its endpoints is kept; set when the snapshot is taken into use.
+    pub ward: Ward,
 }
 
 impl Snapshot {
     pub fn new(settings: Settings, catalogue: Catalogue, upstreams: Vec<Upstream>, places: Vec<Place>) -> Self {
         let seed = settings.routing.seed.unwrap_or_else(|| u64::from_le_bytes(random()));
-        Self { names: Names::of(&settings), settings, catalogue, upstreams, places, draws: Draws::new(seed) }
+        let (names, draws, ward) = (Names::of(&settings), Draws::new(seed), Ward::default());
+        Self { names, settings, catalogue, upstreams, places, draws, ward }
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Metrics {
     pub ledger_clamped: Counter,
     /// Calls that were served although nobody knows what they cost.
     pub ledger_unpriced: Counter,
+    /// How often an endpoint was left alone because it failed.
+    pub breaker_opened: Family<Served, Counter>,
     /// What upstreams were found not to take: it is sent to them no more.
     pub learned: Family<Refusal, Gauge>,
 }
@@ -218,6 +220,9 @@ impl Metrics {
         registry.register("ledger_clamped", "Answers whose usage could not be true", ledger_clamped.clone());
         let ledger_unpriced = Counter::default();
         registry.register("ledger_unpriced", "Calls served at an unknown price", ledger_unpriced.clone());
+        let breaker_opened = Family::default();
+        let help = "Endpoints that were left alone for a while because they failed";
+        registry.register("breaker_opened", help, breaker_opened.clone());
         let learned = Family::default();
         registry.register("upstream_refusals_learned", "What upstreams do not take", learned.clone());
         let build: Family<Build, Gauge> = Family::default();
@@ -245,6 +250,7 @@ impl Metrics {
             ledger_reaped,
             ledger_clamped,
             ledger_unpriced,
+            breaker_opened,
             learned,
         }
     }

@@ -20,7 +20,7 @@ use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::{Cuts, Traits};
 use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
 use super::media::Media;
@@ -108,6 +108,8 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
     let mut next = Some(first);
     let mut last = None;
     while let Some(index) = next {
+        // Not when it is asked once more without what it refused.
+        let index = if last == Some(index) { index } else { open(&job, index) };
         let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
@@ -161,6 +163,7 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
             Err(fault) => {
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
                 job.ticket.attempted(&attempt.endpoint, fault.status, since);
+                job.ticket.faulted(&fault);
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
                 // Nor is anyone called for a client that has left.
                 let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
@@ -173,10 +176,24 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
                 faults.push((index, fault));
                 let suits = |attempt: &Attempt| job.media.suits(attempt, &job.snapshot);
                 next = following(&job.plan, &faults, &suits).filter(|_| has_time);
+                next = next.filter(|place| may_retry(&job, index, *place));
+                if next.is_some() {
+                    sleep(job.gate.health.jitter()).await;
+                }
             }
         }
     }
     give_up(job, &faults)
+}
+
+/// The attempt to be made instead of one that should not be made now.
+fn open(job: &Job, index: usize) -> usize {
+    job.gate.health.first_open(&job.snapshot.ward, &job.plan.attempts, index)
+}
+
+fn may_retry(job: &Job, failed: usize, next: usize) -> bool {
+    let attempts = &job.plan.attempts;
+    job.gate.health.may_retry(&job.snapshot.ward, &attempts[failed].endpoint, &attempts[next].endpoint)
 }
 
 async fn is_written(job: &Job) -> bool {
@@ -273,7 +290,7 @@ enum Answer {
 async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     let Call { uri, headers, body, context, account } = call::prepare(job, attempt).await?;
     let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
-    job.ticket.called(!upstream.supports_cancel);
+    job.ticket.called(attempt, !upstream.supports_cancel);
     fail::point("dispatching");
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     fail::point("dispatched");

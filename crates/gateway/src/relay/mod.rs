@@ -212,7 +212,8 @@ impl Gateway {
     /// The attempts for these models, with the caller's own credentials where there are any.
     pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, Box<PlanError>> {
         let preferences = Preferences::default();
-        let request = Request { now: self.clock.now(), ..Request::new(names, &preferences) };
+        let live = self.health.view(&snapshot.ward);
+        let request = Request { now: self.clock.now(), live: &live, ..Request::new(names, &preferences) };
         let Some(owned) = self.credentials.of(&key.workspace) else { return plan::plan(&snapshot.catalogue, &request) };
         let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
         let resting = owned.resting(self.clock.now());

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
+use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Endpoint};
 use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
@@ -16,6 +17,7 @@ use tidegate_wire::envelope::Envelope;
 use super::admit::{Places, millis};
 use super::reserve::counted;
 use crate::failure::Failure;
+use crate::health::Trial;
 use crate::keys::KeyEntry;
 use crate::ledger::book::{Demands, Rule};
 use crate::ledger::rules::Rules;
@@ -67,6 +69,8 @@ pub(super) struct Ticket {
     rules: Rules,
     /// Where the attempt under way goes.
     endpoint: Option<Arc<Endpoint>>,
+    /// The call that was made of it, until it is known how it went.
+    trial: Option<Trial>,
     /// It is let in: what it may cost is held, and the journal was told.
     is_admitted: bool,
     receipt: Shared,
@@ -134,6 +138,7 @@ impl Ticket {
             key: key.clone(),
             _places: places,
             endpoint: None,
+            trial: None,
             is_admitted: false,
             receipt: Shared::new(Receipt::DONE),
             has_place: false,
@@ -269,7 +274,9 @@ impl Ticket {
     }
 
     /// The upstream is being called: from here on it may charge.
-    pub fn called(&mut self, bills_anyway: bool) {
+    pub fn called(&mut self, attempt: &Attempt, bills_anyway: bool) {
+        let is_retry = !self.open_exchange().attempts.is_empty();
+        self.trial = Some(self.gate.health.begin(&self.snapshot.ward, attempt, is_retry));
         self.is_called = true;
         self.presence.bills_anyway.store(bills_anyway, Ordering::Relaxed);
     }
@@ -286,8 +293,17 @@ impl Ticket {
         });
     }
 
+    /// The attempt under way failed.
+    pub fn faulted(&mut self, fault: &Fault) {
+        if let Some(trial) = self.trial.take() {
+            trial.failed(fault);
+        }
+    }
+
     /// A stream that had begun well broke: the attempt's status becomes the one of a broken connection.
     pub fn attempt_broke(&mut self, status: u16) {
+        let class = if status == 408 { Class::Timeout } else { Class::Unreachable };
+        self.faulted(&Fault::without_answer(class));
         if let Some(last) = self.edit().attempts.last_mut() {
             last.status = status;
         }
@@ -297,6 +313,10 @@ impl Ticket {
         let now = self.gate.clock.now();
         let exchange = self.edit();
         exchange.first_content_ms = Some(millis(exchange.started, now));
+        // Of an answer that comes whole nobody knows when it began.
+        if let (Some(trial), true) = (&self.trial, self.open_exchange().streamed) {
+            trial.began_to_speak();
+        }
     }
 
     pub fn sent(&mut self, bytes: usize) {
@@ -318,6 +338,9 @@ impl Ticket {
             let cost = self.price(&endpoint).map(|cost| cost.total);
             let is_nothing = self.heard == 0;
             self.charge(cost, is_nothing);
+        }
+        if let Some(trial) = self.trial.take() {
+            trial.answered(self.open_exchange().usage.output);
         }
         let (outcome, status) =
             if self.presence.is_gone() { (Outcome::Cancelled, 499) } else { (Outcome::Complete, 200) };

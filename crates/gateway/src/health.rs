@@ -1,0 +1,345 @@
+//! How upstreams are doing, learnt from the calls that are made anyway. One record per endpoint and credential; it
+//! survives a reload, since it belongs to the endpoint's name and not to its configuration.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use papaya::HashMap;
+use quick_cache::sync::Cache;
+use tidegate_core::Clock;
+use tidegate_observe::metrics::{Metrics, Served};
+use tidegate_providers::{Class, Fault};
+use tidegate_routing::health::breaker::Permit;
+use tidegate_routing::health::window::Tally;
+use tidegate_routing::health::{COOL_DOWN_MS, Health as Record, Outcome, Uptime};
+use tidegate_routing::live::{Live, Percentiles, Vital};
+use tidegate_routing::{Attempt, Catalogue, Credential, Draws, Endpoint};
+
+/// Ways to call with credentials of customers that are remembered.
+const OWN: usize = 10_000;
+/// Retries of a provider's own calls that may run at once, whatever else runs.
+const RETRIES: usize = 3;
+/// Retries of this node in ten seconds, besides a fifth of its calls.
+const NODE_RETRIES: u64 = 100;
+/// The longest that an endpoint is left alone on its own word.
+const LONGEST_COOL_DOWN_MS: i64 = 600_000;
+
+type Name = (Arc<str>, Arc<str>);
+
+/// The record of one way to call.
+#[derive(Default)]
+pub(crate) struct Cell(Mutex<Record>);
+
+impl Cell {
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a provider, whichever model is asked for.
+pub(crate) struct Service {
+    /// Two minutes in steps of ten seconds; what was not accepted counts as failed.
+    accepted: Mutex<Tally<12>>,
+    active: AtomicUsize,
+    retries: AtomicUsize,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self { accepted: Mutex::new(Tally::new(10_000)), active: AtomicUsize::new(0), retries: AtomicUsize::new(0) }
+    }
+}
+
+impl Service {
+    fn accepted(&self) -> MutexGuard<'_, Tally<12>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The share of calls that is better made elsewhere: none while half of them are accepted.
+    fn excess(&self, now: i64) -> f64 {
+        let count = self.accepted().of_all(now);
+        let accepts = count.calls - count.failed;
+        (count.calls as f64 - 2.0 * accepts as f64).max(0.0) / (count.calls as f64 + 1.0)
+    }
+}
+
+pub struct Health {
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    origin: Instant,
+    draws: Draws,
+    shared: HashMap<Name, Arc<Cell>>,
+    own: Cache<(Arc<str>, Arc<str>, Arc<str>), Arc<Cell>>,
+    services: HashMap<Arc<str>, Arc<Service>>,
+    /// Calls of the last ten seconds; those that were retries count as failed.
+    node: Mutex<Tally<10>>,
+}
+
+/// Where the records of a catalogue's endpoints are: by `Endpoint::place`, and of their providers by `provider_index`.
+#[derive(Clone, Default)]
+pub struct Ward {
+    cells: Vec<Arc<Cell>>,
+    services: Vec<Arc<Service>>,
+}
+
+impl Health {
+    pub fn new(clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            origin: clock.instant(),
+            clock,
+            metrics,
+            draws: Draws::new(RandomState::new().hash_one("health")),
+            shared: HashMap::new(),
+            own: Cache::new(OWN),
+            services: HashMap::new(),
+            node: Mutex::new(Tally::new(1_000)),
+        })
+    }
+
+    /// Milliseconds since the start, by the steady clock.
+    fn now(&self) -> i64 {
+        i64::try_from((self.clock.instant() - self.origin).as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Finds the records of a catalogue's endpoints, or opens them. Those of endpoints that are gone are dropped.
+    pub fn ward(&self, catalogue: &Catalogue) -> Ward {
+        let mut ward = Ward::default();
+        let (shared, services) = (self.shared.pin(), self.services.pin());
+        let mut known = std::collections::HashSet::new();
+        for model in catalogue.models() {
+            for endpoint in &model.endpoints {
+                let name = name(endpoint);
+                let cell = shared.get_or_insert_with(name.clone(), Arc::default).clone();
+                let service = services.get_or_insert_with(endpoint.provider.clone(), Arc::default).clone();
+                set(&mut ward.cells, endpoint.place, cell);
+                set(&mut ward.services, endpoint.provider_index, service);
+                known.insert(name);
+            }
+        }
+        shared.retain(|name, _| known.contains(name));
+        ward
+    }
+
+    fn cell(&self, ward: &Ward, endpoint: &Endpoint, credential: Option<&Credential>) -> Option<Arc<Cell>> {
+        let Some(credential) = credential else { return ward.cells.get(endpoint.place).cloned() };
+        let (model, tag) = name(endpoint);
+        self.own.get_or_insert_with(&(model, tag, credential.id.clone()), || Ok::<_, ()>(Arc::default())).ok()
+    }
+
+    /// What a plan asks.
+    pub fn view<'a>(&'a self, ward: &'a Ward) -> View<'a> {
+        View { health: self, ward, now: self.now() }
+    }
+
+    /// The first of these attempts, from a place on, that should be made now: not one whose breaker has opened since the
+    /// plan was made, nor more than its share of one whose provider refuses most. When all of them should not, the first:
+    /// nobody is refused because of a breaker.
+    pub(crate) fn first_open(&self, ward: &Ward, attempts: &[Attempt], from: usize) -> usize {
+        let now = self.now();
+        let is_open = |attempt: &Attempt| {
+            let Some(cell) = self.cell(ward, &attempt.endpoint, attempt.credential.as_deref()) else { return true };
+            let permit = cell.lock().permit(now);
+            match permit {
+                Permit::Blocked => false,
+                // Somebody has to find out.
+                Permit::Probe => true,
+                Permit::Free => {
+                    let service = ward.services.get(attempt.endpoint.provider_index);
+                    let excess = service.map_or(0.0, |service| service.excess(now));
+                    excess == 0.0 || self.draws.next() >= excess
+                }
+            }
+        };
+        if from + 1 >= attempts.len() {
+            return from;
+        }
+        let model = attempts[from].model;
+        // Another model is no way around: it is asked when this one has failed.
+        let same = attempts[from..].iter().take_while(|attempt| attempt.model == model);
+        same.enumerate().find(|(_, attempt)| is_open(attempt)).map_or(from, |(place, _)| from + place)
+    }
+
+    /// Whether one more retry is within what this node, and the provider if it is the same again, can take.
+    pub(crate) fn may_retry(&self, ward: &Ward, failed: &Endpoint, next: &Endpoint) -> bool {
+        let now = self.now();
+        let count = self.node.lock().unwrap_or_else(PoisonError::into_inner).of_all(now);
+        if count.failed >= count.calls / 5 + NODE_RETRIES {
+            return false;
+        }
+        if failed.provider != next.provider {
+            return true;
+        }
+        let Some(service) = ward.services.get(next.provider_index) else { return true };
+        let active = service.active.load(Ordering::Relaxed);
+        service.retries.load(Ordering::Relaxed) < RETRIES.max(active / 5)
+    }
+
+    /// Up to this long others go first, so that not all who failed together come together.
+    pub(crate) fn jitter(&self) -> std::time::Duration {
+        const MOST: f64 = 0.025;
+        std::time::Duration::from_secs_f64(self.draws.next() * MOST)
+    }
+
+    /// A call begins. Dropped without a word it counts as given up.
+    pub(crate) fn begin(self: &Arc<Self>, ward: &Ward, attempt: &Attempt, is_retry: bool) -> Trial {
+        let now = self.now();
+        let cell = self.cell(ward, &attempt.endpoint, attempt.credential.as_deref());
+        let is_probe = cell.as_ref().is_some_and(|cell| cell.lock().begin(now) == Permit::Probe);
+        let service = ward.services.get(attempt.endpoint.provider_index).cloned();
+        self.node.lock().unwrap_or_else(PoisonError::into_inner).add(now, is_retry);
+        if let Some(service) = &service {
+            service.active.fetch_add(1, Ordering::Relaxed);
+            service.retries.fetch_add(usize::from(is_retry), Ordering::Relaxed);
+        }
+        Trial {
+            health: self.clone(),
+            cell,
+            service,
+            endpoint: attempt.endpoint.clone(),
+            is_probe,
+            is_retry,
+            sent: now,
+            is_over: false,
+        }
+    }
+
+    /// How long answers of an endpoint take, and how fast it speaks: over five minutes, with the operator's own key.
+    pub fn percentiles(&self, ward: &Ward, endpoint: &Endpoint) -> (Percentiles, Percentiles) {
+        let now = self.now();
+        self.cell(ward, endpoint, None).map(|cell| cell.lock().percentiles(now)).unwrap_or_default()
+    }
+
+    pub fn uptime(&self, ward: &Ward, endpoint: &Endpoint) -> Option<Uptime> {
+        let now = self.now();
+        self.cell(ward, endpoint, None).map(|cell| cell.lock().uptime(now))
+    }
+}
+
+fn name(endpoint: &Endpoint) -> Name {
+    (endpoint.model.clone(), endpoint.tag.clone())
+}
+
+fn set<T: Default>(list: &mut Vec<T>, place: usize, value: T) {
+    if list.len() <= place {
+        list.resize_with(place + 1, T::default);
+    }
+    list[place] = value;
+}
+
+/// The records as the plan of one request sees them.
+pub struct View<'a> {
+    health: &'a Health,
+    ward: &'a Ward,
+    now: i64,
+}
+
+impl Live for View<'_> {
+    fn of(&self, endpoint: &Endpoint, credential: Option<&Credential>) -> Vital {
+        let cell = self.health.cell(self.ward, endpoint, credential);
+        cell.map(|cell| cell.lock().vital(self.now)).unwrap_or_default()
+    }
+}
+
+/// One call, until it is known how it ended.
+pub(crate) struct Trial {
+    health: Arc<Health>,
+    cell: Option<Arc<Cell>>,
+    service: Option<Arc<Service>>,
+    endpoint: Arc<Endpoint>,
+    is_probe: bool,
+    is_retry: bool,
+    sent: i64,
+    is_over: bool,
+}
+
+impl Trial {
+    /// The first content of a stream is here.
+    pub fn began_to_speak(&self) {
+        let now = self.health.now();
+        if let Some(cell) = &self.cell {
+            cell.lock().began_to_speak(now, seconds(now - self.sent));
+        }
+    }
+
+    /// The whole answer is here.
+    pub fn answered(mut self, output_tokens: u64) {
+        let now = self.health.now();
+        if let Some(cell) = self.cell.as_ref().filter(|_| output_tokens > 0) {
+            // An answer that took no time we can measure took no less than a millisecond.
+            cell.lock().spoke(now, output_tokens as f64 / seconds((now - self.sent).max(1)));
+        }
+        self.end(Outcome::Answered);
+    }
+
+    pub fn failed(mut self, fault: &Fault) {
+        let outcome = outcome(fault, self.health.now());
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let now = self.health.now();
+        let chance = (self.health.draws.next() * (1_u64 << 53) as f64) as u64;
+        if let Some(cell) = &self.cell
+            && cell.lock().end(now, outcome, self.is_probe, chance)
+        {
+            let Endpoint { provider, model, .. } = &*self.endpoint;
+            tracing::warn!(%provider, %model, "an endpoint fails: it is left alone for a while");
+            let labels = Served { provider: provider.to_string(), model: model.to_string() };
+            self.health.metrics.breaker_opened.get_or_create(&labels).inc();
+        }
+        let Some(service) = &self.service else { return };
+        match outcome {
+            Outcome::Answered | Outcome::Unserved => service.accepted().add(now, false),
+            Outcome::Failed | Outcome::Limited { .. } => service.accepted().add(now, true),
+            Outcome::Neither => {}
+        }
+        service.active.fetch_sub(1, Ordering::Relaxed);
+        service.retries.fetch_sub(usize::from(self.is_retry), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.end(Outcome::Neither);
+    }
+}
+
+fn seconds(ms: i64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+/// What a fault says about the endpoint that it came from.
+fn outcome(fault: &Fault, now: i64) -> Outcome {
+    match fault.class {
+        Class::Server
+        | Class::Overloaded
+        | Class::Timeout
+        | Class::Unreachable
+        | Class::BadResponse
+        | Class::EmptyCompletion => Outcome::Failed,
+        Class::RateLimit => {
+            let told = fault.retry_after.and_then(|wait| i64::try_from(wait.as_millis()).ok());
+            Outcome::Limited { until: now + told.unwrap_or(COOL_DOWN_MS).min(LONGEST_COOL_DOWN_MS) }
+        }
+        // Where the caller sits is no fault of the endpoint's; and without a status nobody was asked.
+        Class::Credential if matches!(fault.status, 0 | 403) => Outcome::Neither,
+        Class::Credential | Class::Billing | Class::NotFound => Outcome::Unserved,
+        Class::Unmapped if fault.status >= 500 => Outcome::Failed,
+        Class::Unmapped
+        | Class::ContextLength
+        | Class::InvalidRequest
+        | Class::Unsupported
+        | Class::Media
+        | Class::ContentFilter
+        | Class::TooLarge
+        | Class::Own => Outcome::Neither,
+    }
+}
+
+#[cfg(test)]
+mod tests;
