@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::call::{self, Fit};
-use crate::relay::translate;
+use crate::relay::{Wishes, translate};
 use crate::{Gateway, Snapshot, relay, upstream};
 
 /// A count is worth waiting for only so long; the estimate is there at once.
@@ -50,9 +50,9 @@ impl Gateway {
         if let Some(failure) = relay::unsupported(&envelope, settings) {
             return Err(failure);
         }
-        let requested = relay::requested(&envelope);
-        let names: Vec<&str> = requested.iter().map(String::as_str).collect();
-        let plan = self.plan(&snapshot, key, &names).map_err(|error| failure::from_plan(&error, &names, settings))?;
+        let names: Vec<&str> = envelope.names().collect();
+        let plan = self.plan(&snapshot, key, &names, &Wishes::to_count(&envelope));
+        let plan = plan.map_err(|error| failure::from_plan(&error, &names, settings))?;
         let attempt = &plan.attempts[0];
         let hash = KeyHash::of(&[body.as_ref(), attempt.endpoint.provider.as_bytes()].concat());
         let now = self.clock.now();

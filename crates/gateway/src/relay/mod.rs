@@ -9,6 +9,7 @@ mod attempt;
 pub(crate) mod call;
 mod drain;
 mod media;
+mod prefer;
 mod pump;
 mod reserve;
 mod settle;
@@ -20,14 +21,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
-use serde_json::value::RawValue;
-use tidegate_core::GenerationId;
+use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::estimate;
 use tidegate_routing::plan::{self, Request};
-use tidegate_routing::{Caller, Own, Plan, PlanError, Preferences};
+use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::json::{self, Members};
+use tidegate_wire::messages;
 use tokio::time::timeout;
 
 pub use drain::LONGEST as LONGEST_DRAIN;
@@ -40,6 +41,7 @@ use crate::snapshot::{Names, Settings};
 use crate::{Gateway, Snapshot};
 use attempt::{Done, Job};
 use drain::Attempts;
+pub(crate) use prefer::Wishes;
 use settle::{Sender, Ticket};
 
 const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
@@ -88,21 +90,30 @@ impl Gateway {
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
         let ticket = Ticket::open(self, &snapshot, key, places, &envelope, sender, body.len());
         let id = ticket.id();
-        let requested = requested(&envelope);
+        let requested: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
         let refuse = |ticket: Ticket, failure: Failure| {
             let failure = Failure { generation: Some(id), ..failure };
             ticket.fail(&failure);
             failure
         };
-        let plan = match unsupported(&envelope, settings).map_or_else(|| Ok(()), Err) {
-            Err(failure) => return Err(refuse(ticket, failure)),
-            Ok(()) => match self.plan(&snapshot, key, &names) {
-                Ok(plan) => plan,
-                Err(error) => return Err(refuse(ticket, failure::from_plan(&error, &names, settings))),
-            },
+        if let Some(failure) = unsupported(&envelope, settings) {
+            return Err(refuse(ticket, failure));
+        }
+        let typed = OnceLock::new();
+        let mut wishes = Wishes::of(&envelope, body.len());
+        let plan = match self.planned(&snapshot, key, &names, &mut wishes, &typed, &body) {
+            Ok(plan) => plan,
+            Err(error) => {
+                let mut failure = failure::from_plan(&error, &names, settings);
+                if let Some(before) = error.before_last().filter(|_| wants_metadata(headers, &snapshot.names)) {
+                    let told = ticket.routing_json(&snapshot, &before, &requested[0], None, Timestamp(0));
+                    failure.more_mut().routing = Some(told);
+                }
+                return Err(refuse(ticket, failure));
+            }
         };
-        let mut warnings = warnings(&envelope);
+        let mut warnings = warnings(&envelope, &plan);
         let stream = envelope.stream;
         let mut job = Box::new(Job {
             gate: self.clone(),
@@ -118,7 +129,7 @@ impl Gateway {
             body: body.clone(),
             session: envelope.session_id.as_deref().or(session).map(Into::into),
             user: envelope.user.as_deref().or(envelope.metadata_user.as_deref()).map(Into::into),
-            typed: OnceLock::new(),
+            typed,
             media: media::Media::default(),
             warnings: Vec::new(),
             traits: envelope.traits,
@@ -206,19 +217,58 @@ fn sender(headers: &HeaderMap, session: Option<&str>) -> Sender {
 impl Gateway {
     /// Whether a key can call a model at all.
     pub fn can_call(&self, key: &KeyEntry, model: &str) -> bool {
-        self.plan(&self.snapshot(), key, &[model]).is_ok()
+        self.plan(&self.snapshot(), key, &[model], &Wishes::default()).is_ok()
     }
 
     /// The attempts for these models, with the caller's own credentials where there are any.
-    pub(crate) fn plan(&self, snapshot: &Snapshot, key: &KeyEntry, names: &[&str]) -> Result<Plan, Box<PlanError>> {
-        let preferences = Preferences::default();
+    pub(crate) fn plan(
+        &self,
+        snapshot: &Snapshot,
+        key: &KeyEntry,
+        names: &[&str],
+        wishes: &Wishes<'_>,
+    ) -> Result<Plan, Box<PlanError>> {
         let live = self.health.view(&snapshot.ward);
-        let request = Request { now: self.clock.now(), live: &live, ..Request::new(names, &preferences) };
+        let request = Request {
+            needs: wishes.needs,
+            draw: snapshot.draws.next(),
+            policy: snapshot.settings.routing.policy,
+            now: self.clock.now(),
+            live: &live,
+            ..Request::new(names, &wishes.preferences)
+        };
         let Some(owned) = self.credentials.of(&key.workspace) else { return plan::plan(&snapshot.catalogue, &request) };
         let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
-        let resting = owned.resting(self.clock.now());
+        let resting = owned.resting(request.now);
         let own = Own { caller, credentials: &owned.list, resting: &resting };
         plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })
+    }
+
+    /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says.
+    fn planned(
+        &self,
+        snapshot: &Snapshot,
+        key: &KeyEntry,
+        names: &[&str],
+        wishes: &mut Wishes<'_>,
+        typed: &OnceLock<Result<messages::Request, String>>,
+        body: &Bytes,
+    ) -> Result<Plan, Box<PlanError>> {
+        let first = self.plan(snapshot, key, names, wishes);
+        let seems_long = match &first {
+            Ok(plan) => plan.too_short > 0,
+            Err(error) => error.excluded_by.contains(&"context_length"),
+        };
+        if !seems_long {
+            return first;
+        }
+        let Ok(request) = translate::typed(typed, body) else { return first };
+        let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
+        let Some(endpoint) = model.and_then(|model| model.endpoints.first()) else { return first };
+        let estimate = estimate::rough(request, &snapshot.places[endpoint.place].card);
+        // An estimate that refuses must be on the safe side.
+        wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
+        self.plan(snapshot, key, names, wishes)
     }
 }
 
@@ -234,18 +284,6 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
         beta: anthropic::merged_betas(headers),
         idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).cloned(),
     }
-}
-
-/// The models of a request in their order of preference; the shapes were checked with the envelope.
-pub(crate) fn requested(envelope: &Envelope<'_>) -> Vec<String> {
-    let mut names: Vec<String> = envelope.model.iter().map(ToString::to_string).collect();
-    let models = envelope.models.and_then(json::elements).unwrap_or_default();
-    names.extend(models.into_iter().filter_map(json::string).map(|name| name.into_owned()));
-    let fallbacks = envelope.fallbacks.and_then(json::elements).unwrap_or_default();
-    let model =
-        |entry: &RawValue| Members::of(entry)?.get("model").and_then(json::string).map(|name| name.into_owned());
-    names.extend(fallbacks.into_iter().filter_map(model));
-    names
 }
 
 /// What a request asks for and this build cannot do without a wrong answer.
@@ -266,13 +304,14 @@ pub(crate) fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Optio
 }
 
 /// Options that were understood and have no effect yet: said, not hidden.
-fn warnings(envelope: &Envelope<'_>) -> Vec<String> {
+fn warnings(envelope: &Envelope<'_>, plan: &Plan) -> Vec<String> {
+    let has = |variant| plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(variant));
     let options = [
         ("plugins", envelope.plugins.is_some()),
-        ("provider", envelope.provider.is_some()),
-        ("route", envelope.route.is_some()),
         ("stop_server_tools_when", envelope.stop_when.is_some()),
         ("max_tool_calls", envelope.max_tool_calls.is_some()),
+        (Variant::Thinking.as_str(), has(Variant::Thinking) && !envelope.traits.thinking),
+        (Variant::Online.as_str(), has(Variant::Online)),
     ];
     options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect()
 }

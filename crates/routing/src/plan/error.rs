@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::filter::{self, Filter, Removed, Sieve};
-use super::{Request, Strategy, Wanted};
+use super::{Attempt, Plan, Request, Strategy, Wanted};
 use crate::catalogue::Endpoint;
 use crate::price::Unit;
+use crate::set::{Parameter, Variants};
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,22 @@ impl PlanError {
         })
     }
 
+    /// The plan that the last filter emptied, for routing metadata. None where nothing was planned: the request itself is
+    /// wrong then.
+    pub fn before_last(&self) -> Option<Plan> {
+        if matches!(self.code, Code::ModelNotFound | Code::Unsupported) {
+            return None;
+        }
+        let attempt = |endpoint: &Arc<Endpoint>| Attempt {
+            endpoint: endpoint.clone(),
+            credential: None,
+            model: 0,
+            strategy: self.strategy,
+            variants: Variants::NONE,
+        };
+        Some(Plan { attempts: self.available.iter().map(attempt).collect(), total: self.total, too_short: 0 })
+    }
+
     pub(super) fn unknown_model(name: &str) -> Box<Self> {
         Self::new(Code::ModelNotFound, format!("{name} is not a valid model ID"))
     }
@@ -100,7 +117,7 @@ impl PlanError {
 pub(super) fn emptied(request: &Request<'_>, wanted: &[Wanted<'_>], sieve: &Sieve<'_>) -> Box<PlanError> {
     let of = |index: usize| sieve.removed.iter().filter(move |removed| removed.wanted == index);
     // Whoever took out the last endpoint of a model emptied it.
-    let emptier = |index: usize| of(index).last().map(|removed| removed.filter);
+    let emptier = |index: usize| of(index).next_back().map(|removed| removed.filter);
     let codes = (0..wanted.len()).map(|index| emptier(index).map_or(Code::NoEndpoints, Filter::code));
     let first = &wanted[0];
     let code = emptier(0).map_or(Code::NoEndpoints, Filter::code);
@@ -125,8 +142,11 @@ pub(super) fn emptied(request: &Request<'_>, wanted: &[Wanted<'_>], sieve: &Siev
             error
         }
         (_, Code::Unsupported) => {
-            let lacks = of(0).map(|removed| filter::lacking(removed.endpoint, request));
-            let name = lacks.last().and_then(|lacks| lacks.iter().next()).map_or("a member", |name| name.as_str());
+            let lacks = |parameter: &Parameter| {
+                let last = of(0).next_back().map(|removed| filter::lacking(removed.endpoint, request));
+                last.is_some_and(|lacks| lacks.contains(*parameter))
+            };
+            let name = filter::NATIVE_ONLY.into_iter().find(lacks).map_or("a member", Parameter::as_str);
             let text = format!("Invalid request: {name} is not supported by any endpoint of {}", first.name);
             PlanError::new(code, text)
         }

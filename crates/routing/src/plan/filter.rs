@@ -15,6 +15,9 @@ use crate::set::{Parameter, Parameters, Quantizations, Variant};
 
 pub(super) type Kept<'c> = SmallVec<[&'c Arc<Endpoint>; 4]>;
 
+/// Parameters without which the answer would be wrong: they are never left out.
+pub(super) const NATIVE_ONLY: [Parameter; 2] = [Parameter::Container, Parameter::McpServers];
+
 /// What takes an endpoint out, in the order in which it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Filter {
@@ -161,8 +164,7 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
     if needs.has_tools {
         pass.keep(Filter::Tools, |endpoint| endpoint.parameters.contains(Parameter::Tools));
     }
-    for parameter in [Parameter::Container, Parameter::McpServers] {
-        // Left out, they would make the answer wrong.
+    for parameter in NATIVE_ONLY {
         if needs.parameters.contains(parameter) {
             pass.keep(Filter::NativeOnly, |endpoint| endpoint.parameters.contains(parameter));
         }

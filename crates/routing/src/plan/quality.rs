@@ -21,9 +21,11 @@ const LEAST: usize = 4;
 /// What a median absolute deviation is multiplied with to be a standard deviation, were figures distributed normally.
 const NORMAL: f32 = 1.4826;
 
+type Figure = fn(&Entry<'_>) -> Option<f32>;
+
 /// Judges the endpoints of each model by what is known of them.
 pub(super) fn assess(entries: &mut [Entry<'_>]) {
-    let signals: [(fn(&Entry<'_>) -> Option<f32>, f32); 3] = [
+    let signals: [(Figure, f32); 3] = [
         (|entry| entry.vital.throughput.p50, 1.5),
         (|entry| entry.vital.tool_success, 2.0),
         // The operator's own figures have no baseline but one another.

@@ -364,7 +364,7 @@ fn a_price_may_be_limited_by_unit() {
 fn sorting_follows_the_figure_and_puts_those_without_one_behind() {
     let live = Known(vec![("p", fast(10.0, 3.0)), ("q", fast(30.0, 1.0)), ("ill", ill(Group::Degraded))]);
     let endpoints =
-        vec![endpoint("p", 3.0), endpoint("q", 2.0), endpoint("new", 1.0), endpoint("ill", 0.5), endpoint("self", 9.0)];
+        [endpoint("p", 3.0), endpoint("q", 2.0), endpoint("new", 1.0), endpoint("ill", 0.5), endpoint("self", 9.0)];
     let own = Endpoint { shadow_price: Some(dollars(0.1)), ..endpoints[4].clone() };
     let catalogue = Catalogue::new(vec![model("a/m", [&endpoints[..4], &[own]].concat())], []);
     for (sort, expected) in [

@@ -204,8 +204,10 @@ async fn what_the_endpoint_cannot_take_is_named_and_what_was_left_out_is_told() 
     body["messages"] = json!([{"role": "user", "content": [pdf, {"type": "text", "text": "read"}]}]);
     let reply = gate.messages(body).await;
     let (status, kind, _, message) = reply.error();
-    assert_eq!((status, &*kind), (400, "invalid_request_error"));
-    assert!(message.contains("documents are not supported by this model"), "{message}");
+    assert_eq!((status, &*kind), (404, "not_found_error"));
+    assert_eq!(message, "No endpoints for chat/sim satisfy input_modalities");
+    let constraint = json!({"field": "input_modalities", "detail": "file"});
+    assert_eq!(reply.json()["error"]["availability"]["constraint"], constraint);
     let count = gate.ask("POST", "/v1/messages/count_tokens").key(crate::harness::INFERENCE_KEY);
     let count = count.json(json!({"model": "chat/sim", "messages": [user("hello there")]}).to_string()).send().await;
     assert_eq!((count.status, count.header("x-tidegate-count")), (200, Some("estimated")));

@@ -32,6 +32,7 @@ mod passthrough;
 mod pitfalls;
 mod planted;
 mod providers;
+mod routing;
 mod secrets;
 mod shell;
 mod store;

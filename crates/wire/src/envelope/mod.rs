@@ -5,6 +5,7 @@
 
 mod check;
 mod options;
+mod provider;
 mod walk;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::ErrorType;
 use crate::json::{self, Excess};
 use crate::splice::Splice;
+pub use provider::{CutOffs, MaxPrice, Partition, Provider};
 
 pub const MAX_DEPTH: usize = 64;
 pub const MAX_NODES: usize = 200_000;
@@ -68,11 +70,15 @@ pub struct Envelope<'a> {
     pub session_id: Option<Cow<'a, str>>,
     pub user: Option<Cow<'a, str>>,
     pub metadata_user: Option<Cow<'a, str>>,
-    pub models: Option<&'a RawValue>,
-    pub fallbacks: Option<&'a RawValue>,
+    pub models: Option<Vec<Cow<'a, str>>>,
+    pub fallbacks: Option<Vec<Cow<'a, str>>>,
     pub plugins: Option<&'a RawValue>,
-    pub provider: Option<&'a RawValue>,
-    pub route: Option<&'a RawValue>,
+    pub provider: Option<Box<Provider<'a>>>,
+    /// The older word for `provider.sort.partition`, which wins over it.
+    pub route: Option<Partition>,
+    pub service_tier: Option<Cow<'a, str>>,
+    /// `speed` is `fast`.
+    pub is_fast: bool,
     pub trace: Option<&'a RawValue>,
     pub stop_when: Option<&'a RawValue>,
     pub max_tool_calls: Option<u64>,
@@ -81,6 +87,44 @@ pub struct Envelope<'a> {
     pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
     pub cuts: Cuts,
     pub traits: Traits,
+    pub asked: Asked,
+    pub media: Media,
+}
+
+impl Envelope<'_> {
+    /// The models of the request in their order of preference, as they are written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let further = self.models.iter().chain(&self.fallbacks).flatten();
+        self.model.iter().chain(further).map(|name| &**name)
+    }
+}
+
+/// Parameters that a body holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub temperature: bool,
+    pub top_p: bool,
+    pub top_k: bool,
+    pub stop: bool,
+    pub tools: bool,
+    pub tool_choice: bool,
+    /// An answer that follows a schema.
+    pub structured: bool,
+    pub context_management: bool,
+    pub container: bool,
+    pub mcp_servers: bool,
+    pub inference_geo: bool,
+    pub diagnostics: bool,
+}
+
+/// What a body shows that is not text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Media {
+    pub images: u32,
+    /// Documents that are not text.
+    pub files: u32,
+    /// Bytes of the body that are images and files.
+    pub bytes: usize,
 }
 
 /// What a body holds that some upstreams do not take as it is. Most bodies hold none of it, and go as they came.

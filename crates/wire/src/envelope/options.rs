@@ -1,10 +1,11 @@
-//! Checks of our own option fields: closed objects and enumerations whose decoding belongs to routing and plugins.
+//! Checks of our own option fields: closed objects and enumerations. What routing wants of them is in `provider`.
+
+use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
 use super::Violation;
 use super::check::{self, Place};
-use crate::json::{self, Kind};
 
 const PLUGINS: [&str; 10] = [
     "auto-router",
@@ -19,42 +20,25 @@ const PLUGINS: [&str; 10] = [
     "fusion",
 ];
 
-/// The members of the closed object `provider`.
-const PROVIDER: [&str; 13] = [
-    "order",
-    "only",
-    "ignore",
-    "allow_fallbacks",
-    "require_parameters",
-    "data_collection",
-    "zdr",
-    "enforce_distillable_text",
-    "quantizations",
-    "sort",
-    "preferred_min_throughput",
-    "preferred_max_latency",
-    "max_price",
-];
-
 const TRACE_KEYS: [&str; 5] = ["trace_id", "trace_name", "span_name", "generation_name", "parent_span_id"];
 
-pub(super) fn models(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
-    for (index, model) in check::entries(place, value, 0, 16)?.into_iter().enumerate() {
-        check::text_between(&place.entry(index), model, 1, 256)?;
-    }
-    Ok(())
+pub(super) fn models<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Vec<Cow<'a, str>>, Violation> {
+    let entries = check::entries(place, value, 0, 16)?.into_iter().enumerate();
+    entries.map(|(index, model)| check::text_between(&place.entry(index), model, 1, 256)).collect()
 }
 
-pub(super) fn fallbacks(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
+pub(super) fn fallbacks<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Vec<Cow<'a, str>>, Violation> {
+    let mut models = Vec::new();
     for (index, fallback) in check::entries(place, value, 0, 3)?.into_iter().enumerate() {
         let place = place.entry(index);
         let members = check::members(&place, fallback)?;
-        check::text_between(&place.member("model"), check::required(&place, &members, "model")?, 1, 256)?;
+        let model = check::text_between(&place.member("model"), check::required(&place, &members, "model")?, 1, 256)?;
         if let Some((name, _)) = members.0.iter().find(|(name, _)| name != "model") {
             return Err(place.member(name).is("is not allowed"));
         }
+        models.push(model);
     }
-    Ok(())
+    Ok(models)
 }
 
 pub(super) fn plugins(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
@@ -64,33 +48,6 @@ pub(super) fn plugins(place: &Place<'_>, value: &RawValue) -> Result<(), Violati
         let id = check::text_between(&place.member("id"), check::required(&place, &members, "id")?, 1, 64)?;
         if !PLUGINS.contains(&id.as_ref()) {
             return Err(Violation { message: format!("Unknown plugin: {id}"), ..Violation::new("") });
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn provider(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
-    let members = check::members(place, value)?;
-    for (name, value) in &members.0 {
-        let place = place.member(name);
-        if !PROVIDER.contains(&name.as_ref()) {
-            return Err(place.is("is not allowed"));
-        }
-        if json::kind(value) == Kind::Null {
-            continue;
-        }
-        match name.as_ref() {
-            "order" | "only" | "ignore" | "quantizations" => {
-                for (index, entry) in check::entries(&place, value, 0, usize::MAX)?.into_iter().enumerate() {
-                    check::text(&place.entry(index), entry)?;
-                }
-            }
-            "allow_fallbacks" | "require_parameters" | "zdr" | "enforce_distillable_text" => {
-                check::boolean(&place, value)?;
-            }
-            "data_collection" => drop(check::one_of(&place, value, &["allow", "deny"])?),
-            "max_price" => check::object(&place, value)?,
-            _ => {}
         }
     }
     Ok(())

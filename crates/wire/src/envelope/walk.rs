@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, NOT_COUNTED, OWN, Purpose, Traits, Violation, member_range, not_json,
-    options,
+    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, Media, NOT_COUNTED, OWN, Partition, Purpose, Traits, Violation,
+    member_range, not_json, options, provider,
 };
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 
@@ -154,6 +154,24 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
         "cache_control" => traits.cache_lifetime |= has_lifetime(value),
         _ => {}
     }
+    if !is_null {
+        let asked = &mut state.envelope.asked;
+        match name {
+            "temperature" => asked.temperature = true,
+            "top_p" => asked.top_p = true,
+            "top_k" => asked.top_k = true,
+            "stop_sequences" => asked.stop = true,
+            "tool_choice" => asked.tool_choice = true,
+            "output_config" => asked.structured |= value.get().contains("\"format\""),
+            "output_format" => asked.structured = true,
+            "context_management" => asked.context_management = true,
+            "container" => asked.container = true,
+            "mcp_servers" => asked.mcp_servers = value.get() != "[]",
+            "inference_geo" => asked.inference_geo = true,
+            "diagnostics" => asked.diagnostics = true,
+            _ => {}
+        }
+    }
     let is_cut = OWN.contains(&name)
         || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
         // A limit is added where there is none; beside a null it would stand twice.
@@ -192,8 +210,9 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "output_config" => check::output_config(&place, value)?,
         "context_management" => check::context_management(&place, value)?,
         "cache_control" => check::cache_control(&place, value)?,
-        "service_tier" | "inference_geo" => drop(check::text(&place, value)?),
-        "speed" => drop(check::one_of(&place, value, &["fast", "standard"])?),
+        "service_tier" => envelope.service_tier = Some(check::text(&place, value)?),
+        "inference_geo" => drop(check::text(&place, value)?),
+        "speed" => envelope.is_fast = check::one_of(&place, value, &["fast", "standard"])? == "fast",
         "metadata" => envelope.metadata_user = check::metadata(&place, value)?,
         "container" => check::text_or_object(&place, value)?,
         "mcp_servers" => check::array(&place, value)?,
@@ -201,24 +220,21 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "session_id" => envelope.session_id = Some(check::text_between(&place, value, 0, 256)?),
         "user" => envelope.user = Some(check::text_between(&place, value, 0, 256)?),
         "models" => {
-            options::models(&place, value)?;
-            envelope.models = Some(value);
+            envelope.models = Some(options::models(&place, value)?);
         }
         "fallbacks" => {
-            options::fallbacks(&place, value)?;
-            envelope.fallbacks = Some(value);
+            envelope.fallbacks = Some(options::fallbacks(&place, value)?);
         }
         "plugins" => {
             options::plugins(&place, value)?;
             envelope.plugins = Some(value);
         }
         "provider" => {
-            options::provider(&place, value)?;
-            envelope.provider = Some(value);
+            envelope.provider = Some(Box::new(provider::provider(&place, value)?));
         }
         "route" => {
-            check::one_of(&place, value, &["fallback", "sort"])?;
-            envelope.route = Some(value);
+            let route = check::one_of(&place, value, &["fallback", "sort"])?;
+            envelope.route = Some(if route == "sort" { Partition::None } else { Partition::Model });
         }
         "trace" => {
             options::trace(&place, value)?;
@@ -343,7 +359,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
     fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { state, place } = self;
         let mut seen = Seen::default();
-        let (mut named, mut is_image) = (false, false);
+        let (mut named, mut is_image, mut is_document) = (false, false, false);
         let (mut is_text, mut is_blank, mut is_thinking, mut is_foreign) = (false, false, false, true);
         let mut source = Source::default();
         while let Some(Text(name)) = map.next_key()? {
@@ -355,6 +371,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                     let value: &RawValue = map.next_value()?;
                     named = json::kind(value) == Kind::String;
                     is_image = equals(value, "image");
+                    is_document = equals(value, "document");
                     is_text = equals(value, "text");
                     is_thinking = equals(value, "thinking");
                 }
@@ -374,7 +391,10 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 // Of a tool's result: looked at for what some upstreams do not take, not judged.
-                "content" => map.next_value_seed(Walk(Inner(&mut state.envelope.traits)))?,
+                "content" => {
+                    let Envelope { traits, media, .. } = &mut state.envelope;
+                    map.next_value_seed(Walk(Inner { traits, media }))?;
+                }
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     if json::kind(value) != Kind::Null {
@@ -395,6 +415,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         traits.foreign_thinking |= is_thinking && is_foreign;
         traits.unclean_data |= source.unclean;
         traits.data_url |= source.is_data_url;
+        source.count(is_image, is_document, &mut state.envelope.media);
         state.check(source.check(is_image, &|| format!("{}.source", place())));
         Ok(())
     }
@@ -413,9 +434,21 @@ struct Source<'a> {
     repeated: Option<String>,
     unclean: bool,
     is_data_url: bool,
+    /// Bytes of what it holds itself.
+    data: usize,
 }
 
 impl Source<'_> {
+    fn count(&self, is_image: bool, is_document: bool, media: &mut Media) {
+        let is_written = self.kind.is_some_and(|kind| equals(kind, "text") || equals(kind, "content"));
+        match (is_image, is_document && !is_written) {
+            (true, _) => media.images += 1,
+            (false, true) => media.files += 1,
+            (false, false) => return,
+        }
+        media.bytes += self.data;
+    }
+
     /// Called when the block is over, since members come in any order.
     fn check(&self, is_image: bool, place: &dyn Fn() -> String) -> Result<(), Violation> {
         let place = Place::Lazy(place);
@@ -458,11 +491,15 @@ fn has_lifetime(value: &RawValue) -> bool {
 }
 
 /// What stands in the result of a tool.
-struct Inner<'s>(&'s mut Traits);
+struct Inner<'s> {
+    traits: &'s mut Traits,
+    media: &'s mut Media,
+}
 
 impl<'a> Node<'a> for Inner<'_> {
     fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Walk(InnerBlock(self.0)))?.is_some() {}
+        let Self { traits, media } = self;
+        while seq.next_element_seed(Walk(InnerBlock(Inner { traits, media })))?.is_some() {}
         Ok(())
     }
 
@@ -471,17 +508,20 @@ impl<'a> Node<'a> for Inner<'_> {
     fn other(self, _: Kind) {}
 }
 
-struct InnerBlock<'s>(&'s mut Traits);
+struct InnerBlock<'s>(Inner<'s>);
 
 impl<'a> Node<'a> for InnerBlock<'_> {
     fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let (mut is_text, mut is_blank) = (false, false);
+        let Inner { traits, media } = self.0;
+        let (mut is_text, mut is_blank, mut is_image, mut is_document) = (false, false, false, false);
         let mut source = Source::default();
         while let Some(Text(name)) = map.next_key()? {
             match name.as_ref() {
                 "type" => {
                     let value: &RawValue = map.next_value()?;
                     is_text = equals(value, "text");
+                    is_image = equals(value, "image");
+                    is_document = equals(value, "document");
                 }
                 "text" => {
                     let value: &RawValue = map.next_value()?;
@@ -490,13 +530,14 @@ impl<'a> Node<'a> for InnerBlock<'_> {
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
-                    self.0.cache_lifetime |= has_lifetime(value);
+                    traits.cache_lifetime |= has_lifetime(value);
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        self.0.blank_text |= is_text && is_blank;
-        self.0.unclean_data |= source.unclean;
+        traits.blank_text |= is_text && is_blank;
+        traits.unclean_data |= source.unclean;
+        source.count(is_image, is_document, media);
         Ok(())
     }
 
@@ -522,11 +563,13 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
                     let value: &RawValue = map.next_value()?;
                     let head = value.get().get(1..6).unwrap_or_default();
                     source.is_data_url = head.eq_ignore_ascii_case("data:");
+                    source.data = value.get().len();
                 }
                 "data" => {
                     // A look at its head and for escapes: base64 has neither.
                     let value: &RawValue = map.next_value()?;
                     source.unclean = value.get().starts_with("\"data:") || value.get().contains('\\');
+                    source.data = value.get().len();
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -575,6 +618,7 @@ impl<'a> Node<'a> for Tools<'_, 'a, '_> {
             index += 1;
         }
         self.0.check(tools.count_fits());
+        self.0.envelope.asked.tools = index > 0;
         self.0.envelope.server_tools = std::mem::take(&mut tools.branded);
         self.0.tools = Some(tools);
         Ok(())

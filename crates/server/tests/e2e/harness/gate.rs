@@ -35,9 +35,10 @@ management_key = "env:E2E_MANAGEMENT_KEY"
 auth_failures_per_minute = 60000
 [sim]
 enabled = false
-[routing]
-default_sort = "price"
 "#;
+
+/// Endpoints are tried in the order of their prices, so that a test knows who is first.
+const IN_ORDER: &str = "[routing]\ndefault_sort = \"price\"\n";
 
 /// `tidegate` with nothing of this machine's environment: a provider key that happens to be set must not be found.
 pub fn command(arguments: &[&str]) -> Command {
@@ -122,9 +123,16 @@ pub struct Builder {
     count: usize,
     models: BTreeMap<String, Vec<String>>,
     extras: Vec<String>,
+    by_chance: bool,
 }
 
 impl Builder {
+    /// Leaves it to chance who is tried first, as it is where nothing is configured.
+    #[must_use]
+    pub fn by_chance(self) -> Self {
+        Self { by_chance: true, ..self }
+    }
+
     /// Adds a provider and an endpoint of the model there; providers are `p0`, `p1`, … with names `P0`, `P1`, …. Each
     /// counts as dearer than the one before it, so that they are tried in this order.
     #[must_use]
@@ -177,7 +185,8 @@ impl Builder {
             ));
         }
         let mut table: toml::Table = BASE.parse().expect("the base is TOML");
-        for extra in std::iter::once(&text).chain(&self.extras) {
+        let order = if self.by_chance { "" } else { IN_ORDER };
+        for extra in [order, &text].into_iter().chain(self.extras.iter().map(String::as_str)) {
             merge(&mut table, extra.parse().expect("a test writes TOML"));
         }
         table.to_string()

@@ -1,0 +1,239 @@
+//! Who serves a request: what callers say about it in `provider` and behind the name of a model, seen from who answers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+
+const MODEL: &str = "vendor/m";
+
+/// Three providers that say their names, at three dollars, one dollar and two dollars.
+struct Three {
+    gate: Tidegate,
+    sims: Vec<Sim>,
+}
+
+impl Three {
+    async fn start(more: [&str; 3], config: &str) -> Self {
+        let mut sims = Vec::new();
+        for name in ["p0", "p1", "p2"] {
+            sims.push(Sim::start(Behaviour::says(name)).await);
+        }
+        let priced = sims.iter().zip([3, 1, 2]).zip(more);
+        let gate = priced.fold(Tidegate::start(), |gate, ((sim, price), more)| {
+            let lines = format!("shadow_price = {price}\npricing = {{ input = {price}, output = {price} }}\n{more}");
+            gate.endpoint_with(MODEL, sim, &lines)
+        });
+        Self { gate: gate.config(config).run().await, sims }
+    }
+
+    /// The answer to a request with these members beside the usual ones.
+    async fn ask(&self, members: Value) -> Reply {
+        let mut body = hello(MODEL);
+        body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let ask = self.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+        ask.json(body.to_string()).send().await
+    }
+
+    /// Who answers, and who could have.
+    async fn served(&self, members: Value) -> (String, Vec<String>) {
+        let reply = self.ask(members.clone()).await;
+        assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{members}");
+        let available = &reply.json()["tidegate_metadata"]["endpoints"]["available"];
+        let name = |entry: &Value| entry["provider"].as_str().unwrap().to_lowercase();
+        (reply.text(), available.as_array().unwrap().iter().map(name).collect())
+    }
+}
+
+#[tokio::test]
+async fn wishes_decide_who_serves_and_who_could() {
+    let three = Three::start(["quantization = \"fp8\"", "", ""], "").await;
+    for (members, expected) in [
+        (json!({}), &["p1", "p2", "p0"][..]),
+        (json!({"provider": {"only": ["p0"]}}), &["p0"]),
+        (json!({"provider": {"only": ["P2", "P0"]}}), &["p2", "p0"]),
+        (json!({"provider": {"ignore": ["p1"]}}), &["p2", "p0"]),
+        (json!({"provider": {"order": ["p0", "p2"]}}), &["p0", "p2", "p1"]),
+        (json!({"provider": {"order": ["p0", "p2"], "allow_fallbacks": false}}), &["p0", "p2"]),
+        (json!({"provider": {"allow_fallbacks": false}}), &["p1"]),
+        (json!({"provider": {"max_price": {"prompt": "2", "completion": 2}}}), &["p1", "p2"]),
+        (json!({"provider": {"sort": "price"}}), &["p1", "p2", "p0"]),
+        (json!({"provider": {"sort": {"by": "price", "partition": "none"}}}), &["p1", "p2", "p0"]),
+        (json!({"provider": {"quantizations": ["fp8"]}}), &["p0"]),
+        (json!({"model": "vendor/m:floor"}), &["p1", "p2", "p0"]),
+        (json!({"model": "vendor/m:nitro", "provider": {"order": ["p2"]}}), &["p2", "p1", "p0"]),
+        (json!({"route": "fallback", "provider": null}), &["p1", "p2", "p0"]),
+    ] {
+        let (first, available) = three.served(members.clone()).await;
+        assert_eq!(
+            (first.as_str(), &available.iter().map(String::as_str).collect::<Vec<_>>()[..]),
+            (expected[0], expected),
+            "{members}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_fallbacks_the_failure_of_the_first_is_told() {
+    let three = Three::start([""; 3], "").await;
+    three.sims[1].set(Behaviour::status(529));
+    assert_eq!(three.ask(json!({})).await.text(), "p2");
+    let reply = three.ask(json!({"provider": {"allow_fallbacks": false}})).await;
+    assert_eq!((reply.status, three.sims[2].calls()), (529, 1));
+    let listed = json!({"provider": {"order": ["p1"], "allow_fallbacks": false}});
+    assert_eq!(three.ask(listed).await.status, 529);
+    assert_eq!(three.ask(json!({"provider": {"order": ["p1", "p0"], "allow_fallbacks": false}})).await.text(), "p0");
+}
+
+#[tokio::test]
+async fn a_filter_that_leaves_nobody_says_which_it_was() {
+    let three = Three::start([""; 3], "").await;
+    let lists = "No allowed providers for vendor/m. Served by: p0, p1, p2. Allowed: nobody";
+    for (provider, code, message, excluded) in [
+        (json!({"only": ["nobody"]}), "no_endpoints", lists, "allowed_providers"),
+        (json!({"order": ["nobody"], "allow_fallbacks": false}), "no_endpoints", lists, "allowed_providers"),
+        (
+            json!({"max_price": {"prompt": 0.5}}),
+            "constraint_filtered",
+            "No endpoints for vendor/m satisfy max_price",
+            "max_price",
+        ),
+        (
+            json!({"quantizations": ["int4"]}),
+            "constraint_filtered",
+            "No endpoints for vendor/m satisfy quantizations",
+            "quantization",
+        ),
+        (
+            json!({"zdr": true}),
+            "privacy_restricted",
+            "No endpoints for vendor/m match your data policy (zero data retention)",
+            "data_policy:zdr",
+        ),
+        (
+            json!({"data_collection": "deny"}),
+            "privacy_restricted",
+            "No endpoints for vendor/m match your data policy (no training)",
+            "data_policy:training",
+        ),
+    ] {
+        let reply = three.ask(json!({"provider": provider})).await;
+        let told = reply.error();
+        assert_eq!((told.0, told.1.as_str(), told.2.as_str()), (404, "not_found_error", "not_found"), "{provider}");
+        assert_eq!(told.3, message);
+        let json = reply.json();
+        let availability = &json["error"]["availability"];
+        assert_eq!((&availability["code"], &availability["retryable"]), (&json!(code), &json!(false)));
+        assert_eq!(availability["excluded_by"], json!([excluded]));
+        assert_eq!(availability["affected_providers"], json!(["p0", "p1", "p2"]));
+        assert_eq!(availability["requested_models"], json!([MODEL]));
+        assert!(availability["docs_url"].as_str().unwrap().ends_with(&format!("/errors#{code}")));
+        assert_eq!(availability["constraint"].is_object(), code == "constraint_filtered", "{availability}");
+        // Who was there before the last filter, and that nobody was called.
+        let metadata = &json["tidegate_metadata"];
+        assert_eq!((&metadata["attempt"], &metadata["endpoints"]["total"]), (&json!(0), &json!(3)));
+        assert_eq!(metadata["endpoints"]["available"].as_array().unwrap().len(), 3, "{metadata}");
+    }
+    assert!(three.sims.iter().all(|sim| sim.calls() == 0));
+    let reply = three.ask(json!({"model": "vendor/m:quick"})).await;
+    assert_eq!((reply.status, reply.error().3.as_str()), (400, "vendor/m:quick is not a valid model ID"));
+    assert_eq!(reply.json()["error"]["availability"]["code"], "model_not_found");
+    assert_eq!(reply.json().get("tidegate_metadata"), None);
+}
+
+#[tokio::test]
+async fn a_prompt_that_fits_nowhere_is_refused_before_anyone_is_called() {
+    let length = "context_length = 2000\nmax_output_tokens = 500";
+    let three = Three::start([length, length, "context_length = 4000\nmax_output_tokens = 500"], "").await;
+    // 3.2 bytes a token, by which even the longest is too short for 16 000 letters.
+    let words = |count: usize| json!([{"role": "user", "content": "a".repeat(count)}]);
+    let (first, available) = three.served(json!({"messages": words(8_000)})).await;
+    assert_eq!((first.as_str(), available), ("p2", vec!["p2".to_owned()]), "the cheapest is too short");
+    let reply = three.ask(json!({"messages": words(16_000)})).await;
+    let (status, kind, error_type, message) = reply.error();
+    assert_eq!((status, kind.as_str(), error_type.as_str()), (400, "invalid_request_error", "context_length_exceeded"));
+    assert!(message.starts_with("prompt is too long: ") && message.ends_with(" tokens > 4000 maximum"), "{message}");
+    let metadata = &reply.json()["metadata"];
+    assert_eq!((&metadata["max_tokens"], &metadata["model_slug"]), (&json!(4000), &json!(MODEL)));
+    assert!(metadata["needed_tokens"].as_u64().unwrap() > 4_000);
+    assert_eq!(three.sims.iter().map(Sim::calls).sum::<usize>(), 1);
+}
+
+#[tokio::test]
+async fn how_a_model_was_found_is_told() {
+    let config = "[aliases]\nhouse = \"vendor/m:floor\"\n";
+    let three = Three::start([""; 3], config).await;
+    for (model, strategy) in [(MODEL, "direct"), ("house", "alias"), ("m:floor", "alias")] {
+        let metadata = three.ask(json!({"model": model})).await.json()["tidegate_metadata"].clone();
+        assert_eq!((&metadata["strategy"], &metadata["endpoints"]["total"]), (&json!(strategy), &json!(3)), "{model}");
+        assert_eq!(metadata["summary"], "available=3, selected=P1");
+    }
+    let reply = three.ask(json!({"model": "vendor/m:online"})).await;
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:online"), "what has no effect yet is said");
+    assert_eq!(three.ask(json!({"model": "default"})).await.status, 400);
+    let reply = three.ask(json!({"model": "~vendor/m-latest"})).await;
+    assert_eq!((reply.status, reply.error().3.as_str()), (404, "No endpoints found for ~vendor/m-latest"));
+}
+
+#[tokio::test]
+async fn the_newest_of_a_family_answers() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let model = |id: &str, day: &str, hidden: bool| {
+        format!(
+            "[[models]]\nid = \"vendor/{id}\"\ncontext_length = 9000\nmax_output_tokens = 900\nfamily = \"tide\"\n\
+             released_at = \"{day}\"\nhidden = {hidden}\n[[models.endpoints]]\nprovider = \"p0\"\nmodel = \"m\"\n"
+        )
+    };
+    let gate = Tidegate::start().endpoint(MODEL, &sim);
+    let gate = gate.config(&model("neap", "2026-03-01", false)).config(&model("spring", "2026-04-01", false));
+    let gate = gate.config(&model("secret", "2026-05-01", true)).run().await;
+    let reply = gate.messages(hello("~vendor/tide-latest")).await;
+    assert_eq!((reply.status, &reply.json()["model"]), (200, &json!("vendor/spring")));
+    assert_eq!(gate.messages(hello("vendor/secret")).await.status, 200, "who knows its id can call it");
+    let listed = gate.ask("GET", "/api/v1/models").key(INFERENCE_KEY).send().await.json();
+    let listed: Vec<&str> =
+        listed["data"].as_array().unwrap().iter().filter_map(|model| model["id"].as_str()).collect();
+    assert!(listed.contains(&"vendor/spring") && !listed.contains(&"vendor/secret"));
+}
+
+#[tokio::test]
+async fn tiers_serve_who_asks_for_them() {
+    let three = Three::start(["tier = \"priority\"", "tier = \"flex\"", ""], "").await;
+    for (members, expected) in [
+        (json!({}), &["p2"][..]),
+        (json!({"service_tier": "priority"}), &["p0", "p2"]),
+        (json!({"speed": "fast"}), &["p0", "p2"]),
+        (json!({"service_tier": "flex"}), &["p1"]),
+        (json!({"model": "vendor/m:floor"}), &["p1", "p2"]),
+        (json!({"model": "vendor/m:floor", "service_tier": "default"}), &["p2"]),
+        (json!({"provider": {"only": ["p0/priority"]}}), &["p0"]),
+        (json!({"provider": {"order": ["p1/flex"]}}), &["p1", "p2"]),
+    ] {
+        let (first, available) = three.served(members.clone()).await;
+        assert_eq!((first.as_str(), available.len()), (expected[0], expected.len()), "{members}");
+        assert_eq!(available, expected, "{members}");
+    }
+}
+
+#[tokio::test]
+async fn chance_decides_by_price_and_a_seed_repeats_it() {
+    let drawn = async || {
+        let sims = [Sim::start(Behaviour::says("0")).await, Sim::start(Behaviour::says("1")).await];
+        let gate = Tidegate::start().by_chance().config("[routing]\nseed = 11\n");
+        let gate =
+            gate.endpoint_with(MODEL, &sims[0], "shadow_price = 1").endpoint_with(MODEL, &sims[1], "shadow_price = 2");
+        let gate = gate.run().await;
+        let mut story = String::new();
+        for _ in 0..100 {
+            story.push_str(&gate.messages(hello(MODEL)).await.text());
+        }
+        story
+    };
+    let (once, again) = (drawn().await, drawn().await);
+    assert_eq!(once, again, "the same seed gives the same story");
+    // Twice the price is drawn a quarter as often: 20 of 100, with a deviation of 4.
+    let dear = once.matches('1').count();
+    assert!((4..=36).contains(&dear), "{once}");
+}
