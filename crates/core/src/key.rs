@@ -46,6 +46,10 @@ impl KeyHash {
         Self(hash)
     }
 
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// 64 lower-case hexadecimal characters, as in the public interface.
     pub fn to_hex(self) -> String {
         const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];

@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod limit;
 pub mod relay;
 pub mod snapshot;
+mod sticky;
 pub mod tasks;
 pub mod tokens;
 pub mod upstream;
@@ -61,6 +62,7 @@ pub struct Gateway {
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
     pub ledger: Arc<ledger::Ledger>,
     pub health: Arc<health::Health>,
+    pub(crate) sticky: sticky::Stickiness,
     /// Answers that are read to their end although nobody listens.
     pub(crate) drains: Arc<limit::Count>,
     pub(crate) node: Arc<limit::Count>,
@@ -93,6 +95,7 @@ impl Gateway {
             counts: Cache::new(COUNTS),
             ledger,
             health,
+            sticky: sticky::Stickiness::default(),
             drains: Arc::default(),
             node: Arc::default(),
             draining: AtomicBool::new(false),

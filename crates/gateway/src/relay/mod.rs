@@ -38,6 +38,7 @@ use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::ledger::{Receipt, fail};
 use crate::snapshot::{Names, Settings};
+use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
 use attempt::{Done, Job};
 use drain::Attempts;
@@ -88,7 +89,7 @@ impl Gateway {
         let session = header_session(headers)?;
         let places = self.enter(key, settings)?;
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
-        let ticket = Ticket::open(self, &snapshot, key, places, &envelope, sender, body.len());
+        let mut ticket = Ticket::open(self, &snapshot, key, places, &envelope, sender, body.len());
         let id = ticket.id();
         let requested: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
@@ -102,6 +103,12 @@ impl Gateway {
         }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
+        if is_chosen(&snapshot, &names, &wishes) {
+            let session = envelope.session_id.as_deref().or(session);
+            let conversation = Conversation::of(&key.workspace, names[0], session, &envelope.opening);
+            wishes.conversation = Some(conversation);
+            ticket.follow(conversation);
+        }
         let plan = match self.planned(&snapshot, key, &names, &mut wishes, &typed, &body) {
             Ok(plan) => plan,
             Err(error) => {
@@ -229,11 +236,14 @@ impl Gateway {
         wishes: &Wishes<'_>,
     ) -> Result<Plan, Box<PlanError>> {
         let live = self.health.view(&snapshot.ward);
+        let now = self.clock.now();
+        let last = wishes.conversation.and_then(|conversation| self.sticky.last(&conversation, now));
         let request = Request {
             needs: wishes.needs,
-            draw: snapshot.draws.next(),
+            sticky: last.as_ref().map(Served::sticky),
+            draw: wishes.conversation.map_or_else(|| snapshot.draws.next(), |conversation| conversation.draw()),
             policy: snapshot.settings.routing.policy,
-            now: self.clock.now(),
+            now,
             live: &live,
             ..Request::new(names, &wishes.preferences)
         };
@@ -270,6 +280,12 @@ impl Gateway {
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
         self.plan(snapshot, key, names, wishes)
     }
+}
+
+/// Whether it is left to us who serves a request, and there is a choice.
+fn is_chosen(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> bool {
+    let endpoints = || snapshot.catalogue.find(names.first()?).ok().map(|named| named.model.endpoints.len());
+    wishes.preferences.order.is_empty() && endpoints().is_some_and(|endpoints| endpoints > 1)
 }
 
 /// Reads the envelope with the deployment's brand.

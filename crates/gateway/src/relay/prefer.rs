@@ -9,6 +9,8 @@ use tidegate_routing::{
 };
 use tidegate_wire::envelope::{self, CutOffs, Envelope, Provider};
 
+use crate::sticky::Conversation;
+
 /// Tokens of a picture or a page, roughly.
 const PER_MEDIUM: u64 = 1_600;
 
@@ -17,17 +19,19 @@ const PER_MEDIUM: u64 = 1_600;
 pub(crate) struct Wishes<'e> {
     pub preferences: Preferences<'e>,
     pub needs: Needs,
+    /// What the request goes on with, where it matters who serves it.
+    pub conversation: Option<Conversation>,
 }
 
 impl<'e> Wishes<'e> {
     /// Of a message whose body has so many bytes.
     pub fn of(envelope: &'e Envelope<'_>, size: usize) -> Self {
-        Self { preferences: preferences(envelope), needs: needs(envelope, size) }
+        Self { preferences: preferences(envelope), needs: needs(envelope, size), conversation: None }
     }
 
     /// Of a count: whoever would serve can count, and no prompt is too long for that.
     pub fn to_count(envelope: &'e Envelope<'_>) -> Self {
-        Self { preferences: preferences(envelope), needs: Needs::default() }
+        Self { preferences: preferences(envelope), ..Self::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::{Class, Fault};
-use tidegate_routing::{Attempt, Endpoint};
+use tidegate_routing::{Attempt, Credential, Endpoint};
 use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
 
@@ -22,6 +22,7 @@ use crate::keys::KeyEntry;
 use crate::ledger::book::{Demands, Rule};
 use crate::ledger::rules::Rules;
 use crate::ledger::{PATIENCE, Receipt, Refusal, Shared, fail};
+use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 
 /// Whether the client is still there, and whether its leaving changes what is charged.
@@ -69,6 +70,11 @@ pub(super) struct Ticket {
     rules: Rules,
     /// Where the attempt under way goes.
     endpoint: Option<Arc<Endpoint>>,
+    /// With whose credential, and the place of its model in the request's list.
+    own: Option<Arc<Credential>>,
+    model: usize,
+    /// What the request goes on with, where it matters who serves it.
+    conversation: Option<Conversation>,
     /// The call that was made of it, until it is known how it went.
     trial: Option<Trial>,
     /// It is let in: what it may cost is held, and the journal was told.
@@ -138,6 +144,9 @@ impl Ticket {
             key: key.clone(),
             _places: places,
             endpoint: None,
+            own: None,
+            model: 0,
+            conversation: None,
             trial: None,
             is_admitted: false,
             receipt: Shared::new(Receipt::DONE),
@@ -153,6 +162,11 @@ impl Ticket {
             marked: None,
             presence: Arc::default(),
         }
+    }
+
+    /// Names the conversation that this request goes on with.
+    pub fn follow(&mut self, conversation: Conversation) {
+        self.conversation = Some(conversation);
     }
 
     /// Whether the caller's key still stands.
@@ -255,6 +269,7 @@ impl Ticket {
     pub fn attempt(&mut self, attempt: &Attempt) {
         let endpoint = &attempt.endpoint;
         self.endpoint = Some(endpoint.clone());
+        (self.own, self.model) = (attempt.credential.clone(), attempt.model);
         (self.is_called, self.is_final, self.is_charged, self.heard) = (false, false, false, 0);
         self.counts = Counts::default();
         self.presence.bills_anyway.store(false, Ordering::Relaxed);
@@ -341,6 +356,11 @@ impl Ticket {
         }
         if let Some(trial) = self.trial.take() {
             trial.answered(self.open_exchange().usage.output);
+        }
+        if let (Some(conversation), Some(endpoint), 0) = (&self.conversation, &self.endpoint, self.model) {
+            let now = self.gate.clock.now();
+            let usage = &self.open_exchange().usage;
+            self.gate.sticky.served(conversation, (endpoint, self.own.as_deref()), usage, now);
         }
         let (outcome, status) =
             if self.presence.is_gone() { (Outcome::Cancelled, 499) } else { (Outcome::Complete, 200) };

@@ -85,6 +85,7 @@ pub struct Envelope<'a> {
     pub preset: Option<Cow<'a, str>>,
     /// Types of the tools that the gateway itself would have to run (`<brand>:…`).
     pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
+    pub opening: Opening<'a>,
     pub cuts: Cuts,
     pub traits: Traits,
     pub asked: Asked,
@@ -125,6 +126,14 @@ pub struct Media {
     pub files: u32,
     /// Bytes of the body that are images and files.
     pub bytes: usize,
+}
+
+/// How a conversation begins: the first text of its system prompt and of its first message. It stays the same from turn to
+/// turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opening<'a> {
+    pub system: Option<Cow<'a, str>>,
+    pub message: Option<Cow<'a, str>>,
 }
 
 /// What a body holds that some upstreams do not take as it is. Most bodies hold none of it, and go as they came.

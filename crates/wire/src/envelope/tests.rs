@@ -36,6 +36,25 @@ fn the_envelope_borrows_what_the_gateway_needs() {
 }
 
 #[test]
+fn the_opening_is_the_first_text_of_the_system_and_of_the_first_message() {
+    let opening = |system: Value, first: Value| {
+        let body = json!({"model": "a/b", "messages": [{"role": "user", "content": first}, {"role": "assistant",
+            "content": "later"}], "system": system})
+        .to_string();
+        let opening = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap().opening;
+        (opening.system.map(Cow::into_owned), opening.message.map(Cow::into_owned))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let blocks =
+        json!([{"type": "image", "source": {"type": "url", "url": "https://x"}}, {"type": "text", "text": "b"}]);
+    assert_eq!(opening(json!("s"), json!("m")), (some("s"), some("m")));
+    assert_eq!(opening(json!([{"type": "text", "text": "s"}]), blocks), (some("\"s\""), some("\"b\"")));
+    assert_eq!(opening(Value::Null, json!("a \"quoted\" word")), (None, some("a \"quoted\" word")));
+    let long = opening(Value::Null, json!(format!("\"{}", "\u{e9}".repeat(9_000)))).1.unwrap();
+    assert!(long.len() <= 4 << 10 && long.starts_with("\"\u{e9}"), "a text with escapes is kept in part");
+}
+
+#[test]
 fn each_member_has_its_limits_and_its_text() {
     let long = "x".repeat(257);
     let cases = [

@@ -29,9 +29,39 @@ struct State<'a, 'b> {
     tools: Option<check::Tools<'a>>,
     tool_choice: Option<check::ToolChoice<'a>>,
     thinking_budget: Option<u64>,
+    region: Region,
 }
 
+/// Where the walk is, as far as the opening of the conversation goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Region {
+    System,
+    FirstMessage,
+    Elsewhere,
+}
+
+/// As much of an opening as is looked at when it cannot be borrowed.
+const OPENING: usize = 4 << 10;
+
 impl State<'_, '_> {
+    /// Notes a text of the opening: the first of its kind counts.
+    fn hear(&mut self, said: &str) {
+        let opening = &mut self.envelope.opening;
+        let place = match self.region {
+            Region::System => &mut opening.system,
+            Region::FirstMessage => &mut opening.message,
+            Region::Elsewhere => return,
+        };
+        if place.is_some() {
+            return;
+        }
+        let start = (said.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
+        // A text with escapes was put together elsewhere.
+        let borrowed = start.and_then(|start| self.text.get(start..start + said.len()));
+        let end = said.floor_char_boundary(OPENING);
+        *place = Some(borrowed.map_or_else(|| Cow::Owned(said[..end].to_owned()), Cow::Borrowed));
+    }
+
     fn note(&mut self, violation: Violation) {
         self.found.get_or_insert(violation);
     }
@@ -61,6 +91,7 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         tools: None,
         tool_choice: None,
         thinking_budget: None,
+        region: Region::Elsewhere,
     };
     state.envelope.cuts.inside = text.len() - first.len() + 1;
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -283,6 +314,7 @@ impl<'a> Node<'a> for Message<'_, 'a, '_> {
     fn object<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { state, index } = self;
         let mut seen = Seen::default();
+        state.region = if index == 0 { Region::FirstMessage } else { Region::Elsewhere };
         let (mut role, mut content) = (false, false);
         while let Some(Text(name)) = map.next_key()? {
             if !seen.add(&name) {
@@ -339,6 +371,7 @@ impl<'a> Node<'a> for Content<'_, 'a, '_> {
     }
 
     fn string(self, text: &str) {
+        self.state.hear(text);
         self.state.has_content |= !text.is_empty();
     }
 
@@ -378,6 +411,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "text" => {
                     let value: &RawValue = map.next_value()?;
                     is_blank = is_blank_text(value);
+                    state.hear(value.get());
                     state.envelope.traits.billing_line |=
                         value.get().get(1..).is_some_and(|text| text.starts_with(BILLING_LINE));
                 }
@@ -587,6 +621,7 @@ struct System<'s, 'a, 'b>(&'s mut State<'a, 'b>);
 
 impl<'a> Node<'a> for System<'_, 'a, '_> {
     fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        self.0.region = Region::System;
         let mut index = 0;
         loop {
             let place = || format!("system[{index}]");
@@ -597,7 +632,10 @@ impl<'a> Node<'a> for System<'_, 'a, '_> {
         }
     }
 
-    fn string(self, _: &str) {}
+    fn string(self, text: &str) {
+        self.0.region = Region::System;
+        self.0.hear(text);
+    }
 
     fn other(self, kind: Kind) {
         if kind != Kind::Null {
