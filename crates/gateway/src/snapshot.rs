@@ -193,6 +193,8 @@ pub struct Settings {
 pub struct Routing {
     /// Makes what is left to chance repeatable.
     pub seed: Option<u64>,
+    /// Whether what calls say about their endpoints decides who is called next.
+    pub health: bool,
     pub policy: Policy,
 }
 

@@ -13,6 +13,7 @@ use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::Forwarded;
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
+use tidegate_providers::translate::card::Prefill;
 use tidegate_providers::{Class, Fault, Next, Protocol, adapter, chat, fault};
 use tidegate_routing::plan::{PER_CALL, PER_MODEL};
 use tidegate_routing::{Attempt, Plan};
@@ -26,6 +27,7 @@ use super::call::{self, Call};
 use super::media::Media;
 use super::pump::{Outbox, Pump, Step};
 use super::reserve::reserve;
+use super::resume::{Graft, Sent};
 use super::settle::Ticket;
 use super::stream::Relay;
 use super::translate;
@@ -67,7 +69,30 @@ pub(super) struct Job {
     pub repairs: Vec<Repair>,
     /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything.
     pub cap: Option<u64>,
+    /// Whether a stream that breaks may be gone on with elsewhere.
+    pub may_continue: bool,
+    /// What the client has of the answer, when another attempt goes on with it.
+    pub heard: Option<Heard>,
 }
+
+/// An answer that broke off.
+pub(super) struct Heard {
+    pub sent: Sent,
+    pub graft: Graft,
+    /// When all of it must be over.
+    pub deadline: Instant,
+}
+
+/// Where a job's attempts begin.
+pub(super) enum Start {
+    /// With one that is paid for.
+    At(usize),
+    /// Behind one whose stream broke.
+    After(usize, Fault),
+}
+
+/// The reason of a model that will not answer.
+const REFUSAL: &str = "refusal";
 
 /// How long an answer waits for the journal to know that its call was let in.
 const INTENT: Duration = Duration::from_secs(2);
@@ -102,18 +127,24 @@ pub(super) enum Done {
 }
 
 /// Tries the plan's attempts in order. Nothing has reached the client when this returns.
-pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
+pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
     let deadline = deadline(&job);
     let mut faults: Vec<(usize, Fault)> = Vec::new();
-    let mut next = Some(first);
+    let (first, mut next) = match start {
+        Start::At(first) => (Some(first), Some(first)),
+        Start::After(broken, fault) => {
+            faults.push((broken, fault));
+            (None, after(&job, &faults))
+        }
+    };
     let mut last = None;
     while let Some(index) = next {
         // Not when it is asked once more without what it refused.
-        let index = if last == Some(index) { index } else { open(&job, index) };
+        let is_moved = last != Some(index) && put_first(&mut job, index);
         let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
-            if index != first {
+            if Some(index) != first || is_moved {
                 job.ticket.attempt(&attempt);
                 job.ticket.be_patient();
                 // Elsewhere it may cost more than is held for it.
@@ -158,7 +189,8 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
                 let warnings = std::mem::take(&mut job.warnings);
                 // No other endpoint will need it, and a stream may be long.
                 job.media = Media::default();
-                return Done::Stream(Box::new(Relay::new(job, attempt, since, *opened, deadline.into_std())), warnings);
+                let relay = Relay::new(job, (index, attempt), since, *opened, deadline.into_std());
+                return Done::Stream(Box::new(relay), warnings);
             }
             Err(fault) => {
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
@@ -174,8 +206,7 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
                     continue;
                 }
                 faults.push((index, fault));
-                let suits = |attempt: &Attempt| job.media.suits(attempt, &job.snapshot);
-                next = following(&job.plan, &faults, &suits).filter(|_| has_time);
+                next = after(&job, &faults).filter(|_| has_time);
                 next = next.filter(|place| may_retry(&job, index, *place));
                 if next.is_some() {
                     sleep(job.gate.health.jitter()).await;
@@ -186,12 +217,35 @@ pub(super) async fn run(mut job: Box<Job>, first: usize) -> Done {
     give_up(job, &faults)
 }
 
-/// The attempt to be made instead of one that should not be made now.
-fn open(job: &Job, index: usize) -> usize {
-    job.gate.health.first_open(&job.snapshot.ward, &job.plan.attempts, index)
+/// The attempt to be made after these failed.
+fn after(job: &Job, faults: &[(usize, Fault)]) -> Option<usize> {
+    let suits = |attempt: &Attempt| {
+        job.media.suits(attempt, &job.snapshot) && (job.heard.is_none() || takes_prefix(attempt, &job.snapshot))
+    };
+    following(&job.plan, faults, &suits)
+}
+
+/// Whether an answer that was begun elsewhere can be gone on with there.
+pub(super) fn takes_prefix(attempt: &Attempt, snapshot: &Snapshot) -> bool {
+    snapshot.places[attempt.endpoint.place].card.prefill != Prefill::None
+}
+
+/// Puts the attempt that should be made now in front of those that should not, which stay to be made when it fails.
+/// Whether that changed anything.
+fn put_first(job: &mut Job, index: usize) -> bool {
+    if !job.snapshot.settings.routing.health {
+        return false;
+    }
+    let attempts = &mut job.plan.attempts;
+    let chosen = job.gate.health.first_open(&job.snapshot.ward, attempts, index);
+    attempts[index..=chosen].rotate_right(1);
+    chosen != index
 }
 
 fn may_retry(job: &Job, failed: usize, next: usize) -> bool {
+    if !job.snapshot.settings.routing.health {
+        return true;
+    }
     let attempts = &job.plan.attempts;
     job.gate.health.may_retry(&job.snapshot.ward, &attempts[failed].endpoint, &attempts[next].endpoint)
 }
@@ -212,6 +266,9 @@ fn refused(job: Box<Job>, failure: Failure, faults: &[(usize, Fault)]) -> Done {
 
 /// When all attempts together must have led to something: the client waits for the call, not for an attempt.
 fn deadline(job: &Job) -> Instant {
+    if let Some(heard) = &job.heard {
+        return heard.deadline;
+    }
     let settings = &job.snapshot.settings;
     let total = if job.stream { settings.total_streamed } else { settings.total_whole };
     Instant::from_std(job.gate.clock.instant() + total)
@@ -235,13 +292,17 @@ pub(super) struct Opened {
 
 fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
-    let mut failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
+    let mut failure = match (&job.heard, faults.first()) {
+        // The client has begun to hear an answer: what broke it is what is told.
+        (Some(_), Some((_, fault))) => failure::in_stream(fault),
+        _ => failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings),
+    };
     failure.generation = Some(job.ticket.id());
     if job.metadata && failure.status != 500 {
         let routing = job.ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], None, Timestamp(0));
         failure.more_mut().routing = Some(routing);
     }
-    let settled = job.ticket.fail(&failure);
+    let settled = if job.heard.is_some() { job.ticket.broken(&failure, true) } else { job.ticket.fail(&failure) };
     Done::Failed(failure, settled)
 }
 
@@ -376,6 +437,9 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
         return Err(error_in_answer(body, job.gate.clock.now()));
     }
     let stop_reason = message.stop_reason();
+    if stop_reason.as_deref() == Some(REFUSAL) && has_further_model(job, attempt) {
+        return Err(Fault::in_answer(Class::ContentFilter));
+    }
     if message.is_empty() && stop_reason.is_none() {
         return Err(Fault::in_answer(Class::EmptyCompletion));
     }
@@ -399,6 +463,14 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     Ok(answer)
 }
 
+/// Whether the request names another model, behind this attempt, that may answer what this one refuses.
+fn has_further_model(job: &Job, attempt: &Attempt) -> bool {
+    let is_this =
+        |other: &&Attempt| Arc::ptr_eq(&other.endpoint, &attempt.endpoint) && other.credential == attempt.credential;
+    let behind = job.plan.attempts.iter().skip_while(|other| !is_this(other));
+    job.heard.is_none() && behind.into_iter().any(|other| other.model != attempt.model)
+}
+
 /// An error object in a 200: its own type decides, a body without one is just broken.
 fn error_in_answer(body: &[u8], now: Timestamp) -> Fault {
     match tidegate_wire::answer::Event::read(body) {
@@ -418,12 +490,13 @@ async fn open_stream(
     let settings = &snapshot.settings;
     let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
     let limit = Instant::from_std(job.gate.clock.instant() + limit);
-    let work = pin!(async {
+    let answer = async {
         let Answered { answer, context } = send(job, attempt).await?;
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
         let mut splitter = Splitter::new(settings.max_event_bytes);
         let translator = translate::translator(job, upstream, context.as_ref());
-        let mut pump = Pump::new(attempt.endpoint.clone(), translator);
+        let graft = job.heard.as_ref().map(|heard| heard.graft.clone());
+        let mut pump = Pump::new(attempt.endpoint.clone(), translator, graft);
         let mut out = Outbox::default();
         let response = match answer {
             Answer::Live(response) => response,
@@ -466,8 +539,13 @@ async fn open_stream(
             Step::Finished => Ok(Opened { body: Some(body), splitter, pump, out, finished: true }),
             Step::Held | Step::Content => Err(Fault::without_answer(Class::Unreachable)),
         }
-    });
-    until(limit.min(deadline), work).await
+    };
+    let opened = until(limit.min(deadline), pin!(answer)).await?;
+    // Nothing of it was sent: a model that was named for this case may answer instead.
+    if opened.pump.reason() == Some(REFUSAL) && has_further_model(job, attempt) {
+        return Err(Fault::in_answer(Class::ContentFilter));
+    }
+    Ok(opened)
 }
 
 /// An answer that came whole must be whole.

@@ -12,6 +12,7 @@ mod media;
 mod prefer;
 mod pump;
 mod reserve;
+mod resume;
 mod settle;
 mod stream;
 pub(crate) mod translate;
@@ -24,6 +25,7 @@ use http::{HeaderMap, StatusCode};
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::estimate;
+use tidegate_routing::live::{Live, Unknown};
 use tidegate_routing::plan::{self, Request};
 use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
@@ -40,7 +42,7 @@ use crate::ledger::{Receipt, fail};
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
-use attempt::{Done, Job};
+use attempt::{Done, Job, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
 use settle::{Sender, Ticket};
@@ -144,6 +146,8 @@ impl Gateway {
             hint: None,
             repairs: Vec::new(),
             cap: None,
+            may_continue: wishes.preferences.allow_fallbacks,
+            heard: None,
         });
         drop(envelope);
         let first = match attempt::admit(&mut job).await {
@@ -155,7 +159,7 @@ impl Gateway {
             }
         };
         let (receipt, presence) = (job.ticket.receipt(), job.ticket.presence());
-        let mut attempts = Attempts::new(self, presence, Box::pin(attempt::run(job, first)));
+        let mut attempts = Attempts::new(self, presence, Box::pin(attempt::run(job, Start::At(first))));
         let early = settings.early_commit;
         let waiting = self.unless_aborted(async {
             // Zero means never: the status is then held until there is content.
@@ -235,16 +239,20 @@ impl Gateway {
         names: &[&str],
         wishes: &Wishes<'_>,
     ) -> Result<Plan, Box<PlanError>> {
-        let live = self.health.view(&snapshot.ward);
+        let routing = &snapshot.settings.routing;
+        let view = self.health.view(&snapshot.ward);
+        let live: &dyn Live = if routing.health { &view } else { &Unknown };
         let now = self.clock.now();
+        // A seed is for those who want all chance repeated.
+        let drawn = wishes.conversation.filter(|_| routing.seed.is_none()).map(|conversation| conversation.draw());
         let last = wishes.conversation.and_then(|conversation| self.sticky.last(&conversation, now));
         let request = Request {
             needs: wishes.needs,
             sticky: last.as_ref().map(Served::sticky),
-            draw: wishes.conversation.map_or_else(|| snapshot.draws.next(), |conversation| conversation.draw()),
-            policy: snapshot.settings.routing.policy,
+            draw: drawn.unwrap_or_else(|| snapshot.draws.next()),
+            policy: routing.policy,
             now,
-            live: &live,
+            live,
             ..Request::new(names, &wishes.preferences)
         };
         let Some(owned) = self.credentials.of(&key.workspace) else { return plan::plan(&snapshot.catalogue, &request) };

@@ -12,6 +12,7 @@ use tidegate_routing::Endpoint;
 use tidegate_wire::answer::{Additions, Counts, END_TURN, Event};
 use tidegate_wire::sse::{self, Frame, Splitter};
 
+use super::resume::{self, Graft};
 use super::settle::Ticket;
 
 pub(super) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
@@ -34,6 +35,10 @@ impl Outbox {
 
     pub fn push(&mut self, bytes: Bytes) {
         self.0.push_back(bytes);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
     }
 }
 
@@ -64,6 +69,8 @@ pub(super) struct Pump {
     reason: Option<String>,
     /// For an upstream of another protocol: makes frames of what it sends.
     translator: Option<Box<Translator>>,
+    /// For an answer that goes on where another one broke.
+    graft: Option<Box<Graft>>,
     /// Bytes of content frames and how many those were, for counting what was said.
     bytes: u64,
     frames: u64,
@@ -74,8 +81,9 @@ const FRAME_BYTES: u64 = 115;
 const BYTES_PER_TOKEN: u64 = 4;
 
 impl Pump {
-    pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>) -> Self {
+    pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>, graft: Option<Graft>) -> Self {
         let (counts, translator) = (Counts::default(), translator.map(Box::new));
+        let graft = graft.map(Box::new);
         Self {
             endpoint,
             counts,
@@ -87,6 +95,7 @@ impl Pump {
             stop: None,
             reason: None,
             translator,
+            graft,
             bytes: 0,
             frames: 0,
         }
@@ -155,8 +164,9 @@ impl Pump {
         loop {
             // Nearly all of a stream: chunks in which no frame needs a look, and runs of content frames. They leave as one
             // piece of the chunk they came in. An upstream that names no events needs a look at every frame.
-            let calm = if self.answered && self.named { splitter.calm(&*WORDS) } else { None };
-            if let Some(run) = calm.or_else(|| splitter.run(is_content)) {
+            let calm = if self.answered && self.named && self.graft.is_none() { splitter.calm(&*WORDS) } else { None };
+            let run = |splitter: &mut Splitter| if self.graft.is_none() { splitter.run(is_content) } else { None };
+            if let Some(run) = calm.or_else(|| run(splitter)) {
                 self.count(&run);
                 out.push(run);
                 self.answered = true;
@@ -198,6 +208,9 @@ impl Pump {
 
     fn frame(&mut self, frame: Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
         match frame.event() {
+            b"content_block_start" | b"content_block_delta" | b"content_block_stop" if self.graft.is_some() => {
+                self.grafted(&frame, out)
+            }
             b"content_block_delta" | b"content_block_stop" => {
                 self.answered = true;
                 self.count(&frame.0);
@@ -217,12 +230,27 @@ impl Pump {
                 self.named = false;
                 self.unnamed(&frame, out, ticket)
             }
+            // The client has had its own long ago.
+            b"ping" if self.graft.is_some() => Ok(Step::Held),
             name => {
                 self.ping_first(name == b"ping", out);
                 out.push(frame.0);
                 Ok(Step::Held)
             }
         }
+    }
+
+    /// Content that goes on with what another upstream said.
+    fn grafted(&mut self, frame: &Frame, out: &mut Outbox) -> Result<Step, Fault> {
+        let Some(graft) = &mut self.graft else { return Ok(Step::Held) };
+        let frames = graft.content(frame).ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
+        if frame.event() != b"content_block_start" {
+            self.answered = true;
+            self.count(&frame.0);
+        }
+        let reached = if frames.is_empty() { Step::Held } else { Step::Content };
+        frames.into_iter().for_each(|frame| out.push(frame));
+        Ok(reached)
     }
 
     /// Clients expect a `ping` right behind the start; most upstreams send one themselves.
@@ -239,6 +267,11 @@ impl Pump {
         self.counts.update(message.counts().unwrap_or_default());
         ticket.begun(&self.counts);
         ticket.answer(message.id(), None);
+        if self.graft.is_some() {
+            // There is one already, and it stays as it was sent.
+            (self.started, self.pinged) = (true, true);
+            return Ok(Step::Held);
+        }
         let additions = Additions {
             model: &self.endpoint.model,
             provider: &self.endpoint.provider_name,
@@ -274,10 +307,19 @@ impl Pump {
         self.answered |= stop_reason.is_some();
         ticket.answer(None, stop_reason.or_else(|| self.answered.then(|| END_TURN.to_owned())));
         self.ping_first(false, out);
+        if let Some(graft) = &mut self.graft {
+            let mut last = VecDeque::new();
+            graft.close(&mut last);
+            last.into_iter().for_each(|frame| out.push(frame));
+        }
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
         let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
         let completed = event.delta_completed(&shown, Some(&charged.charge()), reason);
-        out.push(encoded("message_delta", &completed));
+        match ticket.carried_usage() {
+            Some(carried) => out
+                .push(resume::with_carried(&completed, &carried).ok_or(Class::BadResponse).map_err(Fault::in_answer)?),
+            None => out.push(encoded("message_delta", &completed)),
+        }
         Ok(if self.answered { Step::Content } else { Step::Held })
     }
 
@@ -290,6 +332,11 @@ impl Pump {
             return Err(Fault::in_answer(Class::BadResponse));
         }
         self.frame(Frame(encoded(&kind, &data)), out, ticket)
+    }
+
+    /// Why the answer ended, as far as it was said.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// The end marker, with the routing metadata if that is wanted.

@@ -58,13 +58,14 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
         return Ok(None);
     }
     let mut ask = ask(job, attempt);
-    let bound = ask.most(ask.output);
+    let carried = job.ticket.carried_cost();
+    let bound = ask.most(ask.output).plus(carried);
     if let Some(most) = settings.ledger.reserve_output_tokens {
         ask.output = ask.output.min(most);
     }
     let mut lowered = None;
     for _ in 0..TRIES {
-        let amount = ask.most(ask.output);
+        let amount = ask.most(ask.output).plus(carried);
         let demands = job.ticket.demands(amount, ask.is_byok);
         match job.ticket.hold(&demands).await {
             Ok(()) => {

@@ -14,6 +14,8 @@ use tidegate_routing::{Attempt, Credential, Endpoint};
 use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
 
+use charge::Carried;
+
 use super::admit::{Places, millis};
 use super::reserve::counted;
 use crate::failure::Failure;
@@ -75,6 +77,8 @@ pub(super) struct Ticket {
     model: usize,
     /// What the request goes on with, where it matters who serves it.
     conversation: Option<Conversation>,
+    /// What attempts before the present one said to the client: a stream that broke goes on elsewhere.
+    carried: Option<Box<Carried>>,
     /// The call that was made of it, until it is known how it went.
     trial: Option<Trial>,
     /// It is let in: what it may cost is held, and the journal was told.
@@ -147,6 +151,7 @@ impl Ticket {
             own: None,
             model: 0,
             conversation: None,
+            carried: None,
             trial: None,
             is_admitted: false,
             receipt: Shared::new(Receipt::DONE),
@@ -382,9 +387,34 @@ impl Ticket {
         self.exchange = None;
     }
 
+    /// The stream broke and goes on elsewhere: what it said so far stays said, and is charged with the rest.
+    pub fn carry(&mut self, status: u16) {
+        self.attempt_broke(status);
+        let Some(endpoint) = self.endpoint.clone() else { return };
+        self.count_so_far();
+        let cost = self.price(&endpoint);
+        self.charge(cost.map(|cost| cost.total), false);
+        let exchange = self.open_exchange();
+        let part = Carried {
+            usage: exchange.usage,
+            cost: exchange.cost,
+            list: exchange.list_cost,
+            upstream: exchange.upstream_cost,
+            prompt: cost.unwrap_or_default().prompt,
+            completion: cost.unwrap_or_default().completion,
+        };
+        self.carried = Some(Box::new(match self.carried.take() {
+            Some(earlier) => earlier.plus(&part),
+            None => part,
+        }));
+    }
+
     /// Content had gone out when the answer ended in an error. `waived`: that was not for the caller to prevent, and is not
     /// charged.
     pub fn broken(mut self, failure: &Failure, waived: bool) -> Receipt {
+        if let Some(carried) = self.carried.as_mut().filter(|_| waived) {
+            carried.waive();
+        }
         if let Some(endpoint) = self.endpoint.clone().filter(|_| !self.is_final) {
             self.count_so_far();
             let cost = self.price(&endpoint).map(|cost| cost.total);
@@ -417,6 +447,9 @@ impl Ticket {
 
     fn close(&mut self, outcome: Outcome, status: u16, error_type: Option<&'static str>) -> Receipt {
         let Some(mut exchange) = self.exchange.take() else { return Receipt::DONE };
+        if let Some(carried) = self.carried.take() {
+            carried.add_to(&mut exchange);
+        }
         exchange.outcome = outcome;
         exchange.status = status;
         exchange.error_type = error_type.map(Into::into);

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,19 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_core::{GenerationId, Timestamp};
+use tidegate_providers::anthropic::Forwarded;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::Attempt;
+use tidegate_wire::envelope::{Cuts, Purpose, Traits};
+use tidegate_wire::messages::Request;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Sleep, sleep};
 
-use super::attempt::{Done, Job, Opened};
+use super::attempt::{self, Done, Heard, Job, Opened, Start, takes_prefix};
 use super::drain::{self, Attempts};
+use super::media::Media;
 use super::pump::{Outbox, PING, Pump, Step, encoded};
+use super::resume::{Graft, Said, Sent};
 use super::settle::{Presence, Ticket};
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
@@ -92,6 +97,8 @@ enum Phase {
     Waiting {
         id: GenerationId,
         attempts: Attempts,
+        /// The answer had begun when its upstream broke.
+        is_begun: bool,
     },
     Relaying(Box<Relay>),
     /// All is said but the last bytes, which wait until the call is settled, and no longer than that.
@@ -128,9 +135,23 @@ pub(super) struct Relay {
     snapshot: Arc<Snapshot>,
     plan: tidegate_routing::Plan,
     attempt: Attempt,
-    requested: String,
+    /// Its place in the plan.
+    place: usize,
+    requested: Vec<String>,
+    /// What another attempt would need; nothing where none could go on.
+    rest: Option<Box<Rest>>,
     metadata: bool,
     sent_at: Timestamp,
+}
+
+/// The request of a stream, kept for the case that its upstream breaks.
+struct Rest {
+    body: Bytes,
+    forwarded: Forwarded,
+    beta_query: bool,
+    session: Option<Box<str>>,
+    user: Option<Box<str>>,
+    sent: Sent,
 }
 
 impl Relay {
@@ -141,13 +162,27 @@ impl Relay {
         }
     }
 
-    pub fn new(job: Box<Job>, attempt: Attempt, sent_at: Timestamp, opened: Opened, deadline: Instant) -> Self {
-        let Job { gate, snapshot, ticket, plan, mut requested, metadata, .. } = *job;
+    pub fn new(
+        job: Box<Job>,
+        (place, attempt): (usize, Attempt),
+        sent_at: Timestamp,
+        opened: Opened,
+        deadline: Instant,
+    ) -> Self {
+        let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
+        // With thinking switched on no upstream takes an answer that was begun.
+        let can_continue =
+            job.may_continue && !job.traits.thinking && others.iter().any(|other| takes_prefix(other, &job.snapshot));
+        let Job { gate, snapshot, ticket, plan, requested, metadata, .. } = *job;
+        let Job { body: asked, forwarded, beta_query, session, user, heard, .. } = *job;
+        let rest = can_continue.then(|| {
+            let sent = heard.map(|heard| heard.sent).unwrap_or_default();
+            Box::new(Rest { body: asked, forwarded, beta_query, session, user, sent })
+        });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
         let idle = settings.idle;
         let Opened { body, splitter, pump, out, finished } = opened;
-        let requested = requested.swap_remove(0);
         let ticket = Some(ticket);
         Self {
             upstream: body,
@@ -163,7 +198,9 @@ impl Relay {
             snapshot,
             plan,
             attempt,
+            place,
             requested,
+            rest,
             metadata,
             sent_at,
         }
@@ -173,7 +210,7 @@ impl Relay {
     fn finish(&mut self) -> Option<(Receipt, Bytes)> {
         let ticket = self.ticket.take()?;
         let routing = self.metadata.then(|| {
-            ticket.routing_json(&self.snapshot, &self.plan, &self.requested, Some(&self.attempt), self.sent_at)
+            ticket.routing_json(&self.snapshot, &self.plan, &self.requested[0], Some(&self.attempt), self.sent_at)
         });
         let settled = ticket.complete();
         let member = self.snapshot.names.metadata_member.as_str();
@@ -189,13 +226,67 @@ impl Relay {
         }
         failure.generation = Some(ticket.id());
         if self.metadata {
-            let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested, None, self.sent_at);
+            let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested[0], None, self.sent_at);
             failure.more_mut().routing = Some(routing);
         }
         let last = error_frame(&failure, &self.snapshot.settings.brand);
         // A key that was taken away and a limit that was reached are the caller's own.
         let waived = status.is_some() || self.gate.is_aborting();
         Some((ticket.broken(&failure, waived), last))
+    }
+
+    /// The body of a request that goes on with what was said, and what the gateway must know of it.
+    fn continued(&self, said: &Said) -> Option<Continued> {
+        let rest = self.rest.as_ref()?;
+        let request: Request = serde_json::from_slice(&rest.body).ok()?;
+        let produced = self.ticket.as_ref().map_or(0, Ticket::heard);
+        let body = Bytes::from(serde_json::to_vec(&said.continued(request, produced)).ok()?);
+        let envelope = super::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
+        let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
+        drop(envelope);
+        Some(Continued { body, cuts, traits, max_tokens })
+    }
+
+    /// What another attempt goes on with, and the place of the one that broke.
+    fn into_job(
+        mut self: Box<Self>,
+        continued: Continued,
+        sent: Sent,
+        said: &Said,
+        status: u16,
+    ) -> Option<(Box<Job>, usize)> {
+        let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
+        ticket.carry(status);
+        let Rest { body: original, forwarded, beta_query, session, user, .. } = *rest;
+        drop(original);
+        let Continued { body, cuts, traits, max_tokens } = continued;
+        let deadline = tokio::time::Instant::from_std(self.deadline);
+        let job = Job {
+            gate: self.gate,
+            snapshot: self.snapshot,
+            ticket,
+            body,
+            cuts,
+            stream: true,
+            forwarded,
+            beta_query,
+            plan: self.plan,
+            requested: self.requested,
+            metadata: self.metadata,
+            session,
+            user,
+            typed: OnceLock::new(),
+            media: Media::default(),
+            warnings: Vec::new(),
+            traits,
+            max_tokens,
+            hint: None,
+            repairs: Vec::new(),
+            cap: None,
+            may_continue: true,
+            heard: Some(Heard { sent, graft: Graft::new(said), deadline }),
+        };
+        Some((Box::new(job), self.place))
     }
 
     /// Reads the upstream to its end without a listener.
@@ -237,6 +328,14 @@ impl Relay {
     }
 }
 
+/// A request that goes on with an answer.
+struct Continued {
+    body: Bytes,
+    cuts: Cuts,
+    traits: Traits,
+    max_tokens: Option<u64>,
+}
+
 fn error_frame(failure: &Failure, brand: &str) -> Bytes {
     encoded("error", failure.messages_json(brand).as_bytes())
 }
@@ -260,7 +359,7 @@ impl StreamBody {
 
     /// A stream that is committed by time while its attempts go on.
     pub(super) fn waiting(gate: Arc<Gateway>, snapshot: Arc<Snapshot>, id: GenerationId, attempts: Attempts) -> Self {
-        let mut body = Self::new(gate, snapshot, Phase::Waiting { id, attempts });
+        let mut body = Self::new(gate, snapshot, Phase::Waiting { id, attempts, is_begun: false });
         body.comment();
         body
     }
@@ -298,6 +397,11 @@ impl StreamBody {
         loop {
             if let Some(bytes) = self.out.pop() {
                 self.clock.sent = self.gate.clock.instant();
+                if let Phase::Relaying(relay) = &mut self.phase
+                    && let Some(rest) = &mut relay.rest
+                {
+                    rest.sent.add(&bytes);
+                }
                 return Poll::Ready(Some(bytes));
             }
             match &mut self.phase {
@@ -316,7 +420,7 @@ impl StreamBody {
                     self.out.push(std::mem::take(last));
                     self.phase = Phase::Over;
                 }
-                Phase::Waiting { id, attempts } => match attempts.poll(context) {
+                Phase::Waiting { id, attempts, is_begun } => match attempts.poll(context) {
                     // The head is out: what was left out can no longer be told there.
                     Poll::Ready(Done::Stream(relay, _)) => self.begin(relay),
                     Poll::Ready(Done::Failed(failure, settled)) => {
@@ -331,6 +435,7 @@ impl StreamBody {
                             self.give_up(&failure);
                         }
                         Poll::Ready(Due::Look) => {}
+                        Poll::Ready(Due::KeepAlive | Due::Deadline) if *is_begun => self.out.push(PING),
                         Poll::Ready(Due::KeepAlive | Due::Deadline) => self.comment(),
                         Poll::Pending => return Poll::Pending,
                     },
@@ -417,7 +522,29 @@ impl StreamBody {
     /// The upstream broke after content.
     fn broke(&mut self, fault: &Fault) {
         let status = if fault.class == Class::Timeout { 408 } else { 0 };
+        if self.goes_on(fault, status) {
+            return;
+        }
         self.break_off(failure::in_stream(fault), Some(status));
+    }
+
+    /// Lets another attempt go on with the answer, if one can.
+    fn goes_on(&mut self, fault: &Fault, status: u16) -> bool {
+        let Phase::Relaying(relay) = &mut self.phase else { return false };
+        let is_over = self.gate.is_aborting() || self.gate.clock.instant() >= relay.deadline;
+        let (Some(rest), Some(_), false) = (&mut relay.rest, &relay.ticket, is_over) else { return false };
+        let mut sent = rest.sent.clone();
+        // These leave in any case.
+        self.out.iter().for_each(|bytes| sent.add(bytes));
+        let Some(said) = sent.said() else { return false };
+        let Some(body) = relay.continued(&said) else { return false };
+        let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) else { return false };
+        let Some(job) = relay.into_job(body, sent, &said, status) else { return false };
+        let (id, presence, place) = (job.0.ticket.id(), job.0.ticket.presence(), job.1);
+        let running = Box::pin(attempt::run(job.0, Start::After(place, fault.clone())));
+        let attempts = Attempts::new(&self.gate, presence, running);
+        self.phase = Phase::Waiting { id, attempts, is_begun: true };
+        true
     }
 
     fn break_off(&mut self, failure: Failure, status: Option<u16>) {

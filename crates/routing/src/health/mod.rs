@@ -97,7 +97,9 @@ impl Health {
                 return false;
             }
         };
-        self.lately.add(now, is_failure);
+        if outcome != Outcome::Unserved {
+            self.lately.add(now, is_failure);
+        }
         self.minutes.add(now, is_failure);
         self.day.add(now, is_failure);
         if is_failure {
@@ -217,11 +219,11 @@ mod tests {
 
     #[test]
     fn three_failures_that_are_half_of_what_came_lately_are_an_outage() {
-        use Outcome::{Answered, Unserved};
-        assert_eq!(after(&[(Unserved, 2)]).vital(1_000).group, Group::Stable);
-        assert_eq!(after(&[(Unserved, 3), (Answered, 3)]).vital(1_000).group, Group::Outage);
-        assert_eq!(after(&[(Unserved, 3), (Answered, 4)]).vital(1_000).group, Group::Stable);
-        assert_eq!(after(&[(Unserved, 3)]).vital(40_000).group, Group::Stable, "half a minute later it is forgotten");
+        use Outcome::{Answered, Failed, Unserved};
+        assert_eq!(after(&[(Failed, 2), (Unserved, 9)]).vital(1_000).group, Group::Stable);
+        assert_eq!(after(&[(Failed, 3), (Answered, 3)]).vital(1_000).group, Group::Outage);
+        assert_eq!(after(&[(Failed, 3), (Answered, 4)]).vital(1_000).group, Group::Stable);
+        assert_eq!(after(&[(Failed, 3)]).vital(40_000).group, Group::Stable, "half a minute later it is forgotten");
     }
 
     #[test]

@@ -281,6 +281,9 @@ impl Default for Egress {
 pub struct Routing {
     /// Makes every choice by chance repeatable; for tests.
     pub seed: Option<u64>,
+    /// Whether endpoints that fail are left alone for a while. Otherwise everyone is tried in the order of the plan,
+    /// whatever happened before.
+    pub health: bool,
     /// Parts of input and of output in the price by which endpoints are compared.
     pub price_blend: [f64; 2],
     /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
@@ -290,7 +293,7 @@ pub struct Routing {
 
 impl Default for Routing {
     fn default() -> Self {
-        Self { seed: None, price_blend: [3.0, 1.0], default_sort: None }
+        Self { seed: None, health: true, price_blend: [3.0, 1.0], default_sort: None }
     }
 }
 

@@ -38,3 +38,4 @@ mod shell;
 mod store;
 mod streaming;
 mod streams_at_scale;
+mod survival;

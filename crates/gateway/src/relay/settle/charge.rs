@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_core::{Money, Posting};
+use tidegate_core::{Exchange, Money, Posting, Usage};
 use tidegate_providers::anthropic;
 use tidegate_routing::Endpoint;
 use tidegate_routing::price::{Cost, Terms};
@@ -19,6 +19,54 @@ const MARK: Duration = Duration::from_secs(2);
 const MARK_TOKENS: u64 = 2_000;
 /// No upstream is believed when it says that an answer cost this many times what was held for it.
 const ABSURD: i64 = 10;
+
+/// What was used, and what it cost, before the present attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    pub usage: Usage,
+    pub cost: Option<Money>,
+    pub list: Option<Money>,
+    pub upstream: Option<Money>,
+    pub prompt: Money,
+    pub completion: Money,
+}
+
+impl Carried {
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            usage: self.usage.plus(&other.usage),
+            cost: known(self.cost, other.cost),
+            list: either(self.list, other.list),
+            upstream: either(self.upstream, other.upstream),
+            prompt: self.prompt.plus(other.prompt),
+            completion: self.completion.plus(other.completion),
+        }
+    }
+
+    /// The caller is not charged for it; the provider may charge us.
+    pub fn waive(&mut self) {
+        self.cost = self.cost.map(|_| Money::ZERO);
+        self.list = self.list.map(|_| Money::ZERO);
+    }
+
+    pub fn add_to(&self, exchange: &mut Exchange) {
+        exchange.usage = exchange.usage.plus(&self.usage);
+        exchange.cost = known(exchange.cost, self.cost);
+        exchange.list_cost = either(exchange.list_cost, self.list);
+        exchange.upstream_cost = either(exchange.upstream_cost, self.upstream);
+        exchange.is_estimated = true;
+    }
+}
+
+/// A sum of which a part is unknown is unknown.
+fn known(one: Option<Money>, other: Option<Money>) -> Option<Money> {
+    one.zip(other).map(|(one, other)| one.plus(other))
+}
+
+/// A part that there is none of adds nothing.
+fn either(one: Option<Money>, other: Option<Money>) -> Option<Money> {
+    one.into_iter().chain(other).reduce(Money::plus)
+}
 
 /// A cost as it is written into answers.
 pub(in crate::relay) struct Charged {
@@ -87,14 +135,29 @@ impl Ticket {
             let cost = if is_byok { "0" } else { "null" };
             return Charged { cost: cost.to_owned(), details: "null".to_owned(), is_byok };
         };
-        let (prompt, completion) = if insured { Default::default() } else { (cost.prompt, cost.completion) };
+        let (mut prompt, mut completion) = if insured { Default::default() } else { (cost.prompt, cost.completion) };
         let exchange = self.open_exchange();
-        let list = exchange.list_cost.unwrap_or_default();
+        let (mut list, mut charged) = (exchange.list_cost.unwrap_or_default(), exchange.cost.unwrap_or_default());
+        if let Some(carried) = &self.carried {
+            prompt = prompt.plus(carried.prompt);
+            completion = completion.plus(carried.completion);
+            list = list.plus(carried.list.unwrap_or_default());
+            charged = charged.plus(carried.cost.unwrap_or_default());
+        }
         let upstream = if is_byok { list.to_string() } else { "null".to_owned() };
         let details = format!(
             r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{prompt},"upstream_inference_completions_cost":{completion}}}"#
         );
-        Charged { cost: exchange.cost.unwrap_or_default().to_string(), details, is_byok }
+        Charged { cost: charged.to_string(), details, is_byok }
+    }
+
+    /// What was used before the present attempt, if that goes on with what an earlier one said.
+    pub fn carried_usage(&self) -> Option<Usage> {
+        self.carried.as_ref().map(|carried| carried.usage)
+    }
+
+    pub fn carried_cost(&self) -> Money {
+        self.carried.as_ref().and_then(|carried| carried.cost).unwrap_or_default()
     }
 
     pub(super) fn price(&self, endpoint: &Endpoint) -> Option<Cost> {
@@ -138,7 +201,7 @@ impl Ticket {
         if !self.is_final {
             self.count_so_far();
         }
-        let cost = self.price(&endpoint)?.total;
+        let cost = self.price(&endpoint)?.total.plus(self.carried_cost());
         let (id, output_tokens) = (self.id(), self.open_exchange().usage.output);
         self.gate.ledger.progress(id, Progress { cost, output_tokens });
         if cost <= self.open_exchange().reserved {
@@ -157,7 +220,7 @@ impl Ticket {
             searches: 0,
             now: self.started(),
         };
-        let amount = ask.most(ask.output).max(cost);
+        let amount = ask.most(ask.output).plus(self.carried_cost()).max(cost);
         let demands = self.demands(amount, ask.is_byok);
         let stretched = self.gate.ledger.stretch(&self.key.organisation, id, &demands);
         if stretched == Stretched::Held {

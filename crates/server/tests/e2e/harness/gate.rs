@@ -38,7 +38,7 @@ enabled = false
 "#;
 
 /// Endpoints are tried in the order of their prices, so that a test knows who is first.
-const IN_ORDER: &str = "[routing]\ndefault_sort = \"price\"\n";
+const IN_ORDER: &str = "[routing]\ndefault_sort = \"price\"\nhealth = false\n";
 
 /// `tidegate` with nothing of this machine's environment: a provider key that happens to be set must not be found.
 pub fn command(arguments: &[&str]) -> Command {
@@ -127,7 +127,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Leaves it to chance who is tried first, as it is where nothing is configured.
+    /// Leaves it to chance and to experience who is tried first, as it is where nothing is configured.
     #[must_use]
     pub fn by_chance(self) -> Self {
         Self { by_chance: true, ..self }

@@ -1,0 +1,378 @@
+//! Going on where a stream broke: what the client has heard, the request that lets another upstream finish it, and how
+//! that one's answer is joined to what was sent. No I/O.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use tidegate_core::Usage;
+use tidegate_wire::messages::{Block, Content, Delta, Event, Message, Request, Role, Text};
+use tidegate_wire::sse::{Frame, Splitter};
+
+/// What was sent of an answer, for as long as it is short enough to be read again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sent {
+    bytes: Vec<u8>,
+    is_too_long: bool,
+}
+
+/// The longest answer that is gone on with.
+const LONGEST: usize = 1 << 20;
+
+impl Sent {
+    pub fn add(&mut self, bytes: &[u8]) {
+        if self.is_too_long || self.bytes.len() + bytes.len() > LONGEST {
+            (self.is_too_long, self.bytes) = (true, Vec::new());
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// What a client has made of it; nothing when an answer like this cannot be gone on with: what was thought cannot be
+    /// signed again, and a call of a tool must not be made twice.
+    pub fn said(&self) -> Option<Said> {
+        if self.is_too_long {
+            return None;
+        }
+        let mut splitter = Splitter::new(LONGEST + 1);
+        splitter.feed(Bytes::copy_from_slice(&self.bytes));
+        let mut said = Said::default();
+        while let Some(frame) = splitter.next().ok()? {
+            if !frame.is_silent() {
+                said.hear(&Event::parse(&frame.data()).ok()?)?;
+            }
+        }
+        Some(said)
+    }
+}
+
+/// The text of an answer so far, and where it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub text: String,
+    /// The block that is not over.
+    open: Option<usize>,
+    /// The number of the next block.
+    next: usize,
+}
+
+impl Said {
+    fn hear(&mut self, event: &Event) -> Option<()> {
+        match event {
+            Event::BlockStart(start) => {
+                let Block::Text(text) = &start.content_block else { return None };
+                self.text.push_str(&text.text);
+                (self.open, self.next) = (Some(start.index), start.index + 1);
+            }
+            Event::BlockDelta(delta) => match &delta.delta {
+                Delta::Text(text) => self.text.push_str(&text.text),
+                // They point into what was searched or attached; text alone is gone on with.
+                Delta::Citation(_) => {}
+                _ => return None,
+            },
+            Event::BlockStop(_) => self.open = None,
+            // How it ended was said already: it is over.
+            Event::MessageDelta(_) | Event::MessageStop(_) | Event::Error(_) => return None,
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// The text as the beginning of an answer: upstreams take none that ends in white space.
+    fn prefix(&self) -> &str {
+        self.text.trim_end()
+    }
+
+    /// Lets the conversation end with what was said. `produced`: tokens of it, which are not to be produced again.
+    pub fn continued(&self, mut request: Request, produced: u64) -> Request {
+        request.max_tokens = request.max_tokens.map(|limit| limit.saturating_sub(produced).max(1));
+        if self.prefix().is_empty() {
+            return request;
+        }
+        let more = self.prefix();
+        match request.messages.last_mut().filter(|last| last.role == Role::Assistant) {
+            // The caller had begun the answer already.
+            Some(last) => match &mut last.content {
+                Content::Text(text) => text.push_str(more),
+                Content::Blocks(blocks) => match blocks.last_mut() {
+                    Some(Block::Text(text)) => text.text.push_str(more),
+                    _ => blocks.push(Block::Text(Text::new(more.to_owned()))),
+                },
+            },
+            None => request.messages.push(Message::new(Role::Assistant, Content::Text(more.to_owned()))),
+        }
+        request
+    }
+}
+
+/// Joins the stream of another upstream to what was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Graft {
+    /// The client's block that text is added to.
+    open: Option<usize>,
+    /// What is added to the upstream's numbers of blocks; known with its first block.
+    offset: Option<usize>,
+    next: usize,
+    /// What the upstream may say again before it goes on.
+    text: String,
+    /// What the upstream has said that may be such a repetition; nothing once that is decided.
+    held: Option<String>,
+}
+
+impl Graft {
+    pub fn new(said: &Said) -> Self {
+        Self { open: said.open, offset: None, next: said.next, text: said.text.clone(), held: Some(String::new()) }
+    }
+
+    /// A frame of content as the client is to see it: none, one, or several.
+    pub fn content(&mut self, frame: &Frame) -> Option<VecDeque<Bytes>> {
+        let mut out = VecDeque::new();
+        match Event::parse(&frame.data()).ok()? {
+            Event::BlockStart(mut start) => {
+                if self.offset.is_none()
+                    && let (Some(open), Block::Text(text)) = (self.open, &start.content_block)
+                {
+                    // It goes on in the block that is open.
+                    self.offset = Some(open - start.index.min(open));
+                    self.say(open, &text.text.clone(), &mut out);
+                    return Some(out);
+                }
+                self.close(&mut out);
+                let offset = *self.offset.get_or_insert(self.next);
+                start.index += offset;
+                self.open = Some(start.index);
+                self.next = start.index + 1;
+                if !matches!(start.content_block, Block::Text(_)) {
+                    self.decide(&mut out);
+                }
+                push(&Event::BlockStart(start), &mut out);
+            }
+            Event::BlockDelta(mut delta) => {
+                delta.index += self.offset.unwrap_or(self.next);
+                match &delta.delta {
+                    Delta::Text(text) => self.say(delta.index, &text.text.clone(), &mut out),
+                    _ => push(&Event::BlockDelta(delta), &mut out),
+                }
+            }
+            Event::BlockStop(_) => self.close(&mut out),
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    /// The end of the answer: what is open is closed.
+    pub fn close(&mut self, out: &mut VecDeque<Bytes>) {
+        self.decide(out);
+        if let Some(open) = self.open.take() {
+            push(&Event::block_stop(open), out);
+        }
+    }
+
+    /// Text for the client, without what it has heard.
+    fn say(&mut self, index: usize, text: &str, out: &mut VecDeque<Bytes>) {
+        let Some(held) = &mut self.held else {
+            speak(index, text, out);
+            return;
+        };
+        held.push_str(text);
+        let prefix = self.text.trim_end();
+        let blank = &self.text[prefix.len()..];
+        if !prefix.is_empty() && prefix.starts_with(held.as_str()) && held.len() < prefix.len() {
+            return;
+        }
+        let rest = held.strip_prefix(prefix).filter(|_| !prefix.is_empty()).unwrap_or(held);
+        // White space at the end was sent, and upstreams were not told of it.
+        if rest.len() < blank.len() && blank.starts_with(rest) {
+            return;
+        }
+        let rest = rest.strip_prefix(blank).unwrap_or(rest).to_owned();
+        self.held = None;
+        speak(index, &rest, out);
+    }
+
+    /// What was held is no repetition after all.
+    fn decide(&mut self, out: &mut VecDeque<Bytes>) {
+        if let (Some(held), Some(open)) = (self.held.take(), self.open) {
+            speak(open, &held, out);
+        }
+    }
+}
+
+/// How an answer ended, with what all attempts at it used.
+pub(super) fn with_carried(delta: &[u8], carried: &Usage) -> Option<Bytes> {
+    let Event::MessageDelta(mut delta) = Event::parse(delta).ok()? else { return None };
+    let usage = delta.usage.as_mut()?;
+    let sum = |own: &mut Option<Option<u64>>, carried: u64| {
+        if carried > 0 {
+            *own = Some(Some(own.flatten().unwrap_or(0).saturating_add(carried)));
+        }
+    };
+    sum(&mut usage.input_tokens, carried.input);
+    sum(&mut usage.cache_read_input_tokens, carried.cache_read);
+    sum(&mut usage.cache_creation_input_tokens, carried.cache_write.saturating_add(carried.cache_write_1h));
+    usage.output_tokens = Some(usage.output_tokens.unwrap_or(0).saturating_add(carried.output));
+    let mut bytes = BytesMut::new();
+    Event::MessageDelta(delta).encode(&mut bytes);
+    Some(bytes.freeze())
+}
+
+fn speak(index: usize, text: &str, out: &mut VecDeque<Bytes>) {
+    if !text.is_empty() {
+        let delta = Delta::Text(tidegate_wire::messages::TextDelta::new(text.to_owned()));
+        push(&Event::block_delta(index, delta), out);
+    }
+}
+
+fn push(event: &Event, out: &mut VecDeque<Bytes>) {
+    let mut bytes = BytesMut::new();
+    event.encode(&mut bytes);
+    out.push_back(bytes.freeze());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn frame(event: Value) -> Frame {
+        let kind = event["type"].as_str().unwrap().to_owned();
+        Frame(super::super::pump::encoded(&kind, event.to_string().as_bytes()))
+    }
+
+    fn start(index: usize) -> Value {
+        json!({"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}})
+    }
+
+    fn delta(index: usize, text: &str) -> Value {
+        json!({"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}})
+    }
+
+    fn stop(index: usize) -> Value {
+        json!({"type": "content_block_stop", "index": index})
+    }
+
+    fn sent(events: &[Value]) -> Sent {
+        let mut sent = Sent::default();
+        for event in events {
+            sent.add(&frame(event.clone()).0);
+        }
+        sent
+    }
+
+    /// The text that a client ends up with in each block, when a stream broke and another one went on.
+    fn joined(first: &[Value], second: &[Value]) -> Vec<String> {
+        let sent = sent(first);
+        let mut graft = Graft::new(&sent.said().unwrap());
+        let mut whole = sent.clone();
+        for event in second {
+            for bytes in graft.content(&frame(event.clone())).unwrap() {
+                whole.add(&bytes);
+            }
+        }
+        let mut last = VecDeque::new();
+        graft.close(&mut last);
+        last.iter().for_each(|bytes| whole.add(bytes));
+        let mut splitter = Splitter::new(LONGEST);
+        splitter.feed(Bytes::from(whole.bytes));
+        let (mut blocks, mut open) = (Vec::<String>::new(), None);
+        while let Some(frame) = splitter.next().unwrap() {
+            match Event::parse(&frame.data()).unwrap() {
+                Event::BlockStart(start) => {
+                    assert_eq!((open, start.index), (None, blocks.len()), "blocks come one after the other");
+                    open = Some(start.index);
+                    blocks.push(String::new());
+                }
+                Event::BlockDelta(delta) => {
+                    assert_eq!(open, Some(delta.index));
+                    let Delta::Text(text) = delta.delta else { panic!("only text was sent") };
+                    blocks[delta.index].push_str(&text.text);
+                }
+                Event::BlockStop(stop) => assert_eq!(open.take(), Some(stop.index)),
+                _ => {}
+            }
+        }
+        assert_eq!(open, None, "every block is closed");
+        blocks
+    }
+
+    #[test]
+    fn text_goes_on_in_the_block_that_is_open() {
+        let first = [start(0), delta(0, "The cat"), delta(0, " sat")];
+        let second = [start(0), delta(0, " on the"), delta(0, " mat."), stop(0)];
+        assert_eq!(joined(&first, &second), ["The cat sat on the mat."]);
+    }
+
+    #[test]
+    fn text_goes_on_in_a_new_block_when_the_last_one_was_closed() {
+        let first = [start(0), delta(0, "One."), stop(0)];
+        let second = [start(0), delta(0, "Two."), stop(0), start(1), delta(1, "Three."), stop(1)];
+        assert_eq!(joined(&first, &second), ["One.", "Two.", "Three."]);
+        let open = [start(0), delta(0, "One"), stop(0), start(1), delta(1, "Tw")];
+        let second = [start(0), delta(0, "o"), stop(0), start(1), delta(1, "Three"), stop(1)];
+        assert_eq!(joined(&open, &second), ["One", "Two", "Three"]);
+    }
+
+    #[test]
+    fn what_is_said_again_is_cut_off_wherever_it_is_split() {
+        let (said, whole) = ("The cat sat ", "The cat sat on the mat, the cat sat.");
+        let first = [start(0), delta(0, said)];
+        for cut in 1..whole.len() {
+            let second = [start(0), delta(0, &whole[..cut]), delta(0, &whole[cut..]), stop(0)];
+            assert_eq!(joined(&first, &second), [whole], "{cut}");
+        }
+        // A beginning that only looks like it.
+        let second = [start(0), delta(0, "The c"), delta(0, "ow"), stop(0)];
+        assert_eq!(joined(&first, &second), ["The cat sat The cow"]);
+        let second = [start(0), delta(0, "The c"), stop(0)];
+        assert_eq!(joined(&first, &second), ["The cat sat The c"]);
+    }
+
+    #[test]
+    fn white_space_that_no_upstream_is_told_of_is_not_sent_twice() {
+        let first = [start(0), delta(0, "One,\n\n")];
+        for (next, expected) in [("two", "One,\n\ntwo"), ("\n\ntwo", "One,\n\ntwo"), ("\n", "One,\n\n\n")] {
+            let second = [start(0), delta(0, next), stop(0)];
+            assert_eq!(joined(&first, &second), [expected], "{next:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_more_is_closed_all_the_same() {
+        assert_eq!(joined(&[start(0), delta(0, "All.")], &[]), ["All."]);
+        assert_eq!(joined(&[], &[start(0), delta(0, "Anew."), stop(0)]), ["Anew."]);
+        assert_eq!(joined(&[start(0)], &[start(0), delta(0, "Anew."), stop(0)]), ["Anew."]);
+    }
+
+    #[test]
+    fn thinking_tools_and_ends_are_not_gone_on_with() {
+        let thinking = json!({"type": "content_block_start", "index": 0, "content_block":
+            {"type": "thinking", "thinking": "", "signature": ""}});
+        let tool = json!({"type": "content_block_start", "index": 1, "content_block":
+            {"type": "tool_use", "id": "t", "name": "n", "input": {}}});
+        let end = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}});
+        for events in [vec![thinking], vec![start(0), delta(0, "a"), stop(0), tool], vec![start(0), stop(0), end]] {
+            assert_eq!(sent(&events).said(), None, "{events:?}");
+        }
+        let mut long = Sent::default();
+        (0..3).for_each(|_| long.add(&vec![b'x'; LONGEST / 2]));
+        assert_eq!(long.said(), None);
+    }
+
+    #[test]
+    fn the_request_ends_with_what_was_said() {
+        let request = |messages: Value| -> Request {
+            serde_json::from_value(json!({"model": "m", "max_tokens": 100, "messages": messages})).unwrap()
+        };
+        let said = Said { text: "So far \n".to_owned(), open: Some(0), next: 1 };
+        let messages = |request: Request| serde_json::to_value(&request).unwrap()["messages"].clone();
+        let user = json!({"role": "user", "content": "hi"});
+        let continued = said.continued(request(json!([user])), 30);
+        assert_eq!(continued.max_tokens, Some(70));
+        assert_eq!(messages(continued), json!([user, {"role": "assistant", "content": "So far"}]));
+        let begun = json!([user, {"role": "assistant", "content": "Well. "}]);
+        let expected = json!([user, {"role": "assistant", "content": "Well. So far"}]);
+        assert_eq!(messages(said.continued(request(begun), 0)), expected);
+        let nothing = Said::default();
+        assert_eq!(messages(nothing.continued(request(json!([user])), 200)), json!([user]));
+        assert_eq!(nothing.continued(request(json!([user])), 200).max_tokens, Some(1));
+    }
+}

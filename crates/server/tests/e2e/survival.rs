@@ -1,0 +1,242 @@
+//! What outlives a failure: a stream that goes on elsewhere, an answer from a model that does not refuse, a conversation
+//! that stays where it is, and endpoints that are left alone while they fail.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, End, Script, Sim};
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, frame, hello, hello_streamed, tale, user};
+
+const MODEL: &str = "vendor/m";
+const OTHER: &str = "vendor/n";
+/// A dollar for a million tokens of input, two for as many of output.
+const PRICED: &str = "card = { prefill = \"native\" }\npricing = { input = 1, output = 2 }";
+
+async fn asked(gate: &Tidegate, body: Value) -> Reply {
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+    ask.json(body.to_string()).send().await
+}
+
+/// A stream that says this and breaks.
+fn breaks(frames: &[String]) -> Behaviour {
+    Behaviour::RawStream { chunks: frames.iter().map(|frame| Bytes::from(frame.clone())).collect(), end: End::Reset }
+}
+
+async fn two(first: &str, second: &str) -> (Sim, Sim, Tidegate) {
+    let (one, other) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
+    let gate = Tidegate::start().endpoint_with(MODEL, &one, first).endpoint_with(MODEL, &other, second).run().await;
+    (one, other, gate)
+}
+
+async fn recorded(gate: &Tidegate, id: &str) -> Value {
+    let reply = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    reply.json()["data"].clone()
+}
+
+fn metadata(reply: &Reply) -> Value {
+    reply.events().last().unwrap().json()["tidegate_metadata"].clone()
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_in_its_text_goes_on_elsewhere_as_one() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    for (cut, said, next, expected) in [
+        (3, "One two", " three.", "One two three."),
+        // With white space at its end, which no upstream takes.
+        (3, "One two ", "three.", "One two three."),
+        (3, "One two ", "One two three.", "One two three."),
+        // Behind a block that was closed.
+        (4, "One two.", "Three.", "One two.Three."),
+    ] {
+        one.set(breaks(&tale(said)[..cut]));
+        let second: Vec<Bytes> = tale(next).into_iter().map(Bytes::from).collect();
+        other.set(Behaviour::RawStream { chunks: second, end: End::Close });
+        let before = other.calls();
+        let reply = asked(&gate, hello_streamed(MODEL)).await;
+        let case = format!("{said:?} {next:?}: {}", reply.body_text());
+        assert_eq!((reply.status, reply.text().as_str()), (200, expected), "{case}");
+        assert_eq!(other.calls() - before, 1, "{case}");
+        let events = reply.events();
+        let count = |name: &str| events.iter().filter(|event| event.name == name).count();
+        let marks = (count("message_start"), count("message_delta"), count("message_stop"), count("error"));
+        assert_eq!(marks, (1, 1, 1, 0), "{case}");
+        assert_eq!(count("content_block_start"), count("content_block_stop"), "{case}");
+        assert!(events.first().unwrap().data.contains(r#""provider":"P0""#), "it stays as it was sent: {case}");
+
+        let sent = other.requests().last().unwrap().json();
+        let expected = json!([user("hi"), {"role": "assistant", "content": said.trim_end()}]);
+        assert_eq!(sent["messages"], expected, "{case}");
+
+        let told = metadata(&reply);
+        let attempts = told["attempts"].as_array().unwrap();
+        let statuses: Vec<&Value> = attempts.iter().map(|attempt| &attempt["status"]).collect();
+        assert_eq!((statuses, &told["attempt"]), (vec![&json!(0), &json!(200)], &json!(2)), "{case}");
+        assert_eq!(told["summary"], "available=2, selected=P1", "{case}");
+    }
+}
+
+#[tokio::test]
+async fn both_parts_of_an_answer_are_counted_and_charged_once() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    // 40 bytes of text are ten tokens by our own count; the upstream had no time to count them.
+    let said = "x".repeat(40);
+    one.set(breaks(&tale(&said)[..3]));
+    let second: Vec<Bytes> = tale("yes").into_iter().map(Bytes::from).collect();
+    other.set(Behaviour::RawStream { chunks: second, end: End::Close });
+    let reply = gate.messages(hello_streamed(MODEL)).await;
+    let events = reply.events();
+    let usage = events.iter().find(|event| event.name == "message_delta").unwrap().json()["usage"].clone();
+    // Both prompts are 14 tokens, and the second upstream says that it said nine.
+    assert_eq!(usage["input_tokens"], 28, "{usage}");
+    let output = usage["output_tokens"].as_u64().unwrap();
+    assert!((9 + 8..=9 + 14).contains(&output), "{usage}");
+    let dollars = (28.0 + 2.0 * output as f64) / 1e6;
+    assert!((usage["cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{usage}");
+    let id = reply.header("x-generation-id").unwrap().to_owned();
+    let record = recorded(&gate, &id).await;
+    assert_eq!(record["tokens_prompt"], 28, "{record}");
+    assert_eq!(record["tokens_completion"], json!(output), "{record}");
+    assert!((record["total_cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{record}");
+    let sent = other.requests().last().unwrap().json();
+    let left = sent["max_tokens"].as_u64().unwrap();
+    assert_eq!(left + (output - 9), 64, "what was produced is not produced again");
+}
+
+#[tokio::test]
+async fn what_cannot_be_gone_on_with_ends_in_band() {
+    let tool = frame(
+        "content_block_start",
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}"#,
+    );
+    let thinking = frame(
+        "content_block_start",
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+    );
+    let thought = frame(
+        "content_block_delta",
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+    );
+    let text = tale("One two");
+    let in_tool = [&text[..4], &[tool]].concat();
+    let in_thinking = [&text[..1], &[thinking, thought]].concat();
+    let plain = text[..3].to_vec();
+    let pinned = json!({"order": ["p0"], "allow_fallbacks": false});
+    for (second, frames, more, case) in [
+        (PRICED, in_tool, json!({}), "a call of a tool"),
+        (PRICED, in_thinking, json!({}), "thinking"),
+        ("", plain.clone(), json!({}), "nobody takes an answer that was begun"),
+        (PRICED, plain, json!({"provider": pinned}), "the caller wants nobody else"),
+    ] {
+        let (one, other, gate) = two(PRICED, second).await;
+        one.set(breaks(&frames));
+        let mut body = hello_streamed(MODEL);
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let reply = gate.messages(body).await;
+        let last = reply.events().pop().unwrap();
+        assert_eq!((reply.status, last.name.as_str()), (200, "error"), "{case}: {}", reply.body_text());
+        assert_eq!(other.calls(), 0, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn when_nobody_can_go_on_the_stream_ends_with_what_broke_it_and_is_not_charged() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    one.set(breaks(&tale("One two")[..3]));
+    other.set(Behaviour::status(500));
+    let reply = gate.messages(hello_streamed(MODEL)).await;
+    assert_eq!((reply.text().as_str(), other.calls()), ("One two", 1));
+    let last = reply.events().pop().unwrap();
+    assert_eq!((last.name.as_str(), &last.json()["error"]["error_type"]), ("error", &json!("provider_unavailable")));
+    let id = reply.header("x-generation-id").unwrap().to_owned();
+    let record = recorded(&gate, &id).await;
+    assert_eq!(record["total_cost"], json!(0), "{record}");
+}
+
+#[tokio::test]
+async fn a_refusal_leads_to_the_next_model_of_the_request_and_otherwise_is_the_answer() {
+    let (one, other) = (Sim::start(Behaviour::Refusal).await, Sim::start(Behaviour::says("hello")).await);
+    let gate = Tidegate::start().endpoint(MODEL, &one).endpoint(OTHER, &other).run().await;
+    // In a stream it must come before any text: what was said cannot be taken back.
+    let text = tale("");
+    let end = text[4].replace("end_turn", "refusal");
+    let chunks = [text[0].clone(), end, text[5].clone()].map(Bytes::from).to_vec();
+    let silent = Behaviour::RawStream { chunks, end: End::Close };
+    for (body, refuses) in [(hello(MODEL), Behaviour::Refusal), (hello_streamed(MODEL), silent)] {
+        one.set(refuses);
+        let reply = gate.messages(body.clone()).await;
+        assert_eq!(reply.status, 200);
+        assert!(reply.body_text().contains(r#""stop_reason":"refusal""#), "{}", reply.body_text());
+        for members in [json!({"models": [OTHER]}), json!({"fallbacks": [{"model": OTHER}]})] {
+            let mut body = body.clone();
+            body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+            let reply = asked(&gate, body.clone()).await;
+            assert_eq!((reply.status, reply.text().as_str()), (200, "hello"), "{members}: {}", reply.body_text());
+            assert!(reply.body_text().contains(&format!(r#""model":"{OTHER}""#)), "{members}");
+            assert!(!reply.body_text().contains("refusal"), "{members}");
+        }
+    }
+    // The last one's refusal is an answer, too.
+    one.set(Behaviour::Refusal);
+    other.set(Behaviour::Refusal);
+    let mut body = hello(MODEL);
+    body["models"] = json!([OTHER]);
+    let reply = gate.messages(body).await;
+    assert_eq!((reply.status, &reply.json()["stop_reason"]), (200, &json!("refusal")));
+}
+
+#[tokio::test]
+async fn a_conversation_stays_where_it_is_and_moves_once() {
+    let sims = [Sim::start(Behaviour::says("hello")).await, Sim::start(Behaviour::says("hello")).await];
+    let same = "shadow_price = 1";
+    let gate = Tidegate::start().by_chance();
+    let gate = gate.endpoint_with(MODEL, &sims[0], same).endpoint_with(MODEL, &sims[1], same).run().await;
+    let turn = async |number: usize, session: &str| {
+        let mut body = hello(MODEL);
+        body["messages"][0]["content"] = json!(format!("turn {number}"));
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-session-id", session);
+        let reply = ask.json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+    };
+    let calls = || [sims[0].calls(), sims[1].calls()];
+    for number in 0..100 {
+        turn(number, "s").await;
+    }
+    let mut before = calls();
+    before.sort_unstable();
+    assert_eq!(before, [0, 100], "one of them served every turn");
+    let dead = usize::from(calls()[1] == 100);
+    sims[dead].set(Script::status(500));
+    let before = calls();
+    for number in 0..100 {
+        turn(number, "s").await;
+    }
+    assert_eq!(calls()[1 - dead] - before[1 - dead], 100, "the other one served every turn");
+    // It is asked once: after that the conversation is at home elsewhere.
+    assert_eq!(calls()[dead] - before[dead], 1);
+    // Other sessions are drawn for themselves: a hundred of them at one place would be a wonder.
+    sims[dead].set(Script::says("hello"));
+    let before = calls();
+    for session in 0..100 {
+        turn(0, &session.to_string()).await;
+    }
+    assert!((0..2).all(|place| calls()[place] > before[place]), "{:?} {before:?}", calls());
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_is_left_alone_and_nobody_notices() {
+    let (one, other) = (Sim::start(Behaviour::status(500)).await, Sim::start(Behaviour::says("hello")).await);
+    let gate = Tidegate::start().config("[routing]\nhealth = true\n");
+    let gate = gate.endpoint(MODEL, &one).endpoint(MODEL, &other).run().await;
+    for _ in 0..40 {
+        assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello");
+    }
+    assert_eq!(other.calls(), 40);
+    assert!((1..=5).contains(&one.calls()), "{} calls of one that fails", one.calls());
+    // It is well: when the one that worked dies, the first is asked again, whatever is known of it.
+    one.set(Script::says("again"));
+    other.set(Script::status(503));
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "again");
+}
