@@ -163,6 +163,9 @@ pub struct Exchange {
     pub request_bytes: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub response_bytes: u64,
+    /// The request whose answer was given once more, when nobody was called for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_source: Option<GenerationId>,
 }
 
 impl Exchange {
@@ -214,6 +217,7 @@ impl Exchange {
             duration_ms: 0,
             request_bytes: 0,
             response_bytes: 0,
+            cache_source: None,
         }
     }
 }
@@ -258,6 +262,7 @@ mod tests {
         );
         exchange.error_type = Some("overloaded_error".into());
         exchange.cost = Some(Money(177_000));
+        exchange.cache_source = Some(GenerationId::first_at(started));
         exchange.attempts.push(AttemptRecord {
             provider: "P".into(),
             model: "m".into(),

@@ -15,10 +15,10 @@ use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 45.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 46.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
-const COLUMNS: usize = 45;
+const COLUMNS: usize = 46;
 
 /// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
 const SAME_MESSAGE: i64 = 20;
@@ -64,6 +64,7 @@ pub struct Generation {
     pub duration_ms: u32,
     pub request_bytes: u64,
     pub response_bytes: u64,
+    pub cache_source: Option<GenerationId>,
 }
 
 impl Store {
@@ -149,7 +150,8 @@ impl Store {
                         .bind(exchange.first_content_ms.map(i64::from))
                         .bind(i64::from(exchange.duration_ms))
                         .bind(stored(exchange.request_bytes))
-                        .bind(stored(exchange.response_bytes));
+                        .bind(stored(exchange.response_bytes))
+                        .bind(exchange.cache_source.as_ref().map(GenerationId::as_str));
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
@@ -212,7 +214,7 @@ macro_rules! columns {
          usage_reported, is_estimated, is_clamped, settlement, reserved_nanos, cost_nanos, is_byok, list_cost_nanos, \
          upstream_cost_nanos, reported_cost_nanos, cache_discount_nanos, service_tier, session_id, external_user, \
          user_agent, referer, title, attempts, started_at, first_content_ms, duration_ms, request_bytes, \
-         response_bytes"
+         response_bytes, response_cache_source_id"
     };
 }
 use columns;
@@ -271,6 +273,7 @@ struct RawGeneration {
     duration_ms: i64,
     request_bytes: i64,
     response_bytes: i64,
+    response_cache_source_id: Option<String>,
 }
 
 impl TryFrom<RawGeneration> for Generation {
@@ -330,6 +333,10 @@ impl TryFrom<RawGeneration> for Generation {
             duration_ms: u32::try_from(raw.duration_ms).map_err(|_| unreadable("duration_ms"))?,
             request_bytes: count(raw.request_bytes),
             response_bytes: count(raw.response_bytes),
+            cache_source: match raw.response_cache_source_id {
+                Some(id) => Some(GenerationId::parse(&id).ok_or_else(|| unreadable("response_cache_source_id"))?),
+                None => None,
+            },
         })
     }
 }

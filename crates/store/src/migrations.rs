@@ -31,6 +31,7 @@ const PAIRS: &[Pair] = &[
     pair!(1, "first", "0001_first.sql"),
     pair!(2, "accounts", "0002_accounts.sql"),
     pair!(3, "ledger", "0003_ledger.sql"),
+    pair!(4, "response_cache", "0004_response_cache.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

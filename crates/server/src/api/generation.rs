@@ -158,7 +158,7 @@ fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
         cancelled: generation.outcome == Outcome::Cancelled,
         finish_reason: stop_reason,
         native_finish_reason: generation.native_stop_reason.as_deref().or(stop_reason),
-        response_cache_source_id: None,
+        response_cache_source_id: generation.cache_source.as_ref().map(GenerationId::as_str),
         // We keep no counts of a tokenizer of our own.
         tokens_prompt: counted(usage.prompt()),
         tokens_completion: counted(usage.output),
