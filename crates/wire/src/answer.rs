@@ -2,6 +2,7 @@
 //! members it sets, and every other byte as it came.
 
 mod counts;
+mod replay;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -10,6 +11,7 @@ use crate::json::{self, Kind, Members};
 use crate::splice::Splice;
 
 pub use counts::{Counts, MOST, More, Word, by_lifetime, count, whole};
+pub use replay::without;
 
 /// What an answer says that ended without a word about why: `stop_reason` is null only while an answer is under way.
 pub const END_TURN: &str = "end_turn";
