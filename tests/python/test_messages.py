@@ -44,6 +44,39 @@ def test_a_message_is_streamed(client):
     assert message.usage.output_tokens > 0
 
 
+@pytest.mark.parametrize("model", ["test/sim", "test/sim-thinking", "test/sim-tools"])
+def test_a_kept_stream_is_put_together_like_the_first(client, model):
+    arguments = {"model": model, "max_tokens": 2048, "messages": [{"role": "user", "content": "Kept, please"}]}
+    if model == "test/sim-tools":
+        arguments["tools"] = [WEATHER]
+
+    def ask():
+        with client.messages.stream(extra_headers={"x-tidegate-cache": "true"}, **arguments) as stream:
+            message = stream.get_final_message()
+            return stream.response.headers, message
+
+    (first, made), (again, given) = ask(), ask()
+    assert (first["x-tidegate-cache-status"], again["x-tidegate-cache-status"]) == ("MISS", "HIT")
+    assert again["x-tidegate-cache-source-id"] == first["x-generation-id"] != again["x-generation-id"]
+    assert given.content == made.content and given.stop_reason == made.stop_reason and given.model == made.model
+    assert given.id != made.id and made.usage.output_tokens > 0
+    assert (given.usage.input_tokens, given.usage.output_tokens) == (0, 0)
+
+
+def test_a_kept_message_costs_nothing(client):
+    arguments = {"model": "test/sim-cached", "max_tokens": 64, "messages": [{"role": "user", "content": "Kept, please"}]}
+
+    def ask():
+        raw = client.messages.with_raw_response.create(extra_headers={"x-tidegate-cache": "true"}, **arguments)
+        return raw.headers["x-tidegate-cache-status"], raw.parse()
+
+    (first, made), (again, given) = ask(), ask()
+    assert (first, again) == ("MISS", "HIT") and text_of(made) == text_of(given)
+    usage = given.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens, usage.cost) == (0, 0, 0, 0)
+    assert made.usage.cache_read_input_tokens > 0
+
+
 def test_raw_events_come_in_their_order(client):
     events = [event.type for event in client.messages.create(model="test/sim", max_tokens=64, messages=HELLO, stream=True)]
     assert events[0] == "message_start" and events[-2:] == ["message_delta", "message_stop"]

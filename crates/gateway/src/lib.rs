@@ -4,6 +4,7 @@
 //! server that carries them. Decisions are made by `routing`, `providers` and `wire`; this crate is where they are
 //! acted on, and the only one that talks to upstreams, or to anyone else on a caller's word. Start with [`relay`].
 
+pub mod cache;
 pub mod count;
 pub mod credentials;
 pub mod egress;
@@ -60,6 +61,8 @@ pub struct Gateway {
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
+    /// Answers for those who ask the same again.
+    pub(crate) answers: Arc<cache::Answers>,
     pub ledger: Arc<ledger::Ledger>,
     pub health: Arc<health::Health>,
     pub(crate) sticky: sticky::Stickiness,
@@ -82,6 +85,7 @@ impl Gateway {
     ) -> Arc<Self> {
         let health = health::Health::new(clock.clone(), metrics.clone());
         let ward = health.ward(&snapshot.catalogue);
+        let answers = cache::Answers::new(snapshot.settings.cache_bytes);
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
@@ -93,6 +97,7 @@ impl Gateway {
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
+            answers,
             ledger,
             health,
             sticky: sticky::Stickiness::default(),
@@ -110,6 +115,7 @@ impl Gateway {
     }
 
     pub fn swap(&self, next: Snapshot) {
+        self.answers.resize(next.settings.cache_bytes);
         let ward = self.health.ward(&next.catalogue);
         self.snapshot.store(Arc::new(Snapshot { ward, ..next }));
         self.warn_of_misdirected();
@@ -145,6 +151,7 @@ impl Gateway {
                 error => error,
             };
             self.credentials.sweep(self.clock.now());
+            self.answers.sweep(self.clock.now());
             // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.
             self.keys.store().tidy().await;
             if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
@@ -241,6 +248,7 @@ impl Gateway {
     /// The metrics of this moment in Prometheus' text format.
     pub fn metrics_text(&self) -> String {
         self.metrics.in_flight.set(i64::try_from(self.in_flight()).unwrap_or(i64::MAX));
+        self.metrics.response_cache_bytes.set(i64::try_from(self.answers.bytes_held()).unwrap_or(i64::MAX));
         self.metrics.text()
     }
 

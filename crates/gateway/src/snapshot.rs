@@ -85,6 +85,15 @@ pub struct Names {
     pub metadata_headers: Vec<HeaderName>,
     pub warnings_header: HeaderName,
     pub count_header: HeaderName,
+    /// Headers that ask for a kept answer, say how long one is kept, and have one dropped.
+    pub cache_headers: Vec<HeaderName>,
+    pub cache_ttl_headers: Vec<HeaderName>,
+    pub cache_clear_headers: Vec<HeaderName>,
+    /// What is said of a kept answer.
+    pub cache_status_header: HeaderName,
+    pub cache_age_header: HeaderName,
+    pub cache_ttl_header: HeaderName,
+    pub cache_source_header: HeaderName,
     /// The member that carries routing metadata.
     pub metadata_member: String,
     /// The comment that keeps a stream alive before its content.
@@ -92,18 +101,26 @@ pub struct Names {
 }
 
 impl Names {
-    fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
         let header = |brand: &str, suffix: &str| {
             HeaderName::from_bytes(format!("x-{brand}-{suffix}").as_bytes())
                 .expect("a brand is lower-case letters and digits")
         };
         let brands = || std::iter::once(&settings.brand).chain(&settings.brand_aliases);
         let current = brands().map(|brand| header(brand, "metadata"));
+        let all = |suffix: &str| brands().map(|brand| header(brand, suffix)).collect();
         let legacy = brands().map(|brand| header(brand, "experimental-metadata"));
         Self {
             metadata_headers: current.chain(legacy).collect(),
             warnings_header: header(&settings.brand, "warnings"),
             count_header: header(&settings.brand, "count"),
+            cache_headers: all("cache"),
+            cache_ttl_headers: all("cache-ttl"),
+            cache_clear_headers: all("cache-clear"),
+            cache_status_header: header(&settings.brand, "cache-status"),
+            cache_age_header: header(&settings.brand, "cache-age"),
+            cache_ttl_header: header(&settings.brand, "cache-ttl"),
+            cache_source_header: header(&settings.brand, "cache-source-id"),
             metadata_member: format!("{}_metadata", settings.brand),
             processing: Bytes::from(format!(": {} PROCESSING\n\n", settings.brand.to_uppercase())),
         }
@@ -178,6 +195,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     pub max_event_bytes: usize,
     pub max_answer_bytes: usize,
+    /// The room for answers that are kept; none are in 0 bytes.
+    pub cache_bytes: usize,
     /// Where callers may point at.
     pub egress: egress::Rules,
     /// Where more can be bought.
@@ -250,6 +269,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(10),
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
+            cache_bytes: 256 << 20,
             egress: egress::Rules::default(),
             credits_url: None,
             ledger: ledger::Terms::default(),

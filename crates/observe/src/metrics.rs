@@ -61,6 +61,12 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// What a look for a kept answer gave.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Looked {
+    pub result: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Build {
     pub version: &'static str,
@@ -99,6 +105,8 @@ pub struct Metrics {
     pub breaker_opened: Family<Served, Counter>,
     /// What upstreams were found not to take: it is sent to them no more.
     pub learned: Family<Refusal, Gauge>,
+    pub response_cache: Family<Looked, Counter>,
+    pub response_cache_bytes: Gauge,
 }
 
 /// The counters that requests of one kind end up in. Looking one up hashes its labels under a lock; a recorder meets the
@@ -225,6 +233,11 @@ impl Metrics {
         registry.register("breaker_opened", help, breaker_opened.clone());
         let learned = Family::default();
         registry.register("upstream_refusals_learned", "What upstreams do not take", learned.clone());
+        let response_cache = Family::default();
+        registry.register("response_cache", "Requests that asked for a kept answer", response_cache.clone());
+        let response_cache_bytes = Gauge::default();
+        let help = "What is held for answers that are kept";
+        registry.register("response_cache_bytes", help, response_cache_bytes.clone());
         let build: Family<Build, Gauge> = Family::default();
         build.get_or_create(&Build { version }).set(1);
         registry.register("build_info", "The running build", build);
@@ -252,6 +265,8 @@ impl Metrics {
             ledger_unpriced,
             breaker_opened,
             learned,
+            response_cache,
+            response_cache_bytes,
         }
     }
 
@@ -287,6 +302,10 @@ impl Metrics {
         ];
         for (counter, count) in ended.tokens.iter().zip(counts) {
             counter.inc_by(count);
+        }
+        // An answer that was kept says nothing about how fast its provider is.
+        if exchange.cache_source.is_some() {
+            return;
         }
         if let Some(first) = exchange.first_content_ms {
             ended.first_token.observe(f64::from(first) / 1000.0);

@@ -31,6 +31,7 @@ use super::resume::{Graft, Sent};
 use super::settle::Ticket;
 use super::stream::Relay;
 use super::translate;
+use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::learned::Fact;
 use crate::ledger::{Receipt, fail};
@@ -73,6 +74,8 @@ pub(super) struct Job {
     pub may_continue: bool,
     /// What the client has of the answer, when another attempt goes on with it.
     pub heard: Option<Heard>,
+    /// Of a stream that is to be kept.
+    pub recording: Option<Box<Recording>>,
 }
 
 /// An answer that broke off.
@@ -95,7 +98,7 @@ pub(super) enum Start {
 const REFUSAL: &str = "refusal";
 
 /// How long an answer waits for the journal to know that its call was let in.
-const INTENT: Duration = Duration::from_secs(2);
+pub(super) const INTENT: Duration = Duration::from_secs(2);
 
 /// Lets a job in: holds what its first attempt that can be paid for may cost. The place of that attempt, or why there is
 /// none.

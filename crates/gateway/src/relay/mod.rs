@@ -11,6 +11,7 @@ mod drain;
 mod media;
 mod prefer;
 mod pump;
+mod replay;
 mod reserve;
 mod resume;
 mod settle;
@@ -45,6 +46,7 @@ use crate::{Gateway, Snapshot};
 use attempt::{Done, Job, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
+use replay::Wish;
 use settle::{Sender, Ticket};
 
 const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
@@ -103,6 +105,12 @@ impl Gateway {
         if let Some(failure) = unsupported(&envelope, settings) {
             return Err(refuse(ticket, failure));
         }
+        let wish = Wish::of(self, key, headers, &snapshot.names, &envelope, &body);
+        if let Some(wish) = &wish
+            && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
+        {
+            return Box::pin(kept.give(self, &snapshot, ticket)).await;
+        }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
         if is_chosen(&snapshot, &names, &wishes) {
@@ -123,7 +131,14 @@ impl Gateway {
             }
         };
         let mut warnings = warnings(&envelope, &plan);
-        let stream = envelope.stream;
+        let (stream, metadata) = (envelope.stream, wants_metadata(headers, &snapshot.names));
+        let answered = |body: Body, warnings: &[String]| {
+            let mut reply = reply(id, &snapshot.names, body, stream, warnings);
+            if let Some(wish) = &wish {
+                wish.missed(&mut reply.headers, &snapshot.names);
+            }
+            reply
+        };
         let mut job = Box::new(Job {
             gate: self.clone(),
             ticket,
@@ -132,7 +147,7 @@ impl Gateway {
             beta_query: query.split('&').any(|pair| pair == "beta=true"),
             plan,
             requested,
-            metadata: wants_metadata(headers, &snapshot.names),
+            metadata,
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
             body: body.clone(),
@@ -148,6 +163,7 @@ impl Gateway {
             cap: None,
             may_continue: wishes.preferences.allow_fallbacks,
             heard: None,
+            recording: wish.as_ref().filter(|_| stream).map(|wish| wish.recording(self, id, &warnings)),
         });
         drop(envelope);
         let first = match attempt::admit(&mut job).await {
@@ -174,7 +190,7 @@ impl Gateway {
                     return Err(Failure { generation: Some(id), ..Failure::unavailable() });
                 }
                 let body = StreamBody::waiting(self.clone(), snapshot.clone(), id, attempts);
-                return Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings));
+                return Ok(answered(Body::Stream(Box::new(body)), &warnings));
             }
             // The attempts are dropped here and settle themselves.
             None => {
@@ -186,12 +202,17 @@ impl Gateway {
             Done::Whole(bytes, more, mut settled) => {
                 self.settled(&mut settled).await;
                 warnings.extend(more);
-                Ok(reply(id, &snapshot.names, Body::full(bytes), false, &warnings))
+                if let Some(wish) = &wish {
+                    let member = metadata.then_some(snapshot.names.metadata_member.as_str());
+                    wish.keep(self, id, &bytes, member, &warnings);
+                }
+                Ok(answered(Body::full(bytes), &warnings))
             }
-            Done::Stream(relay, more) => {
+            Done::Stream(mut relay, more) => {
                 warnings.extend(more);
+                relay.warned(&warnings);
                 let body = StreamBody::relaying(relay);
-                Ok(reply(id, &snapshot.names, Body::Stream(Box::new(body)), true, &warnings))
+                Ok(answered(Body::Stream(Box::new(body)), &warnings))
             }
             Done::Failed(failure, mut settled) => {
                 self.settled(&mut settled).await;

@@ -33,12 +33,12 @@ impl Outbox {
         self.0.is_empty()
     }
 
-    pub fn push(&mut self, bytes: Bytes) {
-        self.0.push_back(bytes);
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.0.iter()
+    }
+
+    pub fn push(&mut self, bytes: Bytes) {
+        self.0.push_back(bytes);
     }
 }
 

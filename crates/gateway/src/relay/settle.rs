@@ -114,6 +114,15 @@ pub(super) struct Sender {
     pub title: Option<Box<str>>,
 }
 
+/// What a kept answer says of itself, under the id that it is given with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub id: String,
+    pub model: Option<String>,
+    pub provider: Option<String>,
+    pub stop_reason: Option<String>,
+}
+
 impl Ticket {
     pub fn open(
         gate: &Arc<Gateway>,
@@ -347,6 +356,27 @@ impl Ticket {
         let exchange = self.edit();
         exchange.upstream_id = id.map(Into::into).or_else(|| exchange.upstream_id.take());
         exchange.stop_reason = stop_reason.map(Into::into).or_else(|| exchange.stop_reason.take());
+    }
+
+    /// Lets a call in for which nobody is called. False when a limit is used up or cannot be asked: then it goes the way of
+    /// all others, which knows what to say.
+    pub async fn admit_free(&mut self) -> bool {
+        self.edit().cost = Some(Money::ZERO);
+        // The least there is: what is used up cannot pay even that.
+        let is_held = self.hold(&self.demands(Money(1), false)).await.is_ok();
+        is_held && self.admit(Money::ZERO, Money::ZERO, &self.demands(Money::ZERO, false)).is_ok()
+    }
+
+    /// The answer of another request is given: nobody is called, nothing is used.
+    pub fn replay(&mut self, source: GenerationId, told: Told) {
+        let Told { id, model, provider, stop_reason } = told;
+        let exchange = self.edit();
+        exchange.cache_source = Some(source);
+        exchange.upstream_id = Some(id.into());
+        exchange.model = model.map_or_else(|| exchange.model.clone(), Into::into);
+        exchange.provider = provider.unwrap_or_default().into();
+        exchange.stop_reason = stop_reason.map(Into::into);
+        exchange.usage_reported = true;
     }
 
     /// The whole answer is on its way.

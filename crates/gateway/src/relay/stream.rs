@@ -27,6 +27,7 @@ use super::media::Media;
 use super::pump::{Outbox, PING, Pump, Step, encoded};
 use super::resume::{Graft, Said, Sent};
 use super::settle::{Presence, Ticket};
+use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot, tasks};
@@ -90,6 +91,8 @@ pub struct StreamBody {
     phase: Phase,
     out: Outbox,
     clock: Timer,
+    /// What is kept of this answer once its last bytes leave.
+    recording: Option<Box<Recording>>,
 }
 
 enum Phase {
@@ -101,6 +104,7 @@ enum Phase {
         is_begun: bool,
     },
     Relaying(Box<Relay>),
+    Replaying(Box<Replaying>),
     /// All is said but the last bytes, which wait until the call is settled, and no longer than that.
     Settling {
         settled: Receipt,
@@ -108,6 +112,14 @@ enum Phase {
         until: Instant,
     },
     Over,
+}
+
+/// A kept answer that is given once more.
+struct Replaying {
+    ticket: Ticket,
+    frames: Outbox,
+    /// The end marker.
+    last: Bytes,
 }
 
 /// One timer for all deadlines of a stream. It is not moved at every frame; when it fires, it looks what is due.
@@ -142,6 +154,7 @@ pub(super) struct Relay {
     rest: Option<Box<Rest>>,
     metadata: bool,
     sent_at: Timestamp,
+    recording: Option<Box<Recording>>,
 }
 
 /// The request of a stream, kept for the case that its upstream breaks.
@@ -173,7 +186,7 @@ impl Relay {
         // With thinking switched on no upstream takes an answer that was begun.
         let can_continue =
             job.may_continue && !job.traits.thinking && others.iter().any(|other| takes_prefix(other, &job.snapshot));
-        let Job { gate, snapshot, ticket, plan, requested, metadata, .. } = *job;
+        let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
         let Job { body: asked, forwarded, beta_query, session, user, heard, .. } = *job;
         let rest = can_continue.then(|| {
             let sent = heard.map(|heard| heard.sent).unwrap_or_default();
@@ -203,6 +216,14 @@ impl Relay {
             rest,
             metadata,
             sent_at,
+            recording,
+        }
+    }
+
+    /// What the head of the answer says was left out.
+    pub fn warned(&mut self, warnings: &[String]) {
+        if let Some(recording) = &mut self.recording {
+            recording.warned(warnings);
         }
     }
 
@@ -213,6 +234,9 @@ impl Relay {
             ticket.routing_json(&self.snapshot, &self.plan, &self.requested[0], Some(&self.attempt), self.sent_at)
         });
         let settled = ticket.complete();
+        if let Some(recording) = &mut self.recording {
+            recording.take(&self.pump.stop_frame(None));
+        }
         let member = self.snapshot.names.metadata_member.as_str();
         Some((settled, self.pump.stop_frame(routing.as_deref().map(|value| (member, value)))))
     }
@@ -285,12 +309,15 @@ impl Relay {
             cap: None,
             may_continue: true,
             heard: Some(Heard { sent, graft: Graft::new(said), deadline }),
+            recording: self.recording,
         };
         Some((Box::new(job), self.place))
     }
 
     /// Reads the upstream to its end without a listener.
     pub async fn drained(mut self) {
+        // Nobody has heard all of it.
+        self.recording = None;
         while !self.finished {
             let Some(upstream) = &mut self.upstream else { return };
             let frame = upstream.frame().await;
@@ -346,7 +373,18 @@ impl StreamBody {
         let sent = gate.clock.instant();
         let first = keep_alive.min(LOOK).min(snapshot.settings.idle).min(snapshot.settings.total_streamed);
         let clock = Timer { sleep: Box::pin(sleep(first)), keep_alive, sent, look: sent + LOOK };
-        Self { gate, snapshot, phase, out: Outbox::default(), clock }
+        Self { gate, snapshot, phase, out: Outbox::default(), clock, recording: None }
+    }
+
+    /// A stream that was given before.
+    pub(super) fn replaying(
+        gate: Arc<Gateway>,
+        snapshot: Arc<Snapshot>,
+        ticket: Ticket,
+        frames: Outbox,
+        last: Bytes,
+    ) -> Self {
+        Self::new(gate, snapshot, Phase::Replaying(Box::new(Replaying { ticket, frames, last })))
     }
 
     /// A stream whose content is here.
@@ -373,10 +411,14 @@ impl StreamBody {
             if let Some(ticket) = &mut relay.ticket {
                 ticket.sent(bytes.len());
             }
+            if let Some(recording) = &mut relay.recording {
+                recording.take(&bytes);
+            }
             self.out.push(bytes);
         }
         if relay.finished {
             let last = relay.finish();
+            self.recording = relay.recording.take();
             self.settle(last);
             release(*relay);
         } else {
@@ -417,6 +459,9 @@ impl StreamBody {
                         };
                     }
                     fail::point("settled");
+                    if let Some(recording) = self.recording.take() {
+                        recording.keep(self.gate.clock.now());
+                    }
                     self.out.push(std::mem::take(last));
                     self.phase = Phase::Over;
                 }
@@ -440,6 +485,16 @@ impl StreamBody {
                         Poll::Pending => return Poll::Pending,
                     },
                 },
+                Phase::Replaying(replaying) => {
+                    if let Some(bytes) = replaying.frames.pop() {
+                        replaying.ticket.sent(bytes.len());
+                        return Poll::Ready(Some(bytes));
+                    }
+                    if let Phase::Replaying(replaying) = std::mem::replace(&mut self.phase, Phase::Over) {
+                        let Replaying { ticket, last, .. } = *replaying;
+                        self.settle(Some((ticket.complete(), last)));
+                    }
+                }
                 Phase::Relaying(relay) => match relay.poll_upstream(context) {
                     Poll::Ready(frame) => self.advance(frame),
                     Poll::Pending => {
@@ -491,9 +546,14 @@ impl StreamBody {
                 Err(fault) => Err(fault),
             },
         };
+        if let Some(recording) = &mut relay.recording {
+            // Nothing else is in there: it is empty whenever the upstream is asked for more.
+            self.out.iter().for_each(|bytes| recording.take(bytes));
+        }
         match step {
             Ok(Step::Finished) => {
                 let last = relay.finish();
+                self.recording = relay.recording.take();
                 if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) {
                     release(*relay);
                 }

@@ -158,6 +158,7 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         keep_alive: millis("stream.keep_alive_ms", stream.keep_alive_ms)?,
         max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
+        cache_bytes: config.cache.max_bytes,
         egress: egress(config)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,

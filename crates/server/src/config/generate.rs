@@ -23,7 +23,7 @@ pub fn example() -> String {
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
     let sections = [
-        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "egress", "routing",
+        "service", "storage", "secrets", "keys", "oauth", "limits", "stream", "upstream", "cache", "egress", "routing",
         "ledger", "pricing", "billing", "log", "metrics", "sim",
     ];
     for section in sections {

@@ -22,6 +22,7 @@ pub struct Config {
     pub limits: Limits,
     pub stream: Stream,
     pub upstream: UpstreamTimers,
+    pub cache: Cache,
     pub egress: Egress,
     pub routing: Routing,
     pub ledger: Ledger,
@@ -255,6 +256,20 @@ impl Default for UpstreamTimers {
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
         }
+    }
+}
+
+/// Answers that are kept for requests that ask for it (`X-Tidegate-Cache: true`).
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cache {
+    /// Bytes of memory for all of them; what was not used for longest goes first. 0: none are kept.
+    pub max_bytes: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { max_bytes: 256 << 20 }
     }
 }
 

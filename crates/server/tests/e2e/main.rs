@@ -33,6 +33,7 @@ mod passthrough;
 mod pitfalls;
 mod planted;
 mod providers;
+mod response_cache;
 mod routing;
 mod secrets;
 mod shell;

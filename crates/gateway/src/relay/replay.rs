@@ -1,0 +1,257 @@
+//! Requests that ask for a kept answer: what they look for, what a hit sends, and what is kept of a miss.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use tidegate_core::{GenerationId, KeyHash};
+use tidegate_observe::metrics::Looked;
+use tidegate_wire::answer::{self, Event, Message};
+use tidegate_wire::envelope::Envelope;
+use tidegate_wire::sse::Splitter;
+
+use super::attempt::INTENT;
+use super::pump::{Outbox, encoded};
+use super::settle::{Ticket, Told};
+use super::stream::{Body, StreamBody};
+use super::{Reply, reply};
+use crate::cache::{self, Entry, Preset, Recording, Surface, Terms};
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::snapshot::Names;
+use crate::{Gateway, Snapshot};
+
+/// What a request that may be answered from what is kept looks for.
+pub(super) struct Wish {
+    key: KeyHash,
+    ttl: Duration,
+    clear: bool,
+    stream: bool,
+}
+
+impl Wish {
+    /// None for a request that does not ask for it, or must not have it.
+    pub fn of(
+        gate: &Gateway,
+        key: &KeyEntry,
+        headers: &HeaderMap,
+        names: &Names,
+        envelope: &Envelope<'_>,
+        body: &[u8],
+    ) -> Option<Self> {
+        // Presets are not there yet; what one says of caching goes in here.
+        let Terms { ttl, clear } = Terms::of(headers, names, Preset::default())?;
+        if !gate.answers.is_on() || cache::retains_nothing(key) {
+            return None;
+        }
+        let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);
+        Some(Self { key: cache::key(&key.hash, Surface::Messages, model, stream, body), ttl, clear, stream })
+    }
+
+    /// What is kept for the request, if it may have it: it is let in then, and nobody is called.
+    pub async fn look(&self, gate: &Gateway, ticket: &mut Ticket) -> Option<Kept> {
+        let found = if self.clear {
+            gate.answers.remove(&self.key);
+            None
+        } else {
+            let entry = gate.answers.find(&self.key, gate.clock.now());
+            entry.and_then(|entry| Kept::of(entry, self.stream, ticket.id()))
+        };
+        let found = match found {
+            Some(kept) if ticket.admit_free().await => Some(kept),
+            _ => None,
+        };
+        let result = if found.is_some() { "hit" } else { "miss" };
+        gate.metrics.response_cache.get_or_create(&Looked { result }).inc();
+        found
+    }
+
+    /// For a stream that is to be kept.
+    pub fn recording(&self, gate: &Gateway, source: GenerationId, warnings: &[String]) -> Box<Recording> {
+        let mut recording = Recording::new(&gate.answers, self.key, source, self.ttl);
+        recording.warned(warnings);
+        recording
+    }
+
+    /// Keeps a whole answer. `metadata` names the member that is for this request alone.
+    pub fn keep(
+        &self,
+        gate: &Gateway,
+        source: GenerationId,
+        body: &Bytes,
+        metadata: Option<&str>,
+        warnings: &[String],
+    ) {
+        let body = metadata.map_or_else(|| body.clone(), |member| answer::without(body, member));
+        let (warnings, kept) = (warnings.to_vec(), gate.clock.now());
+        gate.answers.keep(self.key, Entry { body, source, warnings, kept, ttl: self.ttl });
+    }
+
+    /// What the head of an answer says that was made for this request.
+    pub fn missed(&self, headers: &mut HeaderMap, names: &Names) {
+        headers.insert(&names.cache_status_header, HeaderValue::from_static("MISS"));
+        headers.insert(&names.cache_ttl_header, HeaderValue::from(self.ttl.as_secs()));
+    }
+}
+
+/// A kept answer as it is given to another request: under ids of its own, and with nothing used.
+pub(super) struct Kept {
+    entry: Arc<Entry>,
+    told: Told,
+    body: Given,
+}
+
+enum Given {
+    Whole(Bytes),
+    /// The frames, and the end marker.
+    Stream(Outbox, Bytes),
+}
+
+impl Kept {
+    /// None when it cannot be read, which does not happen: we wrote it.
+    fn of(entry: Arc<Entry>, stream: bool, generation: GenerationId) -> Option<Self> {
+        // As unlike any other as the generation's own.
+        let id = generation.as_str().replacen("gen-", "msg_", 1);
+        let (body, told) = if stream {
+            let (frames, last, told) = streamed(&entry.body, id)?;
+            (Given::Stream(frames, last), told)
+        } else {
+            let message = Message::read(&entry.body).ok()?;
+            let told = Told { stop_reason: message.stop_reason(), ..told_by(&message, id) };
+            (Given::Whole(message.replayed(&told.id)), told)
+        };
+        Some(Self { entry, told, body })
+    }
+
+    /// Sends it, for a call that was let in.
+    pub async fn give(
+        self,
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        mut ticket: Ticket,
+    ) -> Result<Reply, Failure> {
+        let Self { entry, told, body } = self;
+        let (id, names) = (ticket.id(), &snapshot.names);
+        ticket.replay(entry.source, told);
+        // Nothing leaves before it is written down that the call was let in.
+        if !ticket.receipt().committed(INTENT).await {
+            let failure = Failure { generation: Some(id), ..Failure::unavailable() };
+            ticket.fail(&failure);
+            return Err(failure);
+        }
+        ticket.first_content();
+        let (age, rest) = entry.age_and_rest(gate.clock.now());
+        let mut reply = match body {
+            Given::Whole(bytes) => {
+                ticket.sent(bytes.len());
+                let mut settled = ticket.complete();
+                gate.settled(&mut settled).await;
+                reply(id, names, Body::full(bytes), false, &entry.warnings)
+            }
+            Given::Stream(frames, last) => {
+                let body = StreamBody::replaying(gate.clone(), snapshot.clone(), ticket, frames, last);
+                reply(id, names, Body::Stream(Box::new(body)), true, &entry.warnings)
+            }
+        };
+        let mut say = |name: &HeaderName, value: HeaderValue| reply.headers.insert(name, value);
+        say(&names.cache_status_header, HeaderValue::from_static("HIT"));
+        say(&names.cache_age_header, HeaderValue::from(age));
+        say(&names.cache_ttl_header, HeaderValue::from(rest));
+        let source = HeaderValue::from_str(entry.source.as_str()).expect("an id is plain ASCII");
+        say(&names.cache_source_header, source);
+        Ok(reply)
+    }
+}
+
+fn told_by(message: &Message<'_>, id: String) -> Told {
+    Told { id, model: message.model(), provider: message.provider(), stop_reason: None }
+}
+
+/// The frames of a kept stream under another id, its end marker, and what it says of itself. What needs no change is a
+/// piece of what is kept.
+fn streamed(body: &Bytes, id: String) -> Option<(Outbox, Bytes, Told)> {
+    let (mut frames, mut last) = (Outbox::default(), None);
+    let mut told = Told { id, ..Told::default() };
+    let mut splitter = Splitter::new(body.len());
+    splitter.feed(body.clone());
+    loop {
+        if let Some(run) = splitter.run(|frame| !frame.starts_with(b"event: message_")) {
+            frames.push(run);
+        }
+        let Some(frame) = splitter.next().ok()? else { break };
+        match frame.event() {
+            b"message_start" => {
+                let data = frame.data();
+                let event = Event::read(&data).ok()?;
+                told = told_by(&event.message().ok()?, told.id);
+                frames.push(encoded("message_start", &event.start_replayed(&told.id).ok()?));
+            }
+            b"message_delta" => {
+                let data = frame.data();
+                let event = Event::read(&data).ok()?;
+                told.stop_reason = event.stop_reason().or(told.stop_reason);
+                frames.push(encoded("message_delta", &event.delta_replayed()));
+            }
+            b"message_stop" => last = Some(frame.0),
+            _ => frames.push(frame.0),
+        }
+    }
+    Some((frames, last?, told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const STREAM: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_up\",\"model\":\"v/m\",\"provider\":\"P\",\"usage\":{\"input_tokens\":14,\"output_tokens\":1}}}\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"event: message_start\"}}\n\n",
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\"usage\":{\"output_tokens\":9,\"cost\":0.5}}\n\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+
+    /// The data of all frames, and the last one apart.
+    fn replayed(stream: &'static str) -> (Vec<Value>, Bytes, Told) {
+        let (frames, last, told) = streamed(&Bytes::from_static(stream.as_bytes()), "msg_new".to_owned()).unwrap();
+        let mut splitter = Splitter::new(1 << 20);
+        splitter.feed(frames.iter().flat_map(|bytes| bytes.to_vec()).collect());
+        let mut events = Vec::new();
+        while let Some(frame) = splitter.next().unwrap() {
+            events.push(serde_json::from_slice(&frame.data()).unwrap());
+        }
+        (events, last, told)
+    }
+
+    #[test]
+    fn a_stream_is_given_with_its_events_under_another_id_and_with_nothing_used() {
+        let (events, last, told) = replayed(STREAM);
+        let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["message_start", "ping", "content_block_delta", "message_delta"]);
+        assert_eq!(events[0]["message"]["id"], "msg_new");
+        assert_eq!(events[0]["message"]["usage"], json!({"input_tokens": 0, "output_tokens": 0}));
+        assert_eq!(events[2]["delta"]["text"], "event: message_start");
+        let usage = &events[3]["usage"];
+        assert_eq!(
+            (&usage["input_tokens"], &usage["output_tokens"], &usage["cost"]),
+            (&json!(0), &json!(0), &json!(0))
+        );
+        assert_eq!(last, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+        let expected = Told {
+            id: "msg_new".to_owned(),
+            model: Some("v/m".to_owned()),
+            provider: Some("P".to_owned()),
+            stop_reason: Some("max_tokens".to_owned()),
+        };
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_stream_without_its_end_is_not_given() {
+        let end = STREAM.find("event: message_stop").unwrap();
+        assert!(streamed(&Bytes::from_static(&STREAM.as_bytes()[..end]), "msg_new".to_owned()).is_none());
+    }
+}
