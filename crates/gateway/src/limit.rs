@@ -63,6 +63,8 @@ impl Rate {
 
     fn start(due: i64, now: Timestamp, interval_ms: i64, burst: i64) -> Result<i64, Timestamp> {
         let tolerance = interval_ms * (burst - 1).max(0);
+        // Nothing is ever due later than that: the clock was set back, and nobody waits until it is where it was.
+        let due = if due - now.0 > tolerance + interval_ms { now.0 } else { due };
         let start = due.max(now.0);
         if start - now.0 > tolerance { Err(Timestamp(start - tolerance)) } else { Ok(start) }
     }
@@ -146,6 +148,17 @@ mod tests {
         assert_eq!(note(source, 6_000), Ok(()));
         assert_eq!(note(source, 6_000), free_at(12_000));
         assert_eq!(note(other, 6_000), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_locks_nobody_out() {
+        let rate = Rate::default();
+        let (interval_ms, burst) = pace(2);
+        let hour = 3_600_000;
+        assert!((0..2).all(|_| rate.admit(Timestamp(hour), interval_ms, burst).is_ok()));
+        assert_eq!(rate.admit(Timestamp(hour), interval_ms, burst), Err(Timestamp(hour + 30_000)));
+        assert!((0..2).all(|_| rate.admit(Timestamp(0), interval_ms, burst).is_ok()));
+        assert_eq!(rate.admit(Timestamp(0), interval_ms, burst), Err(Timestamp(30_000)), "it counts anew");
     }
 
     #[test]
