@@ -33,7 +33,8 @@ pub struct KeyEntry {
     /// Which change of the store this is.
     change_seq: i64,
     pub live: Arc<Live>,
-    pub workspace_in_flight: Arc<Count>,
+    /// What it shares with the other keys of its workspace.
+    pub workspace_live: Arc<Shared>,
 }
 
 /// What a key may spend.
@@ -51,7 +52,16 @@ pub struct Live {
     pub in_flight: Arc<Count>,
     /// Management operations.
     pub managed: Rate,
+    /// Inference requests.
+    pub asked: Rate,
     revoked: AtomicBool,
+}
+
+/// What the keys of a workspace have in common.
+#[derive(Debug, Default)]
+pub struct Shared {
+    pub in_flight: Arc<Count>,
+    pub asked: Rate,
 }
 
 impl KeyEntry {
@@ -84,7 +94,7 @@ impl Hasher for DigestHasher {
 /// What is known of keys, whoever says it and in whatever order.
 struct Entries {
     keys: HashMap<KeyHash, Arc<KeyEntry>, BuildHasherDefault<DigestHasher>>,
-    workspaces: HashMap<WorkspaceId, Arc<Count>>,
+    workspaces: HashMap<WorkspaceId, Arc<Shared>>,
     /// With which change a key was deleted: an answer of the store from before must not bring it back. Held while a row
     /// is applied, because the look at what is known and the change of it are two steps.
     gone: Mutex<quick_cache::unsync::Cache<KeyHash, i64>>,
@@ -98,6 +108,8 @@ pub struct KeyIndex {
     unknown: Cache<KeyHash, Timestamp>,
     seen: AtomicI64,
     pub failures: PerSource,
+    /// Inference requests by where they come from.
+    pub asked: PerSource,
 }
 
 impl KeyIndex {
@@ -108,6 +120,7 @@ impl KeyIndex {
             unknown: Cache::new(UNKNOWN_REMEMBERED),
             seen: AtomicI64::new(0),
             failures: PerSource::default(),
+            asked: PerSource::default(),
         }
     }
 
@@ -202,7 +215,7 @@ impl Entries {
             return None;
         }
         let workspaces = self.workspaces.pin();
-        let workspace_in_flight = workspaces.get_or_insert_with(row.workspace.clone(), Arc::default).clone();
+        let workspace_live = workspaces.get_or_insert_with(row.workspace.clone(), Arc::default).clone();
         let entry = Arc::new(KeyEntry {
             hash: row.hash,
             kind: row.kind,
@@ -218,7 +231,7 @@ impl Entries {
             }),
             change_seq: row.change_seq,
             live,
-            workspace_in_flight,
+            workspace_live,
         });
         keys.insert(row.hash, entry.clone());
         Some(entry)

@@ -61,6 +61,16 @@ impl Rate {
         Self::start(self.0.load(Ordering::Relaxed), now, interval_ms, burst).map(|_| ())
     }
 
+    /// As [`Rate::admit`] for so many a minute, or as [`Rate::check`] when `counts` is false; 0 is no limit.
+    pub fn per_minute(&self, now: Timestamp, per_minute: u32, counts: bool) -> Result<(), Timestamp> {
+        let (interval_ms, burst) = pace(per_minute);
+        match (per_minute, counts) {
+            (0, _) => Ok(()),
+            (_, true) => self.admit(now, interval_ms, burst),
+            (_, false) => self.check(now, interval_ms, burst),
+        }
+    }
+
     fn start(due: i64, now: Timestamp, interval_ms: i64, burst: i64) -> Result<i64, Timestamp> {
         let tolerance = interval_ms * (burst - 1).max(0);
         // Nothing is ever due later than that: the clock was set back, and nobody waits until it is where it was.

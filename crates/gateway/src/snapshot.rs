@@ -181,6 +181,10 @@ pub struct Settings {
     pub in_flight_key: usize,
     /// Failed authentications per minute that one source may make before it is held off.
     pub auth_failures_per_minute: u32,
+    /// Inference requests per minute: of a key, of a workspace, from an address; 0 is no limit.
+    pub key_per_minute: u32,
+    pub workspace_per_minute: u32,
+    pub address_per_minute: u32,
     /// Management operations per minute and key.
     pub management_per_minute: u32,
     /// Exchanges of authorization codes per minute and address, and failed ones.
@@ -257,6 +261,9 @@ impl Default for Settings {
             in_flight_workspace: 1024,
             in_flight_key: 256,
             auth_failures_per_minute: 10,
+            key_per_minute: 0,
+            workspace_per_minute: 0,
+            address_per_minute: 0,
             management_per_minute: 600,
             exchanges_per_minute: 20,
             exchange_failures_per_minute: 5,

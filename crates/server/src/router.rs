@@ -161,7 +161,11 @@ async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure
     let (gateway, source) = (&call.app.gateway, call.peer.ip());
     call.key = match route.callers {
         Callers::Anyone => None,
-        Callers::Inference => Some(gateway.authenticate_inference(&call.head.headers, source).await?),
+        Callers::Inference => {
+            let key = gateway.authenticate_inference(&call.head.headers, source).await?;
+            gateway.admit_inference(&key, source)?;
+            Some(key)
+        }
         Callers::Both => Some(gateway.authenticate(&call.head.headers, source, true).await?),
         Callers::Management => {
             let key = gateway.authenticate(&call.head.headers, source, false).await?;

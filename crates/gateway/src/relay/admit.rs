@@ -81,6 +81,41 @@ impl Gateway {
         }
     }
 
+    /// Counts an inference request against the rates of its key, its workspace and its address; none of them counts what
+    /// another one refuses.
+    pub fn admit_inference(&self, key: &KeyEntry, source: IpAddr) -> Result<(), Failure> {
+        let snapshot = self.snapshot();
+        let Settings { key_per_minute, workspace_per_minute, address_per_minute, .. } = snapshot.settings;
+        if [key_per_minute, workspace_per_minute, address_per_minute] == [0; 3] {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        for counts in [false, true] {
+            let asked = &self.keys.asked;
+            let by_address = match (address_per_minute, counts) {
+                (0, _) => Ok(()),
+                (limit, true) => asked.note(source, now, limit),
+                (limit, false) => asked.check(source, now, limit),
+            };
+            let looked = [
+                ("key_rate", key_per_minute, key.live.asked.per_minute(now, key_per_minute, counts)),
+                (
+                    "workspace_rate",
+                    workspace_per_minute,
+                    key.workspace_live.asked.per_minute(now, workspace_per_minute, counts),
+                ),
+                ("address_rate", address_per_minute, by_address),
+            ];
+            // The one that is told is the one that must be waited for longest.
+            let refused = looked.into_iter().filter_map(|(reason, limit, looked)| Some((looked.err()?, reason, limit)));
+            if let Some((free, reason, limit)) = refused.max_by_key(|(free, ..)| *free) {
+                self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+                return Err(Failure::rate_limited(limit.into(), free, now));
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a management operation against its key's rate.
     pub fn admit_management(&self, key: &KeyEntry) -> Result<(), Failure> {
         let (now, per_minute) = (self.clock.now(), self.snapshot().settings.management_per_minute);
@@ -112,7 +147,7 @@ impl Gateway {
             let now = self.clock.now();
             Failure::rate_limited(limit as u64, now.plus(Duration::from_secs(1)), now)
         };
-        let workspace = key.workspace_in_flight.enter(settings.in_flight_workspace);
+        let workspace = key.workspace_live.in_flight.enter(settings.in_flight_workspace);
         let workspace = workspace.ok_or_else(|| rejected("workspace", full(settings.in_flight_workspace)))?;
         let place = key.live.in_flight.enter(settings.in_flight_key);
         let place = place.ok_or_else(|| rejected("key", full(settings.in_flight_key)))?;

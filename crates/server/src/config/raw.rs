@@ -177,6 +177,10 @@ pub struct Limits {
     pub in_flight_key: usize,
     /// Failed authentications per minute and address before it is held off.
     pub auth_failures_per_minute: u32,
+    /// Inference requests per minute on this node: of a key, of a workspace, from an address. 0: as many as they like.
+    pub key_rpm: u32,
+    pub workspace_rpm: u32,
+    pub address_rpm: u32,
     /// Management operations per minute and key.
     pub management_rpm: u32,
     /// Exchanges of authorization codes per minute and address: all of them, and failed ones.
@@ -200,6 +204,9 @@ impl Default for Limits {
             in_flight_workspace: 1024,
             in_flight_key: 256,
             auth_failures_per_minute: 10,
+            key_rpm: 0,
+            workspace_rpm: 0,
+            address_rpm: 0,
             management_rpm: 600,
             exchanges_per_minute: 20,
             exchange_failures_per_minute: 5,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::key;
 use tidegate_sim::{Behaviour, Sim};
 
@@ -288,4 +289,89 @@ async fn key_8_behind_a_trusted_proxy_its_callers_are_counted_one_by_one() {
     let gate = Tidegate::start().config(limits).run().await;
     let statuses = [fail(&gate, "192.0.2.1").await, fail(&gate, "192.0.2.2").await, fail(&gate, "192.0.2.3").await];
     assert_eq!(statuses, [401, 401, 429]);
+}
+
+/// A second inference key of the same workspace.
+async fn another_key(gate: &Tidegate) -> String {
+    let made = gate.place.run(&["keys", "create", "--name", "another"]).await;
+    let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+    eventually("the key is known", Duration::from_secs(10), async || {
+        gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
+    })
+    .await;
+    key
+}
+
+/// A gateway with a limit of two a minute and a clock that the test moves, by milliseconds.
+async fn two_a_minute(sim: &Sim, setting: &str) -> (Tidegate, impl Fn(i64)) {
+    let config = format!("[limits]\n{setting} = 2\n[service]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let mut place = Tidegate::start().endpoint(MODEL, sim).config(&config).place();
+    let file = place.beside("clock");
+    place.environment("TIDEGATE_CLOCK_FILE", Some(file.to_str().expect("a plain path")));
+    let shift = move |millis: i64| std::fs::write(&file, millis.to_string()).expect("the folder is ours");
+    shift(0);
+    (place.serve().await, shift)
+}
+
+async fn from(gate: &Tidegate, key: &str, address: &str, body: &str) -> Reply {
+    let ask = gate.ask("POST", "/v1/messages").key(key).header("x-forwarded-for", address);
+    ask.json(body.to_owned()).send().await
+}
+
+#[tokio::test]
+async fn requests_a_minute_are_limited_by_key_by_workspace_and_by_address() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    // Whom the limit binds together with the first caller: another key, another address.
+    for (setting, binds_key, binds_address) in
+        [("key_rpm", false, true), ("workspace_rpm", true, true), ("address_rpm", true, false)]
+    {
+        let (gate, shift) = two_a_minute(&sim, setting).await;
+        let (other, hello) = (another_key(&gate).await, hello(MODEL).to_string());
+        let (here, there) = ("192.0.2.1", "192.0.2.2");
+        for _ in 0..2 {
+            assert_eq!(from(&gate, INFERENCE_KEY, here, &hello).await.status, 200, "{setting}");
+        }
+        let calls = sim.calls();
+        // Refused before anybody looks at the body.
+        for body in [hello.as_str(), "no JSON"] {
+            let reply = from(&gate, INFERENCE_KEY, here, body).await;
+            let expected = json_error("rate_limit_error", "Rate limit exceeded", "rate_limit_exceeded");
+            assert_eq!((reply.status, reply.body_text()), (429, expected.as_str()), "{setting}");
+            assert_eq!(
+                (reply.header("x-ratelimit-limit"), reply.header("x-ratelimit-remaining")),
+                (Some("2"), Some("0"))
+            );
+            let seconds: u64 = reply.header("retry-after").expect("it is told").parse().expect("seconds");
+            assert!((1..=30).contains(&seconds), "one is free every half minute: {seconds}");
+            let reset: i64 = reply.header("x-ratelimit-reset").expect("it is told").parse().expect("milliseconds");
+            let now = SystemClock.now().0;
+            assert!((now..=now + 30_000).contains(&reset), "{reset}");
+        }
+        assert_eq!(sim.calls(), calls);
+        let status = async |key: &str, address: &str| from(&gate, key, address, &hello).await.status;
+        assert_eq!(status(&other, here).await, if binds_key { 429 } else { 200 }, "{setting}");
+        assert_eq!(status(INFERENCE_KEY, there).await, if binds_address { 429 } else { 200 }, "{setting}");
+        assert_eq!(gate.managed("/api/v1/keys").await.status, 200, "management has a limit of its own");
+        shift(30_000);
+        assert_eq!(status(INFERENCE_KEY, here).await, 200, "{setting}: one is free again");
+        assert_eq!(status(INFERENCE_KEY, here).await, 429, "{setting}: and no more than one");
+        let metrics = gate.managed("/metrics").await;
+        let name = setting.replace("_rpm", "_rate");
+        assert!(metrics.body_text().contains(&format!("tidegate_limit_rejections_total{{reason=\"{name}\"}}")));
+    }
+}
+
+#[tokio::test]
+async fn what_one_rate_refuses_another_does_not_count() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let config = "[limits]\nkey_rpm = 2\nworkspace_rpm = 4\n";
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(config).run().await;
+    let (other, hello) = (another_key(&gate).await, hello(MODEL).to_string());
+    let mut served = Vec::new();
+    for key in [INFERENCE_KEY, &other] {
+        for _ in 0..6 {
+            served.push(gate.ask("POST", "/v1/messages").key(key).json(hello.clone()).send().await.status);
+        }
+    }
+    assert_eq!(served, [200, 200, 429, 429, 429, 429, 200, 200, 429, 429, 429, 429]);
 }
