@@ -109,7 +109,7 @@ fn models() -> Value {
         "max_completion_tokens": count(),
         "max_prompt_tokens": or_null(count()),
         "pricing": prices,
-        "quantization": nothing(),
+        "quantization": or_null(some_text()),
         "supported_parameters": list(some_text(), 1, 50),
         "supports_implicit_caching": flag(),
         "uptime_last_5m": share(),
