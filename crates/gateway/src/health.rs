@@ -14,7 +14,7 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::health::breaker::Permit;
 use tidegate_routing::health::window::Tally;
 use tidegate_routing::health::{COOL_DOWN_MS, Health as Record, Outcome, Uptime};
-use tidegate_routing::live::{Live, Percentiles, Vital};
+use tidegate_routing::live::{Group, Live, Percentiles, Vital};
 use tidegate_routing::{Attempt, Catalogue, Credential, Draws, Endpoint};
 
 /// Ways to call with credentials of customers that are remembered.
@@ -214,6 +214,12 @@ impl Health {
     pub fn uptime(&self, ward: &Ward, endpoint: &Endpoint) -> Option<Uptime> {
         let now = self.now();
         self.cell(ward, endpoint, None).map(|cell| cell.lock().uptime(now))
+    }
+
+    /// How an endpoint is doing with the operator's own key, as a plan would see it.
+    pub fn group(&self, ward: &Ward, endpoint: &Endpoint) -> Group {
+        let now = self.now();
+        self.cell(ward, endpoint, None).map(|cell| cell.lock().state(now)).unwrap_or_default()
     }
 }
 

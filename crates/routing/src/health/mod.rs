@@ -149,6 +149,12 @@ impl Health {
         }
     }
 
+    /// The group it is in, as a plan would see it.
+    pub fn state(&mut self, now: i64) -> Group {
+        let half_hour = self.minutes.of_all(now);
+        self.group(now, half_hour)
+    }
+
     fn group(&mut self, now: i64, half_hour: Count) -> Group {
         let lately = self.lately.of_all(now);
         match self.breaker.permit(now) {

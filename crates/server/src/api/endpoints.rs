@@ -2,9 +2,10 @@
 
 use http::StatusCode;
 use serde::Serialize;
+use tidegate_gateway::health::Health;
 use tidegate_gateway::{Failure, Snapshot};
 use tidegate_providers::translate::card::Cache;
-use tidegate_routing::{Endpoint, Model};
+use tidegate_routing::{Endpoint, Group, Model, Percentiles};
 
 use super::account::{Answering, Request, data, not_found};
 use super::models::Architecture;
@@ -21,7 +22,8 @@ struct Offered<'a> {
     endpoints: Vec<Offer<'a>>,
 }
 
-/// How fast an endpoint is and how often it answers is not measured yet: nothing is said of it.
+/// How an endpoint is doing is what this node knows of it, from calls with the operator's own key; null where that is
+/// nothing.
 #[derive(Serialize)]
 struct Offer<'a> {
     name: String,
@@ -39,8 +41,53 @@ struct Offer<'a> {
     uptime_last_5m: Option<f64>,
     uptime_last_30m: Option<f64>,
     uptime_last_1d: Option<f64>,
-    latency_last_30m: Option<()>,
-    throughput_last_30m: Option<()>,
+    /// Milliseconds to the first content of a stream.
+    latency_last_30m: Option<Spread>,
+    /// Tokens per second.
+    throughput_last_30m: Option<Spread>,
+    status: i8,
+}
+
+/// Over the last five minutes, although the interface says thirty: so long is the window that routing decides by, and two
+/// answers to one question would be worse than a short one.
+#[derive(Serialize)]
+struct Spread {
+    p50: f64,
+    p75: f64,
+    p90: f64,
+    p99: f64,
+}
+
+impl Spread {
+    fn of(figures: Percentiles, unit: f64) -> Option<Self> {
+        let figure = |figure: Option<f32>| figure.map(|figure| rounded(f64::from(figure) * unit, 1_000.0));
+        Some(Self {
+            p50: figure(figures.p50)?,
+            p75: figure(figures.p75)?,
+            p90: figure(figures.p90)?,
+            p99: figure(figures.p99)?,
+        })
+    }
+}
+
+/// To so many parts of one: what was measured has no more digits than that.
+fn rounded(number: f64, parts: f64) -> f64 {
+    (number * parts).round() / parts
+}
+
+/// In hundredths, to two places.
+fn percent(share: Option<f32>) -> Option<f64> {
+    share.map(|share| rounded(f64::from(share) * 100.0, 100.0))
+}
+
+/// The public numbers: 0 is well, and the less the worse.
+fn status(group: Group) -> i8 {
+    match group {
+        Group::Stable => 0,
+        Group::Degraded => -1,
+        Group::Down => -2,
+        Group::Outage => -3,
+    }
 }
 
 pub fn list(call: Call) -> Answering {
@@ -49,7 +96,8 @@ pub fn list(call: Call) -> Answering {
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
         let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
-        let endpoints = model.endpoints.iter().map(|endpoint| offer(model, endpoint, &snapshot)).collect();
+        let health = &request.app.gateway.health;
+        let endpoints = model.endpoints.iter().map(|endpoint| offer(model, endpoint, &snapshot, health)).collect();
         let offered = Offered {
             id: &model.id,
             name: &model.name,
@@ -62,8 +110,10 @@ pub fn list(call: Call) -> Answering {
     })
 }
 
-fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> Offer<'a> {
+fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot, health: &Health) -> Offer<'a> {
     let card = &snapshot.places[endpoint.place].card;
+    let uptime = health.uptime(&snapshot.ward, endpoint);
+    let (latency, throughput) = health.percentiles(&snapshot.ward, endpoint);
     Offer {
         name: format!("{} | {}", endpoint.provider_name, endpoint.model),
         model_id: &model.id,
@@ -77,11 +127,12 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot) -> O
         quantization: Some(endpoint.quantization.as_str()).filter(|level| *level != "unknown"),
         supported_parameters: parameters(endpoint),
         supports_implicit_caching: card.cache == Cache::Implicit,
-        uptime_last_5m: None,
-        uptime_last_30m: None,
-        uptime_last_1d: None,
-        latency_last_30m: None,
-        throughput_last_30m: None,
+        uptime_last_5m: percent(uptime.and_then(|uptime| uptime.five_minutes)),
+        uptime_last_30m: percent(uptime.and_then(|uptime| uptime.half_hour)),
+        uptime_last_1d: percent(uptime.and_then(|uptime| uptime.day)),
+        latency_last_30m: Spread::of(latency, 1_000.0),
+        throughput_last_30m: Spread::of(throughput, 1.0),
+        status: status(health.group(&snapshot.ward, endpoint)),
     }
 }
 

@@ -98,7 +98,16 @@ fn models() -> Value {
         "tokenizer": some_text(),
         "instruct_type": nothing(),
     }));
-    let share = || or_null(json!({"type": "number", "minimum": 0, "maximum": 100}));
+    let share = || {
+        let text = "Of 100 calls so many were answered. Null: there were none.";
+        or_null(json!({"type": "number", "minimum": 0, "maximum": 100, "description": text}))
+    };
+    let spread = |description: &str| {
+        let figure = || json!({"type": "number", "minimum": 0});
+        let mut spread = full(json!({"p50": figure(), "p75": figure(), "p90": figure(), "p99": figure()}));
+        spread["description"] = json!(description);
+        or_null(spread)
+    };
     let endpoint = full(json!({
         "name": some_text(),
         "model_id": some_text(),
@@ -115,8 +124,13 @@ fn models() -> Value {
         "uptime_last_5m": share(),
         "uptime_last_30m": share(),
         "uptime_last_1d": share(),
-        "latency_last_30m": nothing(),
-        "throughput_last_30m": nothing(),
+        "latency_last_30m": spread("Milliseconds to the first content of a stream, over the last five minutes."),
+        "throughput_last_30m": spread("Tokens per second that so many of 100 answers reach, over the last five minutes."),
+        "status": {
+            "type": "integer",
+            "enum": [0, -1, -2, -3],
+            "description": "0: stable, -1: degraded, -2: down, -3: out of order.",
+        },
     }));
     let endpoints = full(json!({
         "id": some_text(),
