@@ -28,8 +28,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp};
-use tidegate_observe::metrics::{Metrics, Refusal};
+use tidegate_observe::metrics::{Condition, Metrics, Refusal, Served};
 use tidegate_providers::repair::Refused;
+use tidegate_routing::Endpoint;
 use tidegate_store::learned::LearnedRow;
 use tidegate_store::vault::Vault;
 use tidegate_store::{Store, StoreError};
@@ -249,7 +250,19 @@ impl Gateway {
     pub fn metrics_text(&self) -> String {
         self.metrics.in_flight.set(i64::try_from(self.in_flight()).unwrap_or(i64::MAX));
         self.metrics.response_cache_bytes.set(i64::try_from(self.answers.bytes_held()).unwrap_or(i64::MAX));
-        self.metrics.text()
+        self.metrics.text(&self.conditions())
+    }
+
+    /// How all endpoints are doing that the operator's own key reaches.
+    fn conditions(&self) -> Vec<Condition> {
+        let snapshot = self.snapshot();
+        let endpoints = snapshot.catalogue.models().into_iter().flat_map(|model| &model.endpoints);
+        let condition = |endpoint: &Arc<Endpoint>| Condition {
+            served: Served { model: endpoint.model.to_string(), provider: endpoint.provider_name.to_string() },
+            state: self.health.group(&snapshot.ward, endpoint) as i64,
+            uptime: self.health.uptime(&snapshot.ward, endpoint).and_then(|uptime| uptime.five_minutes).map(f64::from),
+        };
+        endpoints.filter(|endpoint| endpoint.shared).map(condition).collect()
     }
 
     /// Inference requests being served.

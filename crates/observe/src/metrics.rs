@@ -1,7 +1,8 @@
 //! Counters in Prometheus' text format. Labels are bounded: routes, models and providers of the catalogue, statuses;
 //! never keys, users or URLs.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -31,6 +32,16 @@ pub struct Generation {
 pub struct Served {
     pub model: String,
     pub provider: String,
+}
+
+/// How the endpoints of a model at a provider are doing; where there are several, the worst of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    pub served: Served,
+    /// 0: stable, 1: degraded, 2: down, 3: out of order.
+    pub state: i64,
+    /// The share of calls that were answered in the last five minutes; none where there were no calls.
+    pub uptime: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,6 +114,10 @@ pub struct Metrics {
     pub ledger_unpriced: Counter,
     /// How often an endpoint was left alone because it failed.
     pub breaker_opened: Family<Served, Counter>,
+    endpoint_state: Family<Served, Gauge>,
+    endpoint_health: Family<Served, Gauge<f64, AtomicU64>>,
+    /// Held by whoever reads: what is measured only for readers is set anew for each.
+    reading: Mutex<()>,
     /// What upstreams were found not to take: it is sent to them no more.
     pub learned: Family<Refusal, Gauge>,
     pub response_cache: Family<Looked, Counter>,
@@ -231,6 +246,12 @@ impl Metrics {
         let breaker_opened = Family::default();
         let help = "Endpoints that were left alone for a while because they failed";
         registry.register("breaker_opened", help, breaker_opened.clone());
+        let endpoint_state = Family::default();
+        let help = "How an endpoint is doing: 0 stable, 1 degraded, 2 down, 3 out of order";
+        registry.register("endpoint_state", help, endpoint_state.clone());
+        let endpoint_health = Family::default();
+        let help = "The share of calls to an endpoint that were answered in the last five minutes";
+        registry.register("endpoint_health", help, endpoint_health.clone());
         let learned = Family::default();
         registry.register("upstream_refusals_learned", "What upstreams do not take", learned.clone());
         let response_cache = Family::default();
@@ -264,6 +285,9 @@ impl Metrics {
             ledger_clamped,
             ledger_unpriced,
             breaker_opened,
+            endpoint_state,
+            endpoint_health,
+            reading: Mutex::new(()),
             learned,
             response_cache,
             response_cache_bytes,
@@ -342,8 +366,20 @@ impl Metrics {
         }
     }
 
-    /// The whole state in Prometheus' text format.
-    pub fn text(&self) -> String {
+    /// The whole state in Prometheus' text format, with endpoints as they are now. Those that are gone are not shown.
+    pub fn text(&self, endpoints: &[Condition]) -> String {
+        let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.endpoint_state.clear();
+        self.endpoint_health.clear();
+        for Condition { served, state, uptime } in endpoints {
+            let worst = self.endpoint_state.get_or_create(served);
+            worst.set(worst.get().max(*state));
+            if let Some(uptime) = uptime {
+                // A new one is 0, which is the worst there is.
+                let known = self.endpoint_health.get(served).map(|known| known.get());
+                self.endpoint_health.get_or_create(served).set(known.map_or(*uptime, |known| known.min(*uptime)));
+            }
+        }
         let mut out = String::new();
         encode(&mut out, &self.registry).expect("writing to a string does not fail");
         out
@@ -397,7 +433,7 @@ mod tests {
     /// The lines that count something of this model, without the words that all of them have.
     fn lines_of(metrics: &Metrics, model: &str) -> Vec<String> {
         let label = format!("model=\"{model}\"");
-        let text = metrics.text();
+        let text = metrics.text(&[]);
         let lines = text.lines().filter(|line| line.contains(&label) && !line.contains("_bucket"));
         let mut lines: Vec<String> =
             lines.map(|line| line.replace(&format!("{label},"), "").replace("tidegate_", "")).collect();
@@ -485,11 +521,45 @@ mod tests {
     fn the_text_names_what_was_counted() {
         let metrics = Metrics::new("1.2.3");
         metrics.http_requests.get_or_create(&Route { route: "/messages", method: "POST", status: 200 }).inc();
-        let text = metrics.text();
+        let text = metrics.text(&[]);
         assert!(
             text.contains(r#"tidegate_http_requests_total{route="/messages",method="POST",status="200"} 1"#),
             "{text}"
         );
         assert!(text.contains(r#"tidegate_build_info{version="1.2.3"} 1"#), "{text}");
+    }
+
+    #[test]
+    fn endpoints_are_shown_as_they_are_and_the_worst_speaks_for_its_provider() {
+        let metrics = Metrics::new("1.2.3");
+        let condition = |provider: &str, state, uptime| Condition {
+            served: Served { model: "a/b".to_owned(), provider: provider.to_owned() },
+            state,
+            uptime,
+        };
+        let lines = |endpoints: &[Condition]| {
+            let text = metrics.text(endpoints);
+            let mut lines: Vec<String> =
+                text.lines().filter(|line| line.starts_with("tidegate_endpoint")).map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let all = [
+            condition("P0", 0, None),
+            condition("P1", 3, Some(0.5)),
+            condition("P1", 1, Some(0.75)),
+            condition("P2", 0, Some(1.0)),
+            condition("P2", 2, Some(0.0)),
+        ];
+        let expected = [
+            r#"tidegate_endpoint_health{model="a/b",provider="P1"} 0.5"#,
+            r#"tidegate_endpoint_health{model="a/b",provider="P2"} 0.0"#,
+            r#"tidegate_endpoint_state{model="a/b",provider="P0"} 0"#,
+            r#"tidegate_endpoint_state{model="a/b",provider="P1"} 3"#,
+            r#"tidegate_endpoint_state{model="a/b",provider="P2"} 2"#,
+        ];
+        assert_eq!(lines(&all), expected);
+        assert_eq!(lines(&all), expected, "nothing of an earlier look is left");
+        assert_eq!(lines(&all[..1]), expected[2..3]);
     }
 }

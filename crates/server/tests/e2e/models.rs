@@ -1,9 +1,11 @@
 //! What there is to call.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, hello_streamed};
 
 async fn get(gate: &Tidegate, path: &str) -> Reply {
     gate.ask("GET", &format!("/api/v1{path}")).key(INFERENCE_KEY).send().await
@@ -72,4 +74,80 @@ async fn a_model_of_a_vendor_without_a_key_is_there_for_who_brings_one() {
     let stored = gate.ask("POST", "/v1/byok").key(MANAGEMENT_KEY).json(body).send().await;
     assert_eq!(stored.status, 201, "{stored:?}");
     assert!(ids(&get(&gate, "/models/user").await).contains(&model));
+}
+
+/// The one endpoint of a model, as it is shown.
+async fn endpoint(gate: &Tidegate, model: &str) -> Value {
+    get(gate, &format!("/models/{model}/endpoints")).await.json()["data"]["endpoints"][0].clone()
+}
+
+async fn metrics(gate: &Tidegate) -> Vec<String> {
+    gate.managed("/metrics").await.body_text().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn endpoints_say_how_they_are_doing_once_they_were_called() {
+    let (good, bad) = (Sim::start(Behaviour::says("one two three")).await, Sim::start(Behaviour::status(500)).await);
+    let gate = Tidegate::start().endpoint("vendor/good", &good).endpoint("vendor/bad", &bad).run().await;
+    for model in ["vendor/good", "vendor/bad"] {
+        let offer = endpoint(&gate, model).await;
+        for name in ["uptime_last_5m", "uptime_last_30m", "uptime_last_1d", "latency_last_30m", "throughput_last_30m"] {
+            assert_eq!(offer.get(name), Some(&Value::Null), "{model} {name}");
+        }
+        assert_eq!(offer["status"], 0, "nothing bad is known of {model}");
+    }
+    let before = metrics(&gate).await;
+    let is_shown = |lines: &[String], line: &str| lines.iter().any(|shown| shown == line);
+    assert!(is_shown(&before, r#"tidegate_endpoint_state{model="vendor/good",provider="P0"} 0"#), "{before:?}");
+    assert!(!before.iter().any(|line| line.starts_with("tidegate_endpoint_health{")), "nothing is known: {before:?}");
+
+    // Fewer than ten say nothing about how long answers take.
+    for calls in 1..=10 {
+        let reply = gate.messages(hello_streamed("vendor/good")).await;
+        assert_eq!(reply.status, 200);
+        if calls == 9 {
+            let offer = endpoint(&gate, "vendor/good").await;
+            assert_eq!((&offer["uptime_last_5m"], &offer["latency_last_30m"]), (&json!(100.0), &Value::Null));
+        }
+    }
+    // What was computed less than a second ago is not computed anew.
+    let known = async || endpoint(&gate, "vendor/good").await["latency_last_30m"].is_object();
+    eventually("there are figures", Duration::from_secs(10), known).await;
+    let offer = endpoint(&gate, "vendor/good").await;
+    let figures = |name: &str| ["p50", "p75", "p90", "p99"].map(|place| offer[name][place].as_f64().expect("a number"));
+    assert!(figures("latency_last_30m").is_sorted(), "{offer}");
+    assert!(figures("throughput_last_30m").is_sorted_by(|one, other| one >= other), "{offer}");
+    assert!(figures("throughput_last_30m")[3] > 0.0, "{offer}");
+
+    // Two failures beside ten answers: no reason to leave it alone.
+    good.set(Behaviour::status(500));
+    for _ in 0..2 {
+        assert!(gate.messages(hello("vendor/good")).await.status >= 500);
+    }
+    assert_eq!(good.calls(), 12);
+    let offer = endpoint(&gate, "vendor/good").await;
+    for name in ["uptime_last_5m", "uptime_last_30m", "uptime_last_1d"] {
+        assert_eq!(offer[name], 83.33, "ten of twelve: {offer}");
+    }
+    assert_eq!(offer["status"], 0, "{offer}");
+
+    // Five failures in a row.
+    for _ in 0..5 {
+        assert!(gate.messages(hello("vendor/bad")).await.status >= 500);
+    }
+    let offer = endpoint(&gate, "vendor/bad").await;
+    assert_eq!((&offer["uptime_last_5m"], &offer["status"]), (&json!(0.0), &json!(-3)), "{offer}");
+    let after = metrics(&gate).await;
+    for line in [
+        r#"tidegate_endpoint_state{model="vendor/good",provider="P0"} 0"#,
+        r#"tidegate_endpoint_state{model="vendor/bad",provider="P1"} 3"#,
+        r#"tidegate_endpoint_health{model="vendor/bad",provider="P1"} 0.0"#,
+    ] {
+        assert!(is_shown(&after, line), "{line}: {after:?}");
+    }
+    let health = after
+        .iter()
+        .find_map(|line| line.strip_prefix(r#"tidegate_endpoint_health{model="vendor/good",provider="P0"} "#));
+    let health: f64 = health.expect("it was called").parse().expect("a number");
+    assert!((health - 10.0 / 12.0).abs() < 1e-6, "{health}");
 }
