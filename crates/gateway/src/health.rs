@@ -221,6 +221,12 @@ impl Health {
         let now = self.now();
         self.cell(ward, endpoint, None).map(|cell| cell.lock().state(now)).unwrap_or_default()
     }
+
+    /// The share of calls that go past an endpoint now because its provider refuses most of what it gets.
+    pub(crate) fn passed_over(&self, ward: &Ward, endpoint: &Endpoint) -> f64 {
+        let now = self.now();
+        ward.services.get(endpoint.provider_index).map_or(0.0, |service| service.excess(now))
+    }
 }
 
 fn name(endpoint: &Endpoint) -> Name {

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod count;
 pub mod credentials;
 pub mod egress;
+pub mod explain;
 pub mod failure;
 pub mod health;
 pub mod keys;

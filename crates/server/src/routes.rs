@@ -4,8 +4,8 @@
 use http::Method;
 
 use crate::api::{
-    auth_codes, budgets, byok, credits, endpoints, generation, health, key, keys, members, messages, models, pages,
-    workspaces,
+    auth_codes, budgets, byok, credits, endpoints, explain, generation, health, key, keys, members, messages, models,
+    pages, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -126,6 +126,7 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
     api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list),
     api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers),
+    managed(Method::POST, "/explain", "Tell who would serve a request, and why not the others", explain::explain),
     managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),
     managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),

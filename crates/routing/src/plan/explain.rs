@@ -28,6 +28,8 @@ pub struct Verdict {
     /// By which it is compared with others, in dollars per million tokens.
     pub price: f64,
     pub group: Group,
+    /// Was told to wait, and comes later for it.
+    pub cools: bool,
     /// How likely it was to come first among the endpoints that are ordered together, from 0 to 1.
     pub probability: f64,
 }
@@ -73,9 +75,11 @@ pub fn explain(catalogue: &Catalogue, request: &Request<'_>) -> Explained {
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(attempts.len() + heard.removed.len());
     for (place, attempt) in attempts.iter().enumerate() {
         let (endpoint, own) = (&attempt.endpoint, attempt.credential.as_deref());
+        let vital = request.live.of(endpoint, own);
         verdicts.push(Verdict {
             credential: own.map(|own| own.id.clone()),
-            group: request.live.of(endpoint, own).group,
+            group: vital.group,
+            cools: vital.cools,
             probability: probability(endpoint),
             ..verdict(endpoint, Outcome::Place(place), request)
         });
@@ -90,13 +94,15 @@ pub fn explain(catalogue: &Catalogue, request: &Request<'_>) -> Explained {
 }
 
 fn verdict(endpoint: &Arc<Endpoint>, outcome: Outcome, request: &Request<'_>) -> Verdict {
+    let vital = request.live.of(endpoint, None);
     Verdict {
         tag: endpoint.tag.clone(),
         model: endpoint.model.clone(),
         credential: None,
         outcome,
         price: order::price(endpoint, request),
-        group: request.live.of(endpoint, None).group,
+        group: vital.group,
+        cools: vital.cools,
         probability: 0.0,
     }
 }

@@ -63,6 +63,41 @@ impl Filter {
         }
     }
 
+    /// Its name: that of the public vocabulary where it has one.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "credential",
+            Self::Preferred => "supported_parameters",
+            Self::OutputLimit => "max_tokens",
+            Self::Tools => "tools",
+            Self::NativeOnly => "native_only",
+            filter => filter.excluded_by().unwrap_or_else(|| filter.field()),
+        }
+    }
+
+    /// Why it takes an endpoint out, said of that endpoint.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unreachable => "there is no credential to call it with",
+            Self::Tier => "its service tier was not asked for",
+            Self::Free => "it is not free",
+            Self::Extended => "another has a longer context",
+            Self::Modality => "it does not take all kinds of input in the request",
+            Self::Providers => "only, ignore or order leave it out",
+            Self::Zdr => "it keeps data, and zero retention is asked for",
+            Self::Training => "it may keep or train on data, and that is denied",
+            Self::Distillable => "the model's author does not allow distillation",
+            Self::Quantization => "its quantization is not among those asked for",
+            Self::ContextLength => "the prompt and the answer are too long for it",
+            Self::OutputLimit => "others can write a longer answer",
+            Self::Parameters => "it lacks a parameter of the request",
+            Self::MaxPrice => "it costs more than the request allows",
+            Self::Tools => "it takes no tools",
+            Self::NativeOnly => "it lacks what the request cannot do without",
+            Self::Preferred => "others take a parameter that it does not",
+        }
+    }
+
     /// What is said when it leaves nothing.
     pub(super) fn code(self) -> Code {
         match self {

@@ -107,6 +107,13 @@ impl Request {
         Ok(body)
     }
 
+    /// The same for a body that holds that of a message, which may be as large as one.
+    pub async fn message_body(&mut self) -> Result<Bytes, Failure> {
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let most = self.app.gateway.snapshot().settings.max_body_bytes;
+        read_within(&self.app, &self.headers, body, most).await
+    }
+
     /// The workspace that a request names, or the default one. `path` is where the name stands.
     pub async fn workspace(&self, path: &str, id: Option<String>) -> Result<WorkspaceId, Failure> {
         match id {
@@ -125,7 +132,11 @@ impl Request {
 
 /// The JSON body of an account operation.
 pub async fn read_body(app: &App, headers: &http::HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
-    let limits = Limits { bytes: BODY_BYTES, idle: app.body_idle, total: app.body_total };
+    read_within(app, headers, body, BODY_BYTES).await
+}
+
+async fn read_within(app: &App, headers: &http::HeaderMap, body: Incoming, most: usize) -> Result<Bytes, Failure> {
+    let limits = Limits { bytes: most, idle: app.body_idle, total: app.body_total };
     body::read_json(headers, body, limits).await.map_err(|failure| match failure.status {
         // What is wrong with a body is told in one form, whatever is wrong with it.
         400 => refused("", failure.message.trim_start_matches("Invalid request: ").to_owned()),

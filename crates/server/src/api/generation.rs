@@ -99,6 +99,12 @@ pub fn show(call: Call) -> Answering {
     })
 }
 
+/// A record as it is answered with, for those who read it from the store themselves. An application's number is not
+/// looked up for them.
+pub fn text(generation: &Generation) -> String {
+    serde_json::to_string(&shown(generation, None)).expect("answers are made of plain values")
+}
+
 /// The record with this id, or the newest that was answered with this message, if the caller may see it.
 async fn find(request: &Request, id: &str) -> Result<Option<Generation>, Failure> {
     let (store, tenant) = (&request.app.store, &request.tenant);

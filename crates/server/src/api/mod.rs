@@ -6,6 +6,7 @@ pub mod budgets;
 pub mod byok;
 pub mod credits;
 pub mod endpoints;
+pub mod explain;
 pub mod form;
 pub mod generation;
 pub mod health;

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod byok;
 pub mod check;
 pub mod credits;
+pub mod explain;
 pub mod keys;
 pub mod ledger;
 pub mod members;

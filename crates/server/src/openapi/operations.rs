@@ -155,6 +155,9 @@ pub static DESCRIPTIONS: &[Description] = &[
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),
     Description::new("GET", "/providers", "listProviders", "Models", &[ok("ProvidersAnswer")]),
+    Description::new("POST", "/explain", "explainRequest", "Models", &[ok("ExplainAnswer")])
+        .taking(Json("ExplainRequest"))
+        .failing(&[404]),
     Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
         .with(&["GenerationRef"])
         .failing(&[400, 404]),

@@ -19,10 +19,11 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn every_command_explains_itself_with_an_example() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &[],
         &["serve"],
         &["check"],
+        &["explain"],
         &["sim"],
         &["keys", "create"],
         &["keys", "list"],
@@ -41,7 +42,7 @@ async fn every_command_explains_itself_with_an_example() {
         assert!(said.contains("Example") && said.contains("\n  ") && said.contains("tidegate"), "{words:?}: {said}");
     }
     let top = text(&run(&["--help"]).await.stdout);
-    for name in ["serve", "check", "sim", "keys", "run", "openapi", "config"] {
+    for name in ["serve", "check", "explain", "sim", "keys", "run", "openapi", "config"] {
         assert!(top.contains(&format!("\n  {name} ")), "{name} is in the list: {top}");
     }
     assert!(text(&run(&["--version"]).await.stdout).contains(env!("CARGO_PKG_VERSION")));

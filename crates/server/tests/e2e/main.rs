@@ -16,6 +16,7 @@ mod chat;
 mod commands;
 mod count_tokens;
 mod credits;
+mod explain;
 mod fault_matrix;
 mod faults;
 mod generation;

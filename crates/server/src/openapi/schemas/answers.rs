@@ -61,6 +61,54 @@ fn some_text() -> Value {
     json!({"type": "string", "minLength": 1})
 }
 
+fn explanation() -> Value {
+    let count = || json!({"type": "integer", "minimum": 0});
+    let candidate = full(json!({
+        "place": or_null(json!({"type": "integer", "minimum": 1, "description": "Among the attempts."})),
+        "endpoint": some_text(),
+        "model": some_text(),
+        "credential": or_null(some_text()),
+        "price": or_null(json!({
+            "type": "number",
+            "minimum": 0,
+            "description": "By which endpoints are compared, in dollars per million tokens.",
+        })),
+        "group": word(&["stable", "degraded", "down", "outage"]),
+        "cools_down": flag(),
+        "passed_over": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "The share of calls that go past it now because its provider refuses most.",
+        },
+        "probability": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "Of coming first among those that are ordered together.",
+        },
+        "removed_by": or_null(some_text()),
+        "reason": or_null(some_text()),
+    }));
+    let refusal = full(json!({
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "code": or_null(some_text()),
+        "message": some_text(),
+    }));
+    full(json!({
+        "requested": list(some_text(), 1, 100),
+        "strategy": some_text(),
+        "health": word(&["live", "unknown"]),
+        "order": word(&["likeliest", "conversation"]),
+        "input_tokens": count(),
+        "endpoints": count(),
+        "attempts_per_model": count(),
+        "attempts_per_request": count(),
+        "candidates": list(candidate, 0, 10_000),
+        "refusal": or_null(refusal),
+    }))
+}
+
 fn models() -> Value {
     let count = || json!({"type": "integer", "minimum": 0});
     let price =
@@ -164,6 +212,7 @@ fn models() -> Value {
         "Model": model,
         "ModelAnswer": data(to("Model")),
         "EndpointsAnswer": data(endpoints),
+        "ExplainAnswer": data(explanation()),
         "ModelsPage": full(json!({
             "data": list(to("Model"), 0, 1000),
             "total_count": count(),

@@ -10,7 +10,7 @@ const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [codes(), keys(), credits(), credentials(), workspaces(), forms()] {
+    for group in [codes(), explained(), keys(), credits(), credentials(), workspaces(), forms()] {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }
@@ -45,6 +45,19 @@ fn codes() -> Value {
             "code_challenge_method": described(
                 or_null(word(&["S256", "plain"])),
                 "If given, that of the code.",
+            ),
+        })),
+    })
+}
+
+fn explained() -> Value {
+    json!({
+        "ExplainRequest": object(&[], json!({
+            "model": described(text(1, 512), "In place of the request's own; needed where there is no request."),
+            "request": {"type": "object", "description": "The body of a message. By default a short one."},
+            "key": described(
+                text(1, 64),
+                "The hash of the key that would call, or its beginning: its credentials and conversations count then.",
             ),
         })),
     })

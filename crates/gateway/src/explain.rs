@@ -1,0 +1,132 @@
+//! What would be done with a request, without doing it: the plan is made as for a call, and told candidate by candidate.
+//! Nothing is taken from the sequence that calls draw from, so that looking changes nothing.
+
+use bytes::Bytes;
+use tidegate_core::{Timestamp, WorkspaceId};
+use tidegate_providers::estimate;
+use tidegate_routing::live::Unknown;
+use tidegate_routing::plan::Request;
+use tidegate_routing::plan::explain::{Explained, explain};
+use tidegate_routing::{Caller, Live, Needs, Own};
+use tidegate_wire::envelope::Purpose;
+use tidegate_wire::messages;
+
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::relay::{self, Wishes};
+use crate::sticky::{Conversation, Served, Stickiness};
+use crate::{Gateway, Snapshot};
+
+/// The story of a request that was not made.
+pub struct Story {
+    /// Models in their order of preference, as the caller wrote them.
+    pub requested: Vec<String>,
+    pub needs: Needs,
+    /// Whether live traffic had a say; else nobody is known to be ill.
+    pub is_live: bool,
+    pub draw: Draw,
+    pub explained: Explained,
+    /// Of each verdict: the share of calls that go past it now, where another can serve, because its provider refuses most.
+    pub passed_over: Vec<f64>,
+}
+
+/// Who comes first where chance decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// The caller is not known, so the one that is drawn most often.
+    Likeliest,
+    /// The one that this conversation gets, or had last.
+    Conversation,
+}
+
+impl Gateway {
+    /// Tells what a message with this body would meet now. Without a key only the operator's own credentials count.
+    pub fn explain(&self, key: Option<&KeyEntry>, body: &Bytes) -> Result<Story, Failure> {
+        let (snapshot, now) = (self.snapshot(), self.clock.now());
+        let live = self.health.view(&snapshot.ward);
+        let owned = key.and_then(|key| self.credentials.of(&key.workspace));
+        let resting = owned.as_ref().map(|owned| owned.resting(now)).unwrap_or_default();
+        let own = key.zip(owned.as_ref()).map(|(key, owned)| {
+            let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
+            Own { caller, credentials: &owned.list, resting: &resting }
+        });
+        let memory = key.map(|key| (&key.workspace, &self.sticky));
+        let mut story = story(&snapshot, body, &Scene { live: Some(&live), own, memory, now })?;
+        for (verdict, passed_over) in story.explained.verdicts.iter().zip(&mut story.passed_over) {
+            let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
+            let endpoint = model.and_then(|model| model.endpoints.iter().find(|one| one.tag == verdict.tag));
+            *passed_over = endpoint.map_or(0.0, |endpoint| self.health.passed_over(&snapshot.ward, endpoint));
+        }
+        Ok(story)
+    }
+}
+
+/// The same from a configuration alone.
+pub fn from_configuration(snapshot: &Snapshot, body: &Bytes, now: Timestamp) -> Result<Story, Failure> {
+    story(snapshot, body, &Scene { live: None, own: None, memory: None, now })
+}
+
+/// What a plan depends on beside the request and the configuration.
+struct Scene<'a> {
+    live: Option<&'a dyn Live>,
+    own: Option<Own<'a>>,
+    /// The caller's workspace, and where its conversations went.
+    memory: Option<(&'a WorkspaceId, &'a Stickiness)>,
+    now: Timestamp,
+}
+
+fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, Failure> {
+    let settings = &snapshot.settings;
+    let envelope = relay::read(body, settings, Purpose::Generate)?;
+    if let Some(failure) = relay::unsupported(&envelope, settings) {
+        return Err(failure);
+    }
+    let names: Vec<&str> = envelope.names().collect();
+    let mut wishes = Wishes::of(&envelope, body.len());
+    let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
+    // As for a call: where there is a choice, and it is left to us.
+    let is_chosen = wishes.preferences.order.is_empty() && model.is_some_and(|model| model.endpoints.len() > 1);
+    let conversation = scene.memory.filter(|_| is_chosen).map(|(workspace, _)| {
+        let session = envelope.session_id.as_deref();
+        Conversation::of(workspace, names[0], session, &envelope.opening)
+    });
+    let last = conversation.zip(scene.memory).and_then(|(talk, (_, memory))| memory.last(&talk, scene.now));
+    let told = |needs: Needs| {
+        let request = Request {
+            needs,
+            own: scene.own,
+            live: scene.live.unwrap_or(&Unknown),
+            sticky: last.as_ref().map(Served::sticky),
+            // The cheapest stands first before the draw, and is the likeliest.
+            draw: conversation.map_or(0.0, |conversation| conversation.draw()),
+            policy: settings.routing.policy,
+            now: scene.now,
+            ..Request::new(&names, &wishes.preferences)
+        };
+        explain(&snapshot.catalogue, &request)
+    };
+    let mut explained = told(wishes.needs);
+    let seems_long = match &explained.plan {
+        Ok(plan) => plan.too_short > 0,
+        Err(error) => error.excluded_by.contains(&"context_length"),
+    };
+    // As for a call: where the prompt seems too long for somebody, it is looked at more closely.
+    if seems_long
+        && let Ok(request) = messages::Request::parse(body)
+        && let Some(endpoint) = model.and_then(|model| model.endpoints.first())
+    {
+        let estimate = estimate::rough(&request, &snapshot.places[endpoint.place].card);
+        let needs =
+            Needs { input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens), ..wishes.needs };
+        explained = told(needs);
+        wishes.needs = needs;
+    }
+    Ok(Story {
+        requested: names.iter().map(|name| (*name).to_owned()).collect(),
+        needs: wishes.needs,
+        is_live: scene.live.is_some(),
+        draw: if conversation.is_some() { Draw::Conversation } else { Draw::Likeliest },
+        passed_over: vec![0.0; explained.verdicts.len()],
+        explained,
+    })
+}
