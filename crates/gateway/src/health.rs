@@ -27,6 +27,8 @@ const NODE_RETRIES: u64 = 100;
 const LONGEST_COOL_DOWN_MS: i64 = 600_000;
 
 type Name = (Arc<str>, Arc<str>);
+/// The same with a credential.
+type OwnName = (Arc<str>, Arc<str>, Arc<str>);
 
 /// The record of one way to call.
 #[derive(Default)]
@@ -71,7 +73,7 @@ pub struct Health {
     origin: Instant,
     draws: Draws,
     shared: HashMap<Name, Arc<Cell>>,
-    own: Cache<(Arc<str>, Arc<str>, Arc<str>), Arc<Cell>>,
+    own: Cache<OwnName, Arc<Cell>>,
     services: HashMap<Arc<str>, Arc<Service>>,
     /// Calls of the last ten seconds; those that were retries count as failed.
     node: Mutex<Tally<10>>,

@@ -156,12 +156,12 @@ mod tests {
         let named = of("w", "a/m", Some("s"), &Opening::default());
         let unnamed = of("w", "a/m", None, &opening("a", "b"));
         let cases = [
-            (named, &cheap, cold.clone(), true),
-            (named, &same, cold.clone(), true),
-            (unnamed, &cheap, cold.clone(), false),
-            (unnamed, &cheap, warm.clone(), true),
+            (named, &cheap, cold, true),
+            (named, &same, cold, true),
+            (unnamed, &cheap, cold, false),
+            (unnamed, &cheap, warm, true),
             (unnamed, &cheap, Usage { cache_write: 1, ..Usage::default() }, true),
-            (unnamed, &same, warm.clone(), false),
+            (unnamed, &same, warm, false),
         ];
         let now = Timestamp(1_790_000_000_000);
         for (conversation, endpoint, usage, sticks) in cases {
