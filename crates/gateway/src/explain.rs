@@ -44,6 +44,7 @@ impl Gateway {
     pub fn explain(&self, key: Option<&KeyEntry>, body: &Bytes) -> Result<Story, Failure> {
         let (snapshot, now) = (self.snapshot(), self.clock.now());
         let live = self.health.view(&snapshot.ward);
+        let live = snapshot.settings.routing.health.then_some(&live as &dyn Live);
         let owned = key.and_then(|key| self.credentials.of(&key.workspace));
         let resting = owned.as_ref().map(|owned| owned.resting(now)).unwrap_or_default();
         let own = key.zip(owned.as_ref()).map(|(key, owned)| {
@@ -51,8 +52,9 @@ impl Gateway {
             Own { caller, credentials: &owned.list, resting: &resting }
         });
         let memory = key.map(|key| (&key.workspace, &self.sticky));
-        let mut story = story(&snapshot, body, &Scene { live: Some(&live), own, memory, now })?;
-        for (verdict, passed_over) in story.explained.verdicts.iter().zip(&mut story.passed_over) {
+        let mut story = story(&snapshot, body, &Scene { live, own, memory, now })?;
+        let verdicts = story.explained.verdicts.iter().filter(|_| live.is_some());
+        for (verdict, passed_over) in verdicts.zip(&mut story.passed_over) {
             let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
             let endpoint = model.and_then(|model| model.endpoints.iter().find(|one| one.tag == verdict.tag));
             *passed_over = endpoint.map_or(0.0, |endpoint| self.health.passed_over(&snapshot.ward, endpoint));
@@ -91,6 +93,8 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         Conversation::of(workspace, names[0], session, &envelope.opening)
     });
     let last = conversation.zip(scene.memory).and_then(|(talk, (_, memory))| memory.last(&talk, scene.now));
+    // With a seed the calls are drawn one after the other, whoever talks.
+    let drawn = conversation.filter(|_| settings.routing.seed.is_none());
     let told = |needs: Needs| {
         let request = Request {
             needs,
@@ -98,7 +102,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
             live: scene.live.unwrap_or(&Unknown),
             sticky: last.as_ref().map(Served::sticky),
             // The cheapest stands first before the draw, and is the likeliest.
-            draw: conversation.map_or(0.0, |conversation| conversation.draw()),
+            draw: drawn.map_or(0.0, |conversation| conversation.draw()),
             policy: settings.routing.policy,
             now: scene.now,
             ..Request::new(&names, &wishes.preferences)
@@ -125,7 +129,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         requested: names.iter().map(|name| (*name).to_owned()).collect(),
         needs: wishes.needs,
         is_live: scene.live.is_some(),
-        draw: if conversation.is_some() { Draw::Conversation } else { Draw::Likeliest },
+        draw: if drawn.is_some() { Draw::Conversation } else { Draw::Likeliest },
         passed_over: vec![0.0; explained.verdicts.len()],
         explained,
     })

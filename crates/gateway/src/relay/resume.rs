@@ -262,7 +262,7 @@ mod tests {
     fn joined(first: &[Value], second: &[Value]) -> Vec<String> {
         let sent = sent(first);
         let mut graft = Graft::new(&sent.said().unwrap());
-        let mut whole = sent.clone();
+        let mut whole = sent;
         for event in second {
             for bytes in graft.content(&frame(event.clone())).unwrap() {
                 whole.add(&bytes);

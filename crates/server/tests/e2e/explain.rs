@@ -12,6 +12,8 @@ use crate::harness::{
     text, user,
 };
 
+/// What calls say about their endpoints decides.
+const ON: &str = "[routing]\nhealth = true\n";
 const MODEL: &str = "vendor/m";
 
 /// Three providers whose prices for a million tokens of three parts input and one part output are 1, 2 and 9 dollars.
@@ -125,7 +127,7 @@ async fn what_cannot_be_explained_says_what_to_change() {
 #[tokio::test]
 async fn a_running_gateway_knows_who_is_ill_and_tells_management_keys_alone() {
     let (bad, good) = (Sim::start(Behaviour::status(500)).await, Sim::start(Behaviour::says("hello")).await);
-    let gate = Tidegate::start().endpoint(MODEL, &bad).endpoint(MODEL, &good).run().await;
+    let gate = Tidegate::start().config(ON).endpoint(MODEL, &bad).endpoint(MODEL, &good).run().await;
     let told = parsed(&asked(&gate, &["explain", MODEL, "--json"]).await);
     assert_eq!(verdicts(&told), [("p0", Some(1), None), ("p1", Some(2), None)]);
     assert_eq!(told["health"], "live");
