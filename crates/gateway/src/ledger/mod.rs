@@ -223,7 +223,7 @@ impl Ledger {
             }
             let mut is_elsewhere = false;
             for short in &short {
-                match self.ask(organisation, short).await {
+                match self.ask(organisation, short, false).await {
                     Answer::Granted => {}
                     Answer::Refused { elsewhere } if elsewhere > Money::ZERO => is_elsewhere = true,
                     Answer::Refused { .. } => {
@@ -235,6 +235,9 @@ impl Ledger {
             }
             if is_elsewhere {
                 if self.clock.instant() >= patience {
+                    for short in &short {
+                        self.ask(organisation, short, true).await;
+                    }
                     return take(&mut locked(&book), self.tick()).map_err(Refusal::Short);
                 }
                 sleep(LOOK).await;
@@ -242,13 +245,14 @@ impl Ledger {
         }
     }
 
-    async fn ask(&self, organisation: &OrganisationId, short: &Short) -> Answer {
+    async fn ask(&self, organisation: &OrganisationId, short: &Short, is_last: bool) -> Answer {
         let (reply, answer) = oneshot::channel();
         let want = Want {
             organisation: organisation.clone(),
             rule: short.demand.rule.clone(),
             amount: short.demand.amount,
             is_stale: short.is_stale,
+            is_last,
             reply: Some(reply),
         };
         if self.wants.try_send(want).is_err() {
@@ -271,7 +275,14 @@ impl Ledger {
                 let organisation = organisation.clone();
                 let (rule, amount) = (rule.clone(), Money::ZERO);
                 // A full queue is answered by those who come and wait.
-                let _ = self.wants.try_send(Want { organisation, rule, amount, is_stale: false, reply: None });
+                let _ = self.wants.try_send(Want {
+                    organisation,
+                    rule,
+                    amount,
+                    is_stale: false,
+                    is_last: false,
+                    reply: None,
+                });
             }
         }
     }
@@ -287,7 +298,7 @@ impl Ledger {
         for short in short {
             let organisation = organisation.clone();
             let (rule, amount, is_stale) = (short.demand.rule, short.demand.amount, short.is_stale);
-            let _ = self.wants.try_send(Want { organisation, rule, amount, is_stale, reply: None });
+            let _ = self.wants.try_send(Want { organisation, rule, amount, is_stale, is_last: false, reply: None });
         }
         if is_over { Stretched::Exhausted } else { Stretched::Asked }
     }

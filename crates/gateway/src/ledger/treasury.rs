@@ -42,6 +42,8 @@ pub struct Want {
     /// What must be available in the end; nothing when it is just time for more.
     pub amount: Money,
     pub is_stale: bool,
+    /// Whoever asks waits no longer, and takes what there is.
+    pub is_last: bool,
     pub reply: Option<oneshot::Sender<Answer>>,
 }
 
@@ -176,8 +178,8 @@ impl Treasury {
     }
 
     async fn answer(&mut self, want: Want) {
-        let Want { organisation, rule, amount, is_stale, reply } = want;
-        let answer = match self.lease(&organisation, &rule, amount, is_stale).await {
+        let Want { organisation, rule, amount, is_stale, is_last, reply } = want;
+        let answer = match self.lease(&organisation, &rule, amount, (is_stale, is_last)).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "no lease could be taken");
@@ -195,7 +197,7 @@ impl Treasury {
         organisation: &OrganisationId,
         rule: &Rule,
         amount: Money,
-        is_stale: bool,
+        (is_stale, is_last): (bool, bool),
     ) -> Result<Answer, StoreError> {
         let book = self.ledger.book(organisation);
         let now = self.ledger.tick();
@@ -206,13 +208,13 @@ impl Treasury {
             } else if state.available >= amount && !is_stale && amount > Money::ZERO {
                 // Somebody else's want has been answered meanwhile.
                 return Ok(Answer::Granted);
-            } else if state.is_refused {
+            } else if state.is_refused && !is_last {
                 return Ok(Answer::Refused { elsewhere: state.elsewhere });
             }
         }
         let available = locked(&book).state(rule, now).map_or(Money::ZERO, |state| state.available);
-        let least = if is_stale { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
-        let share = self.ledger.share();
+        let least = if is_stale || is_last { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
+        let share = if is_last { 1 } else { self.ledger.share() };
         let wanted = Wanted { slot: &rule.slot, limit: rule.limit, counts_byok: rule.counts_byok, least, share };
         let granted = self.store.lease(&self.node.id, &wanted).await?;
         let until =
@@ -227,8 +229,9 @@ impl Treasury {
                 Ok(Answer::Granted)
             }
             Granted::Refused { remaining, elsewhere } => {
-                if remaining > Money::ZERO {
-                    // All that is left, so that whoever asks can be told how far it reaches.
+                if remaining > Money::ZERO && elsewhere == Money::ZERO {
+                    // All that is left, so that whoever asks can be told how far it reaches. Not while others may give
+                    // theirs back: what is left and what they give are enough for somebody only together.
                     let wanted = Wanted { least: remaining, ..wanted };
                     if let Granted::Leased(amount) = self.store.lease(&self.node.id, &wanted).await? {
                         locked(&book).granted(rule, amount, now);
