@@ -18,7 +18,7 @@ pub struct Provider<'a> {
     pub order: Vec<Cow<'a, str>>,
     pub only: Vec<Cow<'a, str>>,
     pub ignore: Vec<Cow<'a, str>>,
-    /// Of [`QUANTIZATIONS`].
+    /// Of `QUANTIZATIONS`.
     pub quantizations: Vec<Cow<'a, str>>,
     pub allow_fallbacks: Option<bool>,
     pub require_parameters: Option<bool>,
@@ -26,7 +26,7 @@ pub struct Provider<'a> {
     pub enforce_distillable_text: Option<bool>,
     /// `allow` or `deny`.
     pub data_collection: Option<Cow<'a, str>>,
-    /// Of [`SORTS`].
+    /// Of `SORTS`.
     pub sort: Option<Cow<'a, str>>,
     pub partition: Option<Partition>,
     pub preferred_min_throughput: CutOffs,
