@@ -58,6 +58,7 @@ def start_gateway(upstream, folder, settings=""):
 id = "test/{name}"
 context_length = 200000
 max_output_tokens = 8192
+input_modalities = ["text", "image", "file"]
 [[models.endpoints]]
 provider = "upstream"
 model = "{name}"
