@@ -8,40 +8,54 @@ use tidegate_core::Usage;
 use tidegate_wire::messages::{Block, Content, Delta, Event, Message, Request, Role, Text};
 use tidegate_wire::sse::{Frame, Splitter};
 
-/// What was sent of an answer, for as long as it is short enough to be read again.
-#[derive(Clone, Debug, Default)]
+/// What was sent of an answer. It is read now and then, so that only its text stays; most streams end before that.
 pub(super) struct Sent {
+    /// What was not read yet.
     bytes: Vec<u8>,
-    is_too_long: bool,
+    splitter: Splitter,
+    said: Said,
+    /// It cannot be gone on with.
+    is_lost: bool,
 }
 
-/// The longest answer that is gone on with.
-const LONGEST: usize = 1 << 20;
+/// Bytes that may wait to be read.
+const UNREAD: usize = 32 << 10;
+/// The longest text that is gone on with.
+const LONGEST: usize = 256 << 10;
+
+impl Default for Sent {
+    fn default() -> Self {
+        let splitter = Splitter::new(LONGEST);
+        Self { bytes: Vec::new(), splitter, said: Said::default(), is_lost: false }
+    }
+}
 
 impl Sent {
     pub fn add(&mut self, bytes: &[u8]) {
-        if self.is_too_long || self.bytes.len() + bytes.len() > LONGEST {
-            (self.is_too_long, self.bytes) = (true, Vec::new());
-        } else {
-            self.bytes.extend_from_slice(bytes);
+        if self.is_lost {
+            return;
         }
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() > UNREAD {
+            self.read();
+        }
+    }
+
+    fn read(&mut self) {
+        self.splitter.feed(Bytes::from(std::mem::take(&mut self.bytes)));
+        while let Ok(Some(frame)) = self.splitter.next() {
+            let is_heard = frame.is_silent()
+                || Event::parse(&frame.data()).ok().and_then(|event| self.said.hear(&event)).is_some();
+            self.is_lost |= !is_heard;
+        }
+        self.is_lost |= self.said.text.len() > LONGEST;
     }
 
     /// What a client has made of it; nothing when an answer like this cannot be gone on with: what was thought cannot be
     /// signed again, and a call of a tool must not be made twice.
-    pub fn said(&self) -> Option<Said> {
-        if self.is_too_long {
-            return None;
-        }
-        let mut splitter = Splitter::new(LONGEST + 1);
-        splitter.feed(Bytes::copy_from_slice(&self.bytes));
-        let mut said = Said::default();
-        while let Some(frame) = splitter.next().ok()? {
-            if !frame.is_silent() {
-                said.hear(&Event::parse(&frame.data()).ok()?)?;
-            }
-        }
-        Some(said)
+    pub fn said(&mut self) -> Option<&Said> {
+        self.read();
+        (!self.is_lost).then_some(&self.said)
     }
 }
 
@@ -260,19 +274,14 @@ mod tests {
 
     /// The text that a client ends up with in each block, when a stream broke and another one went on.
     fn joined(first: &[Value], second: &[Value]) -> Vec<String> {
-        let sent = sent(first);
-        let mut graft = Graft::new(&sent.said().unwrap());
-        let mut whole = sent;
+        let mut graft = Graft::new(sent(first).said().unwrap());
+        let mut sent: VecDeque<Bytes> = first.iter().map(|event| frame(event.clone()).0).collect();
         for event in second {
-            for bytes in graft.content(&frame(event.clone())).unwrap() {
-                whole.add(&bytes);
-            }
+            sent.extend(graft.content(&frame(event.clone())).unwrap());
         }
-        let mut last = VecDeque::new();
-        graft.close(&mut last);
-        last.iter().for_each(|bytes| whole.add(bytes));
+        graft.close(&mut sent);
         let mut splitter = Splitter::new(LONGEST);
-        splitter.feed(Bytes::from(whole.bytes));
+        splitter.feed(Bytes::from(Vec::from(sent).concat()));
         let (mut blocks, mut open) = (Vec::<String>::new(), None);
         while let Some(frame) = splitter.next().unwrap() {
             match Event::parse(&frame.data()).unwrap() {
@@ -352,9 +361,19 @@ mod tests {
         for events in [vec![thinking], vec![start(0), delta(0, "a"), stop(0), tool], vec![start(0), stop(0), end]] {
             assert_eq!(sent(&events).said(), None, "{events:?}");
         }
-        let mut long = Sent::default();
-        (0..3).for_each(|_| long.add(&vec![b'x'; LONGEST / 2]));
+        let mut long = sent(&[start(0)]);
+        (0..300).for_each(|_| long.add(&frame(delta(0, &"x".repeat(1_000))).0));
         assert_eq!(long.said(), None);
+    }
+
+    #[test]
+    fn a_long_answer_is_kept_as_its_text() {
+        let mut long = sent(&[start(0)]);
+        for _ in 0..10_000 {
+            long.add(&frame(delta(0, "word ")).0);
+            assert!(long.bytes.len() <= UNREAD + 200 && !long.is_lost);
+        }
+        assert_eq!(long.said().unwrap().text, "word ".repeat(10_000));
     }
 
     #[test]

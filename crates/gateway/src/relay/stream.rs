@@ -593,10 +593,11 @@ impl StreamBody {
         let Phase::Relaying(relay) = &mut self.phase else { return false };
         let is_over = self.gate.is_aborting() || self.gate.clock.instant() >= relay.deadline;
         let (Some(rest), Some(_), false) = (&mut relay.rest, &relay.ticket, is_over) else { return false };
-        let mut sent = rest.sent.clone();
+        // Whatever comes of it, this stream is over.
+        let mut sent = std::mem::take(&mut rest.sent);
         // These leave in any case.
         self.out.iter().for_each(|bytes| sent.add(bytes));
-        let Some(said) = sent.said() else { return false };
+        let Some(said) = sent.said().cloned() else { return false };
         let Some(body) = relay.continued(&said) else { return false };
         let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) else { return false };
         let Some(job) = relay.into_job(body, sent, &said, status) else { return false };
