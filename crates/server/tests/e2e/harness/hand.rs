@@ -54,7 +54,9 @@ async fn read_request(stream: &mut TcpStream) {
 impl Call {
     /// Status and headers of an event stream.
     pub async fn streams(mut self) -> Self {
-        self.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        // Every call comes over a connection of its own: one that is about to be closed must not be used again.
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+        self.write(head.as_bytes()).await;
         self
     }
 
