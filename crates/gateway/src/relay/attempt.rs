@@ -142,8 +142,8 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
     };
     let mut last = None;
     while let Some(index) = next {
-        // Not when it is asked once more without what it refused.
-        let is_moved = last != Some(index) && put_first(&mut job, index);
+        // Only before the first call: after that its fault decides who may be called next.
+        let is_moved = faults.is_empty() && last != Some(index) && put_first(&mut job, index);
         let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
@@ -153,11 +153,15 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 // Elsewhere it may cost more than is held for it.
                 match reserve(&mut job, &attempt).await {
                     Ok(cap) => job.cap = cap,
-                    Err(failure) if matches!(failure.status, 402 | 403) && index + 1 < job.plan.attempts.len() => {
-                        next = Some(index + 1);
+                    Err(failure) => {
+                        let is_short = matches!(failure.status, 402 | 403);
+                        let later = index + 1..job.plan.attempts.len();
+                        next = later.into_iter().find(|place| is_short && suits(&job, &job.plan.attempts[*place]));
+                        if next.is_none() {
+                            return refused(job, failure, &faults);
+                        }
                         continue;
                     }
-                    Err(failure) => return refused(job, failure, &faults),
                 }
             }
         }
@@ -222,10 +226,12 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
 
 /// The attempt to be made after these failed.
 fn after(job: &Job, faults: &[(usize, Fault)]) -> Option<usize> {
-    let suits = |attempt: &Attempt| {
-        job.media.suits(attempt, &job.snapshot) && (job.heard.is_none() || takes_prefix(attempt, &job.snapshot))
-    };
-    following(&job.plan, faults, &suits)
+    following(&job.plan, faults, &|attempt| suits(job, attempt))
+}
+
+/// Whether an endpoint can serve what is left of the request.
+fn suits(job: &Job, attempt: &Attempt) -> bool {
+    job.media.suits(attempt, &job.snapshot) && (job.heard.is_none() || takes_prefix(attempt, &job.snapshot))
 }
 
 /// Whether an answer that was begun elsewhere can be gone on with there.

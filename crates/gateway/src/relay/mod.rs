@@ -312,7 +312,7 @@ impl Gateway {
 }
 
 /// Whether it is left to us who serves a request, and there is a choice.
-fn is_chosen(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> bool {
+pub(crate) fn is_chosen(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> bool {
     let endpoints = || snapshot.catalogue.find(names.first()?).ok().map(|named| named.model.endpoints.len());
     wishes.preferences.order.is_empty() && endpoints().is_some_and(|endpoints| endpoints > 1)
 }

@@ -266,12 +266,12 @@ impl Pump {
         let message = event.message().map_err(malformed)?;
         self.counts.update(message.counts().unwrap_or_default());
         ticket.begun(&self.counts);
-        ticket.answer(message.id(), None);
         if self.graft.is_some() {
             // There is one already, and it stays as it was sent.
             (self.started, self.pinged) = (true, true);
             return Ok(Step::Held);
         }
+        ticket.answer(message.id(), None);
         let additions = Additions {
             model: &self.endpoint.model,
             provider: &self.endpoint.provider_name,

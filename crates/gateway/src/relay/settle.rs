@@ -287,6 +287,8 @@ impl Ticket {
         (self.is_called, self.is_final, self.is_charged, self.heard) = (false, false, false, 0);
         self.counts = Counts::default();
         self.presence.bills_anyway.store(false, Ordering::Relaxed);
+        // The client has the id of the message already, and goes on with it.
+        let is_continued = self.carried.is_some();
         let exchange = self.edit();
         exchange.is_byok = attempt.credential.is_some();
         exchange.model = endpoint.model.clone();
@@ -298,8 +300,10 @@ impl Ticket {
         exchange.cost = endpoint.pricing.as_ref().map(|_| Money::ZERO);
         exchange.list_cost = exchange.cost.filter(|_| exchange.is_byok);
         // What an earlier attempt had begun to say belongs to it alone.
-        exchange.upstream_id = None;
         exchange.stop_reason = None;
+        if !is_continued {
+            exchange.upstream_id = None;
+        }
     }
 
     /// The upstream is being called: from here on it may charge.
@@ -341,7 +345,9 @@ impl Ticket {
     pub fn first_content(&mut self) {
         let now = self.gate.clock.now();
         let exchange = self.edit();
-        exchange.first_content_ms = Some(millis(exchange.started, now));
+        // Of an answer that goes on elsewhere the first content is the first upstream's.
+        let started = exchange.started;
+        exchange.first_content_ms.get_or_insert_with(|| millis(started, now));
         // Of an answer that comes whole nobody knows when it began.
         if let (Some(trial), true) = (&self.trial, self.open_exchange().streamed) {
             trial.began_to_speak();

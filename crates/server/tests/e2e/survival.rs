@@ -84,7 +84,8 @@ async fn both_parts_of_an_answer_are_counted_and_charged_once() {
     // 40 bytes of text are ten tokens by our own count; the upstream had no time to count them.
     let said = "x".repeat(40);
     one.set(breaks(&tale(&said)[..3]));
-    let second: Vec<Bytes> = tale("yes").into_iter().map(Bytes::from).collect();
+    let second = tale("yes").into_iter().map(|frame| Bytes::from(frame.replace("msg_up", "msg_other")));
+    let second: Vec<Bytes> = second.collect();
     other.set(Behaviour::RawStream { chunks: second, end: End::Close });
     let reply = gate.messages(hello_streamed(MODEL)).await;
     let events = reply.events();
@@ -97,6 +98,7 @@ async fn both_parts_of_an_answer_are_counted_and_charged_once() {
     assert!((usage["cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{usage}");
     let id = reply.header("x-generation-id").unwrap().to_owned();
     let record = recorded(&gate, &id).await;
+    assert_eq!(recorded(&gate, "msg_up").await, record, "it is found by the id that the client was given");
     assert_eq!(record["tokens_prompt"], 28, "{record}");
     assert_eq!(record["tokens_completion"], json!(output), "{record}");
     assert!((record["total_cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{record}");
@@ -138,6 +140,30 @@ async fn what_cannot_be_gone_on_with_ends_in_band() {
         let last = reply.events().pop().unwrap();
         assert_eq!((reply.status, last.name.as_str()), (200, "error"), "{case}: {}", reply.body_text());
         assert_eq!(other.calls(), 0, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn only_who_takes_an_answer_that_was_begun_goes_on_with_it() {
+    // Two calls out of three would go past the second one if another could serve: some of these rounds meet that.
+    for _ in 0..6 {
+        let (one, other, last) = (
+            Sim::start(Behaviour::Echo).await,
+            Sim::start(Behaviour::status(500)).await,
+            Sim::start(Behaviour::Echo).await,
+        );
+        let gate = Tidegate::start().config("[routing]\nhealth = true\n").endpoint_with(MODEL, &one, PRICED);
+        let gate = gate.endpoint_with(MODEL, &other, PRICED).endpoint(MODEL, &last).run().await;
+        let mut only = hello(MODEL);
+        only["provider"] = json!({"only": ["p1"]});
+        for _ in 0..2 {
+            assert_eq!(gate.messages(only.clone()).await.status, 502);
+        }
+        one.set(breaks(&tale("One two")[..3]));
+        let second: Vec<Bytes> = tale(" three.").into_iter().map(Bytes::from).collect();
+        other.set(Behaviour::RawStream { chunks: second, end: End::Close });
+        let reply = gate.messages(hello_streamed(MODEL)).await;
+        assert_eq!((reply.text().as_str(), last.calls()), ("One two three.", 0), "{}", reply.body_text());
     }
 }
 
