@@ -87,7 +87,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
     let mut wishes = Wishes::of(&envelope, body.len());
     let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
     // As for a call: where there is a choice, and it is left to us.
-    let is_chosen = wishes.preferences.order.is_empty() && model.is_some_and(|model| model.endpoints.len() > 1);
+    let is_chosen = relay::is_chosen(snapshot, &names, &wishes);
     let conversation = scene.memory.filter(|_| is_chosen).map(|(workspace, _)| {
         let session = envelope.session_id.as_deref();
         Conversation::of(workspace, names[0], session, &envelope.opening)

@@ -245,7 +245,7 @@ async fn faults_of_whole_answers() {
     }
 }
 
-/// Five hundred requests a second, while one of two upstreams dies and comes back.
+/// Five hundred requests a second, while one of two upstreams dies.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_dies_under_load_is_not_noticed() {
     const REQUESTS: u32 = 1_000;
