@@ -205,6 +205,7 @@ pub(crate) fn fit<'a>(
         max_output_tokens: endpoint.max_output_tokens,
         dropped: &dropped,
         without_reasoning: fit.repairs.contains(&Repair::WithoutReasoning),
+        marks_last: upstream.carriage == Carriage::BedrockInvoke,
     };
     let edited = edit::edited(fit.body, fit.traits, &rules);
     let (mut changed, mut warnings) = (edited.body, kept.warnings);

@@ -32,6 +32,8 @@ pub struct Rules<'a> {
     pub dropped: &'a [&'a str],
     /// The upstream has said that it did not sign what it was shown: none of it goes along.
     pub without_reasoning: bool,
+    /// A marker for the whole request is unknown there and goes to the last block that can carry one.
+    pub marks_last: bool,
 }
 
 impl Rules<'_> {
@@ -50,6 +52,7 @@ impl Rules<'_> {
             || (traits.system_message && !card.mid_system)
             || (traits.cache_lifetime && !card.cache_ttl)
             || (traits.billing_line && card.foreign)
+            || (traits.cache_for_all && self.marks_last)
             || self.max_tokens.is_some_and(|wanted| wanted > self.max_output_tokens)
     }
 }
@@ -85,7 +88,12 @@ impl Edit<'_> {
     }
 
     fn body(&mut self, members: &Members<'_>, traits: Traits) -> String {
-        let messages = members.get("messages").map(|messages| self.messages(messages, traits));
+        let mut messages = members.get("messages").map(|messages| self.messages(messages, traits));
+        let marker = members.get("cache_control").filter(|_| self.rules.marks_last);
+        if let Some(marker) = marker.filter(|marker| json::kind(marker) == Kind::Object) {
+            let marker = if self.rules.card.cache_ttl { marker.get().into() } else { without_lifetimes(marker, 0) };
+            messages = messages.map(|messages| marked_last(&messages, &marker).unwrap_or(messages));
+        }
         let thinking = self.thinking(members);
         let effort = thinking.as_ref().and_then(|(_, effort)| *effort);
         let mut out = String::from("{");
@@ -107,6 +115,7 @@ impl Edit<'_> {
                 "tools" if traits.cache_lifetime && !self.rules.card.cache_ttl => {
                     Some(without_lifetimes(value, 2).into())
                 }
+                "cache_control" if self.rules.marks_last => None,
                 "cache_control" if !self.rules.card.cache_ttl => Some(without_lifetimes(value, 0).into()),
                 _ => Some(value.get().into()),
             };
@@ -469,6 +478,51 @@ fn move_marker(block: &RawValue, made: &mut [Raw<'_>]) {
     {
         *last = format!("{open},\"cache_control\":{}}}", marker.get()).into();
     }
+}
+
+/// The messages with a cache marker on the last block that can carry one; `None` when there is no such block, or when
+/// it is marked already.
+fn marked_last(messages: &str, marker: &str) -> Option<String> {
+    const CARRIERS: [&str; 5] = ["text", "image", "document", "tool_use", "tool_result"];
+    let messages = json::elements(serde_json::from_str(messages).ok()?)?;
+    let mut made: Vec<Raw<'_>> = messages.iter().map(|message| message.get().into()).collect();
+    for (place, message) in messages.iter().enumerate().rev() {
+        let members = Members::of(message)?;
+        let Some(content) = members.get("content") else { continue };
+        let blocks: Vec<Raw<'_>> = match json::kind(content) {
+            Kind::String => vec![format!(r#"{{"type":"text","text":{}}}"#, content.get()).into()],
+            _ => json::elements(content)?.into_iter().map(|block| block.get().into()).collect(),
+        };
+        let carries = |block: &Raw<'_>| {
+            let block: Option<&RawValue> = serde_json::from_str(block).ok();
+            let kind = block.and_then(|block| Members::of(block)?.get("type").and_then(json::string));
+            kind.is_some_and(|kind| CARRIERS.contains(&kind.as_ref())) && !block.is_some_and(is_blank)
+        };
+        let Some(last) = blocks.iter().rposition(carries) else { continue };
+        let block: &RawValue = serde_json::from_str(&blocks[last]).ok()?;
+        if Members::of(block)?.get("cache_control").is_some_and(|own| json::kind(own) == Kind::Object) {
+            return None;
+        }
+        let mut carrier = String::from("{");
+        for (name, value) in Members::of(block)?.0.iter().filter(|(name, _)| name != "cache_control") {
+            push_member(&mut carrier, name, value.get());
+        }
+        push_member(&mut carrier, "cache_control", marker);
+        carrier.push('}');
+        let mut blocks = blocks.clone();
+        blocks[last] = carrier.into();
+        let mut out = String::from("{");
+        for (name, value) in &members.0 {
+            match name.as_ref() {
+                "content" => push_member(&mut out, name, &format!("[{}]", blocks.join(","))),
+                _ => push_member(&mut out, name, value.get()),
+            }
+        }
+        out.push('}');
+        made[place] = out.into();
+        return Some(format!("[{}]", made.join(",")));
+    }
+    None
 }
 
 /// The texts of a content, one after the other.

@@ -15,7 +15,31 @@ fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
     let max_tokens = envelope.max_tokens;
-    let rules = Rules { card, scope: "ep-1", max_tokens, max_output_tokens, dropped: &[], without_reasoning: false };
+    let rules = Rules {
+        card,
+        scope: "ep-1",
+        max_tokens,
+        max_output_tokens,
+        dropped: &[],
+        without_reasoning: false,
+        marks_last: false,
+    };
+    edited(&bytes, envelope.traits, &rules)
+}
+
+/// As an upstream gets it that knows markers on blocks alone.
+fn run_marking(body: &str, card: &Card) -> Edited {
+    let bytes = Bytes::copy_from_slice(body.as_bytes());
+    let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
+    let rules = Rules {
+        card,
+        scope: "ep-1",
+        max_tokens: None,
+        max_output_tokens: 64_000,
+        dropped: &[],
+        without_reasoning: false,
+        marks_last: true,
+    };
     edited(&bytes, envelope.traits, &rules)
 }
 
@@ -233,4 +257,42 @@ fn p33_p69_p70_servers_that_are_not_anthropics_get_what_they_take() {
         run(&body.to_string(), &Card { mid_system: true, ..Card::default() }).body.is_none(),
         "Anthropic takes it all"
     );
+}
+
+#[test]
+fn a_marker_for_all_goes_to_the_last_block_that_can_carry_one() {
+    let hour = json!({"type": "ephemeral", "ttl": "1h"});
+    let marked = |block: Value| {
+        let mut block = block;
+        block["cache_control"] = hour.clone();
+        block
+    };
+    let (text, call) =
+        (json!({"type": "text", "text": "hi"}), json!({"type": "tool_use", "id": "a", "name": "b", "input": {}}));
+    let thought = json!({"type": "thinking", "thinking": "hm", "signature": "c2ln"});
+    let user = |content: Value| json!({"role": "user", "content": content});
+    let model = |content: Value| json!({"role": "assistant", "content": content});
+    let table = [
+        (json!([user(json!("hi"))]), json!([user(json!([marked(text.clone())]))])),
+        (json!([user(json!([text, text]))]), json!([user(json!([text, marked(text.clone())]))])),
+        (
+            json!([user(json!("hi")), model(json!([thought, call, thought]))]),
+            json!([user(json!("hi")), model(json!([thought, marked(call.clone()), thought]))]),
+        ),
+        (
+            json!([user(json!([text])), model(json!([thought]))]),
+            json!([user(json!([marked(text.clone())])), model(json!([thought]))]),
+        ),
+    ];
+    for (given, wanted) in table {
+        let body = with(&given, &format!(r#","cache_control":{hour}"#));
+        let sent = value(&run_marking(&body, &claude()));
+        assert_eq!(sent["messages"], wanted);
+        assert!(sent.get("cache_control").is_none());
+    }
+    let own = json!([user(json!([{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]))]);
+    let sent = value(&run_marking(&with(&own, &format!(r#","cache_control":{hour}"#)), &claude()));
+    assert_eq!(sent["messages"], own, "a marker that stands there stays");
+    assert!(run_marking(&with(&hello(), ""), &claude()).body.is_none(), "a request without one stays as it is");
+    assert!(run(&with(&hello(), &format!(r#","cache_control":{hour}"#)), &claude()).body.is_none());
 }

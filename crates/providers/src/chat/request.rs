@@ -17,12 +17,12 @@ use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::marks::MOST_MARKS;
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, results, schema};
 
-/// More cache breakpoints than this are refused; the last ones count.
-const MOST_BREAKPOINTS: usize = 4;
 const BREAKPOINT: &str = "prompt_cache_breakpoint";
+const MARKER: &str = "cache_control";
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -277,20 +277,24 @@ struct Message<'a> {
     prefix: Option<bool>,
 }
 
-/// Takes away all breakpoints but the last few, and says how many are left.
+/// Takes away all markers but the last few, and says how many are left.
 fn limit_markers(messages: &mut [Message<'_>]) -> usize {
     let contents = messages.iter_mut().filter_map(|message| match &mut message.content {
         Some(Content::Parts(parts)) => Some(parts),
         _ => None,
     });
-    let mut marked: Vec<&mut Value> = contents.flatten().filter(|part| part.get(BREAKPOINT).is_some()).collect();
-    let excess = marked.len().saturating_sub(MOST_BREAKPOINTS);
+    let mut marked: Vec<&mut Value> = contents.flatten().filter(|part| is_marked(part)).collect();
+    let excess = marked.len().saturating_sub(MOST_MARKS);
     for part in marked.iter_mut().take(excess) {
         if let Some(members) = part.as_object_mut() {
-            members.remove(BREAKPOINT);
+            members.retain(|name, _| name != BREAKPOINT && name != MARKER);
         }
     }
     marked.len() - excess
+}
+
+fn is_marked(part: &Value) -> bool {
+    part.get(BREAKPOINT).or_else(|| part.get(MARKER)).is_some()
 }
 
 /// The content of a message.
@@ -376,7 +380,7 @@ impl Messages<'_> {
             self.waiting.set(false);
             match self.target.card.cache {
                 Cache::Breakpoints => part[BREAKPOINT] = json!({"mode": "explicit"}),
-                Cache::Markers => part["cache_control"] = json!({"type": "ephemeral"}),
+                Cache::Markers => part[MARKER] = json!({"type": "ephemeral"}),
                 Cache::None | Cache::Implicit | Cache::Points => {}
             }
         }

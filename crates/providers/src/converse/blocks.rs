@@ -83,8 +83,7 @@ struct Content<'n> {
 }
 
 impl Messages<'_> {
-    /// `last`: the mark of the whole request, which goes to its end.
-    pub fn list(&self, last: Mark) -> Result<Vec<Message>, Unsupported> {
+    pub fn list(&self) -> Result<Vec<Message>, Unsupported> {
         let card = self.target.card;
         let mut messages: Vec<Message> = Vec::with_capacity(self.conversation.turns.len());
         let mut names = DocumentNames::default();
@@ -125,13 +124,6 @@ impl Messages<'_> {
         let first = messages.iter().position(|message| message.role != "system").unwrap_or(messages.len());
         if messages.get(first).is_none_or(|message| message.role == "assistant") {
             messages.insert(first, Message { role: "user", content: vec![raw(&json!({"text": BEGINNING}))] });
-        }
-        let end = messages.last_mut().map(|message| &mut message.content);
-        if let (Some(content), Some(point)) = (end, cache_point(last, card)) {
-            let is_marked = content.last().is_some_and(|block| block.get().starts_with("{\"cachePoint\""));
-            if !is_marked {
-                content.push(raw(&point));
-            }
         }
         Ok(messages)
     }
@@ -202,31 +194,29 @@ impl Messages<'_> {
         for outcome in outcomes {
             let mut inner =
                 Content { blocks: Blocks::new(), names: &mut *content.names, has_text: false, has_document: false };
-            let (mut media, mut mark) = (0, outcome.mark);
+            let mut media = 0;
             let mut is_error_said = false;
             for part in &outcome.parts {
-                let (kind, own) = match part {
+                let kind = match part {
                     Part::Text(text) => {
                         let mut text = text.clone();
-                        mark = longer(mark, std::mem::take(&mut text.mark));
                         if outcome.is_error && !std::mem::replace(&mut is_error_said, true) {
                             self.spell_error(&mut text.text);
                         }
                         self.shown(&Part::Text(text), &mut inner)?;
                         continue;
                     }
-                    Part::Image { mark, .. } => ("image", *mark),
-                    Part::Document { mark, .. } => ("document", *mark),
+                    Part::Image { .. } => "image",
+                    Part::Document { .. } => "document",
                 };
-                mark = longer(mark, own);
                 media += 1;
                 if card.images_in_results && !self.is_told {
-                    self.shown(&unmarked(part), &mut inner)?;
+                    self.shown(part, &mut inner)?;
                 } else {
                     let label = format!("[{kind} {media} of tool_result {}]", outcome.id);
                     inner.blocks.push(raw(&json!({"text": label})));
                     beside.push(Part::Text(Text::plain(label)));
-                    beside.push(unmarked(part));
+                    beside.push(part.clone());
                 }
             }
             let mut blocks = inner.blocks;
@@ -253,7 +243,7 @@ impl Messages<'_> {
                 content.blocks.push(raw(&ToolResult { tool_result }));
             }
             // No place of the cache may stand inside of a result.
-            content.blocks.extend(self.point(mark));
+            content.blocks.extend(self.point(outcome.mark));
         }
         for part in &beside {
             self.shown(part, content)?;
@@ -327,23 +317,6 @@ fn append(messages: &mut Vec<Message>, message: Message) {
         Some(last) => last.content.extend(message.content),
         None => messages.push(message),
     }
-}
-
-fn longer(one: Mark, other: Mark) -> Mark {
-    match (one, other) {
-        (Mark::Long, _) | (_, Mark::Long) => Mark::Long,
-        (Mark::Short, _) | (_, Mark::Short) => Mark::Short,
-        (Mark::None, Mark::None) => Mark::None,
-    }
-}
-
-fn unmarked(part: &Part) -> Part {
-    let mut part = part.clone();
-    match &mut part {
-        Part::Text(text) => text.mark = Mark::None,
-        Part::Image { mark, .. } | Part::Document { mark, .. } => *mark = Mark::None,
-    }
-    part
 }
 
 fn image_format(media_type: &str) -> Option<&'static str> {

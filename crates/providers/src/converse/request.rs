@@ -13,6 +13,7 @@ use crate::translate::card::{Cache, Card, Level, Prefill, ReasoningSwitch, Sampl
 use crate::translate::conversation::{Conversation, Mark};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::marks;
 use crate::translate::tools::Names;
 use crate::translate::{Context, Outgoing, Target, Unsupported};
 
@@ -25,7 +26,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let max_tokens = intent::limit(request, card, &mut conversation)?;
     let thinking = Thinking::of(request, card)?;
-    let functions = Functions::of(request, card, &mut conversation)?;
+    let mut functions = Functions::of(request, card, &mut conversation)?;
+    let tools_marks = functions.list.iter_mut().map(|function| &mut function.mark);
+    marks::bound(&mut tools_marks.chain(conversation.marks()).collect::<Vec<_>>());
     let (sent, guarded) = intent::stops(request, card);
 
     // What the protocol has no member for, but the model behind it has.
@@ -57,7 +60,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         // Without tools in the request, calls of the past can only be told.
         is_told: tool_config.as_ref().is_err_and(|forbidden| *forbidden == Forbidden::Told),
     };
-    body.set("messages", messages.list(Mark::of(request.cache_control.as_ref()))?);
+    body.set("messages", messages.list()?);
     body.set_some("toolConfig", tool_config.ok().flatten());
     body.set("inferenceConfig", inference);
     for (name, member) in [("outputConfig", output), ("additionalModelRequestFields", additional)] {

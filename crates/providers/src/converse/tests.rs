@@ -17,7 +17,7 @@ fn sent(body: &Value, card: &Card) -> (String, Context) {
 }
 
 #[test]
-fn p68_as_many_markers_come_out_as_went_in() {
+fn p68_as_many_markers_come_out_as_went_in_up_to_four() {
     let marked = |mut block: Value, mark: bool| {
         if mark {
             block["cache_control"] = json!({"type": "ephemeral", "ttl": "1h"});
@@ -38,8 +38,9 @@ fn p68_as_many_markers_come_out_as_went_in() {
                 {"role": "assistant", "content": [marked(json!({"type": "text", "text": "x"}), bit(5)), marked(json!({"type": "tool_use", "id": "t1", "name": "a", "input": {}}), bit(6))]},
                 {"role": "user", "content": [marked(json!({"type": "tool_result", "tool_use_id": "t1", "content": "r"}), bit(7))]}]});
         let (text, _) = sent(&body, &card);
-        assert_eq!(text.matches("cachePoint").count() as u32, bits.count_ones(), "{text}");
-        assert_eq!(text.matches("\"ttl\":\"1h\"").count() as u32, bits.count_ones(), "{text}");
+        let kept = bits.count_ones().min(4);
+        assert_eq!(text.matches("cachePoint").count() as u32, kept, "{text}");
+        assert_eq!(text.matches("\"ttl\":\"1h\"").count() as u32, kept, "{text}");
     }
 }
 

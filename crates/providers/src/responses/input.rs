@@ -10,11 +10,10 @@ use crate::translate::body::compact;
 use crate::translate::card::Cache;
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
+use crate::translate::marks::MOST_MARKS;
 use crate::translate::tools::{upstream_id, upstream_name};
 use crate::translate::{Target, Unsupported, results};
 
-/// More cache markers than this are refused; the last ones count.
-const MOST_MARKERS: usize = 4;
 const MARKER: &str = "prompt_cache_breakpoint";
 
 /// The list `input`, item by item.
@@ -227,7 +226,7 @@ impl<'a> Input<'a> {
     pub fn limit_markers(&mut self) -> usize {
         let contents = self.items.iter_mut().filter_map(|item| item.get_mut("content")?.as_array_mut());
         let mut marked: Vec<&mut Value> = contents.flatten().filter(|part| part.get(MARKER).is_some()).collect();
-        let excess = marked.len().saturating_sub(MOST_MARKERS);
+        let excess = marked.len().saturating_sub(MOST_MARKS);
         for part in marked.iter_mut().take(excess) {
             if let Some(members) = part.as_object_mut() {
                 members.remove(MARKER);

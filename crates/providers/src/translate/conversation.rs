@@ -258,18 +258,6 @@ impl Conversation {
     }
 
     /// A marker on the request as a whole stands for one on the last thing that can carry it.
-    fn mark_last(&mut self, mark: Mark) {
-        match self.turns.last_mut().filter(|_| mark.is_set()) {
-            Some(Turn::User(parts)) => mark_part(parts.last_mut(), mark),
-            Some(Turn::Assistant(said)) => mark_said(said.last_mut(), mark),
-            Some(Turn::Results(outcomes)) => {
-                if let Some(last) = outcomes.last_mut() {
-                    last.mark = mark;
-                }
-            }
-            Some(Turn::System(_)) | None => {}
-        }
-    }
 
     fn system(&mut self, request: &Request) {
         let blocks = request.system.clone().map(Content::into_blocks).unwrap_or_default();
@@ -469,18 +457,18 @@ fn compacted(block: Compaction) -> Option<Part> {
 }
 
 fn mark_said(said: Option<&mut Said>, mark: Mark) {
-    match said.filter(|_| mark.is_set()) {
-        Some(Said::Text(text)) => text.mark = mark,
-        Some(Said::Call { mark: on, .. }) => *on = mark,
-        Some(Said::Thinking { .. } | Said::Redacted(_)) | None => {}
+    if mark.is_set()
+        && let Some(on) = said.and_then(Said::mark)
+    {
+        *on = mark;
     }
 }
 
 fn mark_part(part: Option<&mut Part>, mark: Mark) {
-    match part.filter(|_| mark.is_set()) {
-        Some(Part::Text(text)) => text.mark = mark,
-        Some(Part::Image { mark: on, .. } | Part::Document { mark: on, .. }) => *on = mark,
-        None => {}
+    if mark.is_set()
+        && let Some(part) = part
+    {
+        *part.mark() = mark;
     }
 }
 

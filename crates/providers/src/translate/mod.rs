@@ -16,6 +16,7 @@ pub mod conversation;
 pub mod encoder;
 pub mod functions;
 pub mod intent;
+pub mod marks;
 pub mod results;
 pub mod schema;
 pub mod tags;

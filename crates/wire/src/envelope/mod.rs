@@ -152,6 +152,8 @@ pub struct Traits {
     pub system_message: bool,
     /// A cache marker with a lifetime or a scope.
     pub cache_lifetime: bool,
+    /// A cache marker for the request as a whole.
+    pub cache_for_all: bool,
     /// A line of bookkeeping that one client puts first.
     pub billing_line: bool,
     pub sampling: bool,

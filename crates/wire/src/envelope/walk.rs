@@ -182,7 +182,10 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
         "temperature" | "top_p" | "top_k" => traits.sampling |= !is_null,
         "thinking" => traits.thinking |= !is_null,
         "output_config" => traits.effort |= value.get().contains("\"effort\""),
-        "cache_control" => traits.cache_lifetime |= has_lifetime(value),
+        "cache_control" => {
+            traits.cache_lifetime |= has_lifetime(value);
+            traits.cache_for_all |= !is_null;
+        }
         _ => {}
     }
     if !is_null {
