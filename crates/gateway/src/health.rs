@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use papaya::HashMap;
 use quick_cache::sync::Cache;
@@ -178,10 +178,9 @@ impl Health {
         service.retries.load(Ordering::Relaxed) < RETRIES.max(active / 5)
     }
 
-    /// Up to this long others go first, so that not all who failed together come together.
-    pub(crate) fn jitter(&self) -> std::time::Duration {
-        const MOST: f64 = 0.025;
-        std::time::Duration::from_secs_f64(self.draws.next() * MOST)
+    /// A pause by chance, so that not all who failed together come together.
+    pub(crate) fn up_to(&self, most: Duration) -> Duration {
+        most.mul_f64(self.draws.next())
     }
 
     /// A call begins. Dropped without a word it counts as given up.

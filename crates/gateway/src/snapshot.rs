@@ -218,6 +218,8 @@ pub struct Routing {
     pub seed: Option<u64>,
     /// Whether what calls say about their endpoints decides who is called next.
     pub health: bool,
+    /// Whether an endpoint that failed is called again when no other is left.
+    pub repeat: bool,
     pub policy: Policy,
 }
 

@@ -44,22 +44,27 @@ pub async fn journal(_: &mut Journal) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// The machine's clock; with `TIDEGATE_CLOCK_FILE`, ahead of it by as many milliseconds as that file says.
+/// The machine's clock; with `TIDEGATE_CLOCK_FILE`, ahead of it by as many milliseconds as that file says. A second number
+/// in it moves the steady clock, which tells how long something took.
 #[cfg(debug_assertions)]
 pub fn clock() -> Arc<dyn Clock> {
     use std::path::PathBuf;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
     use tidegate_core::Timestamp;
     struct Shifted(PathBuf);
+    impl Shifted {
+        fn by(&self, place: usize) -> i64 {
+            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+            text.split_whitespace().nth(place).and_then(|shift| shift.parse().ok()).unwrap_or(0)
+        }
+    }
     impl Clock for Shifted {
         fn now(&self) -> Timestamp {
-            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-            let shift: i64 = text.trim().parse().unwrap_or(0);
-            Timestamp(SystemClock.now().0.saturating_add(shift))
+            Timestamp(SystemClock.now().0.saturating_add(self.by(0)))
         }
 
         fn instant(&self) -> Instant {
-            SystemClock.instant()
+            SystemClock.instant() + Duration::from_millis(self.by(1).unsigned_abs())
         }
     }
     match std::env::var_os("TIDEGATE_CLOCK_FILE") {

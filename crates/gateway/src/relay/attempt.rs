@@ -14,8 +14,7 @@ use tidegate_providers::anthropic::Forwarded;
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
 use tidegate_providers::translate::card::Prefill;
-use tidegate_providers::{Class, Fault, Next, Protocol, adapter, chat, fault};
-use tidegate_routing::plan::{PER_CALL, PER_MODEL};
+use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
 use tidegate_routing::{Attempt, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::{Cuts, Traits};
@@ -24,6 +23,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
+use super::follow::{Pause, following, repeated};
 use super::media::Media;
 use super::pump::{Outbox, Pump, Step};
 use super::reserve::reserve;
@@ -36,6 +36,9 @@ use crate::failure::{self, Failure};
 use crate::learned::Fact;
 use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot, upstream};
+
+/// Others that failed at the same time do not come to the next endpoint all at once.
+const BETWEEN: Duration = Duration::from_millis(25);
 
 /// Bytes of a stream that are held back while its first content is awaited.
 const MOST_HELD: usize = 256 << 10;
@@ -213,10 +216,16 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                     continue;
                 }
                 faults.push((index, fault));
-                next = after(&job, &faults).filter(|_| has_time);
-                next = next.filter(|place| may_retry(&job, index, *place));
+                let (place, pause) = match after(&job, &faults).filter(|_| has_time) {
+                    Some(place) => (Some(place), job.gate.health.up_to(BETWEEN)),
+                    None if has_time => once_more(&job, &faults, deadline),
+                    None => (None, Duration::ZERO),
+                };
+                next = place.filter(|place| may_retry(&job, index, *place));
                 if next.is_some() {
-                    sleep(job.gate.health.jitter()).await;
+                    sleep(pause).await;
+                    // Who has left meanwhile waits for nothing.
+                    next = next.filter(|_| !job.ticket.is_left());
                 }
             }
         }
@@ -227,6 +236,19 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
 /// The attempt to be made after these failed.
 fn after(job: &Job, faults: &[(usize, Fault)]) -> Option<usize> {
     following(&job.plan, faults, &|attempt| suits(job, attempt))
+}
+
+/// The attempt to be made when everybody has failed, and how long it waits: one that failed before.
+fn once_more(job: &Job, faults: &[(usize, Fault)], deadline: Instant) -> (Option<usize>, Duration) {
+    // What a client has begun to hear is gone on with by others only.
+    let may_repeat = job.snapshot.settings.routing.repeat && job.heard.is_none();
+    let again = may_repeat.then(|| repeated(&job.plan, faults)).flatten();
+    let (place, pause) = again.map_or((None, Duration::ZERO), |(place, pause)| match pause {
+        Pause::Told(told) => (Some(place), told),
+        Pause::UpTo(most) => (Some(place), job.gate.health.up_to(most)),
+    });
+    let in_time = Instant::from_std(job.gate.clock.instant() + pause) < deadline;
+    (place.filter(|_| in_time), pause)
 }
 
 /// Whether an endpoint can serve what is left of the request.
@@ -313,36 +335,6 @@ fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
     }
     let settled = if job.heard.is_some() { job.ticket.broken(&failure, true) } else { job.ticket.fail(&failure) };
     Done::Failed(failure, settled)
-}
-
-/// The attempt after the last fault: what kind of fault it was decides how far the list is skipped, and how often the
-/// model was tried whether it is tried again. Endpoints that do not suit the request are passed over.
-fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&Attempt) -> bool) -> Option<usize> {
-    let (index, _) = faults.last()?;
-    let counts = |place: usize, fault: &Fault| {
-        // A customer's credential that was refused says nothing about the model.
-        let refused = matches!(fault.class, Class::Credential | Class::Billing | Class::RateLimit);
-        // Nor does what could not be fetched: nobody was called.
-        fault.class != Class::Media && (plan.attempts[place].credential.is_none() || !refused)
-    };
-    let tried = |model: usize| {
-        let of_model = faults.iter().filter(|(place, _)| plan.attempts[*place].model == model);
-        of_model.filter(|(place, fault)| counts(*place, fault)).count()
-    };
-    if faults.len() >= PER_CALL {
-        return None;
-    }
-    // Models may be mixed in the list: what a fault says of its model holds for all of its endpoints that are left.
-    let may_serve = |attempt: &Attempt| {
-        let failed = faults.iter().map(|(place, fault)| (&plan.attempts[*place], fault));
-        failed.filter(|(failed, _)| failed.model == attempt.model).all(|(failed, fault)| match fault.class.next() {
-            Next::AnotherEndpoint => true,
-            Next::LargerEndpoint => attempt.endpoint.context_length > failed.endpoint.context_length,
-            Next::AnotherModel => false,
-        })
-    };
-    let mut later = plan.attempts.iter().enumerate().skip(index + 1).filter(|(_, attempt)| may_serve(attempt));
-    later.find(|(_, attempt)| tried(attempt.model) < PER_MODEL && suits(attempt)).map(|(place, _)| place)
 }
 
 /// An answer that has begun, and what it must be read with when it is not in the Messages format.
@@ -577,87 +569,4 @@ async fn gathered(body: &mut Incoming, limit: usize) -> Result<BytesMut, Fault> 
         whole.extend_from_slice(&data);
     }
     Ok(whole)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_core::KeyHash;
-    use tidegate_routing::{Credential, Endpoint, Strategy, Variants};
-
-    fn attempt(model: usize, context_length: u64, own: bool) -> Attempt {
-        let endpoint = Endpoint { context_length, ..Endpoint::new("m", "p") };
-        let credential = Credential {
-            id: "c".into(),
-            provider: "p".into(),
-            destination: None,
-            disabled: false,
-            is_fallback: false,
-            is_required: false,
-            is_byok_only: false,
-            sort_order: 0,
-            models: None,
-            users: None,
-            keys: Some([KeyHash::of(b"k")].into()),
-        };
-        let credential = own.then(|| Arc::new(credential));
-        let (endpoint, variants) = (Arc::new(endpoint), Variants::NONE);
-        Attempt { endpoint, credential, model, strategy: Strategy::Direct, variants }
-    }
-
-    fn plan(list: &[(usize, u64, bool)]) -> Plan {
-        let attempts = list.iter().map(|(model, length, own)| attempt(*model, *length, *own)).collect();
-        Plan { attempts, total: list.len(), too_short: 0 }
-    }
-
-    fn next(plan: &Plan, faults: &[(usize, Class)]) -> Option<usize> {
-        let faults: Vec<_> = faults.iter().map(|(place, class)| (*place, Fault::without_answer(*class))).collect();
-        following(plan, &faults, &|_| true)
-    }
-
-    #[test]
-    fn ret_2_the_class_of_a_fault_decides_where_to_go_on() {
-        let plan = plan(&[(0, 100, false), (0, 50, false), (0, 200, false), (1, 10, false)]);
-        assert_eq!(next(&plan, &[(0, Class::Server)]), Some(1));
-        assert_eq!(next(&plan, &[(0, Class::ContextLength)]), Some(2));
-        assert_eq!(next(&plan, &[(2, Class::ContextLength)]), Some(3));
-        assert_eq!(next(&plan, &[(0, Class::InvalidRequest)]), Some(3));
-        assert_eq!(next(&plan, &[(3, Class::Server)]), None);
-    }
-
-    #[test]
-    fn ret_2_what_a_fault_says_of_a_model_holds_where_models_are_mixed() {
-        let plan = plan(&[(0, 100, false), (1, 10, false), (0, 50, false), (0, 200, false), (1, 20, false)]);
-        let refused = [(0, Class::InvalidRequest), (1, Class::Server)];
-        assert_eq!(next(&plan, &refused), Some(4), "the first model refused the request as it is");
-        assert_eq!(next(&plan, &[(0, Class::ContextLength), (1, Class::Server)]), Some(3));
-    }
-
-    #[test]
-    fn ret_3_a_model_is_tried_three_times_and_a_call_six_times() {
-        let plan = plan(&[(0, 1, false); 4].into_iter().chain([(1, 1, false); 4]).collect::<Vec<_>>());
-        let server = |places: &[usize]| places.iter().map(|place| (*place, Class::Server)).collect::<Vec<_>>();
-        assert_eq!(next(&plan, &server(&[0, 1])), Some(2));
-        assert_eq!(next(&plan, &server(&[0, 1, 2])), Some(4), "the fourth endpoint of the model is not tried");
-        assert_eq!(next(&plan, &server(&[0, 1, 2, 4, 5, 6])), None);
-    }
-
-    #[test]
-    fn what_could_not_be_fetched_leads_to_endpoints_that_fetch_themselves_only() {
-        let plan = plan(&[(0, 1, false), (0, 2, false), (0, 3, false), (0, 4, false), (1, 1, false)]);
-        let fault = [(0, Fault::without_answer(Class::Media))];
-        let takes_urls = |attempt: &Attempt| attempt.endpoint.context_length == 4;
-        assert_eq!(following(&plan, &fault, &takes_urls), Some(3));
-        assert_eq!(following(&plan, &fault, &|_| false), None);
-    }
-
-    #[test]
-    fn ret_3_refused_credentials_of_a_customer_do_not_use_up_the_tries_of_a_model() {
-        let own = (0, 1, true);
-        let plan = plan(&[own, own, own, own, (0, 1, false), (0, 1, false)]);
-        let refused: Vec<_> = (0..4).map(|place| (place, Class::Credential)).collect();
-        assert_eq!(next(&plan, &refused), Some(4));
-        let broken: Vec<_> = (0..3).map(|place| (place, Class::Server)).collect();
-        assert_eq!(next(&plan, &broken), None);
-    }
 }

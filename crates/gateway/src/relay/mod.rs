@@ -8,6 +8,7 @@ mod admit;
 mod attempt;
 pub(crate) mod call;
 mod drain;
+mod follow;
 mod media;
 mod prefer;
 mod pump;

@@ -153,7 +153,8 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         return Err(mistake("routing.price_blend", "must be two numbers of at least 0, and not both 0".to_owned()));
     }
     let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
-    Ok(Routing { seed: raw.seed, health: raw.health, policy: Policy { blend: (input, output), default_sort } })
+    let policy = Policy { blend: (input, output), default_sort };
+    Ok(Routing { seed: raw.seed, health: raw.health, repeat: raw.repeat, policy })
 }
 
 #[cfg(test)]

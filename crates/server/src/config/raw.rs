@@ -306,6 +306,9 @@ pub struct Routing {
     /// Whether endpoints that fail are left alone for a while. Otherwise everyone is tried in the order of the plan,
     /// whatever happened before.
     pub health: bool,
+    /// Whether an endpoint that failed for a passing reason is called again, after a moment, when no other is left: at
+    /// most three calls per model.
+    pub repeat: bool,
     /// Parts of input and of output in the price by which endpoints are compared.
     pub price_blend: [f64; 2],
     /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
@@ -315,7 +318,7 @@ pub struct Routing {
 
 impl Default for Routing {
     fn default() -> Self {
-        Self { seed: None, health: true, price_blend: [3.0, 1.0], default_sort: None }
+        Self { seed: None, health: true, repeat: true, price_blend: [3.0, 1.0], default_sort: None }
     }
 }
 

@@ -266,3 +266,64 @@ async fn an_endpoint_that_fails_is_left_alone_and_nobody_notices() {
     other.set(Script::status(503));
     assert_eq!(gate.messages(hello(MODEL)).await.text(), "again");
 }
+
+#[tokio::test]
+async fn an_endpoint_that_is_well_again_is_called_again_when_its_time_is_up() {
+    let (one, other) = (Sim::start(Behaviour::status(500)).await, Sim::start(Behaviour::says("hello")).await);
+    let gate = Tidegate::start().config("[routing]\nhealth = true\n");
+    let mut place = gate.endpoint(MODEL, &one).endpoint(MODEL, &other).place();
+    let file = place.beside("clock");
+    std::fs::write(&file, "0 0").unwrap();
+    place.environment("TIDEGATE_CLOCK_FILE", Some(file.to_str().unwrap()));
+    let gate = place.serve().await;
+    for _ in 0..20 {
+        assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello");
+    }
+    let failed = one.calls();
+    one.set(Script::says("again"));
+    // A breaker is open for thirty seconds the first time, give or take a fifth.
+    std::fs::write(&file, "0 20000").unwrap();
+    for _ in 0..20 {
+        assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello");
+    }
+    assert_eq!(one.calls(), failed, "it is left alone for as long as it was said");
+    std::fs::write(&file, "0 40000").unwrap();
+    for call in 1..=20 {
+        assert_eq!(gate.messages(hello(MODEL)).await.text(), "again", "call {call}");
+    }
+    assert_eq!(one.calls(), failed + 20, "all calls are its own again");
+}
+
+#[tokio::test]
+async fn ret_4_an_endpoint_alone_is_asked_again_for_what_may_pass() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().config("[routing]\nrepeat = true\n").endpoint_with(MODEL, &sim, PRICED).run().await;
+    let hello_after = |faults: &[Behaviour]| {
+        let script = |first: &Behaviour| Script::from(first.clone());
+        let rest = faults[1..].iter().cloned().fold(script(&faults[0]), Script::then);
+        rest.then(Behaviour::says("hello"))
+    };
+    let failing = [Behaviour::status(500), Behaviour::status(529), Behaviour::status(503)];
+    for body in [hello(MODEL), hello_streamed(MODEL)] {
+        sim.set(hello_after(&failing[..2]));
+        let before = sim.calls();
+        let reply = asked(&gate, body.clone()).await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, "hello"), "{}", reply.body_text());
+        assert_eq!(sim.calls() - before, 3);
+        let metadata = reply.body_text();
+        assert!(metadata.contains(r#""attempt":3"#), "{metadata}");
+
+        sim.set(hello_after(&failing));
+        let before = sim.calls();
+        assert_eq!(asked(&gate, body.clone()).await.status, 503, "three calls are enough");
+        assert_eq!(sim.calls() - before, 3);
+
+        // What is wrong with the request or the credential stays wrong.
+        for status in [400, 401, 404] {
+            sim.set(hello_after(&[Behaviour::status(status)]));
+            let before = sim.calls();
+            assert_ne!(asked(&gate, body.clone()).await.status, 200);
+            assert_eq!(sim.calls() - before, 1, "{status}");
+        }
+    }
+}

@@ -38,7 +38,7 @@ enabled = false
 "#;
 
 /// Endpoints are tried in the order of their prices, so that a test knows who is first.
-const IN_ORDER: &str = "[routing]\ndefault_sort = \"price\"\nhealth = false\n";
+const IN_ORDER: &str = "[routing]\ndefault_sort = \"price\"\nhealth = false\nrepeat = false\n";
 
 /// `tidegate` with nothing of this machine's environment: a provider key that happens to be set must not be found.
 pub fn command(arguments: &[&str]) -> Command {
