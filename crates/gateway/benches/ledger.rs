@@ -1,22 +1,32 @@
-//! The ledger's own part of the hot path, one case per run, for counting instructions under callgrind.
+//! The key check and the ledger's own part of the hot path, one case per run, for counting instructions under callgrind.
 //!
 //! `--names` lists the cases, `--case NAME` runs one; only what happens within [`measured`] counts. Without either
 //! every case runs once, which shows that they still do what they claim. `script/bench` does the counting.
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tidegate_core::{
-    Account, Exchange, GenerationId, KeyHash, Money, OrganisationId, Posting, Price, Slot, Timestamp, Usage, Window,
-    WorkspaceId,
+    Account, Exchange, GenerationId, KeyHash, KeyKind, Money, OrganisationId, Posting, Price, Slot, Timestamp, Usage,
+    Window, WorkspaceId,
 };
+use tidegate_gateway::keys::KeyIndex;
 use tidegate_gateway::ledger::book::{Book, Demand, Rule};
 use tidegate_routing::Pricing;
 use tidegate_routing::price::{Prices, Terms, Unit};
+use tidegate_store::Store;
+use tidegate_store::keys::KeyRow;
 
 type Case = (&'static str, fn());
 
-const CASES: [Case; 3] = [("ledger_hold_and_post", hold), ("ledger_records", records), ("ledger_cost", cost)];
+const CASES: [Case; 5] = [
+    ("ledger_hold_and_post", hold),
+    ("ledger_records", records),
+    ("ledger_cost", cost),
+    ("key_of_10", || key(10)),
+    ("key_of_1000000", || key(1_000_000)),
+];
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
 fn main() -> ExitCode {
@@ -41,6 +51,42 @@ fn main() -> ExitCode {
 #[inline(never)]
 fn measured<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
+}
+
+/// Finds one key among so many.
+fn key(count: u64) {
+    let folder = std::env::temp_dir().join(format!("tidegate-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let store = runtime.block_on(Store::open("sqlite:bench.db", &folder)).expect("a database");
+    let keys = KeyIndex::new(Arc::new(store));
+    for number in 0..count {
+        keys.learn(KeyRow {
+            hash: KeyHash::of(&number.to_le_bytes()),
+            organisation: OrganisationId("org_1".into()),
+            workspace: WorkspaceId("w".into()),
+            kind: KeyKind::Inference,
+            name: "".into(),
+            label: "".into(),
+            disabled: false,
+            limit: None,
+            limit_reset: None,
+            include_byok_in_limit: false,
+            expires: None,
+            creator: None,
+            external_user: None,
+            created: NOW,
+            updated: None,
+            deleted: false,
+            change_seq: 1,
+        });
+    }
+    let wanted = KeyHash::of(&(count / 2).to_le_bytes());
+    // The first look also helps a table that is growing to grow on.
+    assert!(keys.known(&wanted).is_some());
+    let found = measured(|| keys.known(black_box(&wanted)));
+    std::fs::remove_dir_all(&folder).ok();
+    assert!(found.is_some());
 }
 
 /// A key with a monthly limit in an organisation with a balance.

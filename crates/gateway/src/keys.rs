@@ -160,6 +160,11 @@ impl KeyIndex {
         self.entries.keys.pin().get(hash).filter(|entry| entry.hash.is(hash)).cloned()
     }
 
+    /// Takes a row of the store over.
+    pub fn learn(&self, row: KeyRow) {
+        self.entries.apply(row);
+    }
+
     /// Asks the store once about a key that is not in memory.
     pub async fn look_up(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<Arc<KeyEntry>>, StoreError> {
         if self.unknown.get(hash).is_some_and(|until| until > now) {
