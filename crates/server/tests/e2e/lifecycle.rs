@@ -152,6 +152,49 @@ async fn lif_4_a_running_stream_keeps_the_configuration_it_began_with() {
     assert_eq!(stream.rest().await.last().map(|event| event.name.clone()).as_deref(), Some("message_stop"));
 }
 
+/// Twenty reloads under load, each with other providers, prices and limits: whoever asks meanwhile is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn lif_4_no_request_is_dropped_while_the_configuration_changes() {
+    let sims = [Sim::start(Behaviour::says("hello")).await, Sim::start(Behaviour::says("hello")).await];
+    let configured = |round: usize| {
+        let price = format!("pricing = {{ input = {}, output = 2 }}", round + 1);
+        let gate = Tidegate::start().config(&format!("[limits]\nin_flight_key = {}\n", 200 + round));
+        let gate = gate.endpoint_with(MODEL, &sims[round % 2], &price);
+        let name = format!("vendor/round-{round}");
+        gate.endpoint_with(&name, &sims[(round + 1) % 2], &price)
+    };
+    let gate = configured(0).run().await;
+    let over = tokio::sync::watch::channel(false);
+    let mut asked = tokio::task::JoinSet::new();
+    for caller in 0..8 {
+        let (over, base) = (over.1.clone(), gate.ask("POST", "/v1/messages"));
+        asked.spawn(async move {
+            let body = if caller % 2 == 0 { hello(MODEL) } else { hello_streamed(MODEL) };
+            let mut served = 0;
+            while !*over.borrow() {
+                let reply = base.clone().key(INFERENCE_KEY).json(body.to_string()).send().await;
+                assert_eq!((reply.status, reply.text().as_str()), (200, "hello"), "{}", reply.body_text());
+                served += 1;
+            }
+            served
+        });
+    }
+    for round in 1..=20 {
+        gate.place.write_config(&configured(round).text());
+        gate.signal(Signal::HUP);
+        let name = format!("vendor/round-{round}");
+        eventually("the next configuration is there", FIVE_SECONDS, async || {
+            gate.messages(hello(&name)).await.status == 200
+        })
+        .await;
+    }
+    over.0.send(true).expect("the callers still listen");
+    while let Some(served) = asked.join_next().await {
+        assert!(served.expect("no caller failed") > 0);
+    }
+    assert!(sims.iter().all(|sim| sim.calls() > 20));
+}
+
 #[tokio::test]
 async fn lif_2_a_stop_lets_running_streams_finish_and_refuses_new_ones() {
     let hand = Hand::start().await;

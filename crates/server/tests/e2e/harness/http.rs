@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::soon;
 
 /// A request being put together.
+#[derive(Clone)]
 pub struct Ask {
     address: SocketAddr,
     method: String,
