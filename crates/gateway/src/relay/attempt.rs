@@ -23,7 +23,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
-use super::follow::{Pause, following, repeated};
+use super::follow::{Pause, following, latest, repeated};
 use super::media::Media;
 use super::pump::{Outbox, Pump, Step};
 use super::reserve::reserve;
@@ -326,7 +326,7 @@ fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
     let mut failure = match (&job.heard, faults.first()) {
         // The client has begun to hear an answer: what broke it is what is told.
         (Some(_), Some((_, fault))) => failure::in_stream(fault),
-        _ => failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings),
+        _ => failure::from_attempts(&latest(faults), &job.plan, &requested, &job.snapshot.settings),
     };
     failure.generation = Some(job.ticket.id());
     if job.metadata && failure.status != 500 {

@@ -82,6 +82,13 @@ pub(super) fn repeated(plan: &Plan, faults: &[(usize, Fault)]) -> Option<(usize,
     open.min_by_key(|(place, _)| calls(*place))
 }
 
+/// What each endpoint said last: one that was called again has failed once.
+pub(super) fn latest(faults: &[(usize, Fault)]) -> Vec<(usize, Fault)> {
+    let is_last = |at: usize, place: usize| faults[at + 1..].iter().all(|(later, _)| *later != place);
+    let kept = faults.iter().enumerate().filter(|(at, (place, _))| is_last(*at, *place));
+    kept.map(|(_, fault)| fault.clone()).collect()
+}
+
 /// Whether the same call may succeed a moment later. Who did not answer in time has had its time, and what an upstream
 /// says of the request or of the credential will not change.
 fn may_pass(fault: &Fault) -> bool {
@@ -231,6 +238,14 @@ mod tests {
         assert_eq!(again(&plan, &server(&[0, 1, 2, 0, 2, 2])), None, "six in all");
         let mixed = [(0, Class::Credential), (1, Class::Server), (2, Class::Server)];
         assert_eq!(again(&plan, &mixed).map(|(place, _)| place), Some(1));
+    }
+
+    #[test]
+    fn an_endpoint_that_was_called_again_has_failed_once() {
+        let faults = [(0, Class::Server), (1, Class::Overloaded), (0, Class::RateLimit), (0, Class::Unreachable)];
+        let faults: Vec<_> = faults.iter().map(|(place, class)| (*place, Fault::without_answer(*class))).collect();
+        let told: Vec<_> = latest(&faults).iter().map(|(place, fault)| (*place, fault.class)).collect();
+        assert_eq!(told, [(1, Class::Overloaded), (0, Class::Unreachable)]);
     }
 
     #[test]
