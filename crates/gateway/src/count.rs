@@ -51,7 +51,8 @@ impl Gateway {
             return Err(failure);
         }
         let names: Vec<&str> = envelope.names().collect();
-        let plan = self.plan(&snapshot, key, &names, &Wishes::to_count(&envelope));
+        let wishes = Wishes { default: self.default_model(key, &names).await?, ..Wishes::to_count(&envelope) };
+        let plan = self.plan(&snapshot, key, &names, &wishes);
         let plan = plan.map_err(|error| failure::from_plan(&error, &names, settings))?;
         let attempt = &plan.attempts[0];
         let hash = KeyHash::of(&[body.as_ref(), attempt.endpoint.provider.as_bytes()].concat());

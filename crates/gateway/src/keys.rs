@@ -11,7 +11,7 @@ use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Timestamp, Window, 
 use tidegate_store::keys::KeyRow;
 use tidegate_store::{Store, StoreError};
 
-use crate::limit::{Count, PerSource, Rate};
+use crate::limit::{Count, Daily, PerSource, Rate};
 
 const UNKNOWN_REMEMBERED: usize = 65_536;
 const GONE_REMEMBERED: usize = 65_536;
@@ -54,6 +54,9 @@ pub struct Live {
     pub managed: Rate,
     /// Inference requests.
     pub asked: Rate,
+    /// Those of free variants, by the minute and by the day.
+    pub asked_free: Rate,
+    pub free_today: Daily,
     revoked: AtomicBool,
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
-use tidegate_core::{Clock, KeyHash, Timestamp};
+use tidegate_core::{Clock, KeyHash, Timestamp, WorkspaceId};
 use tidegate_observe::metrics::{Condition, Metrics, Refusal, Served};
 use tidegate_providers::repair::Refused;
 use tidegate_routing::Endpoint;
@@ -63,6 +63,8 @@ pub struct Gateway {
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
+    /// What `default` stands for in a workspace, and until when that is believed.
+    pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
     /// Answers for those who ask the same again.
     pub(crate) answers: Arc<cache::Answers>,
     pub ledger: Arc<ledger::Ledger>,
@@ -99,6 +101,7 @@ impl Gateway {
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
+            defaults: Cache::new(COUNTS),
             answers,
             ledger,
             health,

@@ -1,8 +1,8 @@
-//! Counters that refuse: requests in flight, and a rate (GCRA) per source.
+//! Counters that refuse: requests in flight, a rate (GCRA) per source, and so many a day.
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use quick_cache::sync::Cache;
 use tidegate_core::Timestamp;
@@ -110,6 +110,35 @@ impl PerSource {
     }
 }
 
+/// So many in a day of UTC. The day and the count are one number: a new day counts from nothing.
+#[derive(Debug, Default)]
+pub struct Daily(AtomicU64);
+
+impl Daily {
+    const DAY_MS: i64 = 86_400_000;
+
+    /// How many of today are counted.
+    pub fn used(&self, now: Timestamp) -> u32 {
+        let counted = self.0.load(Ordering::Relaxed);
+        if counted >> 32 == Self::day(now) { counted as u32 } else { 0 }
+    }
+
+    /// Counts one, or says when the next one is free; 0 is no limit, and is counted all the same.
+    pub fn admit(&self, now: Timestamp, limit: u32) -> Result<(), Timestamp> {
+        let today = Self::day(now);
+        let count = |counted: u64| {
+            let used = if counted >> 32 == today { counted as u32 } else { 0 };
+            (limit == 0 || used < limit).then(|| today << 32 | u64::from(used.saturating_add(1)))
+        };
+        let counted = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        counted.map(|_| ()).map_err(|_| Timestamp((now.0.div_euclid(Self::DAY_MS) + 1) * Self::DAY_MS))
+    }
+
+    fn day(now: Timestamp) -> u64 {
+        now.0.div_euclid(Self::DAY_MS).unsigned_abs() & u64::from(u32::MAX)
+    }
+}
+
 /// One customer of a network gets 2⁶⁴ addresses of IPv6: they count as one source.
 fn counted_as(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -169,6 +198,18 @@ mod tests {
         assert_eq!(rate.admit(Timestamp(hour), interval_ms, burst), Err(Timestamp(hour + 30_000)));
         assert!((0..2).all(|_| rate.admit(Timestamp(0), interval_ms, burst).is_ok()));
         assert_eq!(rate.admit(Timestamp(0), interval_ms, burst), Err(Timestamp(30_000)), "it counts anew");
+    }
+
+    #[test]
+    fn a_day_is_one_of_utc_and_counts_from_nothing() {
+        let (daily, day) = (Daily::default(), 86_400_000);
+        let at = |ms: i64| Timestamp(20_000 * day + ms);
+        assert!((0..2).all(|_| daily.admit(at(0), 2).is_ok()));
+        assert_eq!(daily.admit(at(day - 1), 2), Err(at(day)), "free again at midnight");
+        assert_eq!(daily.used(at(day - 1)), 2, "what was refused is not counted");
+        assert_eq!((daily.used(at(day)), daily.admit(at(day), 2), daily.used(at(day))), (0, Ok(()), 1));
+        assert!((0..10).all(|_| daily.admit(at(day), 0).is_ok()), "no limit");
+        assert_eq!(daily.used(at(day)), 11);
     }
 
     #[test]

@@ -183,6 +183,9 @@ pub struct Settings {
     pub auth_failures_per_minute: u32,
     /// Inference requests per minute: of a key, of a workspace, from an address; 0 is no limit.
     pub key_per_minute: u32,
+    /// Requests for free variants that a key may make; 0 is no limit.
+    pub free_per_minute: u32,
+    pub free_per_day: u32,
     pub workspace_per_minute: u32,
     pub address_per_minute: u32,
     /// Management operations per minute and key.
@@ -264,6 +267,8 @@ impl Default for Settings {
             in_flight_key: 256,
             auth_failures_per_minute: 10,
             key_per_minute: 0,
+            free_per_minute: 20,
+            free_per_day: 50,
             workspace_per_minute: 0,
             address_per_minute: 0,
             management_per_minute: 600,

@@ -116,6 +116,20 @@ impl Gateway {
         Ok(())
     }
 
+    /// Counts a request for a free variant against what its key may ask of them.
+    pub(crate) fn admit_free(&self, key: &KeyEntry, settings: &Settings) -> Result<(), Failure> {
+        let (now, live) = (self.clock.now(), &key.live);
+        let refused = |limit: u32, span: &str, free: Timestamp| {
+            self.metrics.limit_rejections.get_or_create(&Reason { reason: "free" }).inc();
+            let message = format!("Rate limit exceeded: free models, {limit} requests per {span}");
+            Failure { message: message.into(), ..Failure::rate_limited(limit.into(), free, now) }
+        };
+        let (minute, day) = (settings.free_per_minute, settings.free_per_day);
+        live.asked_free.per_minute(now, minute, false).map_err(|free| refused(minute, "minute", free))?;
+        live.free_today.admit(now, day).map_err(|free| refused(day, "day", free))?;
+        live.asked_free.per_minute(now, minute, true).map_err(|free| refused(minute, "minute", free))
+    }
+
     /// Counts a management operation against its key's rate.
     pub fn admit_management(&self, key: &KeyEntry) -> Result<(), Failure> {
         let (now, per_minute) = (self.clock.now(), self.snapshot().settings.management_per_minute);

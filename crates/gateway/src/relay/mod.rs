@@ -5,6 +5,7 @@
 //! than the splice.
 
 mod admit;
+mod amend;
 mod attempt;
 pub(crate) mod call;
 mod drain;
@@ -90,7 +91,14 @@ impl Gateway {
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
+        let amended;
         let envelope = read(&body, settings, Purpose::Generate)?;
+        amended = amend::amended(&body, &envelope);
+        let envelope = match &amended {
+            Some(amended) => read(amended, settings, Purpose::Generate)?,
+            None => envelope,
+        };
+        let body = amended.as_ref().unwrap_or(&body).clone();
         let session = header_session(headers)?;
         let places = self.enter(key, settings)?;
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
@@ -114,6 +122,10 @@ impl Gateway {
         }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
+        wishes.default = match self.default_model(key, &names).await {
+            Ok(default) => default,
+            Err(failure) => return Err(refuse(ticket, failure)),
+        };
         if is_chosen(&snapshot, &names, &wishes) {
             let session = envelope.session_id.as_deref().or(session);
             let conversation = Conversation::of(&key.workspace, names[0], session, &envelope.opening);
@@ -131,6 +143,11 @@ impl Gateway {
                 return Err(refuse(ticket, failure));
             }
         };
+        if is_free(&plan)
+            && let Err(failure) = self.admit_free(key, settings)
+        {
+            return Err(refuse(ticket, failure));
+        }
         let mut warnings = warnings(&envelope, &plan);
         let (stream, metadata) = (envelope.stream, wants_metadata(headers, &snapshot.names));
         let answered = |body: Body, warnings: &[String]| {
@@ -270,6 +287,7 @@ impl Gateway {
         let last = wishes.conversation.and_then(|conversation| self.sticky.last(&conversation, now));
         let request = Request {
             needs: wishes.needs,
+            default: wishes.default.as_deref(),
             sticky: last.as_ref().map(Served::sticky),
             draw: drawn.unwrap_or_else(|| snapshot.draws.next()),
             policy: routing.policy,
@@ -349,6 +367,11 @@ pub(crate) fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Optio
     preset.map(|slug| Failure::new(404, ErrorType::NotFound, format!("Preset not found: {slug}")))
 }
 
+/// Whether the model was asked for by its free name.
+fn is_free(plan: &Plan) -> bool {
+    plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Free))
+}
+
 /// Options that were understood and have no effect yet: said, not hidden.
 fn warnings(envelope: &Envelope<'_>, plan: &Plan) -> Vec<String> {
     let has = |variant| plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(variant));
@@ -356,7 +379,6 @@ fn warnings(envelope: &Envelope<'_>, plan: &Plan) -> Vec<String> {
         ("plugins", envelope.plugins.is_some()),
         ("stop_server_tools_when", envelope.stop_when.is_some()),
         ("max_tool_calls", envelope.max_tool_calls.is_some()),
-        (Variant::Thinking.as_str(), has(Variant::Thinking) && !envelope.traits.thinking),
         (Variant::Online.as_str(), has(Variant::Online)),
     ];
     options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect()

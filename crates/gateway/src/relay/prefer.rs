@@ -1,6 +1,7 @@
 //! From what a body says to what routing decides by. `wire` and `routing` do not know each other; they meet here.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use tidegate_core::Price;
 use tidegate_routing::{
@@ -21,12 +22,14 @@ pub(crate) struct Wishes<'e> {
     pub needs: Needs,
     /// What the request goes on with, where it matters who serves it.
     pub conversation: Option<Conversation>,
+    /// The model that `default` stands for.
+    pub default: Option<Arc<str>>,
 }
 
 impl<'e> Wishes<'e> {
     /// Of a message whose body has so many bytes.
     pub fn of(envelope: &'e Envelope<'_>, size: usize) -> Self {
-        Self { preferences: preferences(envelope), needs: needs(envelope, size), conversation: None }
+        Self { preferences: preferences(envelope), needs: needs(envelope, size), ..Self::default() }
     }
 
     /// Of a count: whoever would serve can count, and no prompt is too long for that.

@@ -59,6 +59,17 @@ struct FreeRequests {
     remaining: i32,
 }
 
+impl FreeRequests {
+    fn of(request: &Request, now: Timestamp) -> Self {
+        let narrow = |count: u32| i32::try_from(count).unwrap_or(UNLIMITED);
+        let used = narrow(request.key.live.free_today.used(now));
+        match request.app.gateway.snapshot().settings.free_per_day {
+            0 => Self { limit: UNLIMITED, used, remaining: UNLIMITED - used },
+            limit => Self { limit: narrow(limit), used, remaining: (narrow(limit) - used).max(0) },
+        }
+    }
+}
+
 /// One limit that binds the key.
 #[derive(Clone, Serialize)]
 struct Binding {
@@ -156,7 +167,7 @@ pub fn show(call: Call) -> Answering {
                 workspace_id: &row.workspace.0,
                 effective_budget: bindings.iter().min_by_key(|binding| binding.remaining_usd.0).cloned(),
                 budgets: bindings,
-                free_model_daily_requests: FreeRequests { limit: UNLIMITED, used: 0, remaining: UNLIMITED },
+                free_model_daily_requests: FreeRequests::of(&request, now),
                 allowed_data_regions: ["global"],
             },
         ))

@@ -147,6 +147,8 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         in_flight_key: positive("limits.in_flight_key", limits.in_flight_key)?,
         auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
         key_per_minute: limits.key_rpm,
+        free_per_minute: limits.free_rpm,
+        free_per_day: limits.free_rpd,
         workspace_per_minute: limits.workspace_rpm,
         address_per_minute: limits.address_rpm,
         management_per_minute: limits.management_rpm.max(1),

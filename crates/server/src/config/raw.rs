@@ -181,6 +181,9 @@ pub struct Limits {
     pub key_rpm: u32,
     pub workspace_rpm: u32,
     pub address_rpm: u32,
+    /// Requests for free variants (`:free`) per key on this node: in a minute, in a day of UTC. 0: as many as they like.
+    pub free_rpm: u32,
+    pub free_rpd: u32,
     /// Management operations per minute and key.
     pub management_rpm: u32,
     /// Exchanges of authorization codes per minute and address: all of them, and failed ones.
@@ -207,6 +210,8 @@ impl Default for Limits {
             key_rpm: 0,
             workspace_rpm: 0,
             address_rpm: 0,
+            free_rpm: 20,
+            free_rpd: 50,
             management_rpm: 600,
             exchanges_per_minute: 20,
             exchange_failures_per_minute: 5,

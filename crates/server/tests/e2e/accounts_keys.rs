@@ -436,7 +436,7 @@ on_both! {
             "rate_limit": {"requests": -1, "interval": "1h", "note": null},
             "organization_id": &*account.tenant.organisation.0, "workspace_id": &*account.workspace.0,
             "effective_budget": of_key, "budgets": [of_key],
-            "free_model_daily_requests": {"limit": 2147483647, "used": 0, "remaining": 2147483647},
+            "free_model_daily_requests": {"limit": 50, "used": 0, "remaining": 50},
             "allowed_data_regions": ["global"],
         });
         assert_eq!(shown, expected);

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello};
 
 const MODEL: &str = "vendor/m";
 
@@ -236,4 +236,69 @@ async fn chance_decides_by_price_and_a_seed_repeats_it() {
     // Twice the price is drawn a quarter as often: 20 of 100, with a deviation of 4.
     let dear = once.matches('1').count();
     assert!((4..=36).contains(&dear), "{once}");
+}
+
+#[tokio::test]
+async fn default_is_the_model_that_the_workspace_has_chosen() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let unset = gate.messages(hello("default")).await;
+    let (status, _, _, message) = unset.error();
+    assert_eq!(status, 400);
+    assert_eq!(message, "Invalid request: model 'default' needs a default_text_model in the workspace");
+    let choose = async |model: &str| {
+        let ask = gate.ask("PATCH", "/api/v1/workspaces/default").key(MANAGEMENT_KEY);
+        let reply = ask.json(json!({"default_text_model": model}).to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+    };
+    choose(MODEL).await;
+    eventually("the choice is followed", std::time::Duration::from_secs(10), async || {
+        gate.messages(hello("default")).await.status == 200
+    })
+    .await;
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+    let told = ask.json(hello("default").to_string()).send().await.json();
+    assert_eq!(told["model"], MODEL);
+    let metadata = &told["tidegate_metadata"];
+    assert_eq!((&metadata["requested"], &metadata["strategy"]), (&json!("default"), &json!("alias")));
+    let count = gate.ask("POST", "/v1/messages/count_tokens").key(INFERENCE_KEY);
+    assert_eq!(count.json(hello("default").to_string()).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_name_that_ends_in_thinking_switches_it_on() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let sent = async |body: Value| {
+        let reply = gate.messages(body).await;
+        assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
+        let body = sim.requests().pop().unwrap().body;
+        serde_json::from_slice::<Value>(&body).unwrap()["thinking"].clone()
+    };
+    assert_eq!(sent(hello("vendor/m:thinking")).await, json!({"type": "adaptive"}));
+    assert_eq!(sent(hello(MODEL)).await, Value::Null);
+    let mut own = hello("vendor/m:thinking");
+    own["thinking"] = json!({"type": "disabled"});
+    assert_eq!(sent(own).await, json!({"type": "disabled"}), "the caller's own word counts");
+}
+
+#[tokio::test]
+async fn free_variants_have_limits_of_their_own() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let limits = "[limits]\nfree_rpm = 0\nfree_rpd = 3\n";
+    let gate = Tidegate::start().config(limits).endpoint_with(MODEL, &sim, "pricing = { input = 0, output = 0 }");
+    let gate = gate.run().await;
+    for _ in 0..3 {
+        assert_eq!(gate.messages(hello("vendor/m:free")).await.status, 200);
+    }
+    let refused = gate.messages(hello("vendor/m:free")).await;
+    let (status, kind, _, message) = refused.error();
+    assert_eq!((status, &*kind), (429, "rate_limit_error"));
+    assert_eq!(message, "Rate limit exceeded: free models, 3 requests per day");
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=86_400).contains(&wait), "{wait}");
+    assert_eq!(gate.messages(hello(MODEL)).await.status, 200, "by its own name it is not a free variant");
+    let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+    assert_eq!(key["data"]["free_model_daily_requests"], json!({"limit": 3, "used": 3, "remaining": 0}));
+    assert_eq!(sim.calls(), 4);
 }
