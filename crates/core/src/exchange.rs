@@ -81,6 +81,9 @@ pub struct AttemptRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     pub id: GenerationId,
+    /// The first turn of the loop that this is a turn of; nothing of a call that stands alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<GenerationId>,
     pub organisation: OrganisationId,
     pub workspace: WorkspaceId,
     pub key: KeyHash,
@@ -180,6 +183,7 @@ impl Exchange {
     ) -> Self {
         Self {
             id,
+            parent: None,
             organisation,
             workspace,
             key,

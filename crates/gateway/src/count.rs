@@ -16,6 +16,7 @@ use tidegate_wire::json::Members;
 use tidegate_wire::messages::Request;
 use tokio::time::timeout;
 
+use crate::agent;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::call::{self, Fit};
@@ -44,10 +45,17 @@ impl Gateway {
     ) -> Result<Counted, Failure> {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
+        let amended;
         let envelope = relay::read(&body, settings, Purpose::Count)?;
+        amended = agent::as_turn(&body, &envelope, settings)?;
+        let envelope = match &amended {
+            Some(amended) => relay::read(amended, settings, Purpose::Count)?,
+            None => envelope,
+        };
+        let body = amended.as_ref().unwrap_or(&body).clone();
         // A count asks an upstream as a message does, and holds as much while it waits.
         let _places = self.enter(key, settings)?;
-        if let Some(failure) = relay::unsupported(&envelope, settings) {
+        if let Some(failure) = relay::unsupported(&envelope) {
             return Err(failure);
         }
         let names: Vec<&str> = envelope.names().collect();

@@ -11,6 +11,7 @@ use tidegate_routing::{Caller, Live, Needs, Own};
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::messages;
 
+use crate::agent;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Wishes};
@@ -79,8 +80,14 @@ struct Scene<'a> {
 
 fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, Failure> {
     let settings = &snapshot.settings;
+    let amended;
     let envelope = relay::read(body, settings, Purpose::Generate)?;
-    if let Some(failure) = relay::unsupported(&envelope, settings) {
+    amended = agent::as_turn(body, &envelope, settings)?;
+    let (body, envelope) = match &amended {
+        Some(amended) => (amended, relay::read(amended, settings, Purpose::Generate)?),
+        None => (body, envelope),
+    };
+    if let Some(failure) = relay::unsupported(&envelope) {
         return Err(failure);
     }
     let names: Vec<&str> = envelope.names().collect();

@@ -4,6 +4,7 @@
 //! server that carries them. Decisions are made by `routing`, `providers` and `wire`; this crate is where they are
 //! acted on, and the only one that talks to upstreams, or to anyone else on a caller's word. Start with [`relay`].
 
+mod agent;
 pub mod cache;
 pub mod count;
 pub mod credentials;
@@ -65,6 +66,8 @@ pub struct Gateway {
     pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
     /// What `default` stands for in a workspace, and until when that is believed.
     pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
+    /// Results of tools that clients do not get to see.
+    pub(crate) results: agent::Results,
     /// Answers for those who ask the same again.
     pub(crate) answers: Arc<cache::Answers>,
     pub ledger: Arc<ledger::Ledger>,
@@ -102,6 +105,7 @@ impl Gateway {
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
             defaults: Cache::new(COUNTS),
+            results: agent::Results::default(),
             answers,
             ledger,
             health,

@@ -212,6 +212,26 @@ pub struct Settings {
     pub billing: Billing,
     pub unknown_price: UnknownPrice,
     pub routing: Routing,
+    pub tools: Tools,
+}
+
+/// How server tools are run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tools {
+    /// Names of tools that nobody may use.
+    pub disabled: Vec<String>,
+    /// Calls that a request may make, whatever it says.
+    pub max_steps: u64,
+    /// When a loop ends.
+    pub loop_deadline: Duration,
+    /// Calls of a turn that run at once.
+    pub parallelism: usize,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { disabled: Vec::new(), max_steps: 100, loop_deadline: Duration::from_secs(600), parallelism: 8 }
+    }
 }
 
 /// How those who serve are chosen.
@@ -290,6 +310,7 @@ impl Default for Settings {
             billing: Billing::default(),
             unknown_price: UnknownPrice::default(),
             routing: Routing::default(),
+            tools: Tools::default(),
         }
     }
 }

@@ -47,6 +47,11 @@ impl Conversation {
         Self { hash: KeyHash::of(&bytes), is_named: session.is_some() }
     }
 
+    /// The same as if its caller had named it: whoever serves it once serves it again.
+    pub fn kept(self) -> Self {
+        Self { is_named: true, ..self }
+    }
+
     /// A number from 0 to 1, never 1, that is the same for the conversation everywhere.
     pub fn draw(&self) -> f64 {
         let [a, b, c, d, e, f, g, h, ..] = *self.hash.as_bytes();

@@ -187,6 +187,29 @@ pub(crate) fn call<A: Ask>(
     (vec![block], Ending::of("tool_use"))
 }
 
+/// A text and calls of those tools that are on offer; without any, a text that says so.
+pub(crate) fn asks<A: Ask>(
+    request: &A,
+    said: &str,
+    calls: &[(String, serde_json::Value)],
+    ids: &AtomicUsize,
+) -> (Vec<Block>, Ending) {
+    let offered = request.tools();
+    let calls = calls.iter().filter(|(name, _)| offered.contains(name));
+    let made: Vec<Block> = calls
+        .map(|(name, input)| {
+            let id = A::call_id(ids.fetch_add(1, SeqCst) + 1);
+            Block::ToolUse { id, name: name.clone(), input: input.to_string() }
+        })
+        .collect();
+    if made.is_empty() {
+        return text("Nothing can be called.", request);
+    }
+    let mut blocks = if said.is_empty() { Vec::new() } else { text(said, request).0 };
+    blocks.extend(made);
+    (blocks, Ending::of("tool_use"))
+}
+
 /// What a quirk says: calls where there is something to call, text with long characters where not.
 pub(crate) fn quirky<A: Ask>(quirk: Quirk, request: &A, ids: &AtomicUsize) -> (Vec<Block>, Ending) {
     if quirk.thinks() {

@@ -130,6 +130,7 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
             }
             Behaviour::ToolUse => self.says(content::tool_use(request, 1, ids)),
             Behaviour::Calls { name, input } => self.says(content::call(request, name, input, ids)),
+            Behaviour::Asks { text, calls } => self.says(content::asks(request, text, calls, ids)),
             Behaviour::ParallelTools(count) => {
                 self.says(content::tool_use(request, (*count).min(request.most_calls()), ids))
             }

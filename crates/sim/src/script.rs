@@ -55,7 +55,13 @@ pub enum Behaviour {
     ToolUse,
     /// Calls this tool with this input when it is offered; answers in text once a result is there or when it is not.
     Calls { name: String, input: serde_json::Value },
-    /// The same with this many calls at once, over the offered tools in turn.
+    /// Says this and calls these tools, as far as they are offered, whatever results are there already.
+    Asks {
+        #[serde(default)]
+        text: String,
+        calls: Vec<(String, serde_json::Value)>,
+    },
+    /// The same as `tool_use` with this many calls at once, over the offered tools in turn.
     ParallelTools(usize),
     /// A signed thinking block, then text.
     Thinking,

@@ -1,3 +1,5 @@
-//! What the server can do for a model: web search, page fetch, PDF text, an MCP client.
+//! What the server can do for a model: the time, and what the web says.
 //!
-//! The room is kept for the server tools; it may know `core` and `wire`, never the gateway that calls it.
+//! Pure as far as it goes: what is fetched is fetched by the gateway, which calls this crate and is not known to it.
+
+pub mod datetime;

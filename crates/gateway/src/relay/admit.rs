@@ -31,6 +31,24 @@ pub(crate) struct Places {
     _key: Place,
 }
 
+/// The places of a request: its own, or those of the loop that it is a turn of.
+pub(crate) enum Held {
+    Own { _places: Places },
+    Shared { _places: Arc<Places> },
+}
+
+impl From<Places> for Held {
+    fn from(places: Places) -> Self {
+        Self::Own { _places: places }
+    }
+}
+
+impl From<Arc<Places>> for Held {
+    fn from(places: Arc<Places>) -> Self {
+        Self::Shared { _places: places }
+    }
+}
+
 impl Gateway {
     /// The live key behind a request's headers. `x_api_key` says whether that header counts on this route.
     pub async fn authenticate(

@@ -37,14 +37,18 @@ use tidegate_wire::messages;
 use tokio::time::timeout;
 
 pub use drain::LONGEST as LONGEST_DRAIN;
+pub(crate) use pump::PING;
+pub(crate) use stream::error_frame;
 pub use stream::{Body, StreamBody};
 
+use crate::agent;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::ledger::{Receipt, fail};
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
+use admit::Places;
 use attempt::{Done, Job, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
@@ -63,22 +67,19 @@ pub struct Reply {
     pub body: Body,
 }
 
-/// The server tools of the public interface; none can run in this build.
-const SERVER_TOOLS: [&str; 13] = [
-    "bash",
-    "datetime",
-    "image_generation",
-    "experimental__search_models",
-    "web_fetch",
-    "web_search",
-    "shell",
-    "tool_search",
-    "fusion",
-    "advisor",
-    "subagent",
-    "files",
-    "mcp",
-];
+/// What the turns of a loop have in common.
+pub(crate) struct Inner {
+    places: Arc<Places>,
+    conversation: Conversation,
+    /// The first turn.
+    root: OnceLock<GenerationId>,
+}
+
+impl Inner {
+    pub fn new(places: Places, conversation: Conversation) -> Self {
+        Self { places: Arc::new(places), conversation, root: OnceLock::new() }
+    }
+}
 
 impl Gateway {
     /// Serves `POST /messages` for a caller that has been let in. `query` is the raw query string.
@@ -90,20 +91,54 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
-        let settings = &snapshot.settings;
         let amended;
-        let envelope = read(&body, settings, Purpose::Generate)?;
+        let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         amended = amend::amended(&body, &envelope);
         let envelope = match &amended {
-            Some(amended) => read(amended, settings, Purpose::Generate)?,
+            Some(amended) => read(amended, &snapshot.settings, Purpose::Generate)?,
             None => envelope,
         };
         let body = amended.as_ref().unwrap_or(&body).clone();
+        if agent::is_for(&envelope) {
+            return Box::pin(agent::serve(self, &snapshot, key, (headers, query), &body, &envelope)).await;
+        }
+        self.served(&snapshot, key, (headers, query), body.clone(), envelope, None).await
+    }
+
+    /// Serves one turn of a loop.
+    pub(crate) async fn turn(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        head: (&HeaderMap, &str),
+        body: Bytes,
+        inner: &Inner,
+    ) -> Result<Reply, Failure> {
+        let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
+        Box::pin(self.served(snapshot, key, head, body.clone(), envelope, Some(inner))).await
+    }
+
+    async fn served(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        (headers, query): (&HeaderMap, &str),
+        body: Bytes,
+        envelope: Envelope<'_>,
+        inner: Option<&Inner>,
+    ) -> Result<Reply, Failure> {
+        let settings = &snapshot.settings;
         let session = header_session(headers)?;
-        let places = self.enter(key, settings)?;
+        let places = match inner {
+            Some(inner) => inner.places.clone().into(),
+            None => self.enter(key, settings)?.into(),
+        };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
-        let mut ticket = Ticket::open(self, &snapshot, key, places, &envelope, sender, body.len());
+        let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, body.len());
         let id = ticket.id();
+        if let Some(inner) = inner {
+            ticket.belongs_to(*inner.root.get_or_init(|| id));
+        }
         let requested: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = requested.iter().map(String::as_str).collect();
         let refuse = |ticket: Ticket, failure: Failure| {
@@ -111,14 +146,15 @@ impl Gateway {
             ticket.fail(&failure);
             failure
         };
-        if let Some(failure) = unsupported(&envelope, settings) {
+        if let Some(failure) = unsupported(&envelope) {
             return Err(refuse(ticket, failure));
         }
-        let wish = Wish::of(self, key, headers, &snapshot.names, &envelope, &body);
+        // A turn is no answer that could be given again.
+        let wish = inner.is_none().then(|| Wish::of(self, key, headers, &snapshot.names, &envelope, &body)).flatten();
         if let Some(wish) = &wish
             && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
         {
-            return Box::pin(kept.give(self, &snapshot, ticket)).await;
+            return Box::pin(kept.give(self, snapshot, ticket)).await;
         }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
@@ -126,18 +162,19 @@ impl Gateway {
             Ok(default) => default,
             Err(failure) => return Err(refuse(ticket, failure)),
         };
-        if is_chosen(&snapshot, &names, &wishes) {
+        if is_chosen(snapshot, &names, &wishes) {
             let session = envelope.session_id.as_deref().or(session);
-            let conversation = Conversation::of(&key.workspace, names[0], session, &envelope.opening);
+            let conversation = || Conversation::of(&key.workspace, names[0], session, &envelope.opening);
+            let conversation = inner.map_or_else(conversation, |inner| inner.conversation);
             wishes.conversation = Some(conversation);
             ticket.follow(conversation);
         }
-        let plan = match self.planned(&snapshot, key, &names, &mut wishes, &typed, &body) {
+        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body) {
             Ok(plan) => plan,
             Err(error) => {
                 let mut failure = failure::from_plan(&error, &names, settings);
                 if let Some(before) = error.before_last().filter(|_| wants_metadata(headers, &snapshot.names)) {
-                    let told = ticket.routing_json(&snapshot, &before, &requested[0], None, Timestamp(0));
+                    let told = ticket.routing_json(snapshot, &before, &requested[0], None, Timestamp(0));
                     failure.more_mut().routing = Some(told);
                 }
                 return Err(refuse(ticket, failure));
@@ -351,17 +388,7 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
 }
 
 /// What a request asks for and this build cannot do without a wrong answer.
-pub(crate) fn unsupported(envelope: &Envelope<'_>, settings: &Settings) -> Option<Failure> {
-    if let Some(kind) = envelope.server_tools.first() {
-        let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-        let known = brand.tool(kind).is_some_and(|tool| SERVER_TOOLS.contains(&tool));
-        let message = if known {
-            format!("{kind} is not configured on this deployment")
-        } else {
-            format!("Unknown server tool: {kind}")
-        };
-        return Some(Failure::invalid(message));
-    }
+pub(crate) fn unsupported(envelope: &Envelope<'_>) -> Option<Failure> {
     let preset =
         envelope.preset.as_deref().or_else(|| envelope.model.as_deref()?.split_once("@preset/").map(|(_, slug)| slug));
     preset.map(|slug| Failure::new(404, ErrorType::NotFound, format!("Preset not found: {slug}")))
@@ -375,12 +402,7 @@ fn is_free(plan: &Plan) -> bool {
 /// Options that were understood and have no effect yet: said, not hidden.
 fn warnings(envelope: &Envelope<'_>, plan: &Plan) -> Vec<String> {
     let has = |variant| plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(variant));
-    let options = [
-        ("plugins", envelope.plugins.is_some()),
-        ("stop_server_tools_when", envelope.stop_when.is_some()),
-        ("max_tool_calls", envelope.max_tool_calls.is_some()),
-        (Variant::Online.as_str(), has(Variant::Online)),
-    ];
+    let options = [("plugins", envelope.plugins.is_some()), (Variant::Online.as_str(), has(Variant::Online))];
     options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect()
 }
 

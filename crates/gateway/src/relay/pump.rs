@@ -15,7 +15,7 @@ use tidegate_wire::sse::{self, Frame, Splitter};
 use super::resume::{self, Graft};
 use super::settle::Ticket;
 
-pub(super) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
+pub(crate) const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
 
 /// Every frame that needs a look holds one of these, in its event's name or in the type of its data.
 static WORDS: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new("message_"), Finder::new("error")]);

@@ -16,7 +16,7 @@ use tidegate_wire::envelope::Envelope;
 
 use charge::Carried;
 
-use super::admit::{Places, millis};
+use super::admit::{Held, millis};
 use super::reserve::counted;
 use crate::failure::Failure;
 use crate::health::Trial;
@@ -67,7 +67,7 @@ pub(super) struct Ticket {
     snapshot: Arc<Snapshot>,
     exchange: Option<Box<Exchange>>,
     key: Arc<KeyEntry>,
-    _places: Places,
+    _places: Held,
     /// The limits of this call, as they were when it came.
     rules: Rules,
     /// Where the attempt under way goes.
@@ -128,7 +128,7 @@ impl Ticket {
         gate: &Arc<Gateway>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        places: Places,
+        places: Held,
         envelope: &Envelope<'_>,
         sender: Sender,
         request_bytes: usize,
@@ -176,6 +176,12 @@ impl Ticket {
             marked: None,
             presence: Arc::default(),
         }
+    }
+
+    /// Names the first turn of the loop that this is a turn of.
+    pub fn belongs_to(&mut self, root: GenerationId) {
+        let id = self.id();
+        self.edit().parent = (root != id).then_some(root);
     }
 
     /// Names the conversation that this request goes on with.

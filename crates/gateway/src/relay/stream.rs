@@ -27,6 +27,7 @@ use super::media::Media;
 use super::pump::{Outbox, PING, Pump, Step, encoded};
 use super::resume::{Graft, Said, Sent};
 use super::settle::{Presence, Ticket};
+use crate::agent::LoopBody;
 use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
@@ -48,6 +49,8 @@ const LOOK: Duration = Duration::from_secs(2);
 pub enum Body {
     Full(Option<Bytes>),
     Stream(Box<StreamBody>),
+    /// Of a loop of tools.
+    Loop(Box<LoopBody>),
 }
 
 impl Body {
@@ -66,6 +69,7 @@ impl HttpBody for Body {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
             Self::Stream(stream) => stream.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Loop(made) => made.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -73,13 +77,14 @@ impl HttpBody for Body {
         match self {
             Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Stream(stream) => matches!(stream.phase, Phase::Over) && stream.out.is_empty(),
+            Self::Loop(made) => made.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Loop(_) => SizeHint::default(),
         }
     }
 }
@@ -363,7 +368,7 @@ struct Continued {
     max_tokens: Option<u64>,
 }
 
-fn error_frame(failure: &Failure, brand: &str) -> Bytes {
+pub(crate) fn error_frame(failure: &Failure, brand: &str) -> Bytes {
     encoded("error", failure.messages_json(brand).as_bytes())
 }
 

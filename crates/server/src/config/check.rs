@@ -169,6 +169,7 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,
         routing: facts::routing(&config.routing, lines)?,
+        tools: facts::tools(&config.tools, lines)?,
         unknown_price: match config.pricing.unknown.as_str() {
             "refuse_limited" => UnknownPrice::RefuseLimited,
             "refuse" => UnknownPrice::Refuse,

@@ -1,9 +1,10 @@
 //! What routing must know of an endpoint and a model, from what is written of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::{Price, Timestamp};
-use tidegate_gateway::snapshot::Routing;
+use tidegate_gateway::snapshot::{Routing, Tools};
 use tidegate_providers::Protocol;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
@@ -155,6 +156,23 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
     let policy = Policy { blend: (input, output), default_sort };
     Ok(Routing { seed: raw.seed, health: raw.health, repeat: raw.repeat, policy })
+}
+
+pub fn tools(raw: &raw::Tools, lines: &Lines) -> anyhow::Result<Tools> {
+    let mistake = |key: &str, problem: &str| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
+    if raw.max_steps == 0 || raw.parallelism == 0 {
+        let key = if raw.max_steps == 0 { "tools.max_steps" } else { "tools.parallelism" };
+        return Err(mistake(key, "must be at least 1"));
+    }
+    if !(1_000..=3_600_000).contains(&raw.loop_deadline_ms) {
+        return Err(mistake("tools.loop_deadline_ms", "must be between 1000 and 3600000"));
+    }
+    Ok(Tools {
+        disabled: raw.disabled.clone(),
+        max_steps: raw.max_steps,
+        loop_deadline: Duration::from_millis(raw.loop_deadline_ms),
+        parallelism: raw.parallelism,
+    })
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub struct Config {
     pub cache: Cache,
     pub egress: Egress,
     pub routing: Routing,
+    pub tools: Tools,
     pub ledger: Ledger,
     pub pricing: PricePolicy,
     pub billing: Billing,
@@ -324,6 +325,26 @@ pub struct Routing {
 impl Default for Routing {
     fn default() -> Self {
         Self { seed: None, health: true, repeat: true, price_blend: [3.0, 1.0], default_sort: None }
+    }
+}
+
+/// What the gateway itself does for models that call its tools.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`.
+    pub disabled: Vec<String>,
+    /// Calls that one request may make, whatever its stop conditions say.
+    pub max_steps: u64,
+    /// Milliseconds after which a request's loop of calls ends. At four fifths of it no further call is made.
+    pub loop_deadline_ms: u64,
+    /// Calls of one turn that run at the same time.
+    pub parallelism: usize,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { disabled: Vec::new(), max_steps: 100, loop_deadline_ms: 600_000, parallelism: 8 }
     }
 }
 

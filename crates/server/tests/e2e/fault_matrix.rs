@@ -250,7 +250,8 @@ async fn faults_of_whole_answers() {
 async fn an_upstream_that_dies_under_load_is_not_noticed() {
     const REQUESTS: u32 = 1_000;
     let (first, second) = (Sim::start(Behaviour::says("hello")).await, Sim::start(Behaviour::says("hello")).await);
-    let gate = Tidegate::start().config("[routing]\nhealth = true\n");
+    // How many are under way at a time is for the machine to say, not for a limit.
+    let gate = Tidegate::start().config("[routing]\nhealth = true\n[limits]\nin_flight_key = 1000\n");
     let gate = gate.endpoint(MODEL, &first).endpoint(MODEL, &second).run().await;
     let mut asked = tokio::task::JoinSet::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(2));

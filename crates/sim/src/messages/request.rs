@@ -23,6 +23,8 @@ pub(crate) struct Request<'a> {
     messages: Option<&'a RawValue>,
     #[serde(borrow)]
     tools: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_choice: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -105,6 +107,10 @@ impl Ask for Request<'_> {
     }
 
     fn tools(&self) -> Vec<String> {
+        let choice = self.tool_choice.and_then(|raw| serde_json::from_str::<serde_json::Value>(raw.get()).ok());
+        if choice.is_some_and(|choice| choice["type"] == "none") {
+            return Vec::new();
+        }
         let tools = self.tools.and_then(|raw| serde_json::from_str::<Vec<Tool>>(raw.get()).ok());
         tools.into_iter().flatten().filter_map(|tool| tool.name).collect()
     }

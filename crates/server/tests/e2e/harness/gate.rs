@@ -153,11 +153,22 @@ impl Builder {
 
     /// The same with more lines of the provider's table.
     #[must_use]
-    pub fn endpoint_of(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
+    pub fn endpoint_of(self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
+        let of_provider = format!("protocol = \"anthropic\"\n{of_provider}");
+        self.any_endpoint(model, base_url, &of_provider, lines)
+    }
+
+    /// An endpoint that speaks this protocol.
+    #[must_use]
+    pub fn protocol_at(self, model: &str, protocol: &str, base_url: &str, lines: &str) -> Self {
+        self.any_endpoint(model, base_url, &format!("protocol = \"{protocol}\""), lines)
+    }
+
+    fn any_endpoint(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
         let number = self.count;
         self.count += 1;
         self.providers.push_str(&format!(
-            "[[providers]]\nslug = \"p{number}\"\ndisplay_name = \"P{number}\"\nprotocol = \"anthropic\"\n\
+            "[[providers]]\nslug = \"p{number}\"\ndisplay_name = \"P{number}\"\n\
              base_url = \"{base_url}\"\napi_key = \"provider-secret-{number}\"\n{of_provider}\n"
         ));
         let counts_as =

@@ -1,0 +1,131 @@
+//! Server tools: the model calls, the gateway runs. Between the envelope of a request and its attempts stands a loop that
+//! makes one ordinary call per turn, with a record and a reservation of its own, and shows all of them as one answer.
+//!
+//! `roster` says which tools there are, `conduct` is the loop, `run` what the tools do, `stop` when it ends, `sink` what
+//! the client sees, `replay` what it sends back.
+
+mod body;
+mod conduct;
+mod memory;
+mod replay;
+mod roster;
+mod run;
+mod sink;
+mod stop;
+mod turn;
+mod usage;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Map, Value};
+use tidegate_wire::envelope::{Brand, Envelope};
+use tokio::sync::mpsc;
+
+pub use body::LoopBody;
+pub(crate) use memory::Results;
+
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::relay::{Body, Inner, Reply};
+use crate::snapshot::Settings;
+use crate::sticky::Conversation;
+use crate::{Gateway, Snapshot};
+use conduct::{Broken, Conductor};
+use roster::Roster;
+use sink::Sink;
+use stop::Limits;
+
+/// Frames that wait for a client that reads slowly.
+const WAITING: usize = 32;
+
+/// Whether a request has tools that the gateway runs.
+pub(crate) fn is_for(envelope: &Envelope<'_>) -> bool {
+    !envelope.server_tools.is_empty()
+}
+
+/// The body as the model would get it in the first turn, for those who only count or explain; `None` when that is the
+/// body as it is.
+pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, settings: &Settings) -> Result<Option<Bytes>, Failure> {
+    if !is_for(envelope) {
+        return Ok(None);
+    }
+    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let roster = Roster::of(tools, settings)?;
+    request.insert("tools".into(), Value::Array(roster.upstream));
+    Ok(Some(Value::Object(request).to_string().into()))
+}
+
+/// Serves a request with server tools.
+pub(crate) async fn serve(
+    gate: &Arc<Gateway>,
+    snapshot: &Arc<Snapshot>,
+    key: &Arc<KeyEntry>,
+    (headers, query): (&HeaderMap, &str),
+    body: &Bytes,
+    envelope: &Envelope<'_>,
+) -> Result<Reply, Failure> {
+    let settings = &snapshot.settings;
+    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let roster = Roster::of(tools, settings)?;
+    let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
+    let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    let memory = gate.results.of(&key.workspace, gate.clock.now());
+    let messages = replay::rebuilt(messages, &roster, brand, &memory);
+    let inner = Inner::new(gate.enter(key, settings)?, conversation(key, headers, envelope));
+    let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
+    let head = (headers.clone(), query.to_owned());
+    let mut conductor =
+        Conductor::new(gate.clone(), snapshot.clone(), key.clone(), head, inner, request, messages, roster, limits);
+    let first = conductor.begin().await?;
+    let reply_headers = first.headers.clone();
+    if !stream {
+        let mut sink = Sink::new(None);
+        return match conductor.conduct(first, &mut sink).await {
+            Ok(mut answer) => {
+                answer["content"] = Value::Array(sink.content);
+                let body = Body::full(ordered(answer, &member).to_string());
+                Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body })
+            }
+            Err(Broken::Failure(failure)) => Err(failure),
+            Err(Broken::Gone) => Err(Failure::internal()),
+        };
+    }
+    let (sender, frames) = mpsc::channel(WAITING);
+    let work = async move {
+        let mut sink = Sink::new(Some(sender));
+        match conductor.conduct(first, &mut sink).await {
+            Ok(answer) => {
+                let _ = conductor.end(&answer, &sink).await;
+            }
+            Err(Broken::Failure(failure)) => conductor.fail(&failure, &sink).await,
+            Err(Broken::Gone) => {}
+        }
+    };
+    let body = Body::Loop(Box::new(LoopBody::new(frames, work)));
+    Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body })
+}
+
+/// All turns of a request are one conversation, and stay where the first one was served.
+fn conversation(key: &KeyEntry, headers: &HeaderMap, envelope: &Envelope<'_>) -> Conversation {
+    let header = headers.get("x-session-id").and_then(|value| value.to_str().ok());
+    let session = envelope.session_id.as_deref().or(header);
+    let name = envelope.names().next().unwrap_or_default();
+    Conversation::of(&key.workspace, name, session, &envelope.opening).kept()
+}
+
+/// The members of a message in their usual order: what it is, what it says, how it ended.
+fn ordered(mut answer: Value, metadata: &str) -> Value {
+    let Some(members) = answer.as_object_mut() else { return answer };
+    let last = ["usage", metadata];
+    for name in last {
+        if let Some(value) = members.shift_remove(name) {
+            members.insert(name.to_owned(), value);
+        }
+    }
+    answer
+}

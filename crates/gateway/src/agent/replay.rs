@@ -1,0 +1,267 @@
+//! Earlier calls of server tools, as clients send them back: in one message of the assistant stand the calls and the
+//! results of several turns. The model gets them as the calls and results that they were.
+
+use serde_json::{Map, Value, json};
+use tidegate_core::RequestId;
+use tidegate_wire::envelope::Brand;
+
+use super::roster::Roster;
+use super::turn::is;
+
+/// What a client's id of a call begins with, and what a model's does.
+const OURS: &str = "srvtoolu_";
+const THEIRS: &str = "toolu_";
+
+/// The id that a client gets for a call. It keeps what the model called it, so that a prompt that is sent again is the
+/// same to the letter.
+pub(super) fn client_id(upstream: &str) -> String {
+    let plain = upstream.strip_prefix(THEIRS).filter(|rest| rest.len() >= 8 && rest.bytes().all(is_plain));
+    match plain {
+        Some(rest) => format!("{OURS}{rest}"),
+        None => format!("{OURS}{}", &RequestId::new().as_str()[4..]),
+    }
+}
+
+fn upstream_id(client: &str) -> String {
+    client.strip_prefix(OURS).map_or_else(|| client.to_owned(), |rest| format!("{THEIRS}{rest}"))
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+/// What is known of results that clients do not get to see.
+pub(super) trait Memory {
+    /// The text of a result, by the id that the client knows its call by.
+    fn result(&self, id: &str) -> Option<String>;
+}
+
+/// The messages with every call of ours as a call and its result as a result.
+pub(super) fn rebuilt(messages: Vec<Value>, roster: &Roster, brand: Brand<'_>, memory: &dyn Memory) -> Vec<Value> {
+    let mut made: Vec<Value> = Vec::with_capacity(messages.len());
+    let mut waiting: Vec<Value> = Vec::new();
+    for message in messages {
+        let is_assistant = message.get("role").and_then(Value::as_str) == Some("assistant");
+        let blocks = message.get("content").and_then(Value::as_array);
+        let holds_ours =
+            is_assistant && blocks.is_some_and(|blocks| blocks.iter().any(|block| is_call(block, roster, brand)));
+        if !waiting.is_empty() {
+            let joins = message.get("role").and_then(Value::as_str) == Some("user");
+            if joins {
+                made.push(joined(std::mem::take(&mut waiting), message));
+                continue;
+            }
+            made.push(json!({"role": "user", "content": std::mem::take(&mut waiting)}));
+        }
+        match (holds_ours, message) {
+            (true, Value::Object(mut message)) => {
+                let Some(Value::Array(blocks)) = message.remove("content") else { continue };
+                waiting = turns(blocks, &message, &mut made, roster, brand, memory);
+            }
+            (_, message) => made.push(message),
+        }
+    }
+    if !waiting.is_empty() {
+        made.push(json!({"role": "user", "content": waiting}));
+    }
+    made
+}
+
+fn is_call(block: &Value, roster: &Roster, brand: Brand<'_>) -> bool {
+    is(block, "server_tool_use") && tool_of(block, roster, brand).is_some()
+}
+
+fn tool_of<'r>(block: &Value, roster: &'r Roster, brand: Brand<'_>) -> Option<&'r super::roster::Tool> {
+    roster.told(block.get("name")?.as_str()?, brand)
+}
+
+/// Takes one message of the assistant apart. Gives back the results at its end, which wait for the next message.
+fn turns(
+    blocks: Vec<Value>,
+    message: &Map<String, Value>,
+    made: &mut Vec<Value>,
+    roster: &Roster,
+    brand: Brand<'_>,
+    memory: &dyn Memory,
+) -> Vec<Value> {
+    let mut said: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
+    // Results that stand in the message, by the id of their call.
+    let told: Vec<(String, Value)> = blocks.iter().filter_map(result_of).collect();
+    let ours: Vec<String> =
+        blocks.iter().filter(|block| is_call(block, roster, brand)).filter_map(|block| id(block, "id")).collect();
+    for block in blocks {
+        if let Some(of) = id(&block, "tool_use_id").filter(|_| result_of(&block).is_some())
+            && ours.contains(&of)
+        {
+            // It has been put behind its call already; what follows it is the next turn.
+            flush(&mut said, &mut results, message, made);
+            continue;
+        }
+        // A call whose result is not shown ends its turn where something else than a call follows.
+        let is_ours = is_call(&block, roster, brand);
+        if !results.is_empty() && !is_ours && !is(&block, "tool_use") {
+            flush(&mut said, &mut results, message, made);
+        }
+        if !is_ours {
+            said.push(block);
+            continue;
+        }
+        let (Some(of), Some(tool)) = (id(&block, "id"), tool_of(&block, roster, brand)) else { continue };
+        let shown = told.iter().find(|(known, _)| *known == of).map(|(_, result)| result.clone());
+        // What nobody remembers is left out, call and all.
+        let Some(result) = shown.or_else(|| memory.result(&of).map(Value::String)) else { continue };
+        let upstream = upstream_id(&of);
+        let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
+        said.push(json!({"type": "tool_use", "id": upstream, "name": tool.function, "input": input}));
+        results.push(json!({"type": "tool_result", "tool_use_id": upstream, "content": result}));
+    }
+    if results.is_empty() {
+        if !said.is_empty() {
+            made.push(spoken(said, message));
+        }
+        return Vec::new();
+    }
+    made.push(spoken(said, message));
+    results
+}
+
+/// Ends a turn: what was said, and what came back.
+fn flush(said: &mut Vec<Value>, results: &mut Vec<Value>, message: &Map<String, Value>, made: &mut Vec<Value>) {
+    if results.is_empty() {
+        return;
+    }
+    made.push(spoken(std::mem::take(said), message));
+    made.push(json!({"role": "user", "content": std::mem::take(results)}));
+}
+
+fn spoken(said: Vec<Value>, message: &Map<String, Value>) -> Value {
+    let mut message = message.clone();
+    message.insert("content".into(), Value::Array(said));
+    Value::Object(message)
+}
+
+fn id(block: &Value, name: &str) -> Option<String> {
+    block.get(name).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The id and the text of a result block.
+fn result_of(block: &Value) -> Option<(String, Value)> {
+    let kind = block.get("type")?.as_str()?;
+    let is_result = kind.ends_with("_tool_result") && kind != "tool_result";
+    let content = block.get("content").filter(|_| is_result)?;
+    Some((id(block, "tool_use_id")?, Value::String(content.to_string())))
+}
+
+/// A user's message with results in front of what it holds.
+fn joined(mut results: Vec<Value>, message: Value) -> Value {
+    let Value::Object(mut message) = message else { return message };
+    match message.remove("content") {
+        Some(Value::Array(blocks)) => results.extend(blocks),
+        Some(Value::String(text)) => results.push(json!({"type": "text", "text": text})),
+        _ => {}
+    }
+    message.insert("content".into(), Value::Array(results));
+    Value::Object(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Settings;
+
+    struct Known;
+
+    impl Memory for Known {
+        fn result(&self, id: &str) -> Option<String> {
+            id.starts_with("srvtoolu_known").then(|| format!("result of {id}"))
+        }
+    }
+
+    fn run(messages: Value) -> Value {
+        let settings = Settings::default();
+        let tools = json!([{"type": "tidegate:datetime"}]);
+        let roster = Roster::of(tools.as_array().unwrap(), &settings).unwrap();
+        let brand = Brand { name: "tidegate", aliases: &[] };
+        Value::Array(rebuilt(messages.as_array().unwrap().clone(), &roster, brand, &Known))
+    }
+
+    fn server(id: &str) -> Value {
+        json!({"type": "server_tool_use", "id": format!("srvtoolu_{id}"), "name": "tidegate:datetime", "input": {"a": 1}})
+    }
+
+    fn call(id: &str) -> Value {
+        json!({"type": "tool_use", "id": format!("toolu_{id}"), "name": "tidegate_datetime", "input": {"a": 1}})
+    }
+
+    fn result(id: &str) -> Value {
+        json!({"type": "tool_result", "tool_use_id": format!("toolu_{id}"), "content": format!("result of srvtoolu_{id}")})
+    }
+
+    fn text(text: &str) -> Value {
+        json!({"type": "text", "text": text})
+    }
+
+    fn user(content: Value) -> Value {
+        json!({"role": "user", "content": content})
+    }
+
+    fn model(content: Value) -> Value {
+        json!({"role": "assistant", "content": content})
+    }
+
+    #[test]
+    fn turns_are_what_they_were() {
+        let given = json!([
+            user(json!("hi")),
+            model(json!([
+                text("let me see"),
+                server("known1"),
+                server("known2"),
+                text("then"),
+                server("known3"),
+                text("so")
+            ])),
+            user(json!("and?")),
+        ]);
+        let wanted = json!([
+            user(json!("hi")),
+            model(json!([text("let me see"), call("known1"), call("known2")])),
+            user(json!([result("known1"), result("known2")])),
+            model(json!([text("then"), call("known3")])),
+            user(json!([result("known3")])),
+            model(json!([text("so")])),
+            user(json!("and?")),
+        ]);
+        assert_eq!(run(given), wanted);
+    }
+
+    #[test]
+    fn a_mixed_turn_is_one_turn_with_the_clients_own_results() {
+        let own = json!({"type": "tool_use", "id": "t9", "name": "get_price", "input": {}});
+        let answer = json!({"type": "tool_result", "tool_use_id": "t9", "content": "9"});
+        let given = json!([user(json!("hi")), model(json!([server("known1"), own])), user(json!([answer]))]);
+        let wanted =
+            json!([user(json!("hi")), model(json!([call("known1"), own])), user(json!([result("known1"), answer]))]);
+        assert_eq!(run(given), wanted);
+    }
+
+    #[test]
+    fn what_nobody_remembers_is_left_out_and_what_is_not_ours_stays() {
+        let foreign = json!({"type": "server_tool_use", "id": "srvtoolu_x", "name": "code_execution", "input": {}});
+        let given =
+            json!([user(json!("hi")), model(json!([text("a"), server("lost"), text("b"), foreign])), user(json!("c"))]);
+        let wanted = json!([user(json!("hi")), model(json!([text("a"), text("b"), foreign])), user(json!("c"))]);
+        assert_eq!(run(given), wanted);
+        let plain = json!([user(json!("hi")), model(json!("text")), user(json!("c"))]);
+        assert_eq!(run(plain.clone()), plain);
+    }
+
+    #[test]
+    fn ids_keep_what_the_model_called_a_call() {
+        assert_eq!(client_id("toolu_01AbCdEfGh"), "srvtoolu_01AbCdEfGh");
+        let made = client_id("call 1");
+        assert_eq!((made.len(), made.starts_with("srvtoolu_")), (33, true));
+        assert_eq!(upstream_id("srvtoolu_01AbCdEfGh"), "toolu_01AbCdEfGh");
+    }
+}

@@ -1,0 +1,279 @@
+//! The server tools of a request: which there are, what the model sees of them, and what their calls are called.
+
+use serde_json::{Map, Value, json};
+use tidegate_tools::datetime;
+use tidegate_wire::envelope::Brand;
+
+use crate::failure::Failure;
+use crate::snapshot::Settings;
+
+/// Tools of the public interface that run on other surfaces only.
+const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
+/// Those that need something that is not configured.
+const UNCONFIGURED: [&str; 11] = [
+    "bash",
+    "image_generation",
+    "web_fetch",
+    "web_search",
+    "shell",
+    "tool_search",
+    "fusion",
+    "advisor",
+    "subagent",
+    "files",
+    "mcp",
+];
+
+/// What a tool does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Datetime { zone: String },
+    SearchModels { most: usize },
+}
+
+/// A tool that the gateway runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tool {
+    pub kind: Kind,
+    /// Its type in the request.
+    pub wire: String,
+    /// As the model calls it.
+    pub function: String,
+    /// As its calls are called in the answer.
+    pub block: String,
+}
+
+/// All of them, and the tools as the model gets to see them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Roster {
+    pub tools: Vec<Tool>,
+    pub upstream: Vec<Value>,
+    /// Whether the client has tools of its own.
+    pub has_others: bool,
+}
+
+impl Roster {
+    /// Of the `tools` of a request.
+    pub fn of(given: &[Value], settings: &Settings) -> Result<Self, Failure> {
+        let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+        let mut roster = Self::default();
+        let mut names: Vec<&str> = Vec::new();
+        for (place, entry) in given.iter().enumerate() {
+            let wire = entry.get("type").and_then(Value::as_str).unwrap_or("custom");
+            let Some(name) = brand.tool(wire) else {
+                roster.has_others = true;
+                names.extend(entry.get("name").and_then(Value::as_str));
+                roster.upstream.push(entry.clone());
+                continue;
+            };
+            let none = Map::new();
+            let parameters = match entry.get("parameters") {
+                None | Some(Value::Null) => &none,
+                Some(Value::Object(parameters)) => parameters,
+                Some(_) => return Err(wrong(place, "parameters", "must be an object")),
+            };
+            if settings.tools.disabled.iter().any(|disabled| disabled == name) {
+                return Err(Failure::invalid(format!("{wire} is not configured on this deployment")));
+            }
+            let kind = kind(name, wire, parameters, place)?;
+            if roster.tools.iter().any(|tool| std::mem::discriminant(&tool.kind) == std::mem::discriminant(&kind)) {
+                return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
+            }
+            let function = kind.function(&settings.brand);
+            roster.upstream.push(definition(&kind, &function, entry.get("cache_control")));
+            let block = format!("{}:{}", settings.brand, kind.name());
+            roster.tools.push(Tool { kind, wire: wire.to_owned(), function, block });
+        }
+        let clash = roster.tools.iter().find(|tool| names.contains(&tool.function.as_str()));
+        match clash {
+            Some(tool) => Err(Failure::invalid(format!("tool name conflict: {}", tool.function))),
+            None => Ok(roster),
+        }
+    }
+
+    /// The tool that the model calls so.
+    pub fn called(&self, function: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.function == function)
+    }
+
+    /// The tool whose calls are called so in answers, by any of the deployment's names.
+    pub fn told(&self, block: &str, brand: Brand<'_>) -> Option<&Tool> {
+        let bare = brand.tool(block);
+        self.tools.iter().find(|tool| tool.block == block || bare == Some(tool.kind.name()))
+    }
+
+    /// The tool that a `tool_choice` names, by its type or by its function.
+    pub fn chosen(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.wire == name || tool.block == name || tool.function == name)
+    }
+}
+
+fn wrong(place: usize, member: &str, problem: &str) -> Failure {
+    Failure::invalid(format!("Invalid request: tools[{place}].{member} {problem}"))
+}
+
+fn kind(name: &str, wire: &str, parameters: &Map<String, Value>, place: usize) -> Result<Kind, Failure> {
+    let given = |member: &str| parameters.get(member).filter(|value| !value.is_null());
+    match name {
+        "datetime" => {
+            let zone = match given("timezone") {
+                None => "UTC",
+                Some(Value::String(zone)) => zone,
+                Some(_) => return Err(wrong(place, "parameters.timezone", "must be a string")),
+            };
+            if !datetime::is_zone(zone) {
+                return Err(wrong(place, "parameters.timezone", "must be a name of the time zone database"));
+            }
+            Ok(Kind::Datetime { zone: zone.to_owned() })
+        }
+        "experimental__search_models" | "search_models" => {
+            let path = "parameters.max_results";
+            let most = match given("max_results") {
+                None => 5,
+                Some(value) => value.as_u64().ok_or_else(|| wrong(place, path, "must be an integer"))?,
+            };
+            if !(1..=20).contains(&most) {
+                let problem = if most < 1 { "must be at least 1" } else { "must be at most 20" };
+                return Err(wrong(place, path, problem));
+            }
+            Ok(Kind::SearchModels { most: most as usize })
+        }
+        name if ELSEWHERE.contains(&name) => {
+            Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
+        }
+        name if UNCONFIGURED.contains(&name) => {
+            Err(Failure::invalid(format!("{wire} is not configured on this deployment")))
+        }
+        _ => Err(Failure::invalid(format!("Unknown server tool: {wire}"))),
+    }
+}
+
+impl Kind {
+    /// Its name behind the brand.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Datetime { .. } => "datetime",
+            Self::SearchModels { .. } => "experimental__search_models",
+        }
+    }
+
+    fn function(&self, brand: &str) -> String {
+        let plain: String =
+            brand.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let name = match self {
+            Self::Datetime { .. } => "datetime",
+            Self::SearchModels { .. } => "search_models",
+        };
+        let mut function = format!("{plain}_{name}");
+        function.truncate(64);
+        function
+    }
+}
+
+/// The tool as a function that the model can call.
+fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Value {
+    let texts = |description: &str| json!({"type": "array", "items": {"type": "string"}, "description": description});
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let (description, properties) = match kind {
+        Kind::Datetime { zone } => (
+            format!(
+                "Tells the current date and time. Call it whenever the answer depends on what day or time it is now; \
+                 you cannot know it otherwise. Without a time zone it answers for {zone}."
+            ),
+            json!({"timezone": text("A name of the IANA time zone database, such as Europe/Paris")}),
+        ),
+        Kind::SearchModels { most } => (
+            format!(
+                "Searches the language models that can be used here, and tells their context length and what they take \
+                 and give; at most {most} at a time. Call it when asked which models there are or which one fits. \
+                 Without arguments it lists them."
+            ),
+            json!({
+                "query": text("Words that the name or the description holds"),
+                "input_modalities": texts("What it must take: text, image, file, audio, video"),
+                "output_modalities": texts("What it must give: text, image, audio"),
+                "min_context_length": {"type": "integer", "description": "Tokens that it must take at least"},
+                "series": text("The author or family, such as anthropic"),
+            }),
+        ),
+    };
+    let mut definition = json!({
+        "name": function,
+        "description": description,
+        "input_schema": {"type": "object", "properties": properties},
+    });
+    if let Some(marker) = cache_control.filter(|marker| !marker.is_null()) {
+        definition["cache_control"] = marker.clone();
+    }
+    definition
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster(tools: Value) -> Result<Roster, String> {
+        let settings = Settings { brand: "tidegate".into(), ..Settings::default() };
+        Roster::of(tools.as_array().unwrap(), &settings).map_err(|failure| failure.message.into_owned())
+    }
+
+    #[test]
+    fn server_tools_become_functions_where_they_stand() {
+        let client = json!({"name": "get_price", "input_schema": {"type": "object"}});
+        let marker = json!({"type": "ephemeral"});
+        let clock = json!({"type": "tidegate:datetime", "parameters": {"timezone": "Europe/Paris", "x": 1}, "cache_control": marker});
+        let made = roster(json!([clock, client])).unwrap();
+        assert_eq!((made.tools.len(), made.has_others), (1, true));
+        let tool = &made.tools[0];
+        assert_eq!((&*tool.function, &*tool.block), ("tidegate_datetime", "tidegate:datetime"));
+        assert_eq!(tool.kind, Kind::Datetime { zone: "Europe/Paris".into() });
+        assert_eq!(made.upstream[1], client);
+        assert_eq!(made.upstream[0]["name"], "tidegate_datetime");
+        assert_eq!(made.upstream[0]["cache_control"], marker);
+        assert!(made.upstream[0]["description"].as_str().unwrap().len() <= 600);
+        assert!(made.called("tidegate_datetime").is_some() && made.called("get_price").is_none());
+        let brand = Brand { name: "tidegate", aliases: &["older".to_owned()] };
+        assert!(made.told("tidegate:datetime", brand).is_some() && made.told("older:datetime", brand).is_some());
+        assert!(made.told("web_search", brand).is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_path() {
+        let table = [
+            (
+                json!([{"type": "tidegate:datetime", "parameters": []}]),
+                "Invalid request: tools[0].parameters must be an object",
+            ),
+            (
+                json!([{"type": "tidegate:datetime", "parameters": {"timezone": "Mars/Olympus"}}]),
+                "Invalid request: tools[0].parameters.timezone must be a name of the time zone database",
+            ),
+            (
+                json!([{"type": "tidegate:datetime", "parameters": {"timezone": 1}}]),
+                "Invalid request: tools[0].parameters.timezone must be a string",
+            ),
+            (
+                json!([{"type": "tidegate:datetime"}, {"type": "tidegate:datetime"}]),
+                "Invalid request: tools[1].type 'tidegate:datetime' is used more than once",
+            ),
+            (
+                json!([{"type": "tidegate:search_models", "parameters": {"max_results": 21}}]),
+                "Invalid request: tools[0].parameters.max_results must be at most 20",
+            ),
+            (
+                json!([{"type": "tidegate:search_models", "parameters": {"max_results": 0}}]),
+                "Invalid request: tools[0].parameters.max_results must be at least 1",
+            ),
+            (json!([{"type": "tidegate:bash"}]), "tidegate:bash is not configured on this deployment"),
+            (json!([{"type": "tidegate:apply_patch"}]), "tidegate:apply_patch is only available on the Responses API"),
+            (json!([{"type": "tidegate:nix"}]), "Unknown server tool: tidegate:nix"),
+            (
+                json!([{"type": "tidegate:datetime"}, {"name": "tidegate_datetime", "input_schema": {"type": "object"}}]),
+                "tool name conflict: tidegate_datetime",
+            ),
+        ];
+        for (tools, message) in table {
+            assert_eq!(roster(tools.clone()).unwrap_err(), message, "{tools}");
+        }
+    }
+}

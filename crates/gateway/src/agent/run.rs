@@ -1,0 +1,99 @@
+//! Runs the calls of a turn. Whatever goes wrong is a result that the model gets to read; nothing here fails a request.
+
+use serde_json::{Map, Value, json};
+use tidegate_routing::Model;
+use tidegate_tools::datetime;
+
+use super::roster::{Kind, Tool};
+use crate::keys::KeyEntry;
+use crate::{Gateway, Snapshot};
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// As the model gets to read it.
+    pub text: String,
+    pub is_error: bool,
+    /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
+    /// is remembered here for the case that the call comes back.
+    pub shown: Option<(&'static str, Value)>,
+}
+
+impl Outcome {
+    fn of(value: &Value) -> Self {
+        Self { text: value.to_string(), is_error: false, shown: None }
+    }
+
+    pub fn error(code: &str, message: &str) -> Self {
+        Self { text: json!({"error": code, "message": message}).to_string(), is_error: true, shown: None }
+    }
+
+    /// Of a call beyond those that a request may make.
+    pub fn one_too_many() -> Self {
+        Self::error("max_uses_exceeded", "No further call of a tool is run in this request.")
+    }
+}
+
+/// Runs one call.
+pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, tool: &Tool, input: &Value) -> Outcome {
+    match &tool.kind {
+        Kind::Datetime { zone } => time(gate, zone, input),
+        Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
+    }
+}
+
+fn time(gate: &Gateway, zone: &str, input: &Value) -> Outcome {
+    let zone = input.get("timezone").and_then(Value::as_str).filter(|zone| !zone.is_empty()).unwrap_or(zone);
+    match datetime::told(gate.clock.now(), zone) {
+        Some(told) => Outcome::of(&json!({"datetime": told, "timezone": zone})),
+        None => Outcome::error("invalid_tool_input", "timezone must be a name of the IANA time zone database."),
+    }
+}
+
+/// The models that the caller may use and that fit all of what is asked for.
+fn models(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, most: usize, input: &Value) -> Outcome {
+    let none = Map::new();
+    let asked = input.as_object().unwrap_or(&none);
+    let word =
+        |name: &str| asked.get(name).and_then(Value::as_str).map(str::to_lowercase).filter(|word| !word.is_empty());
+    let words = |name: &str| -> Vec<String> {
+        let list = asked.get(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_lowercase).collect()
+    };
+    let (query, series) = (word("query"), word("series"));
+    let (takes, gives) = (words("input_modalities"), words("output_modalities"));
+    let length = asked.get("min_context_length").and_then(Value::as_u64).unwrap_or(0);
+    let fits = |model: &Model| {
+        let told = shown(model);
+        let has = |list: &Value, wanted: &[String]| {
+            let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+            wanted.iter().all(|one| list.iter().any(|known| known == one.as_str()))
+        };
+        let text = format!("{} {} {}", model.id, model.name, model.description).to_lowercase();
+        let holds = |words: &str| words.split_whitespace().all(|word| text.contains(word));
+        query.as_deref().is_none_or(holds)
+            && series.as_deref().is_none_or(|series| text.contains(series))
+            && told["context_length"].as_u64().unwrap_or(0) >= length
+            && has(&told["input_modalities"], &takes)
+            && has(&told["output_modalities"], &gives)
+    };
+    let listed = snapshot.catalogue.models();
+    let visible = listed.iter().filter(|model| !model.hidden && gate.can_call(key, &model.id));
+    let found: Vec<Value> = visible.filter(|model| fits(model)).map(|model| shown(model)).collect();
+    let (total, showing) = (found.len(), found.len().min(most));
+    Outcome::of(&json!({"models": &found[..showing], "total_results": total, "showing": showing}))
+}
+
+fn shown(model: &Model) -> Value {
+    let series = model.id.split('/').next().unwrap_or_default();
+    let length = model.endpoints.iter().map(|endpoint| endpoint.context_length).max().unwrap_or(0);
+    json!({
+        "id": &*model.id,
+        "name": model.name,
+        "description": model.description,
+        "context_length": length,
+        "input_modalities": model.input_modalities,
+        "output_modalities": ["text"],
+        "series": series,
+    })
+}

@@ -1,0 +1,146 @@
+//! Where the blocks of a loop go: into one answer, or into one stream, with the same blocks in the same order.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Map, Value, json};
+use tidegate_wire::sse;
+use tokio::sync::mpsc;
+
+use super::replay::client_id;
+use super::roster::Roster;
+use super::turn::is;
+
+/// What the client gets, block by block.
+pub(super) struct Sink {
+    /// The blocks so far, as the client sees them.
+    pub content: Vec<Value>,
+    /// Nothing when the answer is sent whole.
+    frames: Option<mpsc::Sender<Bytes>>,
+    /// Where each block of the turn under way stands in the answer; nothing of one that is not shown.
+    places: Vec<Option<usize>>,
+    /// Ids of calls of server tools in this turn: as the model calls them, and as the client does.
+    ids: Vec<(String, String)>,
+}
+
+/// The client has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+impl Sink {
+    pub fn new(frames: Option<mpsc::Sender<Bytes>>) -> Self {
+        Self { content: Vec::new(), frames, places: Vec::new(), ids: Vec::new() }
+    }
+
+    /// A turn begins.
+    pub fn turn(&mut self) {
+        self.places.clear();
+        self.ids.clear();
+    }
+
+    /// The id that the client knows a call of this turn by.
+    pub fn client_id(&self, upstream: &str) -> Option<&str> {
+        self.ids.iter().find(|(known, _)| known == upstream).map(|(_, client)| client.as_str())
+    }
+
+    /// Shows the blocks of a turn that came whole.
+    pub fn whole(&mut self, blocks: &[Value], roster: &Roster, is_last: bool) {
+        for block in blocks {
+            if let Some(shown) = self.shown(block, roster, is_last) {
+                self.content.push(shown);
+            }
+        }
+    }
+
+    /// A block as the client sees it: calls of server tools under another name and id, and not at all in a turn in which
+    /// nothing may be called.
+    fn shown(&mut self, block: &Value, roster: &Roster, is_last: bool) -> Option<Value> {
+        if !is(block, "tool_use") {
+            return Some(block.clone());
+        }
+        let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
+        let Some(tool) = roster.called(text("name")) else { return (!is_last).then(|| block.clone()) };
+        if is_last {
+            return None;
+        }
+        let id = client_id(text("id"));
+        self.ids.push((text("id").to_owned(), id.clone()));
+        let input = block.get("input").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        Some(json!({
+            "type": "server_tool_use",
+            "id": id,
+            "name": tool.block,
+            "input": input,
+            "caller": {"type": "direct"},
+        }))
+    }
+
+    /// Shows an event of a turn: as it came, but for the place of its block.
+    pub async fn event(
+        &mut self,
+        kind: &str,
+        event: &Value,
+        whole: Option<&Value>,
+        roster: &Roster,
+        is_last: bool,
+    ) -> Result<(), Gone> {
+        let index = event.get("index").and_then(Value::as_u64).and_then(|index| usize::try_from(index).ok());
+        match (kind, index) {
+            ("content_block_start", _) => {
+                let Some(block) = event.get("content_block") else { return Ok(()) };
+                let Some(shown) = self.shown(block, roster, is_last) else {
+                    self.places.push(None);
+                    return Ok(());
+                };
+                let place = self.content.len();
+                self.places.push(Some(place));
+                self.content.push(shown.clone());
+                self.send(kind, &json!({"type": kind, "index": place, "content_block": shown})).await
+            }
+            ("content_block_delta" | "content_block_stop", Some(index)) => {
+                let Some(place) = self.places.get(index).copied().flatten() else { return Ok(()) };
+                if let (Some(block), "content_block_stop") = (whole, kind) {
+                    self.complete(place, block);
+                }
+                let mut event = event.clone();
+                event["index"] = json!(place);
+                self.send(kind, &event).await
+            }
+            _ => self.send(kind, event).await,
+        }
+    }
+
+    /// What a block has become, under the name that the client knows it by.
+    fn complete(&mut self, place: usize, block: &Value) {
+        let Some(shown) = self.content.get_mut(place) else { return };
+        if is(shown, "server_tool_use") {
+            shown["input"] = block.get("input").cloned().unwrap_or_else(|| json!({}));
+        } else {
+            *shown = block.clone();
+        }
+    }
+
+    /// Shows a block that was made here.
+    pub async fn block(&mut self, block: Value) -> Result<(), Gone> {
+        let place = self.content.len();
+        self.content.push(block.clone());
+        self.send(
+            "content_block_start",
+            &json!({"type": "content_block_start", "index": place, "content_block": block}),
+        )
+        .await?;
+        self.send("content_block_stop", &json!({"type": "content_block_stop", "index": place})).await
+    }
+
+    pub async fn send(&self, kind: &str, event: &Value) -> Result<(), Gone> {
+        let mut out = BytesMut::new();
+        sse::encode(&mut out, kind, event.to_string().as_bytes());
+        self.raw(out.freeze()).await
+    }
+
+    /// Sends bytes as they are; nothing where the answer is sent whole.
+    pub async fn raw(&self, frame: Bytes) -> Result<(), Gone> {
+        match &self.frames {
+            Some(frames) => frames.send(frame).await.map_err(|_| Gone),
+            None => Ok(()),
+        }
+    }
+}

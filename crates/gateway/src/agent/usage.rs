@@ -1,0 +1,165 @@
+//! What the turns of a loop used together.
+
+use serde_json::{Map, Number, Value, json};
+use tidegate_core::Money;
+
+/// Members of `usage` that are dollars.
+const DOLLARS: [&str; 2] = ["cost", "cost_details"];
+/// Members that a turn has for itself.
+const OF_A_TURN: [&str; 5] =
+    ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation"];
+
+/// Sums over the turns so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    total: Map<String, Value>,
+    iterations: Vec<Value>,
+    /// Searches and fetches that were run here.
+    pub searches: u64,
+    pub fetches: u64,
+    /// Whether any tool was run here.
+    pub is_used: bool,
+}
+
+impl Sums {
+    /// Adds what a turn used.
+    pub fn add(&mut self, usage: &Map<String, Value>, model: Option<&str>) {
+        add(&mut self.total, usage, false);
+        let mut iteration = Map::new();
+        iteration.insert("type".into(), json!("message"));
+        iteration.insert("model".into(), json!(model));
+        let own = OF_A_TURN.iter().filter_map(|name| Some(((*name).to_owned(), usage.get(*name)?.clone())));
+        iteration.extend(own);
+        self.iterations.push(Value::Object(iteration));
+    }
+
+    /// Input, cached or not, and output.
+    pub fn tokens(&self) -> u64 {
+        OF_A_TURN[..4].iter().filter_map(|name| self.total.get(*name)?.as_u64()).sum()
+    }
+
+    pub fn cost(&self) -> Money {
+        self.total.get("cost").and_then(amount).unwrap_or(Money::ZERO)
+    }
+
+    pub fn turns(&self) -> usize {
+        self.iterations.len()
+    }
+
+    /// As the answer tells it.
+    pub fn told(&self) -> Value {
+        let mut told = self.total.clone();
+        if self.is_used {
+            let vendors =
+                |name: &str| told.get("server_tool_use").and_then(|used| used.get(name)?.as_u64()).unwrap_or(0);
+            let used = json!({
+                "web_search_requests": vendors("web_search_requests") + self.searches,
+                "web_fetch_requests": vendors("web_fetch_requests") + self.fetches,
+            });
+            told.insert("server_tool_use".into(), used);
+        }
+        if self.iterations.len() > 1 {
+            told.insert("iterations".into(), Value::Array(self.iterations.clone()));
+        }
+        Value::Object(told)
+    }
+}
+
+/// Adds number to number and member to member; of anything else the later word counts.
+fn add(total: &mut Map<String, Value>, more: &Map<String, Value>, is_dollars: bool) {
+    for (name, value) in more {
+        let is_dollars = is_dollars || DOLLARS.contains(&name.as_str());
+        match (total.get_mut(name), value) {
+            (Some(Value::Number(known)), Value::Number(more)) => *known = sum(known, more, is_dollars),
+            (Some(Value::Object(known)), Value::Object(more)) => add(known, more, is_dollars),
+            // What one turn knows, another one not saying it does not take back.
+            (Some(known), Value::Null) if !known.is_null() => {}
+            _ => {
+                total.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Dollars are added as nano-dollars: a sum of fractions would not be one.
+fn sum(one: &Number, other: &Number, is_dollars: bool) -> Number {
+    let whole = |number: &Number| number.as_u64();
+    match (whole(one), whole(other)) {
+        (Some(one), Some(other)) => one.saturating_add(other).into(),
+        _ if is_dollars => dollars(nanos(one).plus(nanos(other))),
+        _ => Number::from_f64(one.as_f64().unwrap_or(0.0) + other.as_f64().unwrap_or(0.0)).unwrap_or_else(|| 0.into()),
+    }
+}
+
+fn amount(value: &Value) -> Option<Money> {
+    match value {
+        Value::Number(number) => Some(nanos(number)),
+        _ => None,
+    }
+}
+
+fn nanos(number: &Number) -> Money {
+    Money::parse(&number.to_string()).unwrap_or(Money::ZERO)
+}
+
+/// Nine places at most: within what a double holds exactly enough to be read back as the same amount.
+fn dollars(amount: Money) -> Number {
+    if amount.0 % 1_000_000_000 == 0 {
+        return (amount.0 / 1_000_000_000).into();
+    }
+    Number::from_f64(amount.0 as f64 / 1e9).unwrap_or_else(|| 0.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn turns_are_added_bucket_by_bucket_and_listed() {
+        let mut sums = Sums::default();
+        sums.add(
+            &usage(json!({"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 0,
+                "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 2},
+                "server_tool_use": null, "service_tier": "standard", "cost": 0.1,
+                "cost_details": {"upstream_inference_cost": null}})),
+            Some("a/m"),
+        );
+        assert!(sums.told().get("iterations").is_none(), "one turn is no list");
+        sums.add(
+            &usage(json!({"input_tokens": 20, "output_tokens": 4, "cache_read_input_tokens": 6, "cache_creation_input_tokens": 1,
+                "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 0},
+                "server_tool_use": null, "service_tier": null, "cost": 0.2,
+                "cost_details": {"upstream_inference_cost": 0.3}})),
+            Some("a/m"),
+        );
+        sums.is_used = true;
+        sums.searches = 2;
+        let told = sums.told();
+        assert_eq!(told["input_tokens"], 30);
+        assert_eq!(told["cache_creation"], json!({"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 2}));
+        assert_eq!(told["cost"].to_string(), "0.3", "not 0.30000000000000004");
+        assert_eq!(told["cost_details"], json!({"upstream_inference_cost": 0.3}));
+        assert_eq!(told["service_tier"], "standard");
+        assert_eq!(told["server_tool_use"], json!({"web_search_requests": 2, "web_fetch_requests": 0}));
+        assert_eq!(told["iterations"][1]["input_tokens"], 20);
+        assert_eq!(told["iterations"][0]["type"], "message");
+        assert_eq!((sums.tokens(), sums.cost()), (49, Money(300_000_000)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn amounts_add_up_to_the_nano_dollar(amounts in proptest::collection::vec(0_i64..5_000_000_000, 1..20)) {
+            let mut sums = Sums::default();
+            for amount in &amounts {
+                let mut usage = Map::new();
+                usage.insert("cost".into(), Value::Number(dollars(Money(*amount))));
+                sums.add(&usage, None);
+            }
+            proptest::prop_assert_eq!(sums.cost(), Money(amounts.iter().sum()));
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Server tools: the gateway runs what the model calls, on every protocol, in one answer or one stream.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Script, Sim};
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+
+const MODEL: &str = "vendor/m";
+/// Protocols of upstreams, and what their addresses end in.
+const PROTOCOLS: [(&str, &str); 4] =
+    [("anthropic", ""), ("openai-chat", "/v1"), ("openai-responses", "/v1"), ("gemini", "/v1beta")];
+
+async fn gate_for(sim: &Sim, (protocol, path): (&str, &str), config: &str) -> Tidegate {
+    let address = format!("{}{path}", sim.base_url());
+    let lines = "pricing = { input = 1, output = 2 }";
+    Tidegate::start().protocol_at(MODEL, protocol, &address, lines).config(config).run().await
+}
+
+fn asks(text: &str, calls: &[(&str, Value)]) -> Behaviour {
+    let calls = calls.iter().map(|(name, input)| ((*name).to_owned(), input.clone())).collect();
+    Behaviour::Asks { text: text.to_owned(), calls }
+}
+
+fn clock(zone: &str) -> (&'static str, Value) {
+    ("tidegate_datetime", json!({"timezone": zone}))
+}
+
+fn with_clock(stream: bool, more: Value) -> Value {
+    let mut body = hello(MODEL);
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    body["stream"] = json!(stream);
+    body["max_tokens"] = json!(1000);
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+async fn asked(gate: &Tidegate, body: &Value) -> Reply {
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+    ask.json(body.to_string()).send().await
+}
+
+/// The answer as one message, however it came. A stream must keep the rules: one start, one end, no gap between blocks.
+fn message(reply: &Reply) -> Value {
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    if reply.header("content-type") == Some("application/json") {
+        return reply.json();
+    }
+    let events = reply.events();
+    let count = |name: &str| events.iter().filter(|event| event.name == name).count();
+    assert_eq!(
+        (count("message_start"), count("message_delta"), count("message_stop")),
+        (1, 1, 1),
+        "{}",
+        reply.body_text()
+    );
+    let mut made = Value::Null;
+    let mut inputs: Vec<String> = Vec::new();
+    for event in &events {
+        let data = event.json();
+        let index = data["index"].as_u64().unwrap_or(0) as usize;
+        match event.name.as_str() {
+            "message_start" => made = data["message"].clone(),
+            "content_block_start" => {
+                assert_eq!(index, inputs.len(), "blocks come without gaps");
+                made["content"].as_array_mut().unwrap().push(data["content_block"].clone());
+                inputs.push(String::new());
+            }
+            "content_block_delta" => {
+                let delta = &data["delta"];
+                let block = &mut made["content"][index];
+                if let Some(text) = delta["text"].as_str() {
+                    block["text"] = json!(format!("{}{text}", block["text"].as_str().unwrap()));
+                }
+                inputs[index].push_str(delta["partial_json"].as_str().unwrap_or_default());
+            }
+            "content_block_stop" if !inputs[index].is_empty() => {
+                made["content"][index]["input"] = serde_json::from_str(&inputs[index]).unwrap();
+            }
+            "message_delta" => {
+                made["stop_reason"] = data["delta"]["stop_reason"].clone();
+                made["usage"] = data["usage"].clone();
+            }
+            "message_stop" => made["tidegate_metadata"] = data["tidegate_metadata"].clone(),
+            _ => {}
+        }
+    }
+    made
+}
+
+/// The types of its blocks, but for thinking: some protocols carry signatures in it.
+fn kinds(message: &Value) -> Vec<String> {
+    let kinds = message["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap().to_owned());
+    kinds.filter(|kind| kind != "thinking").collect()
+}
+
+/// What the tools did, by the metadata.
+fn told(message: &Value) -> &Value {
+    let pipeline = message["tidegate_metadata"]["pipeline"].as_array().unwrap();
+    &pipeline.iter().find(|entry| entry["type"] == "server_tools").unwrap()["data"]
+}
+
+fn bodies(sim: &Sim) -> Vec<String> {
+    sim.requests().iter().map(|seen| String::from_utf8(seen.body.to_vec()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_tool_is_run_between_two_turns_on_every_protocol_whole_and_streamed() {
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let gate = gate_for(&sim, protocol, "").await;
+        let mut shapes = Vec::new();
+        for stream in [false, true] {
+            let case = format!("{protocol:?} {stream}");
+            sim.set(Script::from(asks("Let me see.", &[clock("Europe/Paris")])).then(Behaviour::says("It is late.")));
+            let before = sim.calls();
+            let reply = asked(&gate, &with_clock(stream, json!({}))).await;
+            let answer = message(&reply);
+            assert_eq!(kinds(&answer), ["text", "server_tool_use", "text"], "{case}: {answer}");
+            let blocks: Vec<&Value> =
+                answer["content"].as_array().unwrap().iter().filter(|block| block["type"] != "thinking").collect();
+            let call = blocks[1];
+            assert_eq!(
+                (&call["name"], &call["input"]),
+                (&json!("tidegate:datetime"), &clock("Europe/Paris").1),
+                "{case}"
+            );
+            assert!(call["id"].as_str().unwrap().starts_with("srvtoolu_"), "{case}");
+            assert_eq!(blocks[2]["text"], "It is late.", "{case}");
+            assert_eq!((&answer["stop_reason"], &answer["model"]), (&json!("end_turn"), &json!(MODEL)), "{case}");
+            assert_eq!(sim.calls() - before, 2, "{case}");
+            let second = bodies(&sim).pop().unwrap();
+            assert!(second.contains("Europe/Paris") && second.contains("datetime"), "{case}: {second}");
+            assert_eq!(told(&answer)["calls"], 1, "{case}");
+            assert_eq!((&told(&answer)["turns"], &told(&answer)["stopped_by"]), (&json!(2), &Value::Null), "{case}");
+            let usage = &answer["usage"];
+            assert_eq!(usage["iterations"].as_array().unwrap().len(), 2, "{case}: {usage}");
+            for bucket in ["input_tokens", "output_tokens"] {
+                let turns = usage["iterations"].as_array().unwrap();
+                let sum: u64 = turns.iter().map(|turn| turn[bucket].as_u64().unwrap()).sum();
+                assert_eq!(usage[bucket].as_u64(), Some(sum), "{case}: {bucket}");
+            }
+            assert_eq!(usage["server_tool_use"], json!({"web_search_requests": 0, "web_fetch_requests": 0}), "{case}");
+            shapes.push(kinds(&answer));
+        }
+        assert_eq!(shapes[0], shapes[1], "the order is the same");
+    }
+}
+
+#[tokio::test]
+async fn conditions_end_the_loop_with_one_turn_without_tools() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let again = || Script::from(asks("", &[clock("UTC")]));
+    let step = |count: u64| json!({"type": "step_count_is", "step_count": count});
+    // What is asked for, how many turns there are, how many calls, and what ended it.
+    let table = [
+        (json!({"stop_server_tools_when": [step(1)]}), 2, 1, "step_count_is"),
+        (json!({"stop_server_tools_when": [step(3)], "max_tool_calls": 1}), 4, 3, "step_count_is"),
+        (
+            json!({"stop_server_tools_when": [step(9), {"type": "has_tool_call", "tool_name": "tidegate:datetime"}]}),
+            2,
+            1,
+            "has_tool_call",
+        ),
+        (
+            json!({"stop_server_tools_when": [{"type": "max_cost", "max_cost_in_dollars": 0.000000001}]}),
+            2,
+            1,
+            "max_cost",
+        ),
+        (json!({"stop_server_tools_when": [{"type": "max_tokens_used", "max_tokens": 1}]}), 2, 1, "max_tokens_used"),
+        (
+            json!({"stop_server_tools_when": [{"type": "finish_reason_is", "reason": "tool_calls"}]}),
+            2,
+            1,
+            "finish_reason_is",
+        ),
+        (json!({"max_tool_calls": 2}), 3, 2, "max_tool_calls"),
+    ];
+    for (more, turns, calls, by) in table {
+        for stream in [false, true] {
+            sim.set(again());
+            let before = sim.calls();
+            let answer = message(&asked(&gate, &with_clock(stream, more.clone())).await);
+            assert_eq!(sim.calls() - before, turns, "{more}");
+            assert_eq!((&told(&answer)["calls"], &told(&answer)["stopped_by"]), (&json!(calls), &json!(by)), "{more}");
+            assert_eq!(answer["stop_reason"], "end_turn", "{more}");
+            assert_eq!(
+                answer["content"].as_array().unwrap().last().unwrap()["text"],
+                "Nothing can be called.",
+                "{more}"
+            );
+            let sent: Vec<Value> = bodies(&sim).iter().map(|body| serde_json::from_str(body).unwrap()).collect();
+            let last = sent.last().unwrap();
+            assert_eq!(last["tool_choice"], json!({"type": "none"}), "{more}");
+            assert_eq!(last["tools"], sent[sent.len() - 2]["tools"], "the definitions stay, for the cache");
+            assert!(last.get("stop_server_tools_when").is_none() && last.get("max_tool_calls").is_none());
+        }
+    }
+    // One that needs two steps does not fire after one.
+    sim.set(again().then(Behaviour::says("done")));
+    let before = sim.calls();
+    let answer = message(&asked(&gate, &with_clock(false, json!({"stop_server_tools_when": [step(2)]}))).await);
+    assert_eq!((sim.calls() - before, &told(&answer)["stopped_by"]), (2, &Value::Null));
+    assert_eq!(answer["content"][1]["text"], "done");
+}
+
+#[tokio::test]
+async fn several_calls_run_at_once_and_their_results_stand_in_the_order_of_the_calls() {
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let gate = gate_for(&sim, protocol, "").await;
+        let zones = ["Asia/Tokyo", "Asia/Kathmandu", "Mars/Olympus"];
+        sim.set(Script::from(asks("", &zones.map(clock))).then(Behaviour::says("done")));
+        let answer = message(&asked(&gate, &with_clock(true, json!({}))).await);
+        assert_eq!(kinds(&answer), ["server_tool_use", "server_tool_use", "server_tool_use", "text"], "{protocol:?}");
+        let second = bodies(&sim).pop().unwrap();
+        let places: Vec<usize> =
+            ["+09:00", "+05:45", "invalid_tool_input"].iter().map(|word| second.rfind(word).unwrap()).collect();
+        assert!(places.is_sorted(), "{protocol:?}: {second}");
+        assert_eq!((&told(&answer)["calls"], &told(&answer)["errors"]), (&json!(3), &json!(1)), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_with_a_clients_call_ends_there_and_is_one_turn_when_it_comes_back() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let price = json!({"name": "get_price", "input_schema": {"type": "object"}});
+    let tools = json!([price, {"type": "tidegate:datetime"}]);
+    for stream in [false, true] {
+        sim.set(asks("", &[clock("UTC"), ("get_price", json!({"of": "tea"}))]));
+        let before = sim.calls();
+        let body = with_clock(stream, json!({"tools": tools}));
+        let answer = message(&asked(&gate, &body).await);
+        assert_eq!((kinds(&answer), sim.calls() - before), (vec!["server_tool_use".into(), "tool_use".into()], 1));
+        assert_eq!(answer["stop_reason"], "tool_use");
+
+        sim.set(Behaviour::says("Two pounds."));
+        let id = answer["content"][1]["id"].clone();
+        let messages = json!([
+            body["messages"][0],
+            {"role": "assistant", "content": answer["content"]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "2"}]},
+        ]);
+        let next = message(&asked(&gate, &with_clock(stream, json!({"tools": tools, "messages": messages}))).await);
+        assert_eq!(next["content"][0]["text"], "Two pounds.");
+        let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+        let [_, said, heard] = sent["messages"].as_array().unwrap().as_slice() else {
+            panic!("three messages: {sent}")
+        };
+        let names: Vec<&Value> = said["content"].as_array().unwrap().iter().map(|block| &block["name"]).collect();
+        assert_eq!(names, ["tidegate_datetime", "get_price"]);
+        let results = heard["content"].as_array().unwrap();
+        assert_eq!(results.len(), 2);
+        assert!(results[0]["content"].as_str().unwrap().contains("datetime"), "{heard}");
+        assert_eq!(results[0]["tool_use_id"], said["content"][0]["id"]);
+        assert_eq!(results[1]["content"], "2");
+    }
+}
+
+#[tokio::test]
+async fn what_a_loop_costs_is_the_sum_of_its_generations() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[1], "").await;
+    for stream in [false, true] {
+        sim.set(Script::from(asks("", &[clock("UTC")])).then(asks("", &[clock("UTC")])).then(Behaviour::says("done")));
+        let spent = async || {
+            let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+            key["data"]["usage"].as_f64().unwrap()
+        };
+        let before = spent().await;
+        let reply = asked(&gate, &with_clock(stream, json!({}))).await;
+        let answer = message(&reply);
+        let usage = &answer["usage"];
+        let (input, output) = (usage["input_tokens"].as_f64().unwrap(), usage["output_tokens"].as_f64().unwrap());
+        let cost = usage["cost"].as_f64().unwrap();
+        assert!((cost - (input + 2.0 * output) / 1e6).abs() < 1e-9, "{usage}");
+        let after = spent().await;
+        assert!((after - before - cost).abs() < 1e-9, "{before} {after} {cost}");
+        assert_eq!(usage["iterations"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "[tools]\ndisabled = [\"datetime\"]\n").await;
+    for (tools, message) in [
+        (json!([{"type": "tidegate:datetime"}]), "tidegate:datetime is not configured on this deployment"),
+        (json!([{"type": "tidegate:nix"}]), "Unknown server tool: tidegate:nix"),
+        (
+            json!([{"type": "tidegate:search_models", "parameters": {"max_results": "x"}}]),
+            "Invalid request: tools[0].parameters.max_results must be an integer",
+        ),
+    ] {
+        for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+            let body = with_clock(false, json!({"tools": tools}));
+            let reply = gate.ask("POST", path).key(INFERENCE_KEY).json(body.to_string()).send().await;
+            let (status, kind, _, told) = reply.error();
+            assert_eq!((status, &*kind, &*told), (400, "invalid_request_error", message), "{path}");
+        }
+    }
+    assert_eq!(sim.calls(), 0);
+}
