@@ -21,21 +21,38 @@ impl Count {
 
     /// Takes a place, or none when `limit` are taken.
     pub fn enter(self: &Arc<Self>, limit: usize) -> Option<Place> {
-        if self.0.fetch_add(1, Ordering::Relaxed) >= limit {
-            self.0.fetch_sub(1, Ordering::Relaxed);
-            return None;
+        self.take(limit, None)
+    }
+
+    /// The same; `busy` counts those that have a place taken.
+    pub fn enter_among(self: &Arc<Self>, limit: usize, busy: &Arc<Self>) -> Option<Place> {
+        self.take(limit, Some(busy))
+    }
+
+    fn take(self: &Arc<Self>, limit: usize, busy: Option<&Arc<Self>>) -> Option<Place> {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(busy) = busy.filter(|_| before == 0) {
+            busy.0.fetch_add(1, Ordering::Relaxed);
         }
-        Some(Place(self.clone()))
+        let place = Place { count: self.clone(), busy: busy.cloned() };
+        // Dropped where there is none left: the one before it may have gone meanwhile, and somebody must notice.
+        (before < limit).then_some(place)
     }
 }
 
 /// A place taken; dropping it gives it back.
 #[derive(Debug)]
-pub struct Place(Arc<Count>);
+pub struct Place {
+    count: Arc<Count>,
+    busy: Option<Arc<Count>>,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.count.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(busy) = self.busy.as_ref().filter(|_| before == 1) {
+            busy.0.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -172,6 +189,21 @@ mod tests {
         assert_eq!(places.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
         drop(places);
         assert_eq!(count.current(), 0);
+    }
+
+    #[test]
+    fn those_who_have_a_place_are_counted_once_each() {
+        let (busy, one, other) = (Arc::new(Count::default()), Arc::new(Count::default()), Arc::new(Count::default()));
+        let first = one.enter_among(2, &busy);
+        let second = one.enter_among(2, &busy);
+        assert!(one.enter_among(2, &busy).is_none());
+        assert_eq!(busy.current(), 1);
+        let third = other.enter_among(2, &busy);
+        assert_eq!(busy.current(), 2);
+        drop(first);
+        assert_eq!(busy.current(), 2, "it has another one");
+        drop((second, third));
+        assert_eq!((busy.current(), one.current(), other.current()), (0, 0, 0));
     }
 
     #[test]
