@@ -53,6 +53,7 @@ impl Gateway {
             None => envelope,
         };
         let body = amended.as_ref().unwrap_or(&body).clone();
+        self.shed_free(&snapshot, envelope.names())?;
         // A count asks an upstream as a message does, and holds as much while it waits.
         let _places = self.enter(key, settings)?;
         if let Some(failure) = relay::unsupported(&envelope) {

@@ -16,6 +16,7 @@ pub mod keys;
 pub mod learned;
 pub mod ledger;
 pub mod limit;
+pub mod overload;
 pub mod relay;
 pub mod snapshot;
 mod sticky;
@@ -76,6 +77,9 @@ pub struct Gateway {
     /// Answers that are read to their end although nobody listens.
     pub(crate) drains: Arc<limit::Count>,
     pub(crate) node: Arc<limit::Count>,
+    /// Keys that have a request under way.
+    pub(crate) busy_keys: Arc<limit::Count>,
+    pub(crate) overload: overload::Overload,
     draining: AtomicBool,
     aborting: AtomicBool,
     aborted: Notify,
@@ -112,6 +116,8 @@ impl Gateway {
             sticky: sticky::Stickiness::default(),
             drains: Arc::default(),
             node: Arc::default(),
+            busy_keys: Arc::default(),
+            overload: overload::Overload::default(),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             aborted: Notify::new(),

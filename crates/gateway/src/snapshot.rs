@@ -179,6 +179,8 @@ pub struct Settings {
     pub in_flight_node: usize,
     pub in_flight_workspace: usize,
     pub in_flight_key: usize,
+    /// What this process may use; otherwise what its control group or the machine has.
+    pub memory_bytes: Option<u64>,
     /// Failed authentications per minute that one source may make before it is held off.
     pub auth_failures_per_minute: u32,
     /// Inference requests per minute: of a key, of a workspace, from an address; 0 is no limit.
@@ -285,6 +287,7 @@ impl Default for Settings {
             in_flight_node: 8192,
             in_flight_workspace: 1024,
             in_flight_key: 256,
+            memory_bytes: None,
             auth_failures_per_minute: 10,
             key_per_minute: 0,
             free_per_minute: 20,

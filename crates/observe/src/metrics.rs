@@ -72,6 +72,12 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// Something that can run out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Used {
+    pub resource: &'static str,
+}
+
 /// What a look for a kept answer gave.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Looked {
@@ -99,6 +105,11 @@ pub struct Metrics {
     /// Finished requests whose record could not be kept because the queue was full.
     pub records_lost: Counter,
     pub panics: Counter,
+    /// How much is refused because this node is overloaded: 0 is nothing, 4 is all new inference.
+    pub shed_level: Gauge,
+    pub shed: Family<Reason, Counter>,
+    /// How much is used of what can run out; 1 is all of it.
+    pub overload_used: Family<Used, Gauge<f64, AtomicU64>>,
     /// Records in the group that is being committed.
     pub ledger_queue: Gauge,
     pub ledger_commit: Histogram,
@@ -225,6 +236,14 @@ impl Metrics {
         registry.register("records_lost", "Finished requests without a record", records_lost.clone());
         let panics = Counter::default();
         registry.register("panics", "Requests that ended in a panic", panics.clone());
+        let shed_level = Gauge::default();
+        let help = "What is refused under load: 0 nothing, 1 lists, 2 free models, 3 greedy keys, 4 all new inference";
+        registry.register("shed_level", help, shed_level.clone());
+        let shed = Family::default();
+        registry.register("shed_requests", "Requests refused because this node is overloaded", shed.clone());
+        let overload_used = Family::default();
+        let help = "How much is used of what can run out; 1 is all of it";
+        registry.register("overload_used_ratio", help, overload_used.clone());
         let ledger_queue = Gauge::default();
         registry.register("ledger_queue_depth", "Records being committed to the journal", ledger_queue.clone());
         let ledger_commit = seconds();
@@ -276,6 +295,9 @@ impl Metrics {
             limit_rejections,
             records_lost,
             panics,
+            shed_level,
+            shed,
+            overload_used,
             ledger_queue,
             ledger_commit,
             ledger_late,

@@ -159,6 +159,10 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
 
 async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure> {
     let (gateway, source) = (&call.app.gateway, call.peer.ip());
+    // Before anybody is looked up: whoever is refused for our sake costs next to nothing.
+    if let Some(level) = route.shed_at {
+        gateway.shed_from(level)?;
+    }
     call.key = match route.callers {
         Callers::Anyone => None,
         Callers::Inference => {

@@ -2,6 +2,7 @@
 //! from this table and nothing else, so a route without a declaration cannot exist and what is not listed is refused.
 
 use http::Method;
+use tidegate_gateway::overload::Level;
 
 use crate::api::{
     auth_codes, budgets, byok, credits, endpoints, explain, generation, health, key, keys, members, messages, models,
@@ -44,12 +45,24 @@ pub struct Route {
     pub surface: Surface,
     /// Whether pages of other origins may call it from a browser.
     pub cors: bool,
+    /// From which level of overload on it is refused; most are not.
+    pub shed_at: Option<Level>,
     pub summary: &'static str,
     pub handler: Handler,
 }
 
 const fn api(method: Method, path: &'static str, callers: Callers, summary: &'static str, handler: Handler) -> Route {
-    Route { method, path, mount: Mount::Api, callers, surface: Surface::General, cors: false, summary, handler }
+    Route {
+        method,
+        path,
+        mount: Mount::Api,
+        callers,
+        surface: Surface::General,
+        cors: false,
+        shed_at: None,
+        summary,
+        handler,
+    }
 }
 
 /// For management keys alone.
@@ -65,6 +78,7 @@ const fn site(path: &'static str, callers: Callers, summary: &'static str, handl
         callers,
         surface: Surface::General,
         cors: false,
+        shed_at: None,
         summary,
         handler,
     }
@@ -73,18 +87,27 @@ const fn site(path: &'static str, callers: Callers, summary: &'static str, handl
 /// What a page of ours sends.
 const fn form(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let (method, mount, callers, surface) = (Method::POST, Mount::Site, Callers::Anyone, Surface::General);
-    Route { method, path, mount, callers, surface, cors: false, summary, handler }
+    Route { method, path, mount, callers, surface, cors: false, shed_at: None, summary, handler }
 }
 
 /// For anyone, pages of other origins included.
 const fn open(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let (method, mount, callers, surface) = (Method::POST, Mount::Api, Callers::Anyone, Surface::General);
-    Route { method, path, mount, callers, surface, cors: true, summary, handler }
+    Route { method, path, mount, callers, surface, cors: true, shed_at: None, summary, handler }
 }
 
 const fn inference(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let (mount, callers, surface) = (Mount::Api, Callers::Inference, Surface::Messages);
-    Route { method: Method::POST, path, mount, callers, surface, cors: false, summary, handler }
+    let shed_at = Some(Level::Inference);
+    Route { method: Method::POST, path, mount, callers, surface, cors: false, shed_at, summary, handler }
+}
+
+impl Route {
+    /// A list: much work that can wait.
+    const fn list(mut self) -> Self {
+        self.shed_at = Some(Level::Reads);
+        self
+    }
 }
 
 pub static ROUTES: &[Route] = &[
@@ -93,24 +116,24 @@ pub static ROUTES: &[Route] = &[
     open("/auth/keys", "Exchange an authorization code for a key", auth_codes::exchange),
     api(Method::POST, "/auth/keys/code", Callers::Management, "Create an authorization code", auth_codes::create),
     api(Method::GET, "/key", Callers::Both, "The key that calls", key::show),
-    managed(Method::GET, "/keys", "List inference keys, newest first", keys::list),
+    managed(Method::GET, "/keys", "List inference keys, newest first", keys::list).list(),
     managed(Method::POST, "/keys", "Create an inference key", keys::create),
     managed(Method::GET, "/keys/{hash}", "One inference key", keys::show),
     managed(Method::PATCH, "/keys/{hash}", "Change an inference key", keys::update),
     managed(Method::DELETE, "/keys/{hash}", "Delete an inference key", keys::delete),
     api(Method::GET, "/generation", Callers::Both, "The record of a finished request", generation::show),
     managed(Method::GET, "/credits", "What the account has and has used", credits::show),
-    managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list),
+    managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list).list(),
     managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),
-    managed(Method::GET, "/workspaces", "List workspaces", workspaces::list),
+    managed(Method::GET, "/workspaces", "List workspaces", workspaces::list).list(),
     managed(Method::POST, "/workspaces", "Create a workspace", workspaces::create),
     managed(Method::GET, "/workspaces/{id}", "One workspace, by id or slug", workspaces::show),
     managed(Method::PATCH, "/workspaces/{id}", "Change a workspace", workspaces::update),
     managed(Method::DELETE, "/workspaces/{id}", "Delete a workspace without live keys", workspaces::delete),
-    managed(Method::GET, "/workspaces/{id}/members", "List the members of a workspace", members::list),
+    managed(Method::GET, "/workspaces/{id}/members", "List the members of a workspace", members::list).list(),
     managed(Method::POST, "/workspaces/{id}/members/add", "Add members to a workspace", members::add),
     managed(Method::POST, "/workspaces/{id}/members/remove", "Remove members from a workspace", members::remove),
-    managed(Method::GET, "/workspaces/{id}/budgets", "List the budgets of a workspace", budgets::list),
+    managed(Method::GET, "/workspaces/{id}/budgets", "List the budgets of a workspace", budgets::list).list(),
     managed(Method::GET, "/workspaces/{id}/budgets/{interval}", "One budget of a workspace", budgets::show),
     managed(Method::PUT, "/workspaces/{id}/budgets/{interval}", "Set a budget of a workspace", budgets::put),
     managed(Method::DELETE, "/workspaces/{id}/budgets/{interval}", "Delete a budget of a workspace", budgets::delete),
@@ -119,15 +142,17 @@ pub static ROUTES: &[Route] = &[
         "/organization/members",
         "List the members of the organisation",
         members::list_of_organisation,
-    ),
-    api(Method::GET, "/models", Callers::Both, "List the models that can be called", models::list),
-    api(Method::GET, "/models/count", Callers::Both, "Count them", models::count),
-    api(Method::GET, "/models/user", Callers::Both, "List the models that the calling key can call", models::list_own),
+    )
+    .list(),
+    api(Method::GET, "/models", Callers::Both, "List the models that can be called", models::list).list(),
+    api(Method::GET, "/models/count", Callers::Both, "Count them", models::count).list(),
+    api(Method::GET, "/models/user", Callers::Both, "List the models that the calling key can call", models::list_own)
+        .list(),
     api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
-    api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list),
-    api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers),
+    api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list).list(),
+    api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers).list(),
     managed(Method::POST, "/explain", "Tell who would serve a request, and why not the others", explain::explain),
-    managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list),
+    managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list).list(),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),
     managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),
     managed(Method::PATCH, "/byok/{id}", "Change a provider credential, or rotate its key", byok::update),

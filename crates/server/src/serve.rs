@@ -97,6 +97,10 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.follow().await }
     });
 
+    let measuring = tasks::spawn("measure the load", {
+        let gateway = gateway.clone();
+        async move { gateway.watch_load().await }
+    });
     let purging = tasks::spawn("take old codes away", purge(store.clone(), gateway.clock.clone()));
 
     let public_url = config.public_url(address);
@@ -151,7 +155,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway.abort();
         sleep(GOODBYE).await;
     }
-    for task in [Some(following), Some(purging), Some(reloading), metrics_task].into_iter().flatten() {
+    for task in [Some(following), Some(measuring), Some(purging), Some(reloading), metrics_task].into_iter().flatten() {
         task.abort();
     }
     // Answers that are read on although their clients left, too.

@@ -247,6 +247,12 @@ impl Queue {
         self.lock().waiting.len()
     }
 
+    /// How many places are taken, by what waits and by calls that will settle, and how many there are.
+    pub fn places(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.waiting.len() + inner.open, QUEUE)
+    }
+
     fn enter(&self, state: u8) -> u8 {
         self.state.swap(state, Ordering::Relaxed)
     }

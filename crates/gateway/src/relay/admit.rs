@@ -102,6 +102,7 @@ impl Gateway {
     /// Counts an inference request against the rates of its key, its workspace and its address; none of them counts what
     /// another one refuses.
     pub fn admit_inference(&self, key: &KeyEntry, source: IpAddr) -> Result<(), Failure> {
+        self.shed_greedy(key)?;
         let snapshot = self.snapshot();
         let Settings { key_per_minute, workspace_per_minute, address_per_minute, .. } = snapshot.settings;
         if [key_per_minute, workspace_per_minute, address_per_minute] == [0; 3] {
@@ -181,7 +182,7 @@ impl Gateway {
         };
         let workspace = key.workspace_live.in_flight.enter(settings.in_flight_workspace);
         let workspace = workspace.ok_or_else(|| rejected("workspace", full(settings.in_flight_workspace)))?;
-        let place = key.live.in_flight.enter(settings.in_flight_key);
+        let place = key.live.in_flight.enter_among(settings.in_flight_key, &self.busy_keys);
         let place = place.ok_or_else(|| rejected("key", full(settings.in_flight_key)))?;
         Ok(Places { _node: node, _workspace: workspace, _key: place })
     }

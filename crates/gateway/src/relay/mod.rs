@@ -99,6 +99,7 @@ impl Gateway {
             None => envelope,
         };
         let body = amended.as_ref().unwrap_or(&body).clone();
+        self.shed_free(&snapshot, envelope.names())?;
         if agent::is_for(&envelope) {
             return Box::pin(agent::serve(self, &snapshot, key, (headers, query), &body, &envelope)).await;
         }

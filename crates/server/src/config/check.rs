@@ -24,6 +24,9 @@ use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{Source, built_in, facts, nearest, raw, secret};
 
+/// With less memory than this everything would be refused for ever.
+const LEAST_MEMORY: u64 = 64 << 20;
+
 /// A configuration without mistakes.
 pub struct Checked {
     pub listen: SocketAddr,
@@ -134,6 +137,10 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
 
 fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
     let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
+    ensure!(
+        limits.memory_bytes.is_none_or(|bytes| bytes >= LEAST_MEMORY),
+        "limits.memory_bytes: must be at least {LEAST_MEMORY} (64 MiB)"
+    );
     Ok(Settings {
         brand: config.service.name.clone(),
         brand_aliases: config.service.name_aliases.clone(),
@@ -145,6 +152,7 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         in_flight_node: positive("limits.in_flight_node", limits.in_flight_node)?,
         in_flight_workspace: positive("limits.in_flight_workspace", limits.in_flight_workspace)?,
         in_flight_key: positive("limits.in_flight_key", limits.in_flight_key)?,
+        memory_bytes: limits.memory_bytes,
         auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
         key_per_minute: limits.key_rpm,
         free_per_minute: limits.free_rpm,

@@ -176,6 +176,9 @@ pub struct Limits {
     pub in_flight_node: usize,
     pub in_flight_workspace: usize,
     pub in_flight_key: usize,
+    /// Bytes of memory that this process may use, at least 64 MiB. Without it, what its control group or the machine has.
+    /// From 80 percent on, more and more is refused: lists, free models, keys with much under way, at 95 percent all new calls.
+    pub memory_bytes: Option<u64>,
     /// Failed authentications per minute and address before it is held off.
     pub auth_failures_per_minute: u32,
     /// Inference requests per minute on this node: of a key, of a workspace, from an address. 0: as many as they like.
@@ -207,6 +210,7 @@ impl Default for Limits {
             in_flight_node: 8192,
             in_flight_workspace: 1024,
             in_flight_key: 256,
+            memory_bytes: None,
             auth_failures_per_minute: 10,
             key_rpm: 0,
             workspace_rpm: 0,

@@ -41,6 +41,7 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nlisten = \"localhost\"", "service.listen: \"localhost\" is not an address such as 127.0.0.1:8080"),
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
+        ("[limits]\nmemory_bytes = 67108863", "limits.memory_bytes: must be at least 67108864 (64 MiB)"),
         ("[egress]\nallow = [\"0.0.0.0/0\"]", "egress.allow: \"0.0.0.0/0\" is too wide"),
         ("[egress]\nallow = [\"::/0\"]", "egress.allow: \"::/0\" is too wide"),
         ("[egress]\nallow = [\"all\"]", "egress.allow: \"all\" is neither a range such as 10.20.0.0/16 nor"),

@@ -31,6 +31,7 @@ mod money;
 mod money_kills;
 mod money_outages;
 mod money_streams;
+mod overload;
 mod passthrough;
 mod pitfalls;
 mod planted;
