@@ -17,6 +17,7 @@ pub mod learned;
 pub mod ledger;
 pub mod limit;
 pub mod overload;
+pub mod rates;
 pub mod relay;
 pub mod snapshot;
 mod sticky;
@@ -80,6 +81,8 @@ pub struct Gateway {
     /// Keys that have a request under way.
     pub(crate) busy_keys: Arc<limit::Count>,
     pub(crate) overload: overload::Overload,
+    /// Where all gateways count requests together; none where each counts for itself.
+    pub(crate) rates: Option<Arc<rates::Rates>>,
     draining: AtomicBool,
     aborting: AtomicBool,
     aborted: Notify,
@@ -93,6 +96,7 @@ impl Gateway {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         ledger: Arc<ledger::Ledger>,
+        rates: Option<Arc<rates::Rates>>,
     ) -> Arc<Self> {
         let health = health::Health::new(clock.clone(), metrics.clone());
         let ward = health.ward(&snapshot.catalogue);
@@ -118,6 +122,7 @@ impl Gateway {
             node: Arc::default(),
             busy_keys: Arc::default(),
             overload: overload::Overload::default(),
+            rates,
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             aborted: Notify::new(),

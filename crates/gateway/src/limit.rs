@@ -157,7 +157,7 @@ impl Daily {
 }
 
 /// One customer of a network gets 2⁶⁴ addresses of IPv6: they count as one source.
-fn counted_as(source: IpAddr) -> IpAddr {
+pub(crate) fn counted_as(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
         address => address,

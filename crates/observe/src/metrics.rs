@@ -109,6 +109,10 @@ pub struct Metrics {
     pub shed_level: Gauge,
     pub shed: Family<Reason, Counter>,
     /// How much is used of what can run out; 1 is all of it.
+    /// Where requests a minute were counted: by all gateways together, or here and why.
+    pub shared_rates: Family<Looked, Counter>,
+    /// Whether they are counted together at the moment.
+    pub shared_rates_up: Gauge,
     pub overload_used: Family<Used, Gauge<f64, AtomicU64>>,
     /// Records in the group that is being committed.
     pub ledger_queue: Gauge,
@@ -244,6 +248,13 @@ impl Metrics {
         let overload_used = Family::default();
         let help = "How much is used of what can run out; 1 is all of it";
         registry.register("overload_used_ratio", help, overload_used.clone());
+        let shared_rates = Family::default();
+        let help =
+            "Where requests a minute were counted: shared, or here because it was slow, failed or known to be down";
+        registry.register("shared_rates", help, shared_rates.clone());
+        let shared_rates_up = Gauge::default();
+        let help = "Whether requests a minute are counted by all gateways together: 1 yes, 0 no";
+        registry.register("shared_rates_up", help, shared_rates_up.clone());
         let ledger_queue = Gauge::default();
         registry.register("ledger_queue_depth", "Records being committed to the journal", ledger_queue.clone());
         let ledger_commit = seconds();
@@ -298,6 +309,8 @@ impl Metrics {
             shed_level,
             shed,
             overload_used,
+            shared_rates,
+            shared_rates_up,
             ledger_queue,
             ledger_commit,
             ledger_late,

@@ -167,7 +167,7 @@ async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure
         Callers::Anyone => None,
         Callers::Inference => {
             let key = gateway.authenticate_inference(&call.head.headers, source).await?;
-            gateway.admit_inference(&key, source)?;
+            gateway.admit_inference(&key, source).await?;
             Some(key)
         }
         Callers::Both => Some(gateway.authenticate(&call.head.headers, source, true).await?),

@@ -14,6 +14,7 @@ use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Secret, Timestamp};
 use tidegate_gateway::ledger::fail;
 use tidegate_gateway::limit::PerSource;
+use tidegate_gateway::rates::Rates;
 use tidegate_gateway::{Gateway, tasks};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::Metrics;
@@ -47,7 +48,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 pub async fn serve(source: Source) -> anyhow::Result<()> {
     // Handlers stand before anyone can send these signals: without one they would end the process.
     let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?;
-    let config = source.read()?;
+    let mut config = source.read()?;
     logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
     protect_memory();
     // Whatever can be wrong with the configuration is found before anything is made.
@@ -87,7 +88,11 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let metering = Metering::start(&config, &store, &clock, &metrics).await?;
     let ledger = metering.ledger.clone();
-    let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics, ledger);
+    let redis = config.redis.take();
+    let rates = redis.map(|(address, patience)| Arc::new(Rates::new(address, patience, metrics.clone())));
+    let sharing =
+        rates.clone().map(|rates| tasks::spawn("count requests with all gateways", async move { rates.keep().await }));
+    let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics, ledger, rates);
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
@@ -155,7 +160,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway.abort();
         sleep(GOODBYE).await;
     }
-    for task in [Some(following), Some(measuring), Some(purging), Some(reloading), metrics_task].into_iter().flatten() {
+    for task in
+        [Some(following), Some(measuring), Some(purging), Some(reloading), metrics_task, sharing].into_iter().flatten()
+    {
         task.abort();
     }
     // Answers that are read on although their clients left, too.
@@ -341,7 +348,7 @@ async fn reload_on_signal(
             Ok(next) => {
                 gateway.swap(next);
                 tracing::info!(
-                    "reloaded; settings of listeners, storage, secrets, logs and drain times need a restart"
+                    "reloaded; settings of listeners, storage, secrets, shared state, logs and drain times need a restart"
                 );
             }
             Err(error) => {

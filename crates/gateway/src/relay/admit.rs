@@ -13,6 +13,7 @@ use tidegate_observe::metrics::Reason;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::limit::{self, Place};
+use crate::rates::{self, Rates};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot};
 
@@ -46,6 +47,36 @@ impl From<Places> for Held {
 impl From<Arc<Places>> for Held {
     fn from(places: Arc<Places>) -> Self {
         Self::Shared { _places: places }
+    }
+}
+
+/// Requests a minute: of a key, of a workspace, from an address; 0 is no limit.
+#[derive(Clone, Copy)]
+struct Limits([u32; 3]);
+
+/// A limit that is used up, and when it has something free again.
+struct Over {
+    free: Timestamp,
+    reason: &'static str,
+    limit: u32,
+}
+
+impl Limits {
+    fn of(settings: &Settings) -> Self {
+        Self([settings.key_per_minute, settings.workspace_per_minute, settings.address_per_minute])
+    }
+
+    /// The part of one of so many nodes; something is left for each.
+    fn divided(self, nodes: u32) -> Self {
+        Self(self.0.map(|limit| if limit == 0 { 0 } else { (limit / nodes.max(1)).max(1) }))
+    }
+
+    /// Of those that are used up, the one that must be waited for longest.
+    fn over(self, free: [Option<Timestamp>; 3]) -> Option<Over> {
+        let reasons = ["key_rate", "workspace_rate", "address_rate"];
+        let over = free.into_iter().zip(reasons).zip(self.0);
+        let over = over.filter_map(|((free, reason), limit)| Some(Over { free: free?, reason, limit }));
+        over.max_by_key(|over| over.free)
     }
 }
 
@@ -101,38 +132,84 @@ impl Gateway {
 
     /// Counts an inference request against the rates of its key, its workspace and its address; none of them counts what
     /// another one refuses.
-    pub fn admit_inference(&self, key: &KeyEntry, source: IpAddr) -> Result<(), Failure> {
+    pub async fn admit_inference(&self, key: &KeyEntry, source: IpAddr) -> Result<(), Failure> {
         self.shed_greedy(key)?;
         let snapshot = self.snapshot();
-        let Settings { key_per_minute, workspace_per_minute, address_per_minute, .. } = snapshot.settings;
-        if [key_per_minute, workspace_per_minute, address_per_minute] == [0; 3] {
+        let limits = Limits::of(&snapshot.settings);
+        if limits.0 == [0; 3] {
             return Ok(());
         }
         let now = self.clock.now();
+        let over = match &self.rates {
+            None => self.count_here(key, source, limits, now),
+            Some(rates) => self.count_together(rates, &snapshot.settings.brand, key, source, limits, now).await,
+        };
+        match over {
+            None => Ok(()),
+            Some(Over { free, reason, limit }) => {
+                self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+                Err(Failure::rate_limited(limit.into(), free, now))
+            }
+        }
+    }
+
+    /// Counts in the counters of this node.
+    fn count_here(&self, key: &KeyEntry, source: IpAddr, limits: Limits, now: Timestamp) -> Option<Over> {
+        let Limits([key_limit, workspace_limit, address_limit]) = limits;
         for counts in [false, true] {
             let asked = &self.keys.asked;
-            let by_address = match (address_per_minute, counts) {
+            let by_address = match (address_limit, counts) {
                 (0, _) => Ok(()),
                 (limit, true) => asked.note(source, now, limit),
                 (limit, false) => asked.check(source, now, limit),
             };
             let looked = [
-                ("key_rate", key_per_minute, key.live.asked.per_minute(now, key_per_minute, counts)),
-                (
-                    "workspace_rate",
-                    workspace_per_minute,
-                    key.workspace_live.asked.per_minute(now, workspace_per_minute, counts),
-                ),
-                ("address_rate", address_per_minute, by_address),
+                key.live.asked.per_minute(now, key_limit, counts),
+                key.workspace_live.asked.per_minute(now, workspace_limit, counts),
+                by_address,
             ];
-            // The one that is told is the one that must be waited for longest.
-            let refused = looked.into_iter().filter_map(|(reason, limit, looked)| Some((looked.err()?, reason, limit)));
-            if let Some((free, reason, limit)) = refused.max_by_key(|(free, ..)| *free) {
-                self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
-                return Err(Failure::rate_limited(limit.into(), free, now));
+            let over = limits.over(looked.map(Result::err));
+            if over.is_some() {
+                return over;
             }
         }
-        Ok(())
+        None
+    }
+
+    /// Counts in the counters of all gateways; where nobody answers in time, here, against this node's part of a limit.
+    async fn count_together(
+        &self,
+        rates: &Rates,
+        brand: &str,
+        key: &KeyEntry,
+        source: IpAddr,
+        limits: Limits,
+        now: Timestamp,
+    ) -> Option<Over> {
+        let part = limits.divided(self.ledger.share());
+        let mut places = Vec::with_capacity(limits.0.len());
+        let mut asked = Vec::with_capacity(limits.0.len());
+        for (place, per_minute) in limits.0.into_iter().enumerate().filter(|(_, limit)| *limit > 0) {
+            let name = match place {
+                0 => format!("key:{}", key.hash.to_hex()),
+                1 => format!("workspace:{}", key.workspace.0),
+                _ => format!("address:{}", limit::counted_as(source)),
+            };
+            places.push(place);
+            asked.push(rates::Limit { name, per_minute });
+        }
+        let Some(waits) = rates.count(brand, &asked).await else { return self.count_here(key, source, part, now) };
+        let mut free = [None; 3];
+        for (place, wait) in places.into_iter().zip(waits) {
+            let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(0));
+            free[place] = (!wait.is_zero()).then(|| now.plus(wait));
+        }
+        let over = limits.over(free);
+        if over.is_none() {
+            // Known here too, so that nobody starts anew when the counters are lost.
+            let _ = self.count_here(key, source, part, now);
+        }
+        over
     }
 
     /// Counts a request for a free variant against what its key may ask of them.
@@ -233,6 +310,15 @@ mod tests {
             Presented::Unusable => "unusable".to_owned(),
             Presented::Token(token) => String::from_utf8(token.to_vec()).unwrap(),
         }
+    }
+
+    #[test]
+    fn led_25_a_node_alone_counts_its_part_of_a_limit_and_never_nothing() {
+        let divided = |limits: [u32; 3], nodes| Limits(limits).divided(nodes).0;
+        assert_eq!(divided([60, 7, 0], 1), [60, 7, 0]);
+        assert_eq!(divided([60, 7, 0], 3), [20, 2, 0]);
+        assert_eq!(divided([60, 7, 1], 10), [6, 1, 1]);
+        assert_eq!(divided([60, 7, 1], 0), [60, 7, 1], "nobody knows of any node");
     }
 
     #[test]

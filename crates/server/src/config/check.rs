@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tidegate_core::{Factor, Money, Secret};
 use tidegate_gateway::ledger::{OnExhausted, Sync, Terms};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
-use tidegate_gateway::{Place, Settings, Snapshot, egress};
+use tidegate_gateway::{Place, Settings, Snapshot, egress, rates};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::Tokenizer;
@@ -41,6 +41,8 @@ pub struct Checked {
     pub management_prefix: String,
     pub management_key: Option<Secret>,
     pub inference_key: Option<Secret>,
+    /// Where requests a minute are counted by all gateways, and how long one waits for it.
+    pub redis: Option<(Secret, Duration)>,
     pub log_format: logging::Format,
     pub log_level: String,
     pub sim_enabled: bool,
@@ -100,6 +102,10 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
         other => other,
     };
     let secret = |text: &Option<String>| text.as_deref().map(|text| secret::resolve(text, source)).transpose();
+    let redis = redis(&config.state, source)?;
+    let mut settings = settings(&config, &lines)?;
+    let redis_host = redis.as_ref().map(|(address, _)| rates::host(address)).transpose().context("state.redis_url")?;
+    settings.egress.kept.extend(redis_host.flatten());
     Ok(Checked {
         listen,
         metrics_listen: config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen")?,
@@ -121,7 +127,8 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
         write_stall: millis("limits.write_stall_ms", config.limits.write_stall_ms)?,
         header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
-        settings: settings(&config, &lines)?,
+        redis,
+        settings,
         oauth: oauth(&config.oauth)?,
         trusted_proxies: proxies(&service.trusted_proxies).context("service.trusted_proxies")?,
         public_url: without_slash(&service.public_url),
@@ -188,6 +195,13 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
             }
         },
     })
+}
+
+fn redis(raw: &raw::State, source: &Source) -> anyhow::Result<Option<(Secret, Duration)>> {
+    let patience = millis("state.redis_timeout_ms", raw.redis_timeout_ms)?;
+    let Some(text) = &raw.redis_url else { return Ok(None) };
+    let address = secret::resolve(text, source).context("state.redis_url")?;
+    Ok(Some((address, patience)))
 }
 
 fn billing(raw: &raw::Billing, lines: &Lines) -> anyhow::Result<Billing> {

@@ -21,7 +21,7 @@ use lines::Lines;
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
-const SECRETS: [&str; 4] = ["api_key", "management_key", "inference_key", "master_key"];
+const SECRETS: [&str; 5] = ["api_key", "management_key", "inference_key", "master_key", "redis_url"];
 /// Models that are known without a configuration, by vendor.
 const CATALOGUE: [&str; 12] = [
     include_str!("../../../../catalogue/amazon.toml"),

@@ -17,6 +17,7 @@ pub struct Config {
     pub service: Service,
     pub storage: Storage,
     pub secrets: Secrets,
+    pub state: State,
     pub keys: Keys,
     pub oauth: Oauth,
     pub limits: Limits,
@@ -96,6 +97,24 @@ pub struct Storage {
 impl Default for Storage {
     fn default() -> Self {
         Self { url: "sqlite:tidegate.db".to_owned() }
+    }
+}
+
+/// What gateways share besides the store. Nothing of it is needed.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct State {
+    /// A Valkey or Redis server in which all gateways count requests a minute together (`limits.*_rpm`), and nothing else:
+    /// `redis://user:password@host:6379/0`, or `env:NAME`, `file:PATH`, `cmd:[…]` that yields it. Without it, or while it
+    /// does not answer, each gateway counts for itself.
+    pub redis_url: Option<String>,
+    /// Milliseconds that a request waits for it at most.
+    pub redis_timeout_ms: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { redis_url: None, redis_timeout_ms: 5 }
     }
 }
 
@@ -181,7 +200,8 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Failed authentications per minute and address before it is held off.
     pub auth_failures_per_minute: u32,
-    /// Inference requests per minute on this node: of a key, of a workspace, from an address. 0: as many as they like.
+    /// Inference requests per minute on this node, or on all that share `state.redis_url`: of a key, of a workspace, from an
+    /// address. 0: as many as they like.
     pub key_rpm: u32,
     pub workspace_rpm: u32,
     pub address_rpm: u32,

@@ -41,6 +41,16 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nlisten = \"localhost\"", "service.listen: \"localhost\" is not an address such as 127.0.0.1:8080"),
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
+        (
+            "[state]\nredis_url = \"http://cache\"",
+            "state.redis_url: must look like redis://user:password@host:6379/0, or unix:///path/to/socket",
+        ),
+        (
+            "[state]\nredis_url = \"rediss://:s3cret@cache\"",
+            "state.redis_url: rediss:// is not supported: use redis:// in a network of your own, or through a tunnel",
+        ),
+        ("[state]\nredis_timeout_ms = 0", "state.redis_timeout_ms: must be at least 1"),
+        ("[state]\nredis_url = \"env:NO_SUCH\"", "state.redis_url: environment variable NO_SUCH is not set"),
         ("[limits]\nmemory_bytes = 67108863", "limits.memory_bytes: must be at least 67108864 (64 MiB)"),
         ("[egress]\nallow = [\"0.0.0.0/0\"]", "egress.allow: \"0.0.0.0/0\" is too wide"),
         ("[egress]\nallow = [\"::/0\"]", "egress.allow: \"::/0\" is too wide"),
@@ -558,7 +568,8 @@ fn errors_point_to_an_absolute_address_whatever_is_configured() {
 
 #[test]
 fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
-    let text = "[storage]\nurl = \"postgres://u:p@DB.example.com:5432/x\"\n[metrics]\nlisten = \"127.0.0.1:9000\"\n\
+    let text = "[storage]\nurl = \"postgres://u:p@DB.example.com:5432/x\"\n\
+                [state]\nredis_url = \"redis://:p@Cache.example.com:6379\"\n[metrics]\nlisten = \"127.0.0.1:9000\"\n\
                 [egress]\nallow = [\"10.20.3.4/16\", \"127.0.0.1\", \"Minio\"]\nports = [443, 9000]\n";
     let (_folder, source) = source(text, &[]);
     let snapshot = source.read().unwrap().snapshot(Some("http://127.0.0.1:7"), ADDRESS).unwrap();
@@ -566,7 +577,7 @@ fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
     let ranges: Vec<String> = rules.allowed_ranges.iter().map(ToString::to_string).collect();
     assert_eq!(ranges, ["10.20.0.0/16", "127.0.0.1/32"]);
     assert_eq!((&rules.allowed_names[..], &rules.ports[..]), (&["minio".to_owned()][..], &[443, 9000][..]));
-    assert_eq!(rules.kept, ["db.example.com"]);
+    assert_eq!(rules.kept, ["db.example.com", "cache.example.com"]);
     assert!(rules.own.contains(&ADDRESS) && rules.own.len() == 3, "{:?}", rules.own);
     assert!(!rules.permits("127.0.0.1:9000".parse().unwrap(), false));
     let (_folder, plain) = self::source("", &[]);

@@ -39,6 +39,7 @@ mod providers;
 mod response_cache;
 mod routing;
 mod secrets;
+mod shared_rates;
 mod shell;
 mod store;
 mod streaming;

@@ -206,7 +206,7 @@ on_both! {
 }
 
 /// Gateways on one database, each with a folder of its own; they must hold the same master key.
-async fn replicas(database: &Database, text: &str, count: usize) -> Vec<Tidegate> {
+pub async fn replicas(database: &Database, text: &str, count: usize) -> Vec<Tidegate> {
     let first = Place::new(text).serve().await;
     let mut gates = vec![first];
     for _ in 1..count {

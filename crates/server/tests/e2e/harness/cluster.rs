@@ -98,7 +98,7 @@ impl Drop for Cluster {
     }
 }
 
-async fn free_port() -> u16 {
+pub async fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
     listener.local_addr().expect("it listens").port()
 }

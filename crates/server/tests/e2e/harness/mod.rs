@@ -12,10 +12,11 @@ mod load;
 mod recorder;
 mod shell;
 mod till;
+mod valkey;
 
 pub use account::{Account, assert_not_found, assert_refused, hash_of, shell};
 pub use buyer::{Buy, Heard};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, free_port};
 pub(crate) use databases::on_both;
 pub use databases::{Database, with_postgres, with_sqlite};
 pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
@@ -25,6 +26,7 @@ pub use load::{Load, say};
 pub use recorder::Recorder;
 pub use shell::{fed, ran, text};
 pub use till::{Pace, Till};
+pub use valkey::Valkey;
 
 use std::time::Duration;
 
