@@ -169,6 +169,9 @@ pub struct Exchange {
     /// The request whose answer was given once more, when nobody was called for this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_source: Option<GenerationId>,
+    /// The id of the preset that it named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Box<str>>,
 }
 
 impl Exchange {
@@ -222,6 +225,7 @@ impl Exchange {
             request_bytes: 0,
             response_bytes: 0,
             cache_source: None,
+            preset: None,
         }
     }
 }
@@ -267,6 +271,7 @@ mod tests {
         exchange.error_type = Some("overloaded_error".into());
         exchange.cost = Some(Money(177_000));
         exchange.cache_source = Some(GenerationId::first_at(started));
+        exchange.preset = Some("p".into());
         exchange.attempts.push(AttemptRecord {
             provider: "P".into(),
             model: "m".into(),

@@ -50,6 +50,10 @@ pub enum Refused {
     HoldsKeys,
     #[error("has as many credentials as a workspace may have")]
     TooManyCredentials,
+    #[error("has as many presets as a workspace may have")]
+    TooManyPresets,
+    #[error("belongs to another workspace")]
+    OfAnotherWorkspace,
     #[error("names a key that the account does not have")]
     UnknownKey,
     #[error("cannot be combined with is_fallback")]

@@ -15,10 +15,10 @@ use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 46.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 47.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
-const COLUMNS: usize = 46;
+const COLUMNS: usize = 47;
 
 /// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
 const SAME_MESSAGE: i64 = 20;
@@ -65,6 +65,7 @@ pub struct Generation {
     pub request_bytes: u64,
     pub response_bytes: u64,
     pub cache_source: Option<GenerationId>,
+    pub preset: Option<String>,
 }
 
 impl Store {
@@ -151,7 +152,8 @@ impl Store {
                         .bind(i64::from(exchange.duration_ms))
                         .bind(stored(exchange.request_bytes))
                         .bind(stored(exchange.response_bytes))
-                        .bind(exchange.cache_source.as_ref().map(GenerationId::as_str));
+                        .bind(exchange.cache_source.as_ref().map(GenerationId::as_str))
+                        .bind(exchange.preset.as_deref());
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
@@ -214,7 +216,7 @@ macro_rules! columns {
          usage_reported, is_estimated, is_clamped, settlement, reserved_nanos, cost_nanos, is_byok, list_cost_nanos, \
          upstream_cost_nanos, reported_cost_nanos, cache_discount_nanos, service_tier, session_id, external_user, \
          user_agent, referer, title, attempts, started_at, first_content_ms, duration_ms, request_bytes, \
-         response_bytes, response_cache_source_id"
+         response_bytes, response_cache_source_id, preset_id"
     };
 }
 use columns;
@@ -274,6 +276,7 @@ struct RawGeneration {
     request_bytes: i64,
     response_bytes: i64,
     response_cache_source_id: Option<String>,
+    preset_id: Option<String>,
 }
 
 impl TryFrom<RawGeneration> for Generation {
@@ -337,6 +340,7 @@ impl TryFrom<RawGeneration> for Generation {
                 Some(id) => Some(GenerationId::parse(&id).ok_or_else(|| unreadable("response_cache_source_id"))?),
                 None => None,
             },
+            preset: raw.preset_id,
         })
     }
 }

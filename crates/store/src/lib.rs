@@ -5,8 +5,8 @@
 //! only where several nodes must agree on it ([`ledger`]) the database's own is taken.
 //!
 //! Every function about somebody's data takes a [`Tenant`](tidegate_core::Tenant) and filters by it. Those that do not
-//! are the look-up of a key by its hash, which yields the tenant, and what serves the whole node: the load of the key
-//! index and its changes, the records written by the journal, and the first start.
+//! are the look-up of a key by its hash, which yields the tenant, and what serves the whole node: the load of keys,
+//! credentials and presets and their changes, the records written by the journal, and the first start.
 //!
 //! Start with [`Store::open`], then [`keys`]; [`vault`] stands apart and touches no database.
 
@@ -33,6 +33,7 @@ pub mod ledger;
 pub mod members;
 pub mod meta;
 pub mod organisations;
+pub mod presets;
 pub mod spend;
 pub mod vault;
 pub mod verify;

@@ -32,6 +32,7 @@ const PAIRS: &[Pair] = &[
     pair!(2, "accounts", "0002_accounts.sql"),
     pair!(3, "ledger", "0003_ledger.sql"),
     pair!(4, "response_cache", "0004_response_cache.sql"),
+    pair!(5, "presets", "0005_presets.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

@@ -10,6 +10,7 @@ use crate::auth_codes::MOST_FAILURES;
 use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
 use crate::keys::HOLD_KEYS;
 use crate::ledger::LIMITS_CHANGED;
+use crate::presets::HOLD_PRESETS;
 use crate::{Refused, Result, Store, dialect};
 
 /// Live workspaces of an account at most.
@@ -157,8 +158,8 @@ impl Store {
         })
     }
 
-    /// Deletes a workspace with its budgets, memberships, credentials and the codes that wait there; false when the
-    /// tenant has no such one. The default workspace stays, and so does one with live keys.
+    /// Deletes a workspace with its budgets, memberships, credentials, presets and the codes that wait there; false when
+    /// the tenant has no such one. The default workspace stays, and so does one with live keys.
     pub async fn delete_workspace(&self, tenant: &Tenant, by: &By, id: &WorkspaceId) -> Result<bool> {
         let deleted = on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
@@ -210,7 +211,12 @@ impl Store {
                 .bind(by.at.0)
                 .execute(&mut *transaction)
                 .await?;
+            // Nobody can name its presets any more; their slugs are free again.
+            sqlx::query(HOLD_PRESETS).execute(&mut *transaction).await?;
             for emptied in [
+                "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
+                 (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",
+                "DELETE FROM presets WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_budgets WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_members WHERE organisation_id = $1 AND workspace_id = $2",
             ] {

@@ -13,6 +13,7 @@ mod keys;
 mod ledger;
 mod members;
 mod organisations;
+mod presets;
 mod ring;
 mod schema;
 mod seals;
