@@ -11,5 +11,6 @@ pub mod error;
 pub mod json;
 pub mod messages;
 pub mod object;
+pub mod preset;
 pub mod splice;
 pub mod sse;

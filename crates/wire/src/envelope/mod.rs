@@ -83,6 +83,9 @@ pub struct Envelope<'a> {
     pub stop_when: Option<&'a RawValue>,
     pub max_tool_calls: Option<u64>,
     pub preset: Option<Cow<'a, str>>,
+    /// A preset is named, here or in `model`. What it holds must be merged in, and the result read, before anything else
+    /// is done: rules across members have not been checked.
+    pub names_preset: bool,
     /// Types of the tools that the gateway itself would have to run (`<brand>:…`).
     pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
     pub opening: Opening<'a>,
@@ -191,8 +194,17 @@ pub struct Violation {
 }
 
 impl Violation {
-    fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: format!("Invalid request: {}", message.into()), error_type: ErrorType::InvalidRequest }
+    }
+
+    /// The member that is wrong and what is wrong with it; no member where it is the whole body.
+    pub fn parts(&self) -> (&str, &str) {
+        let Some(text) = self.message.strip_prefix("Invalid request: ") else { return ("", &self.message) };
+        match text.split_once(' ') {
+            Some((member, problem)) if member != "body" => (member.trim_end_matches(':'), problem),
+            _ => ("", text),
+        }
     }
 
     fn prompt(message: impl Into<String>) -> Self {
@@ -219,11 +231,14 @@ impl Brand<'_> {
     }
 }
 
-/// What is asked for; counting has fewer required fields.
+/// What a body is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Generate,
+    /// An answer is not made, so less of the body matters.
     Count,
+    /// Its settings become a preset. They need not make a whole request.
+    Keep,
 }
 
 /// Reads and checks the envelope.

@@ -12,6 +12,7 @@ use super::{
     member_range, not_json, options, provider,
 };
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
+use crate::preset;
 
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
@@ -101,29 +102,42 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
 }
 
 /// Required fields first, then document order, then rules across fields.
-fn finish<'a>(state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
-    let envelope = &state.envelope;
-    if !state.names_model {
+fn finish<'a>(mut state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
+    let is_kept = state.purpose == Purpose::Keep;
+    if !state.names_model && !is_kept {
         return Err(Violation::new("model is required"));
     }
-    if !state.has_messages {
+    if !state.has_messages && !is_kept {
         return Err(Violation::new("messages is required"));
     }
     if let Some(violation) = state.found {
         return Err(violation);
     }
-    if !state.has_content {
+    if !state.has_content && !is_kept {
         return Err(Violation::prompt("messages must not be empty"));
+    }
+    let envelope = &mut state.envelope;
+    if is_kept {
+        preset::names_none(envelope)?;
+    }
+    envelope.names_preset = envelope.preset.is_some() || envelope.model.as_deref().is_some_and(preset::is_named_in);
+    // What is missing here may be in the preset.
+    if envelope.names_preset {
+        return Ok(state.envelope);
     }
     if envelope.fallbacks.is_some() && envelope.models.is_some() {
         return Err(Violation::new("fallbacks cannot be combined with models"));
     }
-    if let (Some(budget), Some(limit), Purpose::Generate) = (state.thinking_budget, envelope.max_tokens, state.purpose)
+    if let (Some(budget), Some(limit)) = (state.thinking_budget, envelope.max_tokens)
         && limit <= budget
+        && state.purpose != Purpose::Count
     {
         return Err(Violation::new("max_tokens must be greater than thinking.budget_tokens"));
     }
-    check::tool_choice_fits(state.tool_choice.as_ref(), state.tools.as_ref())?;
+    // The tools that are chosen from may come with the request.
+    if !is_kept {
+        check::tool_choice_fits(state.tool_choice.as_ref(), state.tools.as_ref())?;
+    }
     Ok(state.envelope)
 }
 
@@ -280,6 +294,9 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         }
         "max_tool_calls" => envelope.max_tool_calls = Some(check::integer(&place, value, 1)?),
         "preset" => envelope.preset = Some(check::text_between(&place, value, 1, 256)?),
+        // Of a preset only: in a request these are strangers.
+        "cache_enabled" if state.purpose == Purpose::Keep => drop(check::boolean(&place, value)?),
+        "cache_ttl_seconds" if state.purpose == Purpose::Keep => drop(check::integer(&place, value, 1)?),
         _ => {} // a stranger: forwarded as it came
     }
     Ok(())
