@@ -45,20 +45,22 @@ impl Gateway {
     ) -> Result<Counted, Failure> {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
-        let amended;
-        let envelope = relay::read(&body, settings, Purpose::Count)?;
-        amended = agent::as_turn(&body, &envelope, settings)?;
-        let envelope = match &amended {
-            Some(amended) => relay::read(amended, settings, Purpose::Count)?,
-            None => envelope,
-        };
-        let body = amended.as_ref().unwrap_or(&body).clone();
+        let mut body = body;
+        let mut envelope = relay::read(&body, settings, Purpose::Count)?;
+        if envelope.names_preset {
+            let applied = Box::pin(self.presets.applied(key, settings, &envelope, &body)).await?;
+            drop(envelope);
+            body = applied.body;
+            envelope = relay::read(&body, settings, Purpose::Count)?;
+        }
+        if let Some(as_turn) = agent::as_turn(&body, &envelope, settings)? {
+            drop(envelope);
+            body = as_turn;
+            envelope = relay::read(&body, settings, Purpose::Count)?;
+        }
         self.shed_free(&snapshot, envelope.names())?;
         // A count asks an upstream as a message does, and holds as much while it waits.
         let _places = self.enter(key, settings)?;
-        if let Some(failure) = relay::unsupported(&envelope) {
-            return Err(failure);
-        }
         let names: Vec<&str> = envelope.names().collect();
         let wishes = Wishes { default: self.default_model(key, &names).await?, ..Wishes::to_count(&envelope) };
         let plan = self.plan(&snapshot, key, &names, &wishes);

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Wishes};
 use crate::sticky::{Conversation, Served, Stickiness};
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, presets};
 
 /// The story of a request that was not made.
 pub struct Story {
@@ -42,8 +42,14 @@ pub enum Draw {
 
 impl Gateway {
     /// Tells what a message with this body would meet now. Without a key only the operator's own credentials count.
-    pub fn explain(&self, key: Option<&KeyEntry>, body: &Bytes) -> Result<Story, Failure> {
+    pub async fn explain(&self, key: Option<&KeyEntry>, body: &Bytes) -> Result<Story, Failure> {
         let (snapshot, now) = (self.snapshot(), self.clock.now());
+        let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
+        let applied = match key.filter(|_| envelope.names_preset) {
+            Some(key) => Some(self.presets.applied(key, &snapshot.settings, &envelope, body).await?),
+            None => None,
+        };
+        let body = applied.as_ref().map_or(body, |applied| &applied.body);
         let live = self.health.view(&snapshot.ward);
         let live = snapshot.settings.routing.health.then_some(&live as &dyn Live);
         let owned = key.and_then(|key| self.credentials.of(&key.workspace));
@@ -59,6 +65,9 @@ impl Gateway {
             let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
             let endpoint = model.and_then(|model| model.endpoints.iter().find(|one| one.tag == verdict.tag));
             *passed_over = endpoint.map_or(0.0, |endpoint| self.health.passed_over(&snapshot.ward, endpoint));
+        }
+        if let Some(applied) = applied {
+            story.requested = applied.requested;
         }
         Ok(story)
     }
@@ -87,7 +96,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         Some(amended) => (amended, relay::read(amended, settings, Purpose::Generate)?),
         None => (body, envelope),
     };
-    if let Some(failure) = relay::unsupported(&envelope) {
+    if let Some(failure) = presets::refused(&envelope) {
         return Err(failure);
     }
     let names: Vec<&str> = envelope.names().collect();

@@ -17,6 +17,7 @@ pub mod learned;
 pub mod ledger;
 pub mod limit;
 pub mod overload;
+pub mod presets;
 pub mod rates;
 pub mod relay;
 pub mod snapshot;
@@ -43,6 +44,7 @@ use tokio::sync::Notify;
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
+pub use presets::Presets;
 pub use relay::call::authorise;
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
@@ -58,6 +60,7 @@ pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
     pub keys: KeyIndex,
     pub credentials: Credentials,
+    pub presets: Presets,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -104,7 +107,8 @@ impl Gateway {
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
-            credentials: Credentials::new(store, vault),
+            credentials: Credentials::new(store.clone(), vault),
+            presets: Presets::new(store),
             clock,
             metrics,
             upstream: upstream::Client::default(),
@@ -159,17 +163,19 @@ impl Gateway {
         }
     }
 
-    /// Keeps keys and credentials fresh until the process ends. A store that is down leaves them as they were.
+    /// Keeps keys, credentials and presets fresh until the process ends. A store that is down leaves them as they were.
     pub async fn follow(&self) {
         let mut ticks = tokio::time::interval(POLL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut healthy = true;
         loop {
             ticks.tick().await;
-            let result = match self.keys.refresh().await {
-                Ok(()) => self.credentials.refresh().await,
-                error => error,
+            let result = async {
+                self.keys.refresh().await?;
+                self.credentials.refresh().await?;
+                self.presets.refresh().await
             };
+            let result = result.await;
             self.credentials.sweep(self.clock.now());
             self.answers.sweep(self.clock.now());
             // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.

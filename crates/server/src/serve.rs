@@ -95,9 +95,10 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics, ledger, rates);
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
+    gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();
-    let following = tasks::spawn("follow key and credential changes", {
+    let following = tasks::spawn("follow keys, credentials and presets", {
         let gateway = gateway.clone();
         async move { gateway.follow().await }
     });

@@ -37,6 +37,8 @@ pub(super) struct Conductor {
     pub headers: HeaderMap,
     pub query: String,
     pub inner: Inner,
+    /// The model as the caller wrote it.
+    pub requested: Option<String>,
     /// The request without its messages and tools.
     request: Map<String, Value>,
     messages: Vec<Value>,
@@ -111,6 +113,7 @@ impl Conductor {
             headers,
             query,
             inner,
+            requested: None,
             request,
             messages,
             roster: Arc::new(roster),
@@ -443,6 +446,9 @@ impl Conductor {
                 "errors": self.errors,
             },
         });
+        if let Some(requested) = &self.requested {
+            metadata["requested"] = json!(requested);
+        }
         match metadata.get_mut("pipeline") {
             Some(Value::Array(entries)) => entries.push(entry),
             _ => metadata["pipeline"] = Value::Array(vec![entry]),

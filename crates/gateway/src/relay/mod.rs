@@ -32,7 +32,6 @@ use tidegate_routing::live::{Live, Unknown};
 use tidegate_routing::plan::{self, Request};
 use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
-use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages;
 use tokio::time::timeout;
 
@@ -45,6 +44,7 @@ use crate::agent;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::ledger::{Receipt, fail};
+use crate::presets::Applied;
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
@@ -71,13 +71,15 @@ pub struct Reply {
 pub(crate) struct Inner {
     places: Arc<Places>,
     conversation: Conversation,
+    /// The preset that the request was made with.
+    applied: Option<Applied>,
     /// The first turn.
     root: OnceLock<GenerationId>,
 }
 
 impl Inner {
-    pub fn new(places: Places, conversation: Conversation) -> Self {
-        Self { places: Arc::new(places), conversation, root: OnceLock::new() }
+    pub fn new(places: Places, conversation: Conversation, applied: Option<Applied>) -> Self {
+        Self { places: Arc::new(places), conversation, applied, root: OnceLock::new() }
     }
 }
 
@@ -91,19 +93,27 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
-        let amended;
-        let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
-        amended = amend::amended(&body, &envelope);
-        let envelope = match &amended {
-            Some(amended) => read(amended, &snapshot.settings, Purpose::Generate)?,
-            None => envelope,
-        };
-        let body = amended.as_ref().unwrap_or(&body).clone();
+        let settings = &snapshot.settings;
+        let (mut body, mut applied) = (body, None);
+        let mut envelope = read(&body, settings, Purpose::Generate)?;
+        if envelope.names_preset {
+            let with_preset = Box::pin(self.presets.applied(key, settings, &envelope, &body)).await?;
+            drop(envelope);
+            body = with_preset.body.clone();
+            envelope = read(&body, settings, Purpose::Generate)?;
+            applied = Some(with_preset);
+        }
+        if let Some(amended) = amend::amended(&body, &envelope) {
+            drop(envelope);
+            body = amended;
+            envelope = read(&body, settings, Purpose::Generate)?;
+        }
         self.shed_free(&snapshot, envelope.names())?;
         if agent::is_for(&envelope) {
-            return Box::pin(agent::serve(self, &snapshot, key, (headers, query), &body, &envelope)).await;
+            return Box::pin(agent::serve(self, &snapshot, key, (headers, query), &body, &envelope, applied)).await;
         }
-        self.served(&snapshot, key, (headers, query), body.clone(), envelope, None).await
+        let asked = (body.clone(), envelope, applied.as_ref());
+        self.served(&snapshot, key, (headers, query), asked, None).await
     }
 
     /// Serves one turn of a loop.
@@ -116,7 +126,7 @@ impl Gateway {
         inner: &Inner,
     ) -> Result<Reply, Failure> {
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
-        Box::pin(self.served(snapshot, key, head, body.clone(), envelope, Some(inner))).await
+        Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None), Some(inner))).await
     }
 
     async fn served(
@@ -124,11 +134,11 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         (headers, query): (&HeaderMap, &str),
-        body: Bytes,
-        envelope: Envelope<'_>,
+        (body, envelope, applied): (Bytes, Envelope<'_>, Option<&Applied>),
         inner: Option<&Inner>,
     ) -> Result<Reply, Failure> {
         let settings = &snapshot.settings;
+        let applied = applied.or(inner.and_then(|inner| inner.applied.as_ref()));
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
@@ -136,22 +146,26 @@ impl Gateway {
         };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, body.len());
+        if let Some(applied) = applied {
+            ticket.made_with(&applied.id);
+        }
         let id = ticket.id();
         if let Some(inner) = inner {
             ticket.belongs_to(*inner.root.get_or_init(|| id));
         }
-        let requested: Vec<String> = envelope.names().map(str::to_owned).collect();
-        let names: Vec<&str> = requested.iter().map(String::as_str).collect();
+        let listed: Vec<String> = envelope.names().map(str::to_owned).collect();
+        let names: Vec<&str> = listed.iter().map(String::as_str).collect();
         let refuse = |ticket: Ticket, failure: Failure| {
             let failure = Failure { generation: Some(id), ..failure };
             ticket.fail(&failure);
             failure
         };
-        if let Some(failure) = unsupported(&envelope) {
-            return Err(refuse(ticket, failure));
-        }
+        let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
         // A turn is no answer that could be given again.
-        let wish = inner.is_none().then(|| Wish::of(self, key, headers, &snapshot.names, &envelope, &body)).flatten();
+        let wish = match inner {
+            Some(_) => None,
+            None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
+        };
         if let Some(wish) = &wish
             && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
         {
@@ -173,9 +187,11 @@ impl Gateway {
         let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body) {
             Ok(plan) => plan,
             Err(error) => {
-                let mut failure = failure::from_plan(&error, &names, settings);
+                let requested = applied.map_or(&listed, |applied| &applied.requested);
+                let as_sent: Vec<&str> = requested.iter().map(String::as_str).collect();
+                let mut failure = failure::from_plan(&error, &as_sent, settings);
                 if let Some(before) = error.before_last().filter(|_| wants_metadata(headers, &snapshot.names)) {
-                    let told = ticket.routing_json(snapshot, &before, &requested[0], None, Timestamp(0));
+                    let told = ticket.routing_json(snapshot, &before, as_sent[0], None, Timestamp(0));
                     failure.more_mut().routing = Some(told);
                 }
                 return Err(refuse(ticket, failure));
@@ -202,7 +218,7 @@ impl Gateway {
             forwarded: forwarded(headers),
             beta_query: query.split('&').any(|pair| pair == "beta=true"),
             plan,
-            requested,
+            requested: applied.map_or(listed, |applied| applied.requested.clone()),
             metadata,
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
@@ -386,13 +402,6 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
         beta: anthropic::merged_betas(headers),
         idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).cloned(),
     }
-}
-
-/// What a request asks for and this build cannot do without a wrong answer.
-pub(crate) fn unsupported(envelope: &Envelope<'_>) -> Option<Failure> {
-    let preset =
-        envelope.preset.as_deref().or_else(|| envelope.model.as_deref()?.split_once("@preset/").map(|(_, slug)| slug));
-    preset.map(|slug| Failure::new(404, ErrorType::NotFound, format!("Preset not found: {slug}")))
 }
 
 /// Whether the model was asked for by its free name.

@@ -40,9 +40,9 @@ impl Wish {
         names: &Names,
         envelope: &Envelope<'_>,
         body: &[u8],
+        preset: Preset,
     ) -> Option<Self> {
-        // Presets are not there yet; what one says of caching goes in here.
-        let Terms { ttl, clear } = Terms::of(headers, names, Preset::default())?;
+        let Terms { ttl, clear } = Terms::of(headers, names, preset)?;
         if !gate.answers.is_on() || cache::retains_nothing(key) {
             return None;
         }

@@ -184,6 +184,11 @@ impl Ticket {
         self.edit().parent = (root != id).then_some(root);
     }
 
+    /// Names the preset of the request.
+    pub fn made_with(&mut self, preset: &str) {
+        self.edit().preset = Some(preset.into());
+    }
+
     /// Names the conversation that this request goes on with.
     pub fn follow(&mut self, conversation: Conversation) {
         self.conversation = Some(conversation);

@@ -190,7 +190,7 @@ fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
         external_user: generation.user.as_deref(),
         http_referer: generation.referer.as_deref(),
         user_agent: generation.user_agent.as_deref(),
-        preset_id: None,
+        preset_id: generation.preset.as_deref(),
         workspace_id: &generation.workspace.0,
         origin: generation.referer.as_deref().unwrap_or_default(),
         data_region: "global",
