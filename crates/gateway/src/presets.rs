@@ -18,7 +18,7 @@ use crate::agent;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::snapshot::Settings;
-use crate::{Gateway, cache, relay};
+use crate::{Gateway, cache};
 
 /// Bytes of versions that are kept, and how many that is where they are small.
 const ROOM: u64 = 64 << 20;

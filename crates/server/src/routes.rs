@@ -6,7 +6,7 @@ use tidegate_gateway::overload::Level;
 
 use crate::api::{
     auth_codes, budgets, byok, credits, endpoints, explain, generation, health, key, keys, members, messages, models,
-    pages, workspaces,
+    pages, presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -110,6 +110,11 @@ impl Route {
     }
 }
 
+/// For inference keys, with errors as account operations have them.
+const fn own(method: Method, path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    api(method, path, Callers::Inference, summary, handler)
+}
+
 pub static ROUTES: &[Route] = &[
     inference("/messages", "Create a message, streamed or not", messages::create),
     inference("/messages/count_tokens", "Count input tokens without generating", messages::count_tokens),
@@ -125,6 +130,17 @@ pub static ROUTES: &[Route] = &[
     managed(Method::GET, "/credits", "What the account has and has used", credits::show),
     managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list).list(),
     managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),
+    own(Method::GET, "/presets", "List the presets of the key's workspace, last updated first", presets::list).list(),
+    own(Method::GET, "/presets/{slug}", "One preset with the version that is used", presets::show),
+    own(
+        Method::POST,
+        "/presets/{slug}/messages",
+        "Make a preset of a request, or a new version of it",
+        presets::create,
+    ),
+    own(Method::GET, "/presets/{slug}/versions", "List the versions of a preset, oldest first", presets::versions)
+        .list(),
+    own(Method::GET, "/presets/{slug}/versions/{version}", "One version of a preset", presets::version),
     managed(Method::GET, "/workspaces", "List workspaces", workspaces::list).list(),
     managed(Method::POST, "/workspaces", "Create a workspace", workspaces::create),
     managed(Method::GET, "/workspaces/{id}", "One workspace, by id or slug", workspaces::show),

@@ -73,6 +73,13 @@ impl App {
         }
     }
 
+    /// The same for presets.
+    pub async fn presets_changed(&self) {
+        if let Err(error) = self.gateway.presets.refresh().await {
+            tracing::warn!(%error, "a changed preset is not known on this node yet");
+        }
+    }
+
     /// Counts an exchange that failed.
     pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
         let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;

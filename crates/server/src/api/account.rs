@@ -111,7 +111,9 @@ impl Request {
     pub async fn message_body(&mut self) -> Result<Bytes, Failure> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
         let most = self.app.gateway.snapshot().settings.max_body_bytes;
-        read_within(&self.app, &self.headers, body, most).await
+        let body = read_within(&self.app, &self.headers, body, most).await?;
+        self.by.at = self.app.gateway.clock.now();
+        Ok(body)
     }
 
     /// The workspace that a request names, or the default one. `path` is where the name stands.

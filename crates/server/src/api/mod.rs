@@ -16,5 +16,6 @@ pub mod members;
 pub mod messages;
 pub mod models;
 pub mod pages;
+pub mod presets;
 pub mod prices;
 pub mod workspaces;

@@ -173,6 +173,26 @@ pub static DESCRIPTIONS: &[Description] = &[
     .with(&["IdempotencyKey"])
     .taking(Json("GrantCredits"))
     .failing(&[409]),
+    Description::new("GET", "/presets", "listPresets", "Presets", &[ok("PresetList")]).with(PAGE).failing(&[400]),
+    Description::new("GET", "/presets/{slug}", "getPreset", "Presets", &[ok("PresetAnswer")])
+        .with(&["PresetSlug"])
+        .failing(&[400, 404]),
+    Description::new("POST", "/presets/{slug}/messages", "createPresetsMessages", "Presets", &[ok("PresetAnswer")])
+        .with(&["PresetSlug"])
+        .taking(Json("PresetRequest"))
+        .failing(&[404, 409]),
+    Description::new("GET", "/presets/{slug}/versions", "listPresetVersions", "Presets", &[ok("PresetVersionList")])
+        .with(&["PresetSlug", "Offset", "Limit"])
+        .failing(&[400, 404]),
+    Description::new(
+        "GET",
+        "/presets/{slug}/versions/{version}",
+        "getPresetVersion",
+        "Presets",
+        &[ok("PresetVersionAnswer")],
+    )
+    .with(&["PresetSlug", "PresetVersion"])
+    .failing(&[400, 404]),
     Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),
     Description::new("POST", "/workspaces", "createWorkspace", "Workspaces", &[created("WorkspaceAnswer")])
         .taking(Json("CreateWorkspace")),

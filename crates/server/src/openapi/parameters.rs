@@ -33,6 +33,13 @@ pub fn parameters() -> Value {
             "The id of the workspace, or its slug.",
             json!({"type": "string", "minLength": 1}),
         ),
+        "PresetSlug": parameter("path", "slug", "The preset's slug.", preset_slug()),
+        "PresetVersion": parameter(
+            "path",
+            "version",
+            "The version's number.",
+            json!({"type": "string", "pattern": "^[0-9]+$"}),
+        ),
         "Interval": parameter(
             "path",
             "interval",
@@ -110,6 +117,10 @@ pub fn callback_url() -> Value {
 
 pub fn code_challenge() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 512})
+}
+
+pub fn preset_slug() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[a-z0-9]+(?:-[a-z0-9]+)*$"})
 }
 
 pub fn provider() -> Value {

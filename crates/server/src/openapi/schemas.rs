@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::parameters::{callback_url, code_challenge, provider};
+use super::parameters::{callback_url, code_challenge, preset_slug, provider};
 
 mod answers;
 mod requests;
@@ -156,6 +156,12 @@ fn messages() -> Value {
     if let Some(members) = counted.as_object_mut() {
         members.retain(|name, _| name == "model" || name == "messages");
     }
+    let mut request_of_preset = request.clone();
+    if let Some(members) = request_of_preset.as_object_mut() {
+        members.insert("messages".to_owned(), list(json!({"type": "object"}), 0, 10_000));
+        members.insert("cache_enabled".to_owned(), flag());
+        members.insert("cache_ttl_seconds".to_owned(), json!({"type": "integer", "minimum": 1}));
+    }
     let open = |mut schema: Value, description: &str| {
         schema["additionalProperties"] = json!(true);
         schema["description"] = json!(description);
@@ -165,6 +171,10 @@ fn messages() -> Value {
         "MessagesRequest": open(
             object(&["model", "messages"], request),
             "Anthropic's Messages request; members not listed here are forwarded.",
+        ),
+        "PresetRequest": open(
+            object(&[], request_of_preset),
+            "A Messages request of which the settings are kept and the conversation is not. Nothing of it is required.",
         ),
         "CountTokensRequest": open(
             object(&["model", "messages"], counted),

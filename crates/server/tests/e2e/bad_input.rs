@@ -189,9 +189,6 @@ async fn what_needs_the_model_or_the_deployment_carries_the_generation() {
     let reply = gate.post(tool("tidegate:web_search")).await;
     let message = "tidegate:web_search is not configured on this deployment";
     check(&reply, 400, "invalid_request", message, "tool that cannot run");
-    for body in [with(json!({"preset": "mine"})), hello("@preset/mine").to_string()] {
-        check(&gate.post(body).await, 404, "not_found", "Preset not found: mine", "preset");
-    }
     let reply = gate.post(with(json!({"plugins": [{"id": "nope"}]}))).await;
     check(&reply, 400, "invalid_request", "Unknown plugin: nope", "plugin");
     // A model of the built-in catalogue whose provider is not configured.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{flag, full, instant, key_hash, list, object, or_null, text, to, uuid, word};
+use super::{flag, full, instant, key_hash, list, object, or_null, preset_slug, text, to, uuid, word};
 
 const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
 const TEXTS_OF_GENERATION: [&str; 15] = [
@@ -39,8 +39,18 @@ const COUNTS_OF_GENERATION: [&str; 12] = [
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    let groups =
-        [models(), codes(), generation(), keys(), current_key(), credits(), credentials(), workspaces(), members()];
+    let groups = [
+        models(),
+        codes(),
+        generation(),
+        keys(),
+        current_key(),
+        credits(),
+        credentials(),
+        presets(),
+        workspaces(),
+        members(),
+    ];
     for group in groups {
         let Value::Object(group) = group else { continue };
         all.extend(group);
@@ -430,6 +440,43 @@ fn credentials() -> Value {
         })),
         "CredentialAnswer": data(to("Credential")),
         "CredentialList": page("Credential"),
+    })
+}
+
+fn presets() -> Value {
+    let preset = json!({
+        "id": uuid(),
+        "name": some_text(),
+        "slug": preset_slug(),
+        "description": or_null(text(0, 500)),
+        "status": word(&["active", "disabled", "archived"]),
+        "status_updated_at": or_null(instant()),
+        "creator_user_id": or_null(some_text()),
+        "designated_version_id": or_null(uuid()),
+        "workspace_id": or_null(uuid()),
+        "created_at": instant(),
+        "updated_at": instant(),
+    });
+    let mut whole = preset.clone();
+    if let Some(members) = whole.as_object_mut() {
+        members.insert("designated_version".to_owned(), or_null(to("PresetVersion")));
+    }
+    json!({
+        "Preset": full(preset),
+        "PresetVersion": full(json!({
+            "id": uuid(),
+            "preset_id": uuid(),
+            "version": {"type": "integer", "minimum": 1},
+            "config": {"type": "object", "description": "What is merged into a request."},
+            "system_prompt": or_null(json!({"type": "string"})),
+            "creator_id": {"type": "string", "minLength": 1, "description": "A member, or the hash of a key."},
+            "created_at": instant(),
+            "updated_at": instant(),
+        })),
+        "PresetAnswer": data(full(whole)),
+        "PresetList": page("Preset"),
+        "PresetVersionAnswer": data(to("PresetVersion")),
+        "PresetVersionList": page("PresetVersion"),
     })
 }
 
