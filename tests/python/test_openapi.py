@@ -170,6 +170,22 @@ def test_keys(api, workspace):
     assert api.get("/credits")[0] == 200
 
 
+def test_presets(api, workspace):
+    key = api.post("/keys", {"name": "presets", "workspace_id": workspace})[2]["key"]
+    slug = f"p{secrets.token_hex(6)}"
+    full = {"model": "test/sim", "system": [{"type": "text", "text": "Be brief."}], "cache_enabled": True, "messages": []}
+    for body in (full, {}):
+        status, _, answer = api.post(f"/presets/{slug}/messages", body, key=key)
+        assert status == 200
+    assert answer["data"]["designated_version"]["version"] == 2
+    assert api.get("/presets?limit=1", key=key)[2]["total_count"] == 1
+    assert api.get(f"/presets/{slug}", key=key)[0] == 200
+    assert api.get(f"/presets/{slug}/versions", key=key)[2]["total_count"] == 2
+    assert api.get(f"/presets/{slug}/versions/1", key=key)[2]["data"]["system_prompt"] == "Be brief."
+    assert api.get(f"/presets/{slug}", key=INFERENCE_KEY)[0] == 404
+    assert api.post(f"/presets/{slug}/messages", {}, key=INFERENCE_KEY)[0] == 403
+
+
 def test_credits(api):
     for body in ({"amount": 2.5, "note": "described"}, {"amount": "0.000000001"}):
         status, _, answer = api.post("/credits/grants", body, headers={"idempotency-key": secrets.token_hex(8)})
@@ -260,6 +276,11 @@ def test_workspaces_budgets_and_members(branded, api, workspace):
         ("GET", "/workspaces/nobody", None, MANAGEMENT_KEY, 404),
         ("DELETE", "/workspaces/default", None, MANAGEMENT_KEY, 403),
         ("PUT", "/workspaces/default/budgets/hourly", {"limit_usd": 1}, MANAGEMENT_KEY, 400),
+        ("GET", "/presets?limit=0", None, INFERENCE_KEY, 400),
+        ("GET", "/presets/Nobody", None, INFERENCE_KEY, 400),
+        ("GET", "/presets/nobody/versions/1", None, INFERENCE_KEY, 404),
+        ("POST", "/presets/nobody/messages", {"model": 1}, INFERENCE_KEY, 400),
+        ("POST", "/presets/nobody/messages", {}, MANAGEMENT_KEY, 403),
         ("POST", "/messages", {"model": "test/sim"}, INFERENCE_KEY, 400),
         ("POST", "/messages", {}, MANAGEMENT_KEY, 403),
         ("POST", "/messages", {}, "nobody", 401),

@@ -594,3 +594,23 @@ def test_models_are_listed(branded):
         assert client.models.count().data.count == len(by_id)
         providers = client.providers.list()
         assert "upstream" in [provider.slug for provider in providers.data]
+
+
+def test_presets(branded, client, workspace):
+    key = client.api_keys.create(name="presets", workspace_id=workspace.id).key
+    with client_of(branded, key) as own:
+        settings = {"model": "test/sim", "system": "Be brief.", "temperature": 0.5}
+        made = own.presets.create_presets_messages(slug="brief", messages=None, **settings).data
+        assert fits(UUID, made.id) and (made.slug, made.status, made.workspace_id) == ("brief", "active", workspace.id)
+        version = made.designated_version
+        assert (version.version, version.system_prompt) == (1, "Be brief.")
+        assert version.config == {"model": "test/sim", "temperature": 0.5}
+        hello = [{"role": "user", "content": "hi"}]
+        again = own.presets.create_presets_messages(slug="brief", messages=hello, model="test/sim", max_tokens=9).data
+        assert (again.id, again.designated_version.version) == (made.id, 2)
+        assert own.presets.get(slug="brief").data == again
+        assert [one.id for one in own.presets.list().result.data] == [made.id]
+        assert [one.version for one in own.presets.list_versions(slug="brief").result.data] == [1, 2]
+        assert own.presets.get_version(slug="brief", version="1").data == version
+        with pytest.raises(errors.NotFoundResponseError):
+            own.presets.get(slug="nobody")
