@@ -15,13 +15,16 @@ use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 47.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 48.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
-const COLUMNS: usize = 47;
+const COLUMNS: usize = 48;
 
 /// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
 const SAME_MESSAGE: i64 = 20;
+
+/// Turns of one loop that are looked at: more than any loop may make.
+const MOST_TURNS: i64 = 1_000;
 
 /// A finished request read back: an [`Exchange`] whose texts are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub struct Generation {
     pub response_bytes: u64,
     pub cache_source: Option<GenerationId>,
     pub preset: Option<String>,
+    /// The first turn of the loop that it is a turn of.
+    pub parent: Option<GenerationId>,
 }
 
 impl Store {
@@ -153,7 +158,8 @@ impl Store {
                         .bind(stored(exchange.request_bytes))
                         .bind(stored(exchange.response_bytes))
                         .bind(exchange.cache_source.as_ref().map(GenerationId::as_str))
-                        .bind(exchange.preset.as_deref());
+                        .bind(exchange.preset.as_deref())
+                        .bind(exchange.parent.as_ref().map(GenerationId::as_str));
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
@@ -189,6 +195,23 @@ impl Store {
         raw.map(Generation::try_from).transpose()
     }
 
+    /// The later turns of a loop, by its first, in their order.
+    pub async fn find_turns(&self, tenant: &Tenant, first: &GenerationId) -> Result<Vec<Generation>> {
+        let raw: Vec<RawGeneration> = on_reader!(self, pool => {
+            Ok(sqlx::query_as(concat!(
+                "SELECT ",
+                columns!(),
+                " FROM generations WHERE parent_id = $2 AND organisation_id = $1 ORDER BY started_at, id LIMIT $3"
+            ))
+            .bind(&*tenant.organisation.0)
+            .bind(first.as_str())
+            .bind(MOST_TURNS)
+            .fetch_all(pool)
+            .await?)
+        })?;
+        raw.into_iter().map(Generation::try_from).collect()
+    }
+
     /// The tenant's requests that were answered with this message, newest first; at most a few.
     pub async fn find_generations_of_message(&self, tenant: &Tenant, message: &str) -> Result<Vec<Generation>> {
         let raw: Vec<RawGeneration> = on_reader!(self, pool => {
@@ -216,7 +239,7 @@ macro_rules! columns {
          usage_reported, is_estimated, is_clamped, settlement, reserved_nanos, cost_nanos, is_byok, list_cost_nanos, \
          upstream_cost_nanos, reported_cost_nanos, cache_discount_nanos, service_tier, session_id, external_user, \
          user_agent, referer, title, attempts, started_at, first_content_ms, duration_ms, request_bytes, \
-         response_bytes, response_cache_source_id, preset_id"
+         response_bytes, response_cache_source_id, preset_id, parent_id"
     };
 }
 use columns;
@@ -277,6 +300,38 @@ struct RawGeneration {
     response_bytes: i64,
     response_cache_source_id: Option<String>,
     preset_id: Option<String>,
+    parent_id: Option<String>,
+}
+
+impl Generation {
+    /// This and a later turn of the same loop, told as one: everything used and paid is added, and the loop ended as its
+    /// last turn did.
+    #[must_use]
+    pub fn with_turn(mut self, turn: Self) -> Self {
+        let both = |one: Option<Money>, other: Option<Money>| match (one, other) {
+            (None, None) => None,
+            (one, other) => Some(one.unwrap_or(Money::ZERO).plus(other.unwrap_or(Money::ZERO))),
+        };
+        self.usage = self.usage.plus(&turn.usage);
+        self.usage_reported &= turn.usage_reported;
+        self.is_estimated |= turn.is_estimated;
+        self.is_clamped |= turn.is_clamped;
+        self.reserved = self.reserved.plus(turn.reserved);
+        self.cost = both(self.cost, turn.cost);
+        self.list_cost = both(self.list_cost, turn.list_cost);
+        self.upstream_cost = both(self.upstream_cost, turn.upstream_cost);
+        self.reported_cost = both(self.reported_cost, turn.reported_cost);
+        self.cache_discount = both(self.cache_discount, turn.cache_discount);
+        self.is_byok &= turn.is_byok;
+        self.attempts.extend(turn.attempts);
+        let over = turn.started.0.saturating_add(i64::from(turn.duration_ms)).saturating_sub(self.started.0);
+        self.duration_ms = u32::try_from(over.max(0)).unwrap_or(u32::MAX).max(self.duration_ms);
+        self.response_bytes = self.response_bytes.saturating_add(turn.response_bytes);
+        (self.outcome, self.status) = (turn.outcome, turn.status);
+        (self.stop_reason, self.native_stop_reason) = (turn.stop_reason, turn.native_stop_reason);
+        self.error_type = turn.error_type;
+        self
+    }
 }
 
 impl TryFrom<RawGeneration> for Generation {
@@ -340,6 +395,7 @@ impl TryFrom<RawGeneration> for Generation {
                 Some(id) => Some(GenerationId::parse(&id).ok_or_else(|| unreadable("response_cache_source_id"))?),
                 None => None,
             },
+            parent: raw.parent_id.as_deref().and_then(GenerationId::parse),
             preset: raw.preset_id,
         })
     }

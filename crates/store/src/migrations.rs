@@ -33,6 +33,7 @@ const PAIRS: &[Pair] = &[
     pair!(3, "ledger", "0003_ledger.sql"),
     pair!(4, "response_cache", "0004_response_cache.sql"),
     pair!(5, "presets", "0005_presets.sql"),
+    pair!(6, "turns", "0006_turns.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

@@ -90,13 +90,22 @@ pub fn show(call: Call) -> Answering {
         if found.is_none() && request.app.gateway.ledger.forwarded(ARRIVAL).await {
             found = find(&request, &id).await?;
         }
-        let found = found.ok_or_else(not_found)?;
+        let found = whole(&request, found.ok_or_else(not_found)?).await?;
         let app_id = match found.referer.as_deref().and_then(origin) {
             Some(origin) => request.app.store.application_id(&origin).await.map_err(internal)?,
             None => None,
         };
         Ok(data(StatusCode::OK, &shown(&found, app_id)))
     })
+}
+
+/// The record of a loop tells of all its turns together; one of a later turn, of that turn.
+async fn whole(request: &Request, found: Generation) -> Result<Generation, Failure> {
+    if found.parent.is_some() {
+        return Ok(found);
+    }
+    let turns = request.app.store.find_turns(&request.tenant, &found.id).await.map_err(internal)?;
+    Ok(turns.into_iter().fold(found, Generation::with_turn))
 }
 
 /// A record as it is answered with, for those who read it from the store themselves. An application's number is not
@@ -149,7 +158,7 @@ fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
     let cost = Dollars(generation.cost.unwrap_or(Money::ZERO));
     Shown {
         id: generation.id.as_str(),
-        request_id: generation.id.as_str(),
+        request_id: generation.parent.as_ref().unwrap_or(&generation.id).as_str(),
         session_id: generation.session.as_deref(),
         upstream_id: generation.upstream_id.as_deref(),
         model: &generation.model,

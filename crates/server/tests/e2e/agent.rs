@@ -281,6 +281,17 @@ async fn what_a_loop_costs_is_the_sum_of_its_generations() {
         let after = spent().await;
         assert!((after - before - cost).abs() < 1e-9, "{before} {after} {cost}");
         assert_eq!(usage["iterations"].as_array().unwrap().len(), 3);
+
+        // The record of the whole leads to all of it, by either of its names.
+        for id in [reply.header("x-generation-id").unwrap(), answer["id"].as_str().unwrap()] {
+            let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+            let record = &record["data"];
+            assert!((record["total_cost"].as_f64().unwrap() - cost).abs() < 1e-9, "{record}");
+            assert_eq!(record["native_tokens_prompt"], usage["input_tokens"], "{record}");
+            assert_eq!(record["native_tokens_completion"], usage["output_tokens"], "{record}");
+            assert_eq!(record["provider_responses"].as_array().unwrap().len(), 3, "{record}");
+            assert_eq!(record["finish_reason"], "end_turn", "{record}");
+        }
     }
 }
 

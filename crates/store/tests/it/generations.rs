@@ -73,6 +73,7 @@ on_both! {
             response_bytes: 14,
             cache_source: Some(GenerationId::first_at(NOW)),
             preset: Some("p".into()),
+            parent: Some(GenerationId::first_at(NOW)),
             ..exchange(hash("k"), Some(177_000), NOW)
         };
         let bare = exchange(hash("k"), None, NOW);
@@ -86,7 +87,7 @@ on_both! {
             assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
             assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
             assert_eq!(read.cache_source, sent.cache_source);
-            assert_eq!(read.preset.as_deref(), sent.preset.as_deref());
+            assert_eq!((read.preset.as_deref(), read.parent), (sent.preset.as_deref(), sent.parent));
             assert_eq!(read.error_type.as_deref(), sent.error_type.as_deref());
             assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
             assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
