@@ -1,6 +1,7 @@
 //! One consistent view of the configuration. A reload builds a new one and swaps a pointer; requests under way keep
 //! the one they started with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,6 +246,10 @@ pub struct Routing {
     pub health: bool,
     /// Whether an endpoint that failed is called again when no other is left.
     pub repeat: bool,
+    /// Models that the automatic choice is made of, by pattern; empty: all that are listed.
+    pub auto_candidates: Vec<String>,
+    /// Which of them come first, by the kind of work; `general` for all others.
+    pub auto_ranking: BTreeMap<String, Vec<String>>,
     pub policy: Policy,
 }
 

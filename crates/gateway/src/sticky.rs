@@ -14,6 +14,8 @@ use tidegate_wire::envelope::Opening;
 const MOST: usize = 100_000;
 /// After the last answer.
 const REMEMBERED: Duration = Duration::from_secs(600);
+/// After the last choice.
+const MODEL: Duration = Duration::from_secs(300);
 /// As much of a text as tells one conversation from another.
 const OPENING: usize = 4 << 10;
 
@@ -84,17 +86,21 @@ impl Served {
     }
 }
 
-pub(crate) struct Stickiness(Cache<KeyHash, Served>);
+pub(crate) struct Stickiness {
+    served: Cache<KeyHash, Served>,
+    /// Models that were chosen for conversations that leave it open, and until when that counts.
+    models: Cache<KeyHash, (Arc<str>, Timestamp)>,
+}
 
 impl Default for Stickiness {
     fn default() -> Self {
-        Self(Cache::new(MOST))
+        Self { served: Cache::new(MOST), models: Cache::new(MOST / 4) }
     }
 }
 
 impl Stickiness {
     pub fn last(&self, conversation: &Conversation, now: Timestamp) -> Option<Served> {
-        self.0.get(&conversation.hash).filter(|served| now < served.until)
+        self.served.get(&conversation.hash).filter(|served| now < served.until)
     }
 
     /// An answer came to its end.
@@ -108,8 +114,18 @@ impl Stickiness {
         if conversation.is_worth(endpoint, usage) {
             let credential = credential.map(|credential| credential.id.clone());
             let served = Served { tag: endpoint.tag.clone(), credential, until: now.plus(REMEMBERED) };
-            self.0.insert(conversation.hash, served);
+            self.served.insert(conversation.hash, served);
         }
+    }
+
+    /// The model that was chosen for a conversation.
+    pub fn model(&self, conversation: &Conversation, now: Timestamp) -> Option<String> {
+        let known = self.models.get(&conversation.hash).filter(|(_, until)| now < *until);
+        known.map(|(model, _)| model.to_string())
+    }
+
+    pub fn keep_model(&self, conversation: &Conversation, model: &str, now: Timestamp) {
+        self.models.insert(conversation.hash, (model.into(), now.plus(MODEL)));
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) use memory::Results;
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
+use crate::plugins::Prepared;
 use crate::presets::Applied;
 use crate::relay::{Body, Inner, Reply};
 use crate::snapshot::Settings;
@@ -67,7 +68,7 @@ pub(crate) async fn serve(
     (headers, query): (&HeaderMap, &str),
     body: &Bytes,
     envelope: &Envelope<'_>,
-    applied: Option<Applied>,
+    (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
@@ -78,9 +79,10 @@ pub(crate) async fn serve(
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let memory = gate.results.of(&key.workspace, gate.clock.now());
     let messages = replay::rebuilt(messages, &roster, brand, &memory);
-    let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned());
+    let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
+    let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(gate.enter(key, settings)?, conversation(key, headers, envelope), applied);
+    let inner = Inner::new(gate.enter(key, settings)?, conversation(key, headers, envelope), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

@@ -44,6 +44,7 @@ use crate::agent;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::ledger::{Receipt, fail};
+use crate::plugins::{self, Prepared};
 use crate::presets::Applied;
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
@@ -73,13 +74,19 @@ pub(crate) struct Inner {
     conversation: Conversation,
     /// The preset that the request was made with.
     applied: Option<Applied>,
+    /// What plugins made of it.
+    prepared: Option<Box<Prepared>>,
     /// The first turn.
     root: OnceLock<GenerationId>,
 }
 
 impl Inner {
-    pub fn new(places: Places, conversation: Conversation, applied: Option<Applied>) -> Self {
-        Self { places: Arc::new(places), conversation, applied, root: OnceLock::new() }
+    pub fn new(
+        places: Places,
+        conversation: Conversation,
+        (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
+    ) -> Self {
+        Self { places: Arc::new(places), conversation, applied, prepared, root: OnceLock::new() }
     }
 }
 
@@ -103,17 +110,34 @@ impl Gateway {
             envelope = read(&body, settings, Purpose::Generate)?;
             applied = Some(with_preset);
         }
+        let mut prepared = None;
+        if plugins::is_for(&envelope, settings) {
+            let made = plugins::prepare(self, &snapshot, key, &body, &envelope)?;
+            if let Some(changed) = &made.body {
+                drop(envelope);
+                body = changed.clone();
+                envelope = read(&body, settings, Purpose::Generate)?;
+            }
+            prepared = Some(Box::new(made));
+        }
         if let Some(amended) = amend::amended(&body, &envelope) {
             drop(envelope);
             body = amended;
             envelope = read(&body, settings, Purpose::Generate)?;
         }
         self.shed_free(&snapshot, envelope.names())?;
-        if agent::is_for(&envelope) {
-            return Box::pin(agent::serve(self, &snapshot, key, (headers, query), &body, &envelope, applied)).await;
-        }
-        let asked = (body.clone(), envelope, applied.as_ref());
-        self.served(&snapshot, key, (headers, query), asked, None).await
+        let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
+        let reply = if agent::is_for(&envelope) {
+            let head = (headers, query);
+            Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
+        } else {
+            let asked = (body.clone(), envelope, applied.as_ref(), prepared.as_deref());
+            self.served(&snapshot, key, (headers, query), asked, None).await?
+        };
+        Ok(match heals {
+            Some(schema) => plugins::healed(reply, &schema, &snapshot.names.metadata_member),
+            None => reply,
+        })
     }
 
     /// Serves one turn of a loop.
@@ -126,7 +150,7 @@ impl Gateway {
         inner: &Inner,
     ) -> Result<Reply, Failure> {
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
-        Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None), Some(inner))).await
+        Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), Some(inner))).await
     }
 
     async fn served(
@@ -134,11 +158,12 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         (headers, query): (&HeaderMap, &str),
-        (body, envelope, applied): (Bytes, Envelope<'_>, Option<&Applied>),
+        (body, envelope, applied, prepared): (Bytes, Envelope<'_>, Option<&Applied>, Option<&Prepared>),
         inner: Option<&Inner>,
     ) -> Result<Reply, Failure> {
         let settings = &snapshot.settings;
         let applied = applied.or(inner.and_then(|inner| inner.applied.as_ref()));
+        let prepared = prepared.or(inner.and_then(|inner| inner.prepared.as_deref()));
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
@@ -148,6 +173,9 @@ impl Gateway {
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, body.len());
         if let Some(applied) = applied {
             ticket.made_with(&applied.id);
+        }
+        if let Some(prepared) = prepared {
+            ticket.tell(&prepared.told);
         }
         let id = ticket.id();
         if let Some(inner) = inner {
@@ -187,7 +215,7 @@ impl Gateway {
         let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body) {
             Ok(plan) => plan,
             Err(error) => {
-                let requested = applied.map_or(&listed, |applied| &applied.requested);
+                let requested = as_written(applied, prepared).unwrap_or(&listed);
                 let as_sent: Vec<&str> = requested.iter().map(String::as_str).collect();
                 let mut failure = failure::from_plan(&error, &as_sent, settings);
                 if let Some(before) = error.before_last().filter(|_| wants_metadata(headers, &snapshot.names)) {
@@ -202,7 +230,7 @@ impl Gateway {
         {
             return Err(refuse(ticket, failure));
         }
-        let mut warnings = warnings(&envelope, &plan);
+        let mut warnings = warnings(&plan, prepared);
         let (stream, metadata) = (envelope.stream, wants_metadata(headers, &snapshot.names));
         let answered = |body: Body, warnings: &[String]| {
             let mut reply = reply(id, &snapshot.names, body, stream, warnings);
@@ -218,7 +246,7 @@ impl Gateway {
             forwarded: forwarded(headers),
             beta_query: query.split('&').any(|pair| pair == "beta=true"),
             plan,
-            requested: applied.map_or(listed, |applied| applied.requested.clone()),
+            requested: as_written(applied, prepared).cloned().unwrap_or(listed),
             metadata,
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
@@ -404,16 +432,23 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
     }
 }
 
+/// The models as the caller wrote them, where something else stands in the body now.
+fn as_written<'a>(applied: Option<&'a Applied>, prepared: Option<&'a Prepared>) -> Option<&'a Vec<String>> {
+    let chosen = prepared.map(|prepared| &prepared.told.requested).filter(|requested| !requested.is_empty());
+    applied.map(|applied| &applied.requested).or(chosen)
+}
+
 /// Whether the model was asked for by its free name.
 fn is_free(plan: &Plan) -> bool {
     plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Free))
 }
 
 /// Options that were understood and have no effect yet: said, not hidden.
-fn warnings(envelope: &Envelope<'_>, plan: &Plan) -> Vec<String> {
-    let has = |variant| plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(variant));
-    let options = [("plugins", envelope.plugins.is_some()), (Variant::Online.as_str(), has(Variant::Online))];
-    options.iter().filter(|(_, present)| *present).map(|(name, _)| format!("dropped:{name}")).collect()
+fn warnings(plan: &Plan, prepared: Option<&Prepared>) -> Vec<String> {
+    let is_online = plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Online));
+    let online = is_online.then(|| format!("dropped:{}", Variant::Online.as_str()));
+    let unknown = prepared.map(|prepared| prepared.unknown.as_slice()).unwrap_or_default();
+    online.into_iter().chain(unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}"))).collect()
 }
 
 /// `x-session-id`, under the same limit as the member of the body.

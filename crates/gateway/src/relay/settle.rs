@@ -24,6 +24,7 @@ use crate::keys::KeyEntry;
 use crate::ledger::book::{Demands, Rule};
 use crate::ledger::rules::Rules;
 use crate::ledger::{PATIENCE, Receipt, Refusal, Shared, fail};
+use crate::plugins::Told as Changed;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 
@@ -103,6 +104,8 @@ pub(super) struct Ticket {
     heard: u64,
     marked: Option<(Instant, u64)>,
     presence: Arc<Presence>,
+    /// What plugins did.
+    told: Option<Box<Changed>>,
 }
 
 /// What the head of a request says about its sender.
@@ -175,6 +178,7 @@ impl Ticket {
             heard: 0,
             marked: None,
             presence: Arc::default(),
+            told: None,
         }
     }
 
@@ -182,6 +186,11 @@ impl Ticket {
     pub fn belongs_to(&mut self, root: GenerationId) {
         let id = self.id();
         self.edit().parent = (root != id).then_some(root);
+    }
+
+    /// What was done to the request before it was planned; for the metadata.
+    pub fn tell(&mut self, told: &Changed) {
+        self.told = Some(Box::new(told.clone()));
     }
 
     /// Names the preset of the request.

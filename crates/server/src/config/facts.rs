@@ -155,7 +155,14 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     }
     let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
     let policy = Policy { blend: (input, output), default_sort };
-    Ok(Routing { seed: raw.seed, health: raw.health, repeat: raw.repeat, policy })
+    Ok(Routing {
+        seed: raw.seed,
+        health: raw.health,
+        repeat: raw.repeat,
+        auto_candidates: raw.auto_candidates.clone(),
+        auto_ranking: raw.auto_ranking.clone(),
+        policy,
+    })
 }
 
 pub fn tools(raw: &raw::Tools, lines: &Lines) -> anyhow::Result<Tools> {

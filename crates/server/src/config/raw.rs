@@ -339,6 +339,10 @@ pub struct Routing {
     /// Whether an endpoint that failed for a passing reason is called again, after a moment, when no other is left: at
     /// most three calls per model.
     pub repeat: bool,
+    /// Models that `tidegate/auto` chooses from, by pattern (`anthropic/*`); empty: all that are listed.
+    pub auto_candidates: Vec<String>,
+    /// Which of them it prefers, by the kind of work (`code:generation`, `translation`, …; `general` for all others).
+    pub auto_ranking: BTreeMap<String, Vec<String>>,
     /// Parts of input and of output in the price by which endpoints are compared.
     pub price_blend: [f64; 2],
     /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
@@ -348,7 +352,15 @@ pub struct Routing {
 
 impl Default for Routing {
     fn default() -> Self {
-        Self { seed: None, health: true, repeat: true, price_blend: [3.0, 1.0], default_sort: None }
+        Self {
+            seed: None,
+            health: true,
+            repeat: true,
+            auto_candidates: Vec::new(),
+            auto_ranking: BTreeMap::new(),
+            price_blend: [3.0, 1.0],
+            default_sort: None,
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod overload;
 mod passthrough;
 mod pitfalls;
 mod planted;
+mod plugins;
 mod presets;
 mod providers;
 mod response_cache;

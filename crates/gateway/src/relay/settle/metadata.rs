@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
-use tidegate_routing::{Attempt, Plan};
+use tidegate_routing::{Attempt, Plan, Strategy};
 use tidegate_wire::json::quoted;
 
 use super::Ticket;
@@ -22,7 +22,10 @@ impl Ticket {
         sent_at: Timestamp,
     ) -> String {
         let exchange = self.open_exchange();
-        let strategy = selected.or_else(|| plan.attempts.first()).map_or("direct", |attempt| attempt.strategy.as_str());
+        let strategy = selected.or_else(|| plan.attempts.first()).map_or(Strategy::Direct, |attempt| attempt.strategy);
+        // A model of a list that answered instead says more than how the first one was found.
+        let found = self.told.as_ref().and_then(|told| told.strategy).filter(|_| strategy != Strategy::Fallback);
+        let strategy = found.unwrap_or(strategy.as_str());
         let mut out = format!(
             r#"{{"requested":{},"strategy":"{strategy}","region":{},"summary":"#,
             quoted(requested),
@@ -67,6 +70,9 @@ impl Ticket {
                 })
                 .collect();
             let _ = write!(out, r#","attempts":[{}]"#, tried.join(","));
+        }
+        if let Some(told) = self.told.as_ref().filter(|told| !told.entries.is_empty()) {
+            let _ = write!(out, r#","pipeline":[{}]"#, told.entries.join(","));
         }
         out.push('}');
         out

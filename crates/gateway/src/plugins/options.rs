@@ -1,0 +1,219 @@
+//! What the entries of `plugins` say. Unknown members are ignored; a wrong type or range is named by its path.
+
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+
+/// Parts of prices, a fifth each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tier {
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+impl Tier {
+    const NAMES: [(&str, Self); 5] = [
+        ("low", Self::Low),
+        ("medium", Self::Medium),
+        ("high", Self::High),
+        ("xhigh", Self::Xhigh),
+        ("max", Self::Max),
+    ];
+
+    /// The part that a percentile falls into.
+    pub fn at(percentile: f64) -> Self {
+        match percentile {
+            p if p < 20.0 => Self::Low,
+            p if p < 40.0 => Self::Medium,
+            p if p < 60.0 => Self::High,
+            p if p < 80.0 => Self::Xhigh,
+            _ => Self::Max,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, tier)| *tier == self).map_or("low", |(name, _)| name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AutoRouter {
+    pub enabled: bool,
+    pub allowed: Option<Vec<String>>,
+    pub excluded: Vec<String>,
+    pub tier: Option<Tier>,
+    /// The older word for it: 0 to 10.
+    pub tradeoff: Option<u8>,
+    pub pin: bool,
+}
+
+impl Default for AutoRouter {
+    fn default() -> Self {
+        Self { enabled: true, allowed: None, excluded: Vec::new(), tier: None, tradeoff: None, pin: false }
+    }
+}
+
+/// What a request wants of the plugins that this build has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plugins {
+    pub auto: AutoRouter,
+    pub auto_beta: AutoRouter,
+    pub healing: bool,
+    /// The parameters of the fetch tool that is to be added.
+    pub fetch: Option<Map<String, Value>>,
+    /// Those that this build does not have: they are understood and have no effect.
+    pub unknown: Vec<String>,
+}
+
+impl Plugins {
+    /// The later of two entries with the same id counts.
+    pub fn of(entries: &[Value]) -> Result<Self, Failure> {
+        let mut plugins = Self::default();
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(members) = entry.as_object() else { continue };
+            let read = Read { members, index };
+            let id = members.get("id").and_then(Value::as_str).unwrap_or_default();
+            let enabled = read.truth("enabled")?.unwrap_or(true);
+            match id {
+                "auto-router" => plugins.auto = read.auto_router(true)?,
+                "auto-beta-router" => plugins.auto_beta = read.auto_router(false)?,
+                "response-healing" => plugins.healing = enabled,
+                "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
+                // On by themselves, for models of their own.
+                "pareto-router" => {}
+                other if enabled => plugins.unknown.push(other.to_owned()),
+                _ => {}
+            }
+        }
+        Ok(plugins)
+    }
+}
+
+struct Read<'a> {
+    members: &'a Map<String, Value>,
+    index: usize,
+}
+
+impl Read<'_> {
+    fn given(&self, name: &str) -> Option<&Value> {
+        self.members.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, problem: &str) -> Failure {
+        Failure::invalid(format!("Invalid request: plugins[{}].{name} {problem}", self.index))
+    }
+
+    fn truth(&self, name: &str) -> Result<Option<bool>, Failure> {
+        let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(name, "must be a boolean"));
+        self.given(name).map(read).transpose()
+    }
+
+    fn patterns(&self, name: &str) -> Result<Option<Vec<String>>, Failure> {
+        const MOST: usize = 1_024;
+        const TOGETHER: usize = 65_536;
+        let Some(value) = self.given(name) else { return Ok(None) };
+        let list = value.as_array().ok_or_else(|| self.wrong(name, "must be an array"))?;
+        if list.len() > MOST {
+            return Err(self.wrong(name, &format!("must have at most {MOST} entries")));
+        }
+        let mut patterns = Vec::with_capacity(list.len());
+        for (place, pattern) in list.iter().enumerate() {
+            let path = format!("{name}[{place}]");
+            let pattern = pattern.as_str().ok_or_else(|| self.wrong(&path, "must be a string"))?;
+            if pattern.chars().count() > MOST {
+                return Err(self.wrong(&path, &format!("must be at most {MOST} characters")));
+            }
+            patterns.push(pattern.to_owned());
+        }
+        if patterns.iter().map(String::len).sum::<usize>() > TOGETHER {
+            return Err(self.wrong(name, &format!("must be at most {TOGETHER} characters together")));
+        }
+        Ok(Some(patterns))
+    }
+
+    fn auto_router(&self, may_pin: bool) -> Result<AutoRouter, Failure> {
+        let tier = match self.given("cost_tier") {
+            None => None,
+            Some(value) => {
+                let known = value.as_str().and_then(|name| Tier::NAMES.iter().find(|(known, _)| *known == name));
+                let names = Tier::NAMES.map(|(name, _)| name).join(", ");
+                Some(known.ok_or_else(|| self.wrong("cost_tier", &format!("must be one of {names}")))?.1)
+            }
+        };
+        let tradeoff = match self.given("cost_quality_tradeoff") {
+            None => None,
+            Some(value) => {
+                let name = "cost_quality_tradeoff";
+                let number = value.as_u64().ok_or_else(|| self.wrong(name, "must be an integer"))?;
+                Some(
+                    u8::try_from(number)
+                        .ok()
+                        .filter(|n| *n <= 10)
+                        .ok_or_else(|| self.wrong(name, "must be at most 10"))?,
+                )
+            }
+        };
+        Ok(AutoRouter {
+            enabled: self.truth("enabled")?.unwrap_or(true),
+            allowed: self.patterns("allowed_models")?,
+            excluded: self.patterns("excluded_models")?.unwrap_or_default(),
+            tier,
+            tradeoff,
+            pin: may_pin && self.truth("pin_model")?.unwrap_or(false),
+        })
+    }
+
+    /// Everything but what names the plugin.
+    fn parameters(&self) -> Map<String, Value> {
+        let own = self.members.iter().filter(|(name, _)| !matches!(name.as_str(), "id" | "enabled"));
+        own.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(entries: Value) -> Result<Plugins, String> {
+        Plugins::of(entries.as_array().unwrap()).map_err(|failure| failure.message.into_owned())
+    }
+
+    #[test]
+    fn entries_are_read_and_the_later_one_counts() {
+        let made = read(json!([
+            {"id": "auto-router", "cost_tier": "max", "pin_model": true},
+            {"id": "auto-router", "allowed_models": ["a/*"], "excluded_models": null, "x": 1},
+            {"id": "response-healing"},
+            {"id": "web-fetch", "max_uses": 2},
+            {"id": "moderation"},
+        ]))
+        .unwrap();
+        assert_eq!(made.auto, AutoRouter { allowed: Some(vec!["a/*".into()]), ..AutoRouter::default() });
+        assert!(made.healing);
+        assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
+        assert_eq!(made.unknown, ["moderation"]);
+        assert!(!read(json!([{"id": "response-healing", "enabled": false}])).unwrap().healing);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_path() {
+        for (entry, message) in [
+            (json!({"enabled": 1}), "plugins[0].enabled must be a boolean"),
+            (json!({"cost_tier": "cheap"}), "plugins[0].cost_tier must be one of low, medium, high, xhigh, max"),
+            (json!({"cost_quality_tradeoff": 11}), "plugins[0].cost_quality_tradeoff must be at most 10"),
+            (json!({"cost_quality_tradeoff": "5"}), "plugins[0].cost_quality_tradeoff must be an integer"),
+            (json!({"allowed_models": "a"}), "plugins[0].allowed_models must be an array"),
+            (json!({"excluded_models": [1]}), "plugins[0].excluded_models[0] must be a string"),
+            (json!({"allowed_models": vec!["a"; 1025]}), "plugins[0].allowed_models must have at most 1024 entries"),
+        ] {
+            let mut entry = entry;
+            entry["id"] = json!("auto-router");
+            assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Plugins and routers: a model that is chosen, an answer that is repaired.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+
+/// Five models at one to five dollars, and one that costs nothing; each says its name.
+async fn six(config: &str) -> (Vec<Sim>, Tidegate) {
+    let mut sims = Vec::new();
+    let mut gate = Tidegate::start().config(config);
+    for (name, price) in [("a/one", 1), ("a/two", 2), ("b/three", 3), ("b/four", 4), ("c/five", 5), ("c/gift", 0)] {
+        let sim = Sim::start(Behaviour::says(name)).await;
+        gate = gate.endpoint_with(name, &sim, &format!("pricing = {{ input = {price}, output = {price} }}"));
+        sims.push(sim);
+    }
+    (sims, gate.run().await)
+}
+
+async fn asked(gate: &Tidegate, body: &Value) -> Reply {
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+    ask.json(body.to_string()).send().await
+}
+
+fn auto(session: &str, plugin: Value) -> Value {
+    let mut plugin = plugin;
+    plugin["id"] = json!("auto-router");
+    let mut body = hello("tidegate/auto");
+    body["plugins"] = json!([plugin]);
+    body["session_id"] = json!(session);
+    body
+}
+
+#[tokio::test]
+async fn auto_chooses_by_what_is_allowed_and_by_price_and_remembers_it() {
+    let (_sims, gate) = six("").await;
+    let table = [
+        (json!({"excluded_models": ["c/*"]}), "a/one"),
+        (json!({"allowed_models": ["a/*", "b/*"], "excluded_models": ["a/*"], "cost_tier": "low"}), "b/three"),
+        (json!({"cost_tier": "max"}), "c/five"),
+        (json!({"cost_tier": "max", "cost_quality_tradeoff": 10}), "c/five"),
+        (json!({"allowed_models": ["*/four"]}), "b/four"),
+    ];
+    for (number, (plugin, model)) in table.into_iter().enumerate() {
+        let reply = asked(&gate, &auto(&number.to_string(), plugin.clone())).await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, model), "{plugin}: {}", reply.body_text());
+        let told = &reply.json()["tidegate_metadata"];
+        assert_eq!((&told["requested"], &told["strategy"]), (&json!("tidegate/auto"), &json!("auto")), "{told}");
+        assert_eq!(told["pipeline"][0]["name"], "auto-router", "{told}");
+        assert_eq!(reply.json()["model"], model);
+    }
+    // The same conversation stays with its model, although another would be chosen now.
+    let reply = asked(&gate, &auto("0", json!({"cost_tier": "max"}))).await;
+    assert_eq!(reply.text(), "a/one");
+    assert_eq!(reply.json()["tidegate_metadata"]["pipeline"][0]["data"]["sticky"], true);
+    let nobody = asked(&gate, &auto("n", json!({"allowed_models": ["x/*"]}))).await;
+    let (status, _, _, message) = nobody.error();
+    assert_eq!((status, &*message), (404, "No models match your request and model restrictions"));
+    let wrong = asked(&gate, &auto("w", json!({"cost_tier": "cheap"}))).await;
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body_text().contains("plugins[0].cost_tier must be one of"), "{}", wrong.body_text());
+    // Settings of one router mean nothing to the other.
+    let mut beta = auto("b", json!({"allowed_models": ["c/five"]}));
+    beta["model"] = json!("tidegate/auto-beta");
+    assert_ne!(asked(&gate, &beta).await.text(), "c/five");
+}
+
+#[tokio::test]
+async fn the_operators_ranking_decides_and_companions_serve_when_the_first_fails() {
+    let config = "[routing]\nauto_candidates = [\"a/*\", \"b/*\"]\n\
+                  [routing.auto_ranking]\ntranslation = [\"b/four\"]\ngeneral = [\"a/two\", \"a/one\"]\n";
+    let (sims, gate) = six(config).await;
+    let mut body = auto("s1", json!({"cost_quality_tradeoff": 0}));
+    assert_eq!(asked(&gate, &body).await.text(), "a/two");
+    body["session_id"] = json!("s2");
+    body["messages"][0]["content"] = json!("Translate this into French: tide");
+    let reply = asked(&gate, &body).await;
+    assert_eq!(reply.text(), "b/four");
+    let told = &reply.json()["tidegate_metadata"]["pipeline"][0]["data"];
+    assert_eq!((&told["task_type"], &told["source"]), (&json!("translation"), &json!("operator")));
+    sims[1].set(Behaviour::status(500));
+    let reply = asked(&gate, &auto("s3", json!({"cost_quality_tradeoff": 0}))).await;
+    assert_eq!(reply.text(), "a/one");
+    assert_eq!(reply.json()["tidegate_metadata"]["strategy"], "fallback");
+}
+
+#[tokio::test]
+async fn free_takes_what_costs_nothing() {
+    let (_sims, gate) = six("").await;
+    let reply = asked(&gate, &hello("tidegate/free")).await;
+    assert_eq!(reply.text(), "c/gift", "{}", reply.body_text());
+    let told = &reply.json()["tidegate_metadata"];
+    assert_eq!((&told["strategy"], &told["requested"]), (&json!("free"), &json!("tidegate/free")));
+    assert!(told.get("pipeline").is_none(), "a stage that did nothing is not named");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_almost_json_is_repaired_where_that_is_asked_for() {
+    let sim = Sim::start(Behaviour::says("Sure:\n```json\n{port: 'Brest', \"height\": 2.5,}\n```")).await;
+    let gate = Tidegate::start().endpoint("a/one", &sim).run().await;
+    let schema = json!({"type": "object", "required": ["port"], "properties": {"port": {"type": "string"}}});
+    let mut body = hello("a/one");
+    body["max_tokens"] = json!(500);
+    body["output_config"] = json!({"format": {"type": "json_schema", "schema": schema}});
+    let plain = asked(&gate, &body).await;
+    assert!(plain.text().starts_with("Sure:"));
+    body["plugins"] = json!([{"id": "response-healing"}]);
+    let reply = asked(&gate, &body).await;
+    assert_eq!(reply.text(), r#"{"port":"Brest","height":2.5}"#);
+    let entry = &reply.json()["tidegate_metadata"]["pipeline"][0];
+    assert_eq!((&entry["type"], &entry["data"]["schema_valid"]), (&json!("response_healing"), &json!(true)));
+    assert_eq!(reply.json()["usage"]["output_tokens"], plain.json()["usage"]["output_tokens"]);
+    body["stream"] = json!(true);
+    assert!(asked(&gate, &body).await.text().starts_with("Sure:"), "a stream is left alone");
+    body["stream"] = json!(false);
+    body["plugins"] = json!([{"id": "response-healing", "enabled": false}]);
+    assert!(asked(&gate, &body).await.text().starts_with("Sure:"));
+}
