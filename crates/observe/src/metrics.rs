@@ -72,6 +72,18 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// A call of a server tool, by the name of the tool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ToolCall {
+    pub tool: &'static str,
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Plugin {
+    pub plugin: &'static str,
+}
+
 /// Something that can run out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Used {
@@ -106,6 +118,13 @@ pub struct Metrics {
     pub records_lost: Counter,
     pub panics: Counter,
     /// How much is refused because this node is overloaded: 0 is nothing, 4 is all new inference.
+    /// Calls of server tools.
+    pub tool_calls: Family<ToolCall, Counter>,
+    /// Calls of one request.
+    pub loop_steps: Histogram,
+    /// Loops that something else than the model ended.
+    pub loop_stops: Family<Reason, Counter>,
+    pub plugin_runs: Family<Plugin, Counter>,
     pub shed_level: Gauge,
     pub shed: Family<Reason, Counter>,
     /// How much is used of what can run out; 1 is all of it.
@@ -240,6 +259,14 @@ impl Metrics {
         registry.register("records_lost", "Finished requests without a record", records_lost.clone());
         let panics = Counter::default();
         registry.register("panics", "Requests that ended in a panic", panics.clone());
+        let tool_calls = Family::default();
+        registry.register("server_tool_calls", "Calls of tools that this gateway ran", tool_calls.clone());
+        let loop_steps = Histogram::new([0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0, 100.0]);
+        registry.register("agent_loop_steps", "Calls of tools in one request", loop_steps.clone());
+        let loop_stops = Family::default();
+        registry.register("loop_stops", "Loops of tools that something else than the model ended", loop_stops.clone());
+        let plugin_runs = Family::default();
+        registry.register("plugin_runs", "Requests and answers that a plugin changed", plugin_runs.clone());
         let shed_level = Gauge::default();
         let help = "What is refused under load: 0 nothing, 1 lists, 2 free models, 3 greedy keys, 4 all new inference";
         registry.register("shed_level", help, shed_level.clone());
@@ -306,6 +333,10 @@ impl Metrics {
             limit_rejections,
             records_lost,
             panics,
+            tool_calls,
+            loop_steps,
+            loop_stops,
+            plugin_runs,
             shed_level,
             shed,
             overload_used,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
+use tidegate_observe::metrics::{Reason, ToolCall};
 use tidegate_wire::sse::Splitter;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout_at};
@@ -172,6 +173,10 @@ impl Conductor {
                     }
                 }
             };
+            self.gate.metrics.loop_steps.observe(self.tally.steps as f64);
+            if let Some(reason) = self.stopped_by {
+                self.gate.metrics.loop_stops.get_or_create(&Reason { reason }).inc();
+            }
             tracing::debug!(turns = self.sums.turns(), steps = self.tally.steps, reason, "a loop of tools ended");
             let mut answer = first.head.clone();
             answer.insert("content".into(), Value::Array(Vec::new()));
@@ -198,6 +203,10 @@ impl Conductor {
 
     /// Sends the conversation as it is now.
     async fn ask(&self, is_last: bool) -> Result<Reply, Failure> {
+        // A key that was taken away meanwhile asks for nothing more.
+        if !self.key.may_go_on(self.gate.clock.now()) {
+            return Err(Failure::invalid_key());
+        }
         let mut body = self.request.clone();
         body.insert("messages".into(), Value::Array(self.messages.clone()));
         body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
@@ -380,6 +389,10 @@ impl Conductor {
                 None => Outcome::error("unavailable", "The tool could not be run."),
             };
             self.errors += u64::from(outcome.is_error);
+            if let Some(tool) = self.roster.called(&call.name) {
+                let outcome = if outcome.is_error { "error" } else { "ok" };
+                self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome }).inc();
+            }
             results.push(self.told_of(call, outcome, sink).await?);
         }
         self.sums.is_used = true;

@@ -9,6 +9,7 @@ mod options;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tidegate_observe::metrics::Plugin;
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Endpoint, Model};
 use tidegate_wire::envelope::{Brand, Envelope};
@@ -119,6 +120,11 @@ pub(crate) fn prepare(
     let schema = format.filter(|format| format.get("type").and_then(Value::as_str) == Some("json_schema"));
     let schema = schema.and_then(|format| format.get("schema")).cloned();
     let heals = schema.filter(|_| plugins.healing && !envelope.stream);
+    for (plugin, ran) in [("router", told.strategy.is_some()), ("web-fetch", is_changed && plugins.fetch.is_some())] {
+        if ran {
+            gate.metrics.plugin_runs.get_or_create(&Plugin { plugin }).inc();
+        }
+    }
     let body = is_changed.then(|| Value::Object(request).to_string().into());
     Ok(Prepared { body, told, heals, unknown: plugins.unknown })
 }
