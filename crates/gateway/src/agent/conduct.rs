@@ -212,6 +212,7 @@ impl Conductor {
         body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
+            think_within(&mut body, left);
         }
         if let Some(choice) = self.chosen(is_last) {
             body.insert("tool_choice".into(), choice);
@@ -497,6 +498,21 @@ fn time_for(_: &Tool) -> Duration {
     Duration::from_secs(15)
 }
 
+/// A budget of thinking must be smaller than what may be written; what is left may be less than it was set for.
+fn think_within(body: &mut Map<String, Value>, left: u64) {
+    const SMALLEST: u64 = 1_024;
+    let Some(Value::Object(thinking)) = body.get_mut("thinking") else { return };
+    let Some(budget) = thinking.get("budget_tokens").and_then(Value::as_u64) else { return };
+    if budget < left {
+        return;
+    }
+    if left > SMALLEST {
+        thinking.insert("budget_tokens".into(), json!(left - 1));
+    } else {
+        body.remove("thinking");
+    }
+}
+
 fn output(turn: &Turn) -> u64 {
     turn.usage.get("output_tokens").and_then(Value::as_u64).unwrap_or(0)
 }
@@ -506,4 +522,27 @@ fn ended(reason: &str) -> Map<String, Value> {
     ending.insert("stop_reason".into(), json!(reason));
     ending.insert("stop_sequence".into(), Value::Null);
     ending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinking_stays_within_what_is_left() {
+        for (budget, left, wanted) in [
+            (2_000, 4_000, json!({"type": "enabled", "budget_tokens": 2_000})),
+            (2_000, 2_000, json!({"type": "enabled", "budget_tokens": 1_999})),
+            (2_000, 1_025, json!({"type": "enabled", "budget_tokens": 1_024})),
+            (2_000, 1_024, Value::Null),
+        ] {
+            let body = json!({"thinking": {"type": "enabled", "budget_tokens": budget}});
+            let mut body = body.as_object().unwrap().clone();
+            think_within(&mut body, left);
+            assert_eq!(body.get("thinking").cloned().unwrap_or_default(), wanted, "{left}");
+        }
+        let mut adaptive = json!({"thinking": {"type": "adaptive"}}).as_object().unwrap().clone();
+        think_within(&mut adaptive, 1);
+        assert!(adaptive.contains_key("thinking"));
+    }
 }
