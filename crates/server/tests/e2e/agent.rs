@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+use crate::harness::{Hand, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello};
 
 const MODEL: &str = "vendor/m";
 /// Protocols of upstreams, and what their addresses end in.
@@ -315,4 +315,58 @@ async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
         }
     }
     assert_eq!(sim.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_is_told_and_what_was_served_is_paid() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let spent = async || {
+        let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+        key["data"]["usage"].as_f64().unwrap()
+    };
+    for stream in [false, true] {
+        sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::status(500)));
+        let before = spent().await;
+        let reply = asked(&gate, &with_clock(stream, json!({}))).await;
+        if stream {
+            let events = reply.events();
+            let last = events.last().unwrap();
+            assert_eq!((reply.status, last.name.as_str()), (200, "error"), "{}", reply.body_text());
+            assert!(!events.iter().any(|event| event.name == "message_stop"), "it is no whole answer");
+            assert_eq!(reply.text(), "Let me see.");
+        } else {
+            assert_eq!(reply.status, 502, "{}", reply.body_text());
+        }
+        assert!(spent().await > before, "the first turn was served");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_away_ends_the_loop_between_two_turns() {
+    let hand = Hand::start().await;
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").run().await;
+    let made = gate.place.run(&["keys", "create", "--name", "short"]).await;
+    let key = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let is_known = async || gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200;
+    eventually("the key is known", std::time::Duration::from_secs(10), is_known).await;
+    let ask = gate.ask("POST", "/v1/messages").key(&key).json(with_clock(false, json!({})).to_string());
+    let calling = async {
+        let mut call = hand.call().await;
+        let hash = tidegate_core::KeyHash::of(key.as_bytes()).to_hex();
+        let gone = gate.ask("DELETE", &format!("/api/v1/keys/{hash}")).key(MANAGEMENT_KEY).send().await;
+        assert_eq!(gone.status, 200, "{}", gone.body_text());
+        let is_gone = async || !is_known().await;
+        eventually("the key is gone", std::time::Duration::from_secs(10), is_gone).await;
+        let used = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+            "content": [{"type": "tool_use", "id": "toolu_1", "name": "tidegate_datetime", "input": {}}],
+            "stop_reason": "tool_use", "stop_sequence": null, "usage": {"input_tokens": 1, "output_tokens": 1}});
+        let body = used.to_string();
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        call.write(head.as_bytes()).await;
+        call.write(body.as_bytes()).await;
+    };
+    let (reply, ()) = tokio::join!(ask.send(), calling);
+    assert_eq!(reply.status, 401, "{}", reply.body_text());
 }
