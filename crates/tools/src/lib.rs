@@ -1,5 +1,6 @@
-//! What the server can do for a model: the time, and what the web says.
+//! What the server can do for a model: the time, what the web says, and which of many tools fits.
 //!
 //! Pure as far as it goes: what is fetched is fetched by the gateway, which calls this crate and is not known to it.
 
 pub mod datetime;
+pub mod search;
