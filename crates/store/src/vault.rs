@@ -5,6 +5,7 @@
 //! does not open. A change of master keys wraps the data keys again and leaves the secrets alone. Start with [`Vault`];
 //! [`shape`] is what a provider's secret must look like and how it is shown.
 
+mod blob;
 mod file;
 mod ring;
 mod seal;

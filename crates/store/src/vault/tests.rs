@@ -170,6 +170,31 @@ fn a_signature_is_hmac_under_a_key_derived_for_its_label() {
 }
 
 #[tokio::test]
+async fn a_blob_opens_for_its_label_and_its_subject_until_its_key_leaves_the_ring() {
+    let folder = TempDir::new().unwrap();
+    let (vault, path) = vault_in(&folder).await;
+    let sealed = vault.seal_blob("result", b"workspace a", b"text").unwrap();
+    let opens = |label: &str, about: &[u8], sealed: &[u8]| vault.open_blob(label, about, sealed);
+    assert_eq!(opens("result", b"workspace a", &sealed).as_deref(), Some(&b"text"[..]));
+    assert_ne!(sealed, vault.seal_blob("result", b"workspace a", b"text").unwrap());
+    assert_eq!(opens("other", b"workspace a", &sealed), None);
+    assert_eq!(opens("result", b"workspace b", &sealed), None);
+    for at in 0..sealed.len() {
+        let mut changed = sealed.clone();
+        changed[at] ^= 1;
+        assert_eq!(opens("result", b"workspace a", &changed), None, "{at}");
+        assert_eq!(opens("result", b"workspace a", &sealed[..at]), None, "{at}");
+    }
+    let old = vault.active_id();
+    add_active_key(&path).unwrap();
+    assert!(vault.refresh().await.unwrap());
+    assert_eq!(opens("result", b"workspace a", &sealed).as_deref(), Some(&b"text"[..]));
+    remove_keys(&path, &[&old]).unwrap();
+    assert!(vault.refresh().await.unwrap());
+    assert_eq!(opens("result", b"workspace a", &sealed), None);
+}
+
+#[tokio::test]
 async fn a_signature_holds_until_its_key_leaves_the_ring() {
     let folder = TempDir::new().unwrap();
     let (vault, path) = vault_in(&folder).await;
