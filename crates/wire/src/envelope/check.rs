@@ -285,7 +285,7 @@ pub(super) fn tool_choice_fits(choice: Option<&ToolChoice<'_>>, tools: Option<&T
     match choice {
         None | Some(ToolChoice::Free) => Ok(()),
         Some(_) if !has_tools => Err(Violation::new("tool_choice requires tools")),
-        Some(ToolChoice::Named(name)) if !tools.is_some_and(|tools| tools.names.iter().any(|known| known == name)) => {
+        Some(ToolChoice::Named(name)) if !tools.is_some_and(|tools| tools.has(name)) => {
             Err(Violation::new(format!("tool_choice.name '{name}' is not among the tools")))
         }
         Some(_) => Ok(()),
@@ -342,6 +342,17 @@ impl<'a> Tools<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a choice can name one so: what the gateway runs has no name of its own, but a type and a function.
+    fn has(&self, name: &str) -> bool {
+        let is_branded = |kind: &str| {
+            kind == name
+                || kind.split_once(':').is_some_and(|(brand, tool)| {
+                    tool == name || name.split_once('_').is_some_and(|given| given == (brand, tool))
+                })
+        };
+        self.names.iter().any(|known| known == name) || self.branded.iter().any(|kind| is_branded(kind))
     }
 
     pub fn count_fits(&self) -> Checked {

@@ -388,6 +388,22 @@ fn branded_tools_are_named() {
 }
 
 #[test]
+fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
+    let read = |name: &str| {
+        let mut body = with("tools", json!([{"type": "tidegate:web_search"}, {"type": "tidegate:datetime"}]));
+        body["tool_choice"] = json!({"type": "tool", "name": name});
+        read(body.to_string().as_bytes(), BRAND, Purpose::Generate).map(drop).map_err(|violation| violation.message)
+    };
+    for name in ["tidegate:web_search", "web_search", "tidegate:datetime", "tidegate_datetime"] {
+        assert_eq!(read(name), Ok(()), "{name}");
+    }
+    for name in ["tidegate", "tidegate:", "search", "older_datetime", "tidegate:web_fetch"] {
+        let told = format!("Invalid request: tool_choice.name '{name}' is not among the tools");
+        assert_eq!(read(name), Err(told), "{name}");
+    }
+}
+
+#[test]
 fn raw_content_keeps_every_byte() {
     let body = Bytes::from_static(
         b"{ \"future\":{\"a\":1.0,\"b\":1e999} ,\"user\" : \"u\",\"model\":\"v\\/m\" , \"messages\":[{\"role\":\"user\",\"content\":\"\\u00e9 \\ud800\"}], \"trace\":{}}",
