@@ -15,6 +15,7 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
+use tidegate_tools::search::Engine;
 
 use crate::health::Ward;
 use crate::{egress, ledger};
@@ -219,7 +220,7 @@ pub struct Settings {
 }
 
 /// How server tools are run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tools {
     /// Names of tools that nobody may use.
     pub disabled: Vec<String>,
@@ -229,11 +230,26 @@ pub struct Tools {
     pub loop_deadline: Duration,
     /// Calls of a turn that run at once.
     pub parallelism: usize,
+    pub search: Search,
+}
+
+/// The engines that the web is searched with.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    pub engines: Vec<Arc<Engine>>,
+    /// For requests that name none.
+    pub default: Option<Arc<Engine>>,
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { disabled: Vec::new(), max_steps: 100, loop_deadline: Duration::from_secs(600), parallelism: 8 }
+        Self {
+            disabled: Vec::new(),
+            max_steps: 100,
+            loop_deadline: Duration::from_secs(600),
+            parallelism: 8,
+            search: Search::default(),
+        }
     }
 }
 

@@ -103,9 +103,14 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
     };
     let secret = |text: &Option<String>| text.as_deref().map(|text| secret::resolve(text, source)).transpose();
     let redis = redis(&config.state, source)?;
-    let mut settings = settings(&config, &lines)?;
+    let mut settings = settings(&config, &lines, source)?;
     let redis_host = redis.as_ref().map(|(address, _)| rates::host(address)).transpose().context("state.redis_url")?;
     settings.egress.kept.extend(redis_host.flatten());
+    // Callers search through it, but do not get to it.
+    settings
+        .egress
+        .kept
+        .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
     Ok(Checked {
         listen,
         metrics_listen: config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen")?,
@@ -142,7 +147,7 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
     })
 }
 
-fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
+fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result<Settings> {
     let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
     ensure!(
         limits.memory_bytes.is_none_or(|bytes| bytes >= LEAST_MEMORY),
@@ -184,7 +189,7 @@ fn settings(config: &raw::Config, lines: &Lines) -> anyhow::Result<Settings> {
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,
         routing: facts::routing(&config.routing, lines)?,
-        tools: facts::tools(&config.tools, lines)?,
+        tools: facts::tools(&config.tools, lines, source)?,
         unknown_price: match config.pricing.unknown.as_str() {
             "refuse_limited" => UnknownPrice::RefuseLimited,
             "refuse" => UnknownPrice::Refuse,
@@ -257,7 +262,11 @@ fn ledger(raw: &raw::Ledger) -> anyhow::Result<Terms> {
 fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
     let raw = &config.egress;
     ensure!(!raw.ports.is_empty() && !raw.ports.contains(&0), "egress.ports: must be ports from 1 to 65535");
-    let mut rules = egress::Rules { ports: raw.ports.clone(), kept: kept(&config.storage.url), ..Default::default() };
+    let mut rules = egress::Rules {
+        ports: raw.ports.clone(),
+        kept: own_host(&config.storage.url).into_iter().collect(),
+        ..Default::default()
+    };
     for text in &raw.allow {
         let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         match range {
@@ -280,11 +289,11 @@ fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
     Ok(rules)
 }
 
-/// The host of the store, where it has one.
-fn kept(storage: &str) -> Vec<String> {
-    let host = url::Url::parse(storage).ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase));
+/// The host of an address of the operator's, where it has one.
+fn own_host(address: &str) -> Option<String> {
+    let host = url::Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase));
     let host = host.map(|host| host.trim_matches(['[', ']', '.']).to_owned());
-    host.into_iter().filter(|host| !host.is_empty()).collect()
+    host.filter(|host| !host.is_empty())
 }
 
 fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {

@@ -12,7 +12,7 @@ use tidegate_routing::plan::Policy;
 use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization, Sort, Tier};
 
 use super::lines::Lines;
-use super::{nearest, raw};
+use super::{Source, nearest, raw, search};
 
 /// What is wrong with a key of a model, and where in its table.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     })
 }
 
-pub fn tools(raw: &raw::Tools, lines: &Lines) -> anyhow::Result<Tools> {
+pub fn tools(raw: &raw::Tools, lines: &Lines, source: &Source) -> anyhow::Result<Tools> {
     let mistake = |key: &str, problem: &str| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
     if raw.max_steps == 0 || raw.parallelism == 0 {
         let key = if raw.max_steps == 0 { "tools.max_steps" } else { "tools.parallelism" };
@@ -179,6 +179,7 @@ pub fn tools(raw: &raw::Tools, lines: &Lines) -> anyhow::Result<Tools> {
         max_steps: raw.max_steps,
         loop_deadline: Duration::from_millis(raw.loop_deadline_ms),
         parallelism: raw.parallelism,
+        search: search::read(&raw.web_search, lines, source)?,
     })
 }
 

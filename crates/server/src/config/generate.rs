@@ -29,9 +29,13 @@ pub fn example() -> String {
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);
         let _ = write!(out, "\n{}[{section}]\n", comment(definition));
-        for (name, property) in properties(definition) {
+        for (name, property) in properties(definition).filter(|(name, _)| !defaults[section][name].is_object()) {
             out.push_str(&comment(property));
             let _ = writeln!(out, "# {name} = {}", shown(&defaults[section][name]));
+        }
+        if section == "tools" {
+            out.push_str(&entry(&schema, "[tools.web_search]", "WebSearch", SEARCH));
+            out.push_str(&entry(&schema, "[tools.web_search.engines.house]", "SearchEngine", ENGINE));
         }
     }
     let _ = write!(
@@ -39,12 +43,17 @@ pub fn example() -> String {
         "\n{}# [aliases]\n# house-model = \"anthropic/claude-sonnet-5\"\n",
         comment(&schema["properties"]["aliases"])
     );
-    out.push_str(&list(&schema, "providers", "Provider", PROVIDER));
-    out.push_str(&list(&schema, "models", "Model", MODEL));
-    out.push_str(&list(&schema, "models.endpoints", "Endpoint", ENDPOINT));
+    out.push_str(&entry(&schema, "[[providers]]", "Provider", PROVIDER));
+    out.push_str(&entry(&schema, "[[models]]", "Model", MODEL));
+    out.push_str(&entry(&schema, "[[models.endpoints]]", "Endpoint", ENDPOINT));
     out
 }
 
+/// Members that are sections of their own, or for tests.
+const APART: [&str; 3] = ["endpoints", "engines", "results"];
+const SEARCH: &[(&str, &str)] = &[("default_engine", "\"house\"")];
+const ENGINE: &[(&str, &str)] =
+    &[("kind", "\"searxng\""), ("url", "\"http://searx.internal:8080\""), ("api_key", "\"env:SEARCH_KEY\"")];
 const PROVIDER: &[(&str, &str)] = &[
     ("slug", "\"my-vllm\""),
     ("display_name", "\"Our vLLM\""),
@@ -94,17 +103,17 @@ const ENDPOINT: &[(&str, &str)] = &[
     ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),
 ];
 
-/// An entry of a list, commented out, with sample values. Panics when a sample names no member or a member has no
+/// A section or an entry of a list, commented out, with sample values. Panics when a sample names no member or a member has no
 /// sample, so that the test that writes the file finds it.
-fn list(schema: &Value, path: &str, definition: &str, samples: &[(&str, &str)]) -> String {
+fn entry(schema: &Value, head: &str, definition: &str, samples: &[(&str, &str)]) -> String {
     let definition = &schema["$defs"][definition];
-    let mut out = format!("\n{}# [[{path}]]\n", comment(definition));
+    let mut out = format!("\n{}# {head}\n", comment(definition));
     for (name, property) in properties(definition) {
-        if name == "endpoints" {
+        if APART.contains(&name.as_str()) {
             continue;
         }
         let sample = samples.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-        let value = sample.unwrap_or_else(|| panic!("{path}.{name} needs a sample value"));
+        let value = sample.unwrap_or_else(|| panic!("{head}.{name} needs a sample value"));
         let _ = writeln!(out, "{}# {name} = {value}", comment(property));
     }
     out

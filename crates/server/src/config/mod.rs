@@ -8,6 +8,7 @@ mod lines;
 mod prices;
 mod providers;
 pub mod raw;
+mod search;
 mod secret;
 
 use std::path::PathBuf;

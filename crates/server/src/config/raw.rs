@@ -368,7 +368,7 @@ impl Default for Routing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`.
+    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`, `web_search`.
     pub disabled: Vec<String>,
     /// Calls that one request may make, whatever its stop conditions say.
     pub max_steps: u64,
@@ -376,11 +376,53 @@ pub struct Tools {
     pub loop_deadline_ms: u64,
     /// Calls of one turn that run at the same time.
     pub parallelism: usize,
+    /// Searching the web.
+    pub web_search: WebSearch,
+}
+
+/// Searching the web for models that ask for it. Without an engine nobody can.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebSearch {
+    /// The engine for requests that name none; not needed where there is only one.
+    pub default_engine: Option<String>,
+    /// Engines by the name that requests may call them by.
+    pub engines: BTreeMap<String, SearchEngine>,
+}
+
+/// An engine that the web is searched with.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchEngine {
+    /// Whose format it speaks: `searxng`, `brave`, `tavily`, `exa`, `perplexity`, or `static` for tests.
+    pub kind: String,
+    /// Where it is; the vendor's own address when left out. A SearXNG must have `json` among its formats.
+    pub url: Option<String>,
+    /// Its key: `env:NAME`, `file:PATH`, `cmd:[...]` or the value itself.
+    pub api_key: Option<String>,
+    /// What a static engine finds, whatever it is asked.
+    pub results: Vec<SearchResult>,
+}
+
+/// What a static engine finds.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchResult {
+    pub url: String,
+    pub title: String,
+    pub content: String,
+    pub published_at: Option<String>,
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { disabled: Vec::new(), max_steps: 100, loop_deadline_ms: 600_000, parallelism: 8 }
+        Self {
+            disabled: Vec::new(),
+            max_steps: 100,
+            loop_deadline_ms: 600_000,
+            parallelism: 8,
+            web_search: WebSearch::default(),
+        }
     }
 }
 

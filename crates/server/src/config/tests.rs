@@ -20,7 +20,7 @@ fn source(text: &str, environment: &[(&str, &str)]) -> (tempfile::TempDir, Sourc
     (folder, source)
 }
 
-fn problem(text: &str) -> String {
+pub(super) fn problem(text: &str) -> String {
     let (_folder, source) = source(text, &[]);
     match source.read().and_then(|checked| checked.snapshot(None, ADDRESS).map(drop)) {
         Ok(()) => "ok".to_owned(),
@@ -548,7 +548,7 @@ fn the_example_file_is_valid() {
             (!line.contains("# not set")).then(|| format!("{line}\n"))
         })
         .collect();
-    let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k")]);
+    let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k"), ("SEARCH_KEY", "k")]);
     source.read().unwrap().snapshot(None, ADDRESS).unwrap();
 }
 
