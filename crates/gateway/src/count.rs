@@ -53,7 +53,7 @@ impl Gateway {
             body = applied.body;
             envelope = relay::read(&body, settings, Purpose::Count)?;
         }
-        if let Some(as_turn) = agent::as_turn(&body, &envelope, settings)? {
+        if let Some(as_turn) = agent::as_turn(&body, &envelope, &snapshot)? {
             drop(envelope);
             body = as_turn;
             envelope = relay::read(&body, settings, Purpose::Count)?;

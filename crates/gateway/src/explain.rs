@@ -91,7 +91,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
     let settings = &snapshot.settings;
     let amended;
     let envelope = relay::read(body, settings, Purpose::Generate)?;
-    amended = agent::as_turn(body, &envelope, settings)?;
+    amended = agent::as_turn(body, &envelope, snapshot)?;
     let (body, envelope) = match &amended {
         Some(amended) => (amended, relay::read(amended, settings, Purpose::Generate)?),
         None => (body, envelope),

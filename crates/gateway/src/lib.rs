@@ -61,6 +61,7 @@ pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
     pub keys: KeyIndex,
     pub credentials: Credentials,
+    pub(crate) vault: Arc<Vault>,
     pub presets: Presets,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
@@ -108,7 +109,8 @@ impl Gateway {
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
-            credentials: Credentials::new(store.clone(), vault),
+            credentials: Credentials::new(store.clone(), vault.clone()),
+            vault,
             presets: Presets::new(store),
             clock,
             metrics,

@@ -161,7 +161,7 @@ impl Gateway {
     pub fn kept(&self, body: &Bytes) -> Result<Kept, Violation> {
         let snapshot = self.snapshot();
         let envelope = tidegate_wire::envelope::read(body, brand(&snapshot.settings), Purpose::Keep)?;
-        if let Err(Failure { message, error_type, .. }) = agent::as_turn(body, &envelope, &snapshot.settings) {
+        if let Err(Failure { message, error_type, .. }) = agent::as_turn(body, &envelope, &snapshot) {
             return Err(Violation { message: message.into_owned(), error_type });
         }
         let unreadable = || Violation {

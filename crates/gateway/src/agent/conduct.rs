@@ -397,13 +397,15 @@ impl Conductor {
             results.push(self.told_of(call, outcome, sink).await?);
         }
         self.sums.is_used = true;
+        self.sums.searches = self.roster.searches();
         self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
         self.messages.push(json!({"role": "user", "content": results}));
         Ok(is_late)
     }
 
     fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
-        let Some(tool) = self.roster.called(&call.name).cloned() else { return };
+        let Some(tool) = self.roster.called(&call.name) else { return };
+        let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
         let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
         running.spawn(async move {
@@ -424,7 +426,8 @@ impl Conductor {
         }
         self.room = self.room.saturating_sub(text.len());
         if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
-            match outcome.shown {
+            let failed = |code| self.roster.called(&call.name)?.kind.failed(code);
+            match outcome.shown.or_else(|| outcome.code.and_then(failed)) {
                 Some((kind, content)) => {
                     let caller = json!({"type": "direct"});
                     sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
@@ -455,7 +458,7 @@ impl Conductor {
                 "tools": tools,
                 "calls": steps,
                 "turns": turns,
-                "engines": {},
+                "engines": self.roster.engines(),
                 "stopped_by": self.stopped_by,
                 "errors": self.errors,
             },

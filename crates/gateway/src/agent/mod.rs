@@ -10,6 +10,7 @@ mod memory;
 mod replay;
 mod roster;
 mod run;
+mod search;
 mod sink;
 mod stop;
 mod turn;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Map, Value};
+use tidegate_providers::Protocol;
 use tidegate_wire::envelope::{Brand, Envelope};
 use tokio::sync::mpsc;
 
@@ -31,11 +33,11 @@ use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
 use crate::relay::{Body, Inner, Reply};
-use crate::snapshot::Settings;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 use conduct::{Broken, Conductor};
 use roster::Roster;
+use search::Recall;
 use sink::Sink;
 use stop::Limits;
 
@@ -43,19 +45,31 @@ use stop::Limits;
 const WAITING: usize = 32;
 
 /// Whether a request has tools that the gateway runs.
-pub(crate) fn is_for(envelope: &Envelope<'_>) -> bool {
-    !envelope.server_tools.is_empty()
+pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
+    !envelope.server_tools.is_empty() || emulates(envelope, snapshot)
+}
+
+/// Whether a vendor's own search is asked for where nobody who could serve has it.
+fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
+    if !envelope.asked.vendor_search {
+        return false;
+    }
+    let is_native = |index: usize| snapshot.upstreams.get(index).is_none_or(|one| one.protocol == Protocol::Messages);
+    let mut models = envelope.names().filter_map(|name| snapshot.catalogue.find(name).ok()).peekable();
+    // Nobody knows who `default` and the like are yet.
+    models.peek().is_some()
+        && models.all(|named| !named.model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
 }
 
 /// The body as the model would get it in the first turn, for those who only count or explain; `None` when that is the
 /// body as it is.
-pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, settings: &Settings) -> Result<Option<Bytes>, Failure> {
-    if !is_for(envelope) {
+pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<Option<Bytes>, Failure> {
+    if !is_for(envelope, snapshot) {
         return Ok(None);
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
     let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let roster = Roster::of(tools, settings)?;
+    let roster = Roster::of(tools, &snapshot.settings, emulates(envelope, snapshot))?;
     request.insert("tools".into(), Value::Array(roster.upstream));
     Ok(Some(Value::Object(request).to_string().into()))
 }
@@ -73,11 +87,12 @@ pub(crate) async fn serve(
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
     let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let roster = Roster::of(tools, settings)?;
+    let roster = Roster::of(tools, settings, emulates(envelope, snapshot))?;
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    let memory = gate.results.of(&key.workspace, gate.clock.now());
+    let results = gate.results.of(&key.workspace, gate.clock.now());
+    let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
     let messages = replay::rebuilt(messages, &roster, brand, &memory);
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);

@@ -6,6 +6,7 @@ use tidegate_core::RequestId;
 use tidegate_wire::envelope::Brand;
 
 use super::roster::Roster;
+use super::search;
 use super::turn::is;
 
 /// What a client's id of a call begins with, and what a model's does.
@@ -34,6 +35,11 @@ fn is_plain(byte: u8) -> bool {
 pub(super) trait Memory {
     /// The text of a result, by the id that the client knows its call by.
     fn result(&self, id: &str) -> Option<String>;
+
+    /// What was sealed for the client to keep; nothing when somebody else sealed it.
+    fn opened(&self, _: &str) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The messages with every call of ours as a call and its result as a result.
@@ -87,11 +93,11 @@ fn turns(
     let mut said: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     // Results that stand in the message, by the id of their call.
-    let told: Vec<(String, Value)> = blocks.iter().filter_map(result_of).collect();
+    let told: Vec<(String, Value)> = blocks.iter().filter_map(|block| result_of(block, memory)).collect();
     let ours: Vec<String> =
         blocks.iter().filter(|block| is_call(block, roster, brand)).filter_map(|block| id(block, "id")).collect();
     for block in blocks {
-        if let Some(of) = id(&block, "tool_use_id").filter(|_| result_of(&block).is_some())
+        if let Some(of) = id(&block, "tool_use_id").filter(|_| is_result(&block))
             && ours.contains(&of)
         {
             // It has been put behind its call already; what follows it is the next turn.
@@ -146,11 +152,18 @@ fn id(block: &Value, name: &str) -> Option<String> {
 }
 
 /// The id and the text of a result block.
-fn result_of(block: &Value) -> Option<(String, Value)> {
-    let kind = block.get("type")?.as_str()?;
-    let is_result = kind.ends_with("_tool_result") && kind != "tool_result";
-    let content = block.get("content").filter(|_| is_result)?;
-    Some((id(block, "tool_use_id")?, Value::String(content.to_string())))
+fn result_of(block: &Value, memory: &dyn Memory) -> Option<(String, Value)> {
+    let content = block.get("content").filter(|_| is_result(block))?;
+    let text = match block.get("type")?.as_str()? {
+        "web_search_tool_result" => search::retold(content, memory),
+        _ => content.to_string(),
+    };
+    Some((id(block, "tool_use_id")?, Value::String(text)))
+}
+
+fn is_result(block: &Value) -> bool {
+    let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+    kind.ends_with("_tool_result") && kind != "tool_result" && block.get("content").is_some()
 }
 
 /// A user's message with results in front of what it holds.
@@ -181,7 +194,7 @@ mod tests {
     fn run(messages: Value) -> Value {
         let settings = Settings::default();
         let tools = json!([{"type": "tidegate:datetime"}]);
-        let roster = Roster::of(tools.as_array().unwrap(), &settings).unwrap();
+        let roster = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
         let brand = Brand { name: "tidegate", aliases: &[] };
         Value::Array(rebuilt(messages.as_array().unwrap().clone(), &roster, brand, &Known))
     }

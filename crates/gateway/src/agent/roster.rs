@@ -4,31 +4,22 @@ use serde_json::{Map, Value, json};
 use tidegate_tools::datetime;
 use tidegate_wire::envelope::Brand;
 
+use super::search::{self, Search};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
 
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 11] = [
-    "bash",
-    "image_generation",
-    "web_fetch",
-    "web_search",
-    "shell",
-    "tool_search",
-    "fusion",
-    "advisor",
-    "subagent",
-    "files",
-    "mcp",
-];
+const UNCONFIGURED: [&str; 10] =
+    ["bash", "image_generation", "web_fetch", "shell", "tool_search", "fusion", "advisor", "subagent", "files", "mcp"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Datetime { zone: String },
     SearchModels { most: usize },
+    WebSearch(Search),
 }
 
 /// A tool that the gateway runs.
@@ -54,13 +45,16 @@ pub(super) struct Roster {
 
 impl Roster {
     /// Of the `tools` of a request.
-    pub fn of(given: &[Value], settings: &Settings) -> Result<Self, Failure> {
+    ///
+    /// `emulates`: a vendor's own search is run here, because nobody who could serve has it.
+    pub fn of(given: &[Value], settings: &Settings, emulates: bool) -> Result<Self, Failure> {
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
         let mut roster = Self::default();
         let mut names: Vec<&str> = Vec::new();
         for (place, entry) in given.iter().enumerate() {
             let wire = entry.get("type").and_then(Value::as_str).unwrap_or("custom");
-            let Some(name) = brand.tool(wire) else {
+            let is_emulated = emulates && search::is_vendors(wire);
+            let Some(name) = brand.tool(wire).or(is_emulated.then_some(search::NAME)) else {
                 roster.has_others = true;
                 names.extend(entry.get("name").and_then(Value::as_str));
                 roster.upstream.push(entry.clone());
@@ -75,13 +69,19 @@ impl Roster {
             if settings.tools.disabled.iter().any(|disabled| disabled == name) {
                 return Err(Failure::invalid(format!("{wire} is not configured on this deployment")));
             }
-            let kind = kind(name, wire, parameters, place)?;
+            let kind = match is_emulated {
+                true => Kind::WebSearch(Search::of_vendors(entry, wire, place, settings)?),
+                false => kind(name, wire, parameters, place, settings)?,
+            };
             if roster.tools.iter().any(|tool| std::mem::discriminant(&tool.kind) == std::mem::discriminant(&kind)) {
                 return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
             }
             let function = kind.function(&settings.brand);
             roster.upstream.push(definition(&kind, &function, entry.get("cache_control")));
-            let block = format!("{}:{}", settings.brand, kind.name());
+            let block = match &kind {
+                Kind::WebSearch(_) => search::NAME.to_owned(),
+                Kind::Datetime { .. } | Kind::SearchModels { .. } => format!("{}:{}", settings.brand, kind.name()),
+            };
             roster.tools.push(Tool { kind, wire: wire.to_owned(), function, block });
         }
         let clash = roster.tools.iter().find(|tool| names.contains(&tool.function.as_str()));
@@ -102,6 +102,29 @@ impl Roster {
         self.tools.iter().find(|tool| tool.block == block || bare == Some(tool.kind.name()))
     }
 
+    fn search(&self) -> Option<&Search> {
+        self.tools.iter().find_map(|tool| match &tool.kind {
+            Kind::WebSearch(search) => Some(search),
+            _ => None,
+        })
+    }
+
+    /// Searches that were answered.
+    pub fn searches(&self) -> u64 {
+        self.search().map_or(0, Search::searches)
+    }
+
+    /// The citations of a text, where anything was searched.
+    pub fn citations(&self, text: &str) -> Option<Vec<Value>> {
+        self.search()?.citations(text)
+    }
+
+    /// Who did the work of a tool.
+    pub fn engines(&self) -> Value {
+        let engines = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
+        Value::Object(engines.into_iter().collect())
+    }
+
     /// The tool that a `tool_choice` names, by its type or by its function.
     pub fn chosen(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.wire == name || tool.block == name || tool.function == name)
@@ -112,7 +135,13 @@ fn wrong(place: usize, member: &str, problem: &str) -> Failure {
     Failure::invalid(format!("Invalid request: tools[{place}].{member} {problem}"))
 }
 
-fn kind(name: &str, wire: &str, parameters: &Map<String, Value>, place: usize) -> Result<Kind, Failure> {
+fn kind(
+    name: &str,
+    wire: &str,
+    parameters: &Map<String, Value>,
+    place: usize,
+    settings: &Settings,
+) -> Result<Kind, Failure> {
     let given = |member: &str| parameters.get(member).filter(|value| !value.is_null());
     match name {
         "datetime" => {
@@ -138,6 +167,7 @@ fn kind(name: &str, wire: &str, parameters: &Map<String, Value>, place: usize) -
             }
             Ok(Kind::SearchModels { most: most as usize })
         }
+        search::NAME => Ok(Kind::WebSearch(Search::of(parameters, wire, place, settings)?)),
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
         }
@@ -154,6 +184,31 @@ impl Kind {
         match self {
             Self::Datetime { .. } => "datetime",
             Self::SearchModels { .. } => "experimental__search_models",
+            Self::WebSearch(_) => search::NAME,
+        }
+    }
+
+    /// As it is when a call of it begins.
+    pub fn begun(&self) -> Self {
+        match self {
+            Self::WebSearch(search) => Self::WebSearch(search.begun()),
+            other => other.clone(),
+        }
+    }
+
+    /// The block of a call that failed, for those whose results have one.
+    pub fn failed(&self, code: &str) -> Option<(&'static str, Value)> {
+        match self {
+            Self::WebSearch(_) => Some(search::failed(code)),
+            Self::Datetime { .. } | Self::SearchModels { .. } => None,
+        }
+    }
+
+    /// What a call must say.
+    fn required(&self) -> &'static [&'static str] {
+        match self {
+            Self::WebSearch(_) => &["query"],
+            Self::Datetime { .. } | Self::SearchModels { .. } => &[],
         }
     }
 
@@ -163,6 +218,7 @@ impl Kind {
         let name = match self {
             Self::Datetime { .. } => "datetime",
             Self::SearchModels { .. } => "search_models",
+            Self::WebSearch(_) => return search::NAME.to_owned(),
         };
         let mut function = format!("{plain}_{name}");
         function.truncate(64);
@@ -196,12 +252,16 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
                 "series": text("The author or family, such as anthropic"),
             }),
         ),
+        Kind::WebSearch(search) => search.description(),
     };
     let mut definition = json!({
         "name": function,
         "description": description,
         "input_schema": {"type": "object", "properties": properties},
     });
+    if !kind.required().is_empty() {
+        definition["input_schema"]["required"] = json!(kind.required());
+    }
     if let Some(marker) = cache_control.filter(|marker| !marker.is_null()) {
         definition["cache_control"] = marker.clone();
     }
@@ -214,7 +274,7 @@ mod tests {
 
     fn roster(tools: Value) -> Result<Roster, String> {
         let settings = Settings { brand: "tidegate".into(), ..Settings::default() };
-        Roster::of(tools.as_array().unwrap(), &settings).map_err(|failure| failure.message.into_owned())
+        Roster::of(tools.as_array().unwrap(), &settings, false).map_err(|failure| failure.message.into_owned())
     }
 
     #[test]

@@ -5,11 +5,12 @@ use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
 use super::roster::{Kind, Tool};
+use super::search;
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
 
 /// What came of a call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     /// As the model gets to read it.
     pub text: String,
@@ -17,15 +18,18 @@ pub(super) struct Outcome {
     /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
     /// is remembered here for the case that the call comes back.
     pub shown: Option<(&'static str, Value)>,
+    /// What went wrong, for tools whose errors have a block.
+    pub code: Option<&'static str>,
 }
 
 impl Outcome {
     fn of(value: &Value) -> Self {
-        Self { text: value.to_string(), is_error: false, shown: None }
+        Self { text: value.to_string(), ..Self::default() }
     }
 
-    pub fn error(code: &str, message: &str) -> Self {
-        Self { text: json!({"error": code, "message": message}).to_string(), is_error: true, shown: None }
+    pub fn error(code: &'static str, message: &str) -> Self {
+        let text = json!({"error": code, "message": message}).to_string();
+        Self { text, is_error: true, shown: None, code: Some(code) }
     }
 
     /// Of a call beyond those that a request may make.
@@ -39,6 +43,7 @@ pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, too
     match &tool.kind {
         Kind::Datetime { zone } => time(gate, zone, input),
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
+        Kind::WebSearch(call) => search::run(gate, key, call, input).await,
     }
 }
 

@@ -44,7 +44,10 @@ impl Sink {
     /// Shows the blocks of a turn that came whole.
     pub fn whole(&mut self, blocks: &[Value], roster: &Roster, is_last: bool) {
         for block in blocks {
-            if let Some(shown) = self.shown(block, roster, is_last) {
+            if let Some(mut shown) = self.shown(block, roster, is_last) {
+                if let Some(citations) = citations(&shown, roster) {
+                    shown["citations"] = Value::Array(citations);
+                }
                 self.content.push(shown);
             }
         }
@@ -86,10 +89,13 @@ impl Sink {
         match (kind, index) {
             ("content_block_start", _) => {
                 let Some(block) = event.get("content_block") else { return Ok(()) };
-                let Some(shown) = self.shown(block, roster, is_last) else {
+                let Some(mut shown) = self.shown(block, roster, is_last) else {
                     self.places.push(None);
                     return Ok(());
                 };
+                if citations(&shown, roster).is_some() {
+                    shown["citations"] = json!([]);
+                }
                 let place = self.content.len();
                 self.places.push(Some(place));
                 self.content.push(shown.clone());
@@ -99,6 +105,7 @@ impl Sink {
                 let Some(place) = self.places.get(index).copied().flatten() else { return Ok(()) };
                 if let (Some(block), "content_block_stop") = (whole, kind) {
                     self.complete(place, block);
+                    self.cite(place, roster).await?;
                 }
                 let mut event = event.clone();
                 event["index"] = json!(place);
@@ -106,6 +113,18 @@ impl Sink {
             }
             _ => self.send(kind, event).await,
         }
+    }
+
+    /// Says at the end of a text which results it refers to.
+    async fn cite(&mut self, place: usize, roster: &Roster) -> Result<(), Gone> {
+        let Some(citations) = self.content.get(place).and_then(|block| citations(block, roster)) else { return Ok(()) };
+        for citation in &citations {
+            let delta = json!({"type": "citations_delta", "citation": citation});
+            let event = json!({"type": "content_block_delta", "index": place, "delta": delta});
+            self.send("content_block_delta", &event).await?;
+        }
+        self.content[place]["citations"] = Value::Array(citations);
+        Ok(())
     }
 
     /// What a block has become, under the name that the client knows it by.
@@ -143,4 +162,11 @@ impl Sink {
             None => Ok(()),
         }
     }
+}
+
+/// The citations of a text that has none of its own, once something was searched here.
+fn citations(block: &Value, roster: &Roster) -> Option<Vec<Value>> {
+    let has_own = block.get("citations").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let text = block.get("text").and_then(Value::as_str).filter(|_| is(block, "text") && !has_own)?;
+    roster.citations(text)
 }

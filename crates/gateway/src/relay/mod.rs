@@ -127,7 +127,7 @@ impl Gateway {
         }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
-        let reply = if agent::is_for(&envelope) {
+        let reply = if agent::is_for(&envelope, &snapshot) {
             let head = (headers, query);
             Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
         } else {

@@ -7,18 +7,18 @@ use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::harness::{Hand, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello};
 
-const MODEL: &str = "vendor/m";
+pub const MODEL: &str = "vendor/m";
 /// Protocols of upstreams, and what their addresses end in.
-const PROTOCOLS: [(&str, &str); 4] =
+pub const PROTOCOLS: [(&str, &str); 4] =
     [("anthropic", ""), ("openai-chat", "/v1"), ("openai-responses", "/v1"), ("gemini", "/v1beta")];
 
-async fn gate_for(sim: &Sim, (protocol, path): (&str, &str), config: &str) -> Tidegate {
+pub async fn gate_for(sim: &Sim, (protocol, path): (&str, &str), config: &str) -> Tidegate {
     let address = format!("{}{path}", sim.base_url());
     let lines = "pricing = { input = 1, output = 2 }";
     Tidegate::start().protocol_at(MODEL, protocol, &address, lines).config(config).run().await
 }
 
-fn asks(text: &str, calls: &[(&str, Value)]) -> Behaviour {
+pub fn asks(text: &str, calls: &[(&str, Value)]) -> Behaviour {
     let calls = calls.iter().map(|(name, input)| ((*name).to_owned(), input.clone())).collect();
     Behaviour::Asks { text: text.to_owned(), calls }
 }
@@ -36,13 +36,13 @@ fn with_clock(stream: bool, more: Value) -> Value {
     body
 }
 
-async fn asked(gate: &Tidegate, body: &Value) -> Reply {
+pub async fn asked(gate: &Tidegate, body: &Value) -> Reply {
     let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
     ask.json(body.to_string()).send().await
 }
 
 /// The answer as one message, however it came. A stream must keep the rules: one start, one end, no gap between blocks.
-fn message(reply: &Reply) -> Value {
+pub fn message(reply: &Reply) -> Value {
     assert_eq!(reply.status, 200, "{}", reply.body_text());
     if reply.header("content-type") == Some("application/json") {
         return reply.json();
@@ -73,6 +73,9 @@ fn message(reply: &Reply) -> Value {
                 if let Some(text) = delta["text"].as_str() {
                     block["text"] = json!(format!("{}{text}", block["text"].as_str().unwrap()));
                 }
+                if delta["type"] == "citations_delta" {
+                    block["citations"].as_array_mut().unwrap().push(delta["citation"].clone());
+                }
                 inputs[index].push_str(delta["partial_json"].as_str().unwrap_or_default());
             }
             "content_block_stop" if !inputs[index].is_empty() => {
@@ -90,18 +93,18 @@ fn message(reply: &Reply) -> Value {
 }
 
 /// The types of its blocks, but for thinking: some protocols carry signatures in it.
-fn kinds(message: &Value) -> Vec<String> {
+pub fn kinds(message: &Value) -> Vec<String> {
     let kinds = message["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap().to_owned());
     kinds.filter(|kind| kind != "thinking").collect()
 }
 
 /// What the tools did, by the metadata.
-fn told(message: &Value) -> &Value {
+pub fn told(message: &Value) -> &Value {
     let pipeline = message["tidegate_metadata"]["pipeline"].as_array().unwrap();
     &pipeline.iter().find(|entry| entry["type"] == "server_tools").unwrap()["data"]
 }
 
-fn bodies(sim: &Sim) -> Vec<String> {
+pub fn bodies(sim: &Sim) -> Vec<String> {
     sim.requests().iter().map(|seen| String::from_utf8(seen.body.to_vec()).unwrap()).collect()
 }
 

@@ -40,6 +40,7 @@ mod presets;
 mod providers;
 mod response_cache;
 mod routing;
+mod search;
 mod secrets;
 mod shared_rates;
 mod shell;

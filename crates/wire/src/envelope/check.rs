@@ -308,6 +308,7 @@ pub(super) struct Tools<'a> {
     count: usize,
     names: Vec<Cow<'a, str>>,
     pub branded: SmallVec<[Cow<'a, str>; 2]>,
+    pub has_vendor_search: bool,
 }
 
 impl<'a> Tools<'a> {
@@ -336,7 +337,8 @@ impl<'a> Tools<'a> {
                 Ok(())
             }
             // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
-            Some(_) => {
+            Some(kind) => {
+                self.has_vendor_search |= kind.starts_with("web_search_20");
                 let name = tool.name.filter(|name| json::kind(name) == Kind::String).and_then(json::string);
                 self.names.extend(name);
                 Ok(())

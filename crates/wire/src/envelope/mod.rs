@@ -111,6 +111,8 @@ pub struct Asked {
     pub top_k: bool,
     pub stop: bool,
     pub tools: bool,
+    /// A web search of Anthropic's own types.
+    pub vendor_search: bool,
     pub tool_choice: bool,
     /// An answer that follows a schema.
     pub structured: bool,

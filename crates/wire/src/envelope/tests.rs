@@ -404,6 +404,16 @@ fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
 }
 
 #[test]
+fn a_vendors_search_is_noted() {
+    let table = [("web_search_20250305", true), ("web_search_20260318", true), ("web_fetch_20250910", false)];
+    for (kind, is_search) in table {
+        let body = with("tools", json!([{"type": kind, "name": "x"}])).to_string();
+        let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
+        assert_eq!((envelope.asked.vendor_search, envelope.server_tools.len()), (is_search, 0), "{kind}");
+    }
+}
+
+#[test]
 fn raw_content_keeps_every_byte() {
     let body = Bytes::from_static(
         b"{ \"future\":{\"a\":1.0,\"b\":1e999} ,\"user\" : \"u\",\"model\":\"v\\/m\" , \"messages\":[{\"role\":\"user\",\"content\":\"\\u00e9 \\ud800\"}], \"trace\":{}}",

@@ -1,0 +1,445 @@
+//! `web_search`: what a request may look for, the search itself, what is shown of it, and how it is told again when the
+//! client sends it back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tidegate_core::WorkspaceId;
+use tidegate_store::vault::Vault;
+use tidegate_tools::datetime;
+use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
+
+use super::replay::Memory;
+use super::run::Outcome;
+use crate::Gateway;
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::snapshot::Settings;
+use crate::upstream::whole;
+
+/// As the model calls it, and as the client sees it.
+pub(super) const NAME: &str = "web_search";
+const BLOCK: &str = "web_search_tool_result";
+/// What a result of ours begins with that only we can read.
+const SEALED: &str = "tg1.";
+/// What results are sealed as.
+const LABEL: &str = "web search result";
+/// What marks a citation of ours.
+const OURS: &str = "tg1";
+/// Bytes of an engine's answer at most.
+const LONGEST_ANSWER: usize = 8 << 20;
+/// Engines of the public interface, which may be there or not.
+const PUBLIC: [&str; 4] = ["exa", "parallel", "firecrawl", "perplexity"];
+/// Characters of a result by `search_context_size`.
+const SIZES: [(&str, usize); 3] = [("low", 5_000), ("medium", 15_000), ("high", 30_000)];
+
+/// What a request asks for, and how much of it was used.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub engine: Arc<Engine>,
+    most: usize,
+    max_uses: u64,
+    characters: usize,
+    allowed: Vec<Domain>,
+    excluded: Vec<Domain>,
+    country: Option<String>,
+    mode: Option<String>,
+    uses: AtomicU64,
+    /// Results that may still be shown.
+    left: AtomicU64,
+    /// Searches that an engine answered.
+    done: AtomicU64,
+    /// Everything that was found, for citations.
+    found: Mutex<Vec<Found>>,
+}
+
+/// The tool, or one call of it.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    pub terms: Arc<Terms>,
+    room: Room,
+}
+
+/// The terms count what a request uses, so they are equal only to themselves.
+impl PartialEq for Search {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.terms, &other.terms) && self.room == other.room
+    }
+}
+
+/// How much a call may find.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Room {
+    Results(u64),
+    /// No further search may be made, or no further result shown.
+    NoUses,
+    NoResults,
+}
+
+/// Reads the members of a tool, each with its path when it is wrong.
+struct Reader<'a> {
+    members: &'a Map<String, Value>,
+    /// Of the members.
+    path: String,
+}
+
+impl<'a> Reader<'a> {
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        self.members.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, problem: &str) -> Failure {
+        Failure::invalid(format!("Invalid request: {}.{name} {problem}", self.path))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&'a str>, Failure> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(name, "must be a string"))
+    }
+
+    fn number(&self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.as_i64() {
+            None if !value.is_u64() => Err(self.wrong(name, "must be an integer")),
+            Some(number) if number < 1 => Err(self.wrong(name, "must be at least 1")),
+            number => match number.map_or(u64::MAX, i64::unsigned_abs) {
+                number if number > most => Err(self.wrong(name, &format!("must be at most {most}"))),
+                number => Ok(Some(number)),
+            },
+        }
+    }
+
+    fn domains(&self, name: &str) -> Result<Vec<Domain>, Failure> {
+        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
+        let list = value.as_array().ok_or_else(|| self.wrong(name, "must be an array"))?;
+        let problem = "must be a domain such as example.org, *.example.org or example.org/path";
+        let one = |(place, entry): (usize, &Value)| {
+            let domain = entry.as_str().and_then(Domain::parse);
+            domain.ok_or_else(|| self.wrong(&format!("{name}[{place}]"), problem))
+        };
+        list.iter().enumerate().map(one).collect()
+    }
+
+    fn location(&self) -> Result<Option<String>, Failure> {
+        let Some(value) = self.get("user_location") else { return Ok(None) };
+        let Value::Object(members) = value else { return Err(self.wrong("user_location", "must be an object")) };
+        let inner = Self { members, path: format!("{}.user_location", self.path) };
+        if inner.text("type")?.is_some_and(|kind| kind != "approximate") {
+            return Err(inner.wrong("type", "must be approximate"));
+        }
+        for name in ["city", "region", "timezone"] {
+            inner.text(name)?;
+        }
+        let country = inner.text("country")?;
+        let is_code = |country: &&str| country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
+        Ok(country.filter(is_code).map(str::to_ascii_uppercase))
+    }
+}
+
+impl Search {
+    /// Of a tool of ours, with its parameters.
+    pub fn of(parameters: &Map<String, Value>, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
+        let reader = Reader { members: parameters, path: format!("tools[{place}].parameters") };
+        let engine = engine(&reader, wire, settings)?;
+        let excluded = reader.domains("excluded_domains")?;
+        Self::new(&reader, engine, excluded)
+    }
+
+    /// Of a vendor's own type, which has its parameters in the entry itself.
+    pub fn of_vendors(entry: &Value, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
+        let none = Map::new();
+        let reader = Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") };
+        let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
+        let excluded = reader.domains("blocked_domains")?;
+        Self::new(&reader, engine, excluded)
+    }
+
+    fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
+        let size = match reader.text("search_context_size")? {
+            None => SIZES[1].1,
+            Some(name) => {
+                let known = SIZES.iter().find(|(known, _)| *known == name).map(|(_, size)| *size);
+                known.ok_or_else(|| reader.wrong("search_context_size", "must be one of low, medium, high"))?
+            }
+        };
+        let terms = Terms {
+            engine,
+            most: reader.number("max_results", 25)?.unwrap_or(5) as usize,
+            max_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(u64::MAX),
+            characters: reader.number("max_characters", 100_000)?.map_or(size, |most| most as usize),
+            allowed: reader.domains("allowed_domains")?,
+            excluded,
+            country: reader.location()?,
+            mode: reader.text("mode")?.map(str::to_owned),
+            uses: AtomicU64::new(0),
+            left: AtomicU64::new(reader.number("max_total_results", u64::MAX)?.unwrap_or(50)),
+            done: AtomicU64::new(0),
+            found: Mutex::default(),
+        };
+        Ok(Self { terms: Arc::new(terms), room: Room::NoUses })
+    }
+
+    /// A call of it. Taken before the calls of a turn run side by side, so that the first ones get what is left.
+    pub fn begun(&self) -> Self {
+        let terms = &self.terms;
+        let room = if terms.uses.fetch_add(1, Ordering::SeqCst) >= terms.max_uses {
+            Room::NoUses
+        } else {
+            let most = terms.most as u64;
+            let before =
+                terms.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(most)));
+            match before.unwrap_or_else(|left| left).min(most) {
+                0 => Room::NoResults,
+                room => Room::Results(room),
+            }
+        };
+        Self { terms: terms.clone(), room }
+    }
+
+    /// What the model gets to know of it.
+    pub fn description(&self) -> (String, Value) {
+        let text = "Searches the web and gives pages with their address, title and text. Call it when the answer depends on \
+                    recent events, or on facts that you do not know for certain; not for what you know or can work out. Ask \
+                    in a few plain words; search again with other words when the results do not help.";
+        let query = json!({
+            "type": "string",
+            "description": "What to look for",
+            "minLength": 1,
+            "maxLength": LONGEST_QUERY,
+        });
+        (text.to_owned(), json!({"query": query}))
+    }
+
+    pub fn searches(&self) -> u64 {
+        self.terms.done.load(Ordering::SeqCst)
+    }
+
+    /// The citations of a text, once anything was searched.
+    pub fn citations(&self, text: &str) -> Option<Vec<Value>> {
+        if self.searches() == 0 {
+            return None;
+        }
+        let found = self.terms.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |citation: search::Citation| {
+            let Found { url, title, .. } = &found[citation.of];
+            json!({
+                "type": "web_search_result_location",
+                "url": url,
+                "title": title,
+                "cited_text": citation.quoted,
+                "encrypted_index": OURS,
+            })
+        };
+        Some(search::cited(text, &found).into_iter().map(told).collect())
+    }
+}
+
+fn engine(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Arc<Engine>, Failure> {
+    let search = &settings.tools.search;
+    let wanted = reader.text("engine")?.unwrap_or("auto");
+    let named = search.engines.iter().find(|engine| engine.name == wanted);
+    match (wanted, named) {
+        // No endpoint searches for itself here, so both mean the same.
+        ("auto" | "native", _) => search.default.clone().ok_or_else(|| unconfigured(wire)),
+        (_, Some(engine)) => Ok(engine.clone()),
+        (name, None) if PUBLIC.contains(&name) => Err(unconfigured(wire)),
+        (_, None) => {
+            let names = search.engines.iter().map(|engine| engine.name.as_str());
+            let names: Vec<&str> = ["auto", "native"].into_iter().chain(names).collect();
+            Err(reader.wrong("engine", &format!("must be one of {}", names.join(", "))))
+        }
+    }
+}
+
+fn unconfigured(wire: &str) -> Failure {
+    Failure::invalid(format!("{wire} is not configured on this deployment"))
+}
+
+/// Whether it is a type of Anthropic's web search.
+pub(super) fn is_vendors(wire: &str) -> bool {
+    wire.starts_with("web_search_20")
+}
+
+/// The result that stands for a call that failed, in the words of the public interface.
+pub(super) fn failed(code: &str) -> (&'static str, Value) {
+    let code = match code {
+        "execution_time_exceeded" => "unavailable",
+        other => other,
+    };
+    (BLOCK, json!({"type": "web_search_tool_result_error", "error_code": code}))
+}
+
+/// What the model is told of a search that failed: the same now and when it comes back.
+fn failure(code: &'static str) -> Outcome {
+    let message = match code {
+        "invalid_tool_input" => "query must be a text of 1 to 1000 characters.",
+        "query_too_long" => "The query is too long; use at most 1000 characters.",
+        "max_uses_exceeded" => "No further search is made in this request. Answer with what is known.",
+        "too_many_requests" => "The search engine is asked too often. Answer without it, or try again later.",
+        _ => "The search engine cannot be reached. Answer without it, and say so.",
+    };
+    Outcome::error(code, message)
+}
+
+pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &Value) -> Outcome {
+    let terms = &call.terms;
+    let room = match call.room {
+        Room::Results(room) => room,
+        Room::NoUses => return failure("max_uses_exceeded"),
+        Room::NoResults => return nothing_left(),
+    };
+    let outcome = searched(gate, terms, room, input).await;
+    let used = outcome.as_ref().map_or(0, |found| found.len() as u64);
+    terms.left.fetch_add(room.saturating_sub(used), Ordering::SeqCst);
+    match outcome {
+        Err(code) => failure(code),
+        Ok(found) => {
+            terms.done.fetch_add(1, Ordering::SeqCst);
+            let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
+            let text = search::told(&found, Some(&at));
+            let shown =
+                found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &terms.engine.name, &at)).collect();
+            terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), ..Outcome::default() }
+        }
+    }
+}
+
+fn nothing_left() -> Outcome {
+    let text =
+        "{\"results\":[]}\nThis request has been shown as many results as it may be. Answer with those.".to_owned();
+    Outcome { text, shown: Some((BLOCK, json!([]))), ..Outcome::default() }
+}
+
+async fn searched(gate: &Gateway, terms: &Terms, room: u64, input: &Value) -> Result<Vec<Found>, &'static str> {
+    let text = input.get("query").and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let text = text.ok_or("invalid_tool_input")?;
+    if text.chars().count() > LONGEST_QUERY {
+        return Err("query_too_long");
+    }
+    let query = Query {
+        text,
+        most: terms.most.min(usize::try_from(room).unwrap_or(usize::MAX)),
+        characters: terms.characters,
+        allowed: &terms.allowed,
+        excluded: &terms.excluded,
+        country: terms.country.as_deref(),
+        mode: terms.mode.as_deref(),
+    };
+    let engine = &terms.engine;
+    if engine.kind == search::Kind::Static {
+        return Ok(engine.fixed(&query));
+    }
+    let unreachable = |problem: &str| {
+        tracing::warn!(engine = engine.name, problem, "a search failed");
+        "unavailable"
+    };
+    let call = engine.call(&query).ok_or_else(|| unreachable("its address or key cannot be sent"))?;
+    let sent = match call.method {
+        Method::POST => {
+            gate.upstream.send(&call.uri, call.headers, bytes::Bytes::from(call.body.unwrap_or_default()).into()).await
+        }
+        _ => gate.upstream.get(&call.uri, call.headers).await,
+    };
+    let answer = sent.map_err(|_| unreachable("it did not answer"))?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::TOO_MANY_REQUESTS => {
+            tracing::warn!(engine = engine.name, "a search engine limits how often it is asked");
+            return Err("too_many_requests");
+        }
+        status => return Err(unreachable(&format!("it answered {status}"))),
+    }
+    let body = whole(answer.into_body(), LONGEST_ANSWER)
+        .await
+        .map_err(|_| unreachable("its answer broke off or is too long"))?;
+    search::read(engine.kind, &body, &query).map_err(|_| unreachable("its answer is not what its kind sends"))
+}
+
+/// A result as only we can read it: it is told again when it comes back, to whatever model.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    url: String,
+    title: String,
+    content: String,
+    published_at: Option<String>,
+    engine: String,
+    retrieved_at: String,
+}
+
+fn shown(vault: &Vault, workspace: &WorkspaceId, found: &Found, engine: &str, at: &str) -> Value {
+    let Found { url, title, content, published_at, .. } = found.clone();
+    let kept = Kept { url, title, content, published_at, engine: engine.to_owned(), retrieved_at: at.to_owned() };
+    let plain = serde_json::to_vec(&kept).unwrap_or_default();
+    // Without it the result is one of which only title and address can be told again.
+    let sealed = vault.seal_blob(LABEL, workspace.0.as_bytes(), &plain).unwrap_or_default();
+    json!({
+        "type": "web_search_result",
+        "url": found.url,
+        "title": found.title,
+        "page_age": found.published_at,
+        "encrypted_content": format!("{SEALED}{}", URL_SAFE_NO_PAD.encode(sealed)),
+    })
+}
+
+/// What is known of results that come back: those that nobody saw, and those that only we can read.
+pub(super) struct Recall<'a, M> {
+    pub results: M,
+    pub vault: &'a Vault,
+    pub workspace: &'a WorkspaceId,
+}
+
+impl<M: Memory> Memory for Recall<'_, M> {
+    fn result(&self, id: &str) -> Option<String> {
+        self.results.result(id)
+    }
+
+    fn opened(&self, blob: &str) -> Option<Vec<u8>> {
+        let sealed = URL_SAFE_NO_PAD.decode(blob.strip_prefix(SEALED)?).ok()?;
+        self.vault.open_blob(LABEL, self.workspace.0.as_bytes(), &sealed)
+    }
+}
+
+/// The content of a result block as the model was told it; of results that others sealed, title and address.
+pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
+    const CODES: [&str; 6] = [
+        "invalid_tool_input",
+        "unavailable",
+        "max_uses_exceeded",
+        "too_many_requests",
+        "query_too_long",
+        "request_too_large",
+    ];
+    let Some(list) = content.as_array() else {
+        let code = content.get("error_code").and_then(Value::as_str).unwrap_or_default();
+        let known = CODES.into_iter().find(|known| *known == code);
+        return failure(known.unwrap_or("unavailable")).text;
+    };
+    let mut retrieved_at: Option<String> = None;
+    let found: Vec<Found> = list
+        .iter()
+        .map(|entry| {
+            let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+            let opened = memory.opened(text("encrypted_content"));
+            match opened.and_then(|plain| serde_json::from_slice::<Kept>(&plain).ok()) {
+                Some(kept) => {
+                    let Kept { url, title, content, published_at, retrieved_at: at, .. } = kept;
+                    retrieved_at.get_or_insert(at);
+                    Found { url, title, content, published_at, score: None }
+                }
+                None => Found {
+                    url: text("url").to_owned(),
+                    title: text("title").to_owned(),
+                    published_at: Some(text("page_age").to_owned()).filter(|age| !age.is_empty()),
+                    ..Found::default()
+                },
+            }
+        })
+        .collect();
+    search::told(&found, retrieved_at.as_deref())
+}

@@ -1,0 +1,379 @@
+//! Searching the web: the real binary, an engine on loopback, and what the client and the model see of it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Script, Sim};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::agent::{MODEL, PROTOCOLS, asked, asks, bodies, gate_for, kinds, message, told};
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+
+/// Somebody's SearXNG. It answers every question with the same bytes.
+struct Searx {
+    address: SocketAddr,
+    answer: Arc<Mutex<Vec<u8>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+    _serving: JoinSet<()>,
+}
+
+impl Searx {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (answer, asked) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let mut serving = JoinSet::new();
+        let (bytes, log) = (answer.clone(), asked.clone());
+        serving.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut buffer).await {
+                        Ok(read @ 1..) => head.extend_from_slice(&buffer[..read]),
+                        _ => break,
+                    }
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                log.lock().unwrap_or_else(PoisonError::into_inner).push(head.lines().next().unwrap_or_default().into());
+                let answer = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let _ = stream.write_all(&answer).await;
+            }
+        });
+        let searx = Self { address, answer, asked, _serving: serving };
+        searx.finds(&results());
+        searx
+    }
+
+    fn says(&self, status: &str, body: &[u8]) {
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = [head.as_bytes(), body].concat();
+    }
+
+    fn finds(&self, results: &Value) {
+        self.says("200 OK", json!({"query": "x", "results": results}).to_string().as_bytes());
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn config(&self) -> String {
+        format!("[tools.web_search.engines.house]\nkind = \"searxng\"\nurl = \"http://{}\"\n", self.address)
+    }
+}
+
+fn results() -> Value {
+    json!([
+        {"url": "https://tides.example/brest", "title": "Tides", "content": "Low water at noon. High water in Brest is at six.", "publishedDate": "2026-08-24"},
+        {"url": "https://other.example/", "title": "Other", "content": "Nothing of interest."},
+    ])
+}
+
+fn look(query: &str) -> (&'static str, Value) {
+    ("web_search", json!({"query": query}))
+}
+
+fn body(stream: bool, parameters: Value) -> Value {
+    let mut body = hello(MODEL);
+    body["tools"] = json!([{"type": "tidegate:web_search", "parameters": parameters}]);
+    body["stream"] = json!(stream);
+    body["max_tokens"] = json!(1000);
+    body
+}
+
+/// Its blocks without thinking, which some protocols carry signatures in.
+fn blocks(message: &Value) -> Vec<&Value> {
+    message["content"].as_array().unwrap().iter().filter(|block| block["type"] != "thinking").collect()
+}
+
+/// The text of the last result that an upstream of the Messages protocol was sent.
+fn heard(sim: &Sim) -> String {
+    let sent: Value = serde_json::from_str(&bodies(sim).pop().unwrap()).unwrap();
+    let blocks =
+        sent["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array()).flatten();
+    let results = blocks.filter(|block| block["type"] == "tool_result");
+    results.last().unwrap()["content"].as_str().unwrap().to_owned()
+}
+
+const SAYS: &str = "High water is at six ([tides.example](https://tides.example/brest)).";
+
+#[tokio::test]
+async fn a_search_is_run_shown_counted_and_cited_on_every_protocol() {
+    for protocol in PROTOCOLS {
+        let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+        let gate = gate_for(&sim, protocol, &searx.config()).await;
+        for stream in [false, true] {
+            let case = format!("{protocol:?} {stream}");
+            sim.set(Script::from(asks("Let me look.", &[look("tides & brest")])).then(Behaviour::says(SAYS)));
+            let answer = message(&asked(&gate, &body(stream, json!({}))).await);
+            assert_eq!(
+                kinds(&answer),
+                ["text", "server_tool_use", "web_search_tool_result", "text"],
+                "{case}: {answer}"
+            );
+            let blocks = blocks(&answer);
+            let (call, result, text) = (blocks[1], blocks[2], blocks[3]);
+            assert_eq!((&call["name"], &call["input"]), (&json!("web_search"), &look("tides & brest").1), "{case}");
+            assert_eq!(result["tool_use_id"], call["id"], "{case}");
+            assert_eq!(result["caller"], json!({"type": "direct"}), "{case}");
+            let found = result["content"].as_array().unwrap();
+            assert_eq!(found.len(), 2, "{case}");
+            for (one, (url, title, age)) in found.iter().zip([
+                ("https://tides.example/brest", "Tides", json!("2026-08-24")),
+                ("https://other.example/", "Other", Value::Null),
+            ]) {
+                assert_eq!(
+                    (&one["type"], &one["url"], &one["title"], &one["page_age"]),
+                    (&json!("web_search_result"), &json!(url), &json!(title), &age),
+                    "{case}"
+                );
+                let sealed = one["encrypted_content"].as_str().unwrap();
+                assert!(sealed.starts_with("tg1.") && !sealed.contains("Brest"), "{case}");
+            }
+            assert_eq!(text["text"], SAYS, "{case}");
+            let citation = json!({"type": "web_search_result_location", "url": "https://tides.example/brest",
+                "title": "Tides", "cited_text": "High water in Brest is at six.", "encrypted_index": "tg1"});
+            assert_eq!(text["citations"], json!([citation]), "{case}");
+            assert_eq!(
+                answer["usage"]["server_tool_use"],
+                json!({"web_search_requests": 1, "web_fetch_requests": 0}),
+                "{case}"
+            );
+            assert_eq!(told(&answer)["engines"], json!({"web_search": "house"}), "{case}");
+            assert_eq!(searx.asked().last().unwrap(), "GET /search?q=tides+%26+brest&format=json HTTP/1.1", "{case}");
+            let second = bodies(&sim).pop().unwrap();
+            assert!(
+                second.contains("High water in Brest is at six.") && second.contains("untrusted data"),
+                "{case}: {second}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_that_come_back_are_told_in_the_same_words_and_others_by_title_and_address() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let other = Sim::start(Behaviour::Echo).await;
+    let lines = "pricing = { input = 1, output = 2 }";
+    let gate = Tidegate::start()
+        .protocol_at(MODEL, "anthropic", &sim.base_url(), lines)
+        .protocol_at("vendor/other", "openai-chat", &format!("{}/v1", other.base_url()), lines)
+        .config(&searx.config())
+        .run()
+        .await;
+    sim.set(Script::from(asks("", &[look("tides")])).then(Behaviour::says(SAYS)));
+    let first = body(true, json!({}));
+    let answer = message(&asked(&gate, &first).await);
+    let said = heard(&sim);
+    let again = |content: &Value, model: &str| {
+        let mut next = body(false, json!({}));
+        next["model"] = json!(model);
+        let said = json!({"role": "assistant", "content": content});
+        next["messages"] = json!([first["messages"][0], said, {"role": "user", "content": "Thanks."}]);
+        next
+    };
+    sim.set(Behaviour::says("Yes."));
+    message(&asked(&gate, &again(&answer["content"], MODEL)).await);
+    assert_eq!(heard(&sim), said);
+    // Another vendor reads it, too.
+    other.set(Behaviour::says("Yes."));
+    message(&asked(&gate, &again(&answer["content"], "vendor/other")).await);
+    assert!(bodies(&other).pop().unwrap().contains("High water in Brest is at six."));
+    // What somebody else sealed, or nobody, cannot be read.
+    for sealed in ["EqgfCioIARgBIiQ3YTAwMjY1Mi1mZjM5LTQ1NGUtODgxNC1kNjNjNTk1ZWI3Y", "tg1.AAAA", "tg1.!", ""] {
+        let mut content = answer["content"].clone();
+        for one in content[1]["content"].as_array_mut().unwrap() {
+            one["encrypted_content"] = json!(sealed);
+        }
+        message(&asked(&gate, &again(&content, MODEL)).await);
+        let heard = heard(&sim);
+        assert!(heard.contains("https://tides.example/brest") && heard.contains("Tides"), "{sealed}: {heard}");
+        assert!(!heard.contains("High water"), "{sealed}: {heard}");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_is_a_result_and_never_an_error_of_the_request() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &searx.config()).await;
+    let deep = "[".repeat(200_000);
+    let long = vec![b' '; 9 << 20];
+    let table: [(&str, &[u8], &str); 7] = [
+        ("500 Oops", b"", "unavailable"),
+        ("403 Forbidden", b"{}", "unavailable"),
+        ("302 Found\r\nlocation: http://169.254.169.254/", b"", "unavailable"),
+        ("429 Slowly", b"", "too_many_requests"),
+        ("200 OK", b"<html>not JSON</html>", "unavailable"),
+        ("200 OK", deep.as_bytes(), "unavailable"),
+        ("200 OK", &long, "unavailable"),
+    ];
+    for (status, bytes, code) in table {
+        searx.says(status, bytes);
+        for stream in [false, true] {
+            sim.set(Script::from(asks("", &[look("tides")])).then(Behaviour::says("I could not search.")));
+            let answer = message(&asked(&gate, &body(stream, json!({}))).await);
+            assert_eq!(kinds(&answer), ["server_tool_use", "web_search_tool_result", "text"], "{status}");
+            let wanted = json!({"type": "web_search_tool_result_error", "error_code": code});
+            assert_eq!(answer["content"][1]["content"], wanted, "{status}");
+            assert_eq!((&answer["stop_reason"], &told(&answer)["errors"]), (&json!("end_turn"), &json!(1)), "{status}");
+            assert_eq!(answer["usage"]["server_tool_use"]["web_search_requests"], 0, "{status}");
+            assert!(heard(&sim).contains(code), "{status}");
+        }
+    }
+    // One that is not there at all; and what comes back is told in the same words.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let config = format!("[tools.web_search.engines.house]\nkind = \"searxng\"\nurl = \"http://{closed}\"\n");
+    let gate = gate_for(&sim, PROTOCOLS[0], &config).await;
+    sim.set(Script::from(asks("", &[look("tides")])).then(Behaviour::says("I could not search.")));
+    let answer = message(&asked(&gate, &body(false, json!({}))).await);
+    assert_eq!(answer["content"][1]["content"]["error_code"], "unavailable");
+    let said = heard(&sim);
+    let mut next = body(false, json!({}));
+    next["messages"] = json!([next["messages"][0], {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "And now?"}]);
+    message(&asked(&gate, &next).await);
+    assert_eq!(heard(&sim), said);
+}
+
+#[tokio::test]
+async fn searches_and_results_end_where_the_request_says() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &searx.config()).await;
+    let shown = |answer: &Value| -> Vec<Value> {
+        let results =
+            answer["content"].as_array().unwrap().iter().filter(|block| block["type"] == "web_search_tool_result");
+        results
+            .map(|block| {
+                block["content"].as_array().map_or(block["content"]["error_code"].clone(), |list| json!(list.len()))
+            })
+            .collect()
+    };
+    // What is asked for, and what each of three searches of one turn shows.
+    let error = |code: &str| json!(code);
+    let table = [
+        (json!({}), [json!(2), json!(2), json!(2)], 3),
+        (json!({"max_results": 1}), [json!(1), json!(1), json!(1)], 3),
+        (json!({"max_uses": 2}), [json!(2), json!(2), error("max_uses_exceeded")], 2),
+        (json!({"max_results": 2, "max_total_results": 3}), [json!(2), json!(1), json!(0)], 2),
+        (json!({"allowed_domains": ["tides.example"]}), [json!(1), json!(1), json!(1)], 3),
+        (json!({"excluded_domains": ["*.example", "tides.example/brest"]}), [json!(0), json!(0), json!(0)], 3),
+    ];
+    for (parameters, wanted, searches) in table {
+        for stream in [false, true] {
+            let calls = [look("one"), look("two"), look("three")];
+            sim.set(Script::from(asks("", &calls)).then(Behaviour::says("done")));
+            let answer = message(&asked(&gate, &body(stream, parameters.clone())).await);
+            assert_eq!(shown(&answer), wanted, "{parameters}");
+            assert_eq!(answer["usage"]["server_tool_use"]["web_search_requests"], searches, "{parameters}");
+        }
+    }
+    // What a model asks for without sense is told so.
+    for (input, code) in [
+        (json!({}), "invalid_tool_input"),
+        (json!({"query": " "}), "invalid_tool_input"),
+        (json!({"query": 7}), "invalid_tool_input"),
+        (json!({"query": "x".repeat(1001)}), "query_too_long"),
+    ] {
+        sim.set(Script::from(asks("", &[("web_search", input.clone())])).then(Behaviour::says("done")));
+        let answer = message(&asked(&gate, &body(false, json!({}))).await);
+        assert_eq!(shown(&answer), [json!(code)], "{input}");
+    }
+    // A text that refers to nothing says so, and one before the first search says nothing about it.
+    sim.set(Script::from(asks("Let me look.", &[look("one")])).then(Behaviour::says("No link here.")));
+    for stream in [false, true] {
+        sim.set(Script::from(asks("Let me look.", &[look("one")])).then(Behaviour::says("No link here.")));
+        let answer = message(&asked(&gate, &body(stream, json!({}))).await);
+        let blocks = blocks(&answer);
+        assert!(blocks[0].get("citations").is_none_or(Value::is_null), "{answer}");
+        assert_eq!(blocks[3]["citations"], json!([]));
+    }
+}
+
+const FIXED: &str = "[tools.web_search.engines.fixed]\nkind = \"static\"\n\
+    results = [{ url = \"https://a.example/\", title = \"A\", content = \"The first letter.\" }]\n";
+
+#[tokio::test]
+async fn what_is_wrong_with_a_search_is_said_by_its_path() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], FIXED).await;
+    let refused = async |gate: &Tidegate, tools: Value| -> String {
+        let mut body = body(false, json!({}));
+        body["tools"] = tools;
+        let reply: Reply = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string()).send().await;
+        let (status, kind, _, told) = reply.error();
+        assert_eq!((status, &*kind), (400, "invalid_request_error"), "{body}");
+        told
+    };
+    let table = [
+        (json!({"engine": 7}), "engine must be a string"),
+        (json!({"engine": "gopher"}), "engine must be one of auto, native, fixed"),
+        (json!({"max_results": 0}), "max_results must be at least 1"),
+        (json!({"max_results": 26}), "max_results must be at most 25"),
+        (json!({"max_results": 1.5}), "max_results must be an integer"),
+        (json!({"max_total_results": -1}), "max_total_results must be at least 1"),
+        (json!({"max_uses": "2"}), "max_uses must be an integer"),
+        (json!({"max_characters": 100_001}), "max_characters must be at most 100000"),
+        (json!({"search_context_size": "huge"}), "search_context_size must be one of low, medium, high"),
+        (json!({"allowed_domains": "a.org"}), "allowed_domains must be an array"),
+        (
+            json!({"excluded_domains": ["a.org", "https://b.org"]}),
+            "excluded_domains[1] must be a domain such as example.org, *.example.org or example.org/path",
+        ),
+        (json!({"user_location": "Paris"}), "user_location must be an object"),
+        (json!({"user_location": {"type": "exact"}}), "user_location.type must be approximate"),
+        (json!({"user_location": {"city": 7}}), "user_location.city must be a string"),
+    ];
+    for (parameters, message) in table {
+        let told = refused(&gate, json!([{"type": "tidegate:web_search", "parameters": parameters}])).await;
+        assert_eq!(told, format!("Invalid request: tools[0].parameters.{message}"));
+    }
+    let own = json!({"name": "web_search", "input_schema": {"type": "object"}});
+    assert_eq!(refused(&gate, json!([{"type": "tidegate:web_search"}, own])).await, "tool name conflict: web_search");
+    let missing = "tidegate:web_search is not configured on this deployment";
+    let named = json!([{"type": "tidegate:web_search", "parameters": {"engine": "exa"}}]);
+    assert_eq!(refused(&gate, named).await, missing);
+    let plain = gate_for(&sim, PROTOCOLS[0], "").await;
+    assert_eq!(refused(&plain, json!([{"type": "tidegate:web_search"}])).await, missing);
+    assert_eq!(sim.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_vendors_search_is_run_here_where_nobody_has_it() {
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let gate = gate_for(&sim, protocol, FIXED).await;
+        let tool = json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 1, "blocked_domains": ["b.example"]});
+        let mut asking = body(false, json!({}));
+        asking["tools"] = json!([tool]);
+        if protocol.0 == "anthropic" {
+            sim.set(Behaviour::says("done"));
+            assert_eq!(asked(&gate, &asking).await.status, 200);
+            let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+            assert_eq!(sent["tools"], asking["tools"], "who has it gets it as it came");
+            continue;
+        }
+        asking["tool_choice"] = json!({"type": "tool", "name": "web_search"});
+        for stream in [false, true] {
+            asking["stream"] = json!(stream);
+            sim.set(Script::from(asks("", &[look("a"), look("b")])).then(Behaviour::says("See https://a.example/.")));
+            let answer = message(&asked(&gate, &asking).await);
+            let kinds = kinds(&answer);
+            let result = "web_search_tool_result";
+            assert_eq!(kinds, ["server_tool_use", "server_tool_use", result, result, "text"], "{protocol:?}");
+            let blocks = blocks(&answer);
+            assert_eq!(blocks[2]["content"][0]["url"], "https://a.example/", "{protocol:?}");
+            assert_eq!(blocks[3]["content"]["error_code"], "max_uses_exceeded", "{protocol:?}");
+            assert_eq!(blocks[4]["citations"][0]["cited_text"], "The first letter.", "{protocol:?}");
+        }
+    }
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[1], "").await;
+    let mut asking = body(false, json!({}));
+    asking["tools"] = json!([{"type": "web_search_20250305", "name": "web_search"}]);
+    let (status, _, _, told) = asked(&gate, &asking).await.error();
+    assert_eq!((status, &*told), (400, "web_search_20250305 is not configured on this deployment"));
+}
