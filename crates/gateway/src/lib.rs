@@ -10,6 +10,7 @@ pub mod count;
 pub mod credentials;
 pub mod egress;
 pub mod explain;
+pub mod extract;
 pub mod failure;
 pub mod health;
 pub mod keys;
@@ -67,6 +68,7 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
     pub(crate) egress: egress::Egress,
+    pub(crate) extract: extract::Extractor,
     pub(crate) tokens: tokens::Tokens,
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
@@ -106,6 +108,7 @@ impl Gateway {
         let health = health::Health::new(clock.clone(), metrics.clone());
         let ward = health.ward(&snapshot.catalogue);
         let answers = cache::Answers::new(snapshot.settings.cache_bytes);
+        let extract = extract::Extractor::new(&snapshot.settings.parser);
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
@@ -116,6 +119,7 @@ impl Gateway {
             metrics,
             upstream: upstream::Client::default(),
             egress: egress::Egress::default(),
+            extract,
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),

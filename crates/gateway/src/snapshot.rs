@@ -2,6 +2,7 @@
 //! the one they started with.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tidegate_routing::{Catalogue, Draws};
 use tidegate_tools::search::Engine;
 
 use crate::health::Ward;
-use crate::{egress, ledger};
+use crate::{egress, extract, ledger};
 
 /// Everything that a reload may change.
 pub struct Snapshot {
@@ -210,6 +211,9 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Where callers may point at.
     pub egress: egress::Rules,
+    /// The program that reads documents of strangers: this one. Without it they cannot be read.
+    pub extractor: Option<PathBuf>,
+    pub parser: extract::Limits,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -329,6 +333,8 @@ impl Default for Settings {
             max_answer_bytes: 64 << 20,
             cache_bytes: 256 << 20,
             egress: egress::Rules::default(),
+            extractor: None,
+            parser: extract::Limits::default(),
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

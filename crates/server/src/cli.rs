@@ -116,6 +116,9 @@ enum Command {
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Read a document from standard input and print its text; what `serve` starts for documents of strangers
+    #[command(hide = true)]
+    Extract(commands::extract::Extract),
     /// Print the OpenAPI document
     #[command(after_help = "Example:\n  tidegate openapi > openapi.json")]
     Openapi,
@@ -272,6 +275,7 @@ impl Cli {
                 out::text(format_args!("{}", if schema { generate::schema() } else { generate::example() }))?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Command::Extract(command) => return command.run(),
             Command::Run { url, key, command } => return commands::run::run(&url, &key, &command),
             command => command,
         };
@@ -327,7 +331,9 @@ impl Command {
             Self::Credits(command) => command.run().await?,
             Self::Ledger(command) => return command.run().await,
             Self::Audit(command) => return command.run().await,
-            Self::Run { .. } | Self::Openapi | Self::Config { .. } => unreachable!("done before the runtime starts"),
+            Self::Extract(_) | Self::Run { .. } | Self::Openapi | Self::Config { .. } => {
+                unreachable!("done before the runtime starts")
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

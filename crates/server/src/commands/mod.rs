@@ -5,6 +5,7 @@ pub mod byok;
 pub mod check;
 pub mod credits;
 pub mod explain;
+pub mod extract;
 pub mod keys;
 pub mod ledger;
 pub mod members;

@@ -185,6 +185,8 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
         cache_bytes: config.cache.max_bytes,
         egress: egress(config)?,
+        extractor: std::env::current_exe().ok(),
+        parser: facts::parser(&config.parser, lines)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,

@@ -24,7 +24,7 @@ pub fn example() -> String {
     );
     let sections = [
         "service", "storage", "secrets", "state", "keys", "oauth", "limits", "stream", "upstream", "cache", "egress",
-        "routing", "tools", "ledger", "pricing", "billing", "log", "metrics", "sim",
+        "parser", "routing", "tools", "ledger", "pricing", "billing", "log", "metrics", "sim",
     ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);

@@ -25,6 +25,7 @@ pub struct Config {
     pub upstream: UpstreamTimers,
     pub cache: Cache,
     pub egress: Egress,
+    pub parser: Parser,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,
@@ -327,6 +328,26 @@ impl Default for Egress {
     }
 }
 
+/// How pages and PDFs that callers point at are read: in processes of their own, within limits.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parser {
+    /// Address space of one such process, the program itself included.
+    pub memory_bytes: u64,
+    /// Milliseconds after which one is ended.
+    pub time_ms: u64,
+    /// How many there are at a time; changed by a restart only.
+    pub parallel: usize,
+    /// What one may write; a longer text is cut.
+    pub max_output_bytes: usize,
+}
+
+impl Default for Parser {
+    fn default() -> Self {
+        Self { memory_bytes: 256 << 20, time_ms: 10_000, parallel: 2, max_output_bytes: 4 << 20 }
+    }
+}
+
 /// Who is asked first among those who can serve a request.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -368,7 +389,7 @@ impl Default for Routing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`, `web_search`.
+    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`, `web_fetch`, `web_search`.
     pub disabled: Vec<String>,
     /// Calls that one request may make, whatever its stop conditions say.
     pub max_steps: u64,

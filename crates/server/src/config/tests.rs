@@ -57,6 +57,8 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[egress]\nallow = [\"all\"]", "egress.allow: \"all\" is neither a range such as 10.20.0.0/16 nor"),
         ("[egress]\nallow = [\"*.corp\"]", "egress.allow: \"*.corp\" is neither a range such as"),
         ("[egress]\nports = []", "egress.ports: must be ports from 1 to 65535"),
+        ("[parser]\nmemory_bytes = 1", "parser.memory_bytes: must be between 134217728 and 68719476736"),
+        ("[parser]\nparallel = 0", "parser.parallel: must be between 1 and 1024"),
         ("[egress]\nports = [0]", "egress.ports: must be ports from 1 to 65535"),
         ("[egress]\nports = [70000]", "egress.ports"),
         ("[log]\nformat = \"xml\"", "log.format: \"xml\" is none of auto, text, json"),

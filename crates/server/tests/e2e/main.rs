@@ -18,6 +18,7 @@ mod commands;
 mod count_tokens;
 mod credits;
 mod explain;
+mod extract;
 mod fault_matrix;
 mod faults;
 mod generation;

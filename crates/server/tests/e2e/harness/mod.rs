@@ -9,6 +9,7 @@ mod gate;
 mod hand;
 mod http;
 mod load;
+pub mod pdf;
 mod recorder;
 mod shell;
 mod till;
