@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::name::{self, Place, Where};
-use super::{Budget, Reason, Refused, Rules, Wanted, kind};
+use super::{Budget, Domains, Reason, Refused, Rules, Wanted, kind};
 
 const LOOKUP: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(3);
@@ -42,12 +42,16 @@ const FETCHES: usize = 64;
 const LOOKUPS: usize = 32;
 const HEAD: usize = 64 << 10;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+/// Who reads pages says so by a name that their owners can tell from others.
+const READER: HeaderValue = HeaderValue::from_static(concat!("Tidegate-Fetch/", env!("CARGO_PKG_VERSION")));
 const PLAIN: HeaderValue = HeaderValue::from_static("identity");
 
 /// What was fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     pub media_type: &'static str,
+    /// The encoding of a text, as its sender calls it.
+    pub charset: Option<Box<str>>,
     pub bytes: Bytes,
 }
 
@@ -83,6 +87,14 @@ impl Resolve for System {
     }
 }
 
+/// What is fetched, and within which bounds.
+struct Order<'a> {
+    wanted: Wanted,
+    rules: &'a Rules,
+    budget: &'a Budget,
+    domains: &'a Domains,
+}
+
 /// The one client for what callers point at.
 pub struct Egress {
     resolver: Box<dyn Resolve>,
@@ -115,10 +127,20 @@ impl Egress {
         rules: &Rules,
         budget: &Budget,
     ) -> Result<Fetched, Refused> {
+        self.fetch_as(url, &Order { wanted, rules, budget, domains: &Domains::default() }).await
+    }
+
+    /// Fetches a page from where the caller wants pages from.
+    pub async fn fetch_page(&self, url: &str, rules: &Rules, domains: &Domains) -> Result<Fetched, Refused> {
+        let wanted = Wanted::Page;
+        self.fetch_as(url, &Order { wanted, rules, budget: &Budget::new(wanted.most()), domains }).await
+    }
+
+    async fn fetch_as(&self, url: &str, order: &Order<'_>) -> Result<Fetched, Refused> {
         let mut last = None;
         let work = async {
             let _slot = self.slots.acquire().await.map_err(|_| Reason::Busy)?;
-            self.follow(url, wanted, rules, budget, &mut last).await
+            self.follow(url, order, &mut last).await
         };
         let outcome = timeout(TOTAL, Box::pin(work)).await.unwrap_or(Err(Reason::TooSlow));
         outcome.map_err(|reason| {
@@ -130,27 +152,24 @@ impl Egress {
     }
 
     /// `last`: whom was asked last.
-    async fn follow(
-        &self,
-        url: &str,
-        wanted: Wanted,
-        rules: &Rules,
-        budget: &Budget,
-        last: &mut Option<String>,
-    ) -> Result<Fetched, Reason> {
-        let mut place = name::place(url, rules)?;
+    async fn follow(&self, url: &str, order: &Order<'_>, last: &mut Option<String>) -> Result<Fetched, Reason> {
+        let mut place = name::place(url, order.rules)?;
         for _ in 0..=MOST_REDIRECTS {
+            if !order.domains.permit(&place.host) {
+                return Err(Reason::Domain);
+            }
             *last = Some(place.origin());
-            match self.ask(&place, wanted, rules, budget).await? {
+            match self.ask(&place, order).await? {
                 Answer::Here(fetched) => return Ok(fetched),
-                Answer::Elsewhere(location) => place = name::redirected(&place, &location, rules)?,
+                Answer::Elsewhere(location) => place = name::redirected(&place, &location, order.rules)?,
             }
         }
         Err(Reason::Redirect)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the client for what callers point at")]
-    async fn ask(&self, place: &Place, wanted: Wanted, rules: &Rules, budget: &Budget) -> Result<Answer, Reason> {
+    async fn ask(&self, place: &Place, order: &Order<'_>) -> Result<Answer, Reason> {
+        let Order { wanted, rules, budget, .. } = *order;
         let addresses = timeout(LOOKUP, self.addresses(place, rules)).await.map_err(|_| Reason::TooSlow)??;
         let stream = timeout(CONNECT, self.connected(place, &addresses)).await.map_err(|_| Reason::TooSlow)??;
         let mut settings = http1::Builder::new();
@@ -241,10 +260,12 @@ fn request(place: &Place, wanted: Wanted) -> Result<Request<Empty<Bytes>>, Reaso
     let accept = match wanted {
         Wanted::Image => "image/png, image/jpeg, image/gif, image/webp",
         Wanted::Document => "application/pdf, text/plain",
+        Wanted::Page => "text/html, application/xhtml+xml, text/*;q=0.9, application/pdf;q=0.9, */*;q=0.5",
     };
+    let agent = if wanted == Wanted::Page { READER } else { AGENT };
     Request::get(place.target())
         .header(HOST, place.authority())
-        .header(USER_AGENT, AGENT)
+        .header(USER_AGENT, agent)
         .header(ACCEPT, HeaderValue::from_static(accept))
         .header(ACCEPT_ENCODING, PLAIN)
         .body(Empty::new())
@@ -276,18 +297,20 @@ async fn read(response: Response<Incoming>, wanted: Wanted, budget: &Budget) -> 
         return Err(Reason::Type);
     }
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if expected > wanted.most() {
+    let most = wanted.most_of(declared);
+    if expected > most {
         return Err(Reason::TooLarge);
     }
     // Not as much as is promised at once: it may never come.
     let mut bytes = BytesMut::with_capacity(expected.min(1 << 20));
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Reason::Broken)?.into_data() else { continue };
-        if bytes.len() + data.len() > wanted.most() || !budget.take(data.len()) {
+        if bytes.len() + data.len() > most || !budget.take(data.len()) {
             return Err(Reason::TooLarge);
         }
         bytes.extend_from_slice(&data);
     }
     let media_type = kind::fitting(wanted, declared, &bytes)?;
-    Ok(Answer::Here(Fetched { media_type, bytes: bytes.freeze() }))
+    let charset = declared.and_then(kind::charset).map(Into::into);
+    Ok(Answer::Here(Fetched { media_type, charset, bytes: bytes.freeze() }))
 }

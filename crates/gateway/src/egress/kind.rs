@@ -11,8 +11,9 @@ const PNG: &str = "image/png";
 const JPEG: &str = "image/jpeg";
 const GIF: &str = "image/gif";
 const WEBP: &str = "image/webp";
-const PDF: &str = "application/pdf";
+pub const PDF: &str = "application/pdf";
 pub const TEXT: &str = "text/plain";
+pub const HTML: &str = "text/html";
 
 /// The type of a body that fits what is wanted.
 pub fn fitting(wanted: Wanted, declared: Option<&str>, bytes: &[u8]) -> Result<&'static str, Reason> {
@@ -23,6 +24,7 @@ pub fn fitting(wanted: Wanted, declared: Option<&str>, bytes: &[u8]) -> Result<&
         (Wanted::Image, Some(kind @ (PNG | JPEG | GIF | WEBP))) => kind,
         (Wanted::Document, Some(PDF)) => return Ok(PDF),
         (Wanted::Document, None) if is_text(bytes) => return Ok(TEXT),
+        (Wanted::Page, kind) => return page(declared, kind, bytes).ok_or(Reason::Type),
         _ => return Err(Reason::Type),
     };
     let (width, height) = size(kind, bytes).ok_or(Reason::Type)?;
@@ -36,13 +38,87 @@ pub fn fitting(wanted: Wanted, declared: Option<&str>, bytes: &[u8]) -> Result<&
 /// Whether the sender's word for it can be right; many say nothing of use.
 pub fn is_declared(wanted: Wanted, declared: Option<&str>) -> bool {
     let Some(declared) = declared else { return true };
-    let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = essence(declared);
+    if wanted == Wanted::Page {
+        return is_silent(&essence) || is_page(&essence);
+    }
     matches!(
         (essence.as_str(), wanted),
         ("" | "application/octet-stream" | "binary/octet-stream", _)
             | (PNG | JPEG | "image/jpg" | "image/pjpeg" | GIF | WEBP, Wanted::Image)
             | (PDF | "application/x-pdf" | TEXT, Wanted::Document)
     )
+}
+
+fn essence(declared: &str) -> String {
+    declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// The encoding that a sender names.
+pub fn charset(declared: &str) -> Option<&str> {
+    let parameters = declared.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let mut named = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    named.next().map(|(_, label)| label.trim().trim_matches('"'))
+}
+
+/// Whether the sender says that it is a PDF.
+pub fn is_pdf(declared: Option<&str>) -> bool {
+    declared.is_some_and(|declared| matches!(essence(declared).as_str(), PDF | "application/x-pdf"))
+}
+
+/// Many say nothing of use.
+fn is_silent(essence: &str) -> bool {
+    matches!(essence, "" | "application/octet-stream" | "binary/octet-stream")
+}
+
+fn is_markup(essence: &str) -> bool {
+    matches!(essence, HTML | "application/xhtml+xml")
+}
+
+/// Whether it can be read as text: pages, text of any kind, JSON, XML and PDF.
+fn is_page(essence: &str) -> bool {
+    const DATA: [&str; 6] = [
+        "application/json",
+        "application/xml",
+        "application/xhtml+xml",
+        "application/x-ndjson",
+        "application/rss+xml",
+        "application/atom+xml",
+    ];
+    let is_data = DATA.contains(&essence)
+        || essence.starts_with("application/") && (essence.ends_with("+json") || essence.ends_with("+xml"));
+    essence.starts_with("text/") || is_data || is_pdf(Some(essence))
+}
+
+/// A page is taken for what its sender says if its bytes do not say otherwise: a PDF, HTML, or text as it is.
+fn page(declared: Option<&str>, sniffed: Option<&'static str>, bytes: &[u8]) -> Option<&'static str> {
+    let essence = declared.map(essence).unwrap_or_default();
+    let silent = is_silent(&essence);
+    match sniffed {
+        Some(PDF) if silent || is_pdf(declared) => return Some(PDF),
+        Some(_) => return None,
+        None if is_pdf(declared) => return None,
+        None => {}
+    }
+    if is_markup(&essence) {
+        return Some(HTML);
+    }
+    // Text in two bytes a character is full of zeros, and says so.
+    let is_wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    if bytes.contains(&0) && !is_wide {
+        return None;
+    }
+    let looks_like_html = || {
+        let start = bytes.trim_ascii_start();
+        let start = start[..start.len().min(16)].to_ascii_lowercase();
+        ["<!doctype html", "<html", "<head", "<body"].iter().any(|markup| start.starts_with(markup.as_bytes()))
+    };
+    if silent { if looks_like_html() { Some(HTML) } else { is_utf8(bytes).then_some(TEXT) } } else { Some(TEXT) }
+}
+
+/// What nobody says the type of is text only where it cannot be anything else.
+fn is_utf8(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok()
 }
 
 fn sniffed(bytes: &[u8]) -> Option<&'static str> {

@@ -1,4 +1,4 @@
-//! The one way to fetch what a caller points at: images, documents, and later pages and notifications. Providers, whose
+//! The one way to fetch what a caller points at: images, documents, pages, and later notifications. Providers, whose
 //! addresses the operator wrote, are called through [`crate::upstream`] instead; nothing here knows a credential.
 //!
 //! `name` and `address` say where may be called, `client` calls it, `kind` says what came. Every failure is the same to
@@ -6,12 +6,14 @@
 
 pub mod address;
 mod client;
+mod domains;
 mod kind;
 mod name;
 #[cfg(test)]
 mod tests;
 
 pub use client::{Egress, Fetched, Resolve, System};
+pub use domains::{Domain, Domains};
 pub(crate) use kind::fitting;
 pub use name::allowed_name;
 
@@ -52,6 +54,8 @@ impl Default for Rules {
 pub enum Wanted {
     Image,
     Document,
+    /// What a model wants to read.
+    Page,
 }
 
 impl Wanted {
@@ -59,7 +63,15 @@ impl Wanted {
     pub fn most(self) -> usize {
         match self {
             Self::Image => 20 << 20,
-            Self::Document => 32 << 20,
+            Self::Document | Self::Page => 32 << 20,
+        }
+    }
+
+    /// The same, of what its sender says it is.
+    fn most_of(self, declared: Option<&str>) -> usize {
+        match self {
+            Self::Page if !kind::is_pdf(declared) => 5 << 20,
+            _ => self.most(),
         }
     }
 }
@@ -94,6 +106,8 @@ impl std::error::Error for Refused {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Url,
+    /// The caller's own lists do not let it through.
+    Domain,
     Port,
     Name,
     Address,

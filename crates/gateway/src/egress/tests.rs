@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::client::{Egress, Resolve};
 use super::kind::tests::png;
-use super::{Budget, Reason, Refused, Rules, Wanted};
+use super::{Budget, Domain, Domains, Reason, Refused, Rules, Wanted};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -358,5 +358,76 @@ impl ServerCertVerifier for Any {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+#[tokio::test]
+async fn egr_9_a_page_is_fetched_from_where_the_caller_wants_it_at_every_hop() {
+    let page = |text: &str| answer("200 OK\r\ncontent-type: Text/HTML; Charset=\"utf-8\"", text.as_bytes());
+    let to = |location: &str| answer(&format!("301 Moved\r\nlocation: {location}"), b"");
+    let domains = |allowed: &[&str], blocked: &[&str]| {
+        let list = |entries: &[&str]| entries.iter().map(|entry| Domain::parse(entry).unwrap()).collect();
+        Domains { allowed: list(allowed), blocked: list(blocked) }
+    };
+    let server = Server::start(&[page("<p>hi")]).await;
+    let egress = Egress::with(Script::new(&[&["127.0.0.1"]]));
+    let fetch = async |server: &Server, host: &str, domains: Domains| {
+        let fetched = egress.fetch_page(&server.url(host), &server.rules(), &domains).await;
+        fetched.map(|page| (page.media_type, page.charset)).map_err(|Refused(reason)| reason)
+    };
+    let html = Ok(("text/html", Some("utf-8".into())));
+    assert_eq!(fetch(&server, "www.example.com", domains(&["example.com"], &[])).await, html);
+    assert_eq!(fetch(&server, "www.example.com", domains(&[], &["other.com"])).await, html);
+    assert!(seen(&server.requests)[0].contains("user-agent: tidegate-fetch/"));
+    let asked = seen(&server.requests).len();
+    for domains in [domains(&["example.org"], &[]), domains(&["example.com"], &["www.example.com"])] {
+        assert_eq!(fetch(&server, "www.example.com", domains).await, Err(Reason::Domain));
+    }
+    assert_eq!(seen(&server.requests).len(), asked, "nobody was asked");
+    let port = server.address.port();
+    let moves = Server::start(&[to(&format!("http://evil.org:{port}/"))]).await;
+    let rules = Rules { ports: vec![moves.address.port(), port], ..server.rules() };
+    let only = domains(&["example.com"], &[]);
+    let moved = egress.fetch_page(&moves.url("a.example.com"), &rules, &only).await;
+    assert_eq!(moved, Err(Refused(Reason::Domain)));
+    assert_eq!(seen(&server.requests).len(), asked, "nobody was asked there");
+    // What is a name to the caller and an address inside to us.
+    let inside = Egress::with(Script::new(&[&["10.0.0.1"]]));
+    let refused = inside.fetch_page(&server.url("a.example.com"), &server.rules(), &only).await;
+    assert_eq!(refused, Err(Refused(Reason::Address)));
+}
+
+#[tokio::test]
+async fn egr_6_and_7_a_page_is_what_its_sender_and_its_bytes_say() {
+    let egress = Egress::default();
+    let typed = |kind: &str, body: &[u8]| answer(&format!("200 OK\r\ncontent-type: {kind}"), body);
+    let cases = [
+        (typed("text/html", b"<p>"), Ok("text/html")),
+        (typed("application/xhtml+xml", b"<?xml?>"), Ok("text/html")),
+        (typed("text/markdown", b"# a"), Ok("text/plain")),
+        (typed("application/json", b"{}"), Ok("text/plain")),
+        (typed("application/ld+json", b"{}"), Ok("text/plain")),
+        (typed("application/rss+xml", b"<rss/>"), Ok("text/plain")),
+        (typed("application/pdf", b"%PDF-1.7"), Ok("application/pdf")),
+        (typed("application/octet-stream", b"%PDF-1.7"), Ok("application/pdf")),
+        (answer("200 OK", b" <!DOCTYPE html>"), Ok("text/html")),
+        (answer("200 OK", b"plain"), Ok("text/plain")),
+        (typed("text/plain; charset=utf-16", b"\xff\xfea\0"), Ok("text/plain")),
+        (typed("application/pdf", b"<html>"), Err(Reason::Type)),
+        (typed("text/html", b"%PDF-1.7"), Err(Reason::Type)),
+        (typed("text/plain", b"\x89PNG\r\n\x1a\n"), Err(Reason::Type)),
+        (typed("text/plain", b"a\0b"), Err(Reason::Type)),
+        (typed("application/json", b"\0"), Err(Reason::Type)),
+        (typed("image/png", &png(1, 1)), Err(Reason::Type)),
+        (typed("application/zip", b"PK\x03\x04"), Err(Reason::Type)),
+        (typed("video/mp4", b"a"), Err(Reason::Type)),
+        (answer("200 OK", b"\xff\xd9\x80"), Err(Reason::Type)),
+        (typed("text/plain", &vec![b'a'; (5 << 20) + 1]), Err(Reason::TooLarge)),
+    ];
+    for (answer, expected) in cases {
+        let server = Server::start(std::slice::from_ref(&answer)).await;
+        let got = egress.fetch_page(&server.url("127.0.0.1"), &server.rules(), &Domains::default()).await;
+        let got = got.map(|page| page.media_type).map_err(|Refused(reason)| reason);
+        assert_eq!(got, expected, "{}", answer[..answer.len().min(80)].escape_ascii());
     }
 }

@@ -107,6 +107,8 @@ impl Needs {
         let needed = match wanted {
             Wanted::Image => self.images,
             Wanted::Document => self.documents,
+            // Nobody puts one of these into a request.
+            Wanted::Page => false,
         };
         if is_data(url) {
             return needed || self.unpacked;
@@ -284,7 +286,7 @@ fn unpacked(url: &str, wanted: Wanted) -> Option<Source> {
     let data: String = data.chars().filter(|character| !character.is_ascii_whitespace()).collect();
     let bytes = STANDARD.decode(&data).ok()?;
     let media_type = egress::fitting(wanted, Some(declared), &bytes).ok()?;
-    inline(&Fetched { media_type, bytes: bytes.into() })
+    inline(&Fetched { media_type, charset: None, bytes: bytes.into() })
 }
 
 #[cfg(test)]
@@ -328,7 +330,8 @@ mod tests {
         assert_eq!(found(&Needs { images: false, ..ALL }), ["b messages[2].content[2].content[0]"]);
 
         let mut media = Media::default();
-        let fetched = |media_type, bytes: &'static [u8]| Some(Fetched { media_type, bytes: bytes.into() });
+        let fetched =
+            |media_type, bytes: &'static [u8]| Some(Fetched { media_type, charset: None, bytes: bytes.into() });
         for (wanted, url, fetched) in [
             (Wanted::Image, "a", fetched("image/png", b"A")),
             (Wanted::Document, "b", fetched("text/plain", b"B")),
