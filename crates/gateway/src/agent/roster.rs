@@ -54,7 +54,7 @@ impl Roster {
         for (place, entry) in given.iter().enumerate() {
             let wire = entry.get("type").and_then(Value::as_str).unwrap_or("custom");
             let is_emulated = emulates && search::is_vendors(wire);
-            let Some(name) = brand.tool(wire).or(is_emulated.then_some(search::NAME)) else {
+            let Some(name) = brand.tool(wire).or_else(|| is_emulated.then_some(search::NAME)) else {
                 roster.has_others = true;
                 names.extend(entry.get("name").and_then(Value::as_str));
                 roster.upstream.push(entry.clone());

@@ -75,7 +75,7 @@ fn address(kind: Kind, given: Option<&str>) -> anyhow::Result<String> {
         ensure!(given.is_none(), "a static engine has no address");
         return Ok(String::new());
     }
-    let Some(text) = given.or(kind.address()) else { bail!("needed: the address of your own instance") };
+    let Some(text) = given.or_else(|| kind.address()) else { bail!("needed: the address of your own instance") };
     let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let is_plain = |url: &url::Url| {
         url.host_str().is_some() && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()

@@ -24,7 +24,8 @@ fn each_engine_is_asked_in_its_own_format() {
     let (allowed, excluded) = (domains(&["a.org", "b.org/docs"]), domains(&["c.org", "d.org/x"]));
     let narrow = Query { allowed: &allowed, excluded: &excluded, country: Some("FR"), ..plain("tide & time") };
     let bearer = ("authorization", "Bearer the-key");
-    let table: [(Kind, &Query<'_>, &str, Option<(&str, &str)>, Option<Value>); 8] = [
+    type Row<'a> = (Kind, &'a Query<'a>, &'a str, Option<(&'a str, &'a str)>, Option<Value>);
+    let table: [Row<'_>; 8] = [
         (
             Kind::Searxng,
             &plain("tide & time"),
