@@ -12,6 +12,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout_at};
 
+use super::fetch;
 use super::roster::{Roster, Tool};
 use super::run::{Outcome, run};
 use super::sink::{Gone, Sink};
@@ -398,6 +399,7 @@ impl Conductor {
         }
         self.sums.is_used = true;
         self.sums.searches = self.roster.searches();
+        self.sums.fetches = self.roster.fetches();
         self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
         self.messages.push(json!({"role": "user", "content": results}));
         Ok(is_late)
@@ -405,7 +407,8 @@ impl Conductor {
 
     fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
-        let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
+        let mut tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
+        tool.kind.counted();
         let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
         running.spawn(async move {
@@ -418,7 +421,13 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
+        let mut outcome = outcome.of_tool(self.roster.called(&call.name), &call.input);
         let mut text = outcome.text;
+        if text.len() > self.room
+            && let Some((fetch::BLOCK, content)) = &mut outcome.shown
+        {
+            text = fetch::within(self.room, content).unwrap_or(text);
+        }
         if text.len() > self.room {
             let end = text.floor_char_boundary(self.room);
             text.truncate(end);

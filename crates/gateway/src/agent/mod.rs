@@ -6,6 +6,7 @@
 
 mod body;
 mod conduct;
+mod fetch;
 mod memory;
 mod replay;
 mod roster;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use tidegate_core::RequestId;
 use tidegate_wire::envelope::Brand;
 
-use super::roster::Roster;
-use super::search;
+use super::roster::{Kind, Roster};
 use super::turn::is;
+use super::{fetch, search};
 
 /// What a client's id of a call begins with, and what a model's does.
 const OURS: &str = "srvtoolu_";
@@ -93,7 +93,7 @@ fn turns(
     let mut said: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     // Results that stand in the message, by the id of their call.
-    let told: Vec<(String, Value)> = blocks.iter().filter_map(|block| result_of(block, memory)).collect();
+    let told: Vec<(String, Value)> = blocks.iter().filter_map(result_of).collect();
     let ours: Vec<String> =
         blocks.iter().filter(|block| is_call(block, roster, brand)).filter_map(|block| id(block, "id")).collect();
     for block in blocks {
@@ -114,13 +114,18 @@ fn turns(
             continue;
         }
         let (Some(of), Some(tool)) = (id(&block, "id"), tool_of(&block, roster, brand)) else { continue };
-        let shown = told.iter().find(|(known, _)| *known == of).map(|(_, result)| result.clone());
-        // What nobody remembers is left out, call and all.
-        let Some(result) = shown.or_else(|| memory.result(&of).map(Value::String)) else { continue };
-        let upstream = upstream_id(&of);
         let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
+        let shown = told.iter().find(|(known, _)| *known == of);
+        let shown = shown.map(|(_, content)| retold(&tool.kind, &input, content, memory));
+        // What nobody remembers is left out, call and all.
+        let Some((text, is_error)) = shown.or_else(|| Some((memory.result(&of)?, false))) else { continue };
+        let upstream = upstream_id(&of);
         said.push(json!({"type": "tool_use", "id": upstream, "name": tool.function, "input": input}));
-        results.push(json!({"type": "tool_result", "tool_use_id": upstream, "content": result}));
+        let mut result = json!({"type": "tool_result", "tool_use_id": upstream, "content": text});
+        if is_error {
+            result["is_error"] = json!(true);
+        }
+        results.push(result);
     }
     if results.is_empty() {
         if !said.is_empty() {
@@ -151,14 +156,19 @@ fn id(block: &Value, name: &str) -> Option<String> {
     block.get(name).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The id and the text of a result block.
-fn result_of(block: &Value, memory: &dyn Memory) -> Option<(String, Value)> {
+/// What the model read of a result that the client was shown, and whether it was an error.
+fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (String, bool) {
+    match kind {
+        Kind::WebFetch(_) => fetch::told(input.get("url").and_then(Value::as_str).unwrap_or_default(), content),
+        Kind::WebSearch(_) => (search::retold(content, memory), false),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } => (content.to_string(), false),
+    }
+}
+
+/// The id and the content of a result block.
+fn result_of(block: &Value) -> Option<(String, Value)> {
     let content = block.get("content").filter(|_| is_result(block))?;
-    let text = match block.get("type")?.as_str()? {
-        "web_search_tool_result" => search::retold(content, memory),
-        _ => content.to_string(),
-    };
-    Some((id(block, "tool_use_id")?, Value::String(text)))
+    Some((id(block, "tool_use_id")?, content.clone()))
 }
 
 fn is_result(block: &Value) -> bool {

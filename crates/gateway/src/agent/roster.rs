@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use tidegate_tools::datetime;
 use tidegate_wire::envelope::Brand;
 
+use super::fetch::{self, Fetch};
 use super::search::{self, Search};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
@@ -11,8 +12,8 @@ use crate::snapshot::Settings;
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 10] =
-    ["bash", "image_generation", "web_fetch", "shell", "tool_search", "fusion", "advisor", "subagent", "files", "mcp"];
+const UNCONFIGURED: [&str; 9] =
+    ["bash", "image_generation", "shell", "tool_search", "fusion", "advisor", "subagent", "files", "mcp"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,7 @@ pub(super) enum Kind {
     Datetime { zone: String },
     SearchModels { most: usize },
     WebSearch(Search),
+    WebFetch(Fetch),
 }
 
 /// A tool that the gateway runs.
@@ -78,10 +80,7 @@ impl Roster {
             }
             let function = kind.function(&settings.brand);
             roster.upstream.push(definition(&kind, &function, entry.get("cache_control")));
-            let block = match &kind {
-                Kind::WebSearch(_) => search::NAME.to_owned(),
-                Kind::Datetime { .. } | Kind::SearchModels { .. } => format!("{}:{}", settings.brand, kind.name()),
-            };
+            let block = kind.block(&settings.brand);
             roster.tools.push(Tool { kind, wire: wire.to_owned(), function, block });
         }
         let clash = roster.tools.iter().find(|tool| names.contains(&tool.function.as_str()));
@@ -121,8 +120,19 @@ impl Roster {
 
     /// Who did the work of a tool.
     pub fn engines(&self) -> Value {
-        let engines = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
-        Value::Object(engines.into_iter().collect())
+        let search = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
+        let fetches = self.tools.iter().any(|tool| matches!(tool.kind, Kind::WebFetch(_)));
+        let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!("tidegate")));
+        Value::Object(search.into_iter().chain(fetch).collect())
+    }
+
+    /// Pages that were fetched for it.
+    pub fn fetches(&self) -> u64 {
+        let fetches = self.tools.iter().map(|tool| match &tool.kind {
+            Kind::WebFetch(fetch) => fetch.fetches(),
+            _ => 0,
+        });
+        fetches.sum()
     }
 
     /// The tool that a `tool_choice` names, by its type or by its function.
@@ -168,6 +178,10 @@ fn kind(
             Ok(Kind::SearchModels { most: most as usize })
         }
         search::NAME => Ok(Kind::WebSearch(Search::of(parameters, wire, place, settings)?)),
+        "web_fetch" => {
+            let brand = wire.split(':').next().unwrap_or_default();
+            Ok(Kind::WebFetch(Fetch::of(parameters, brand, |member, problem| wrong(place, member, problem))?))
+        }
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
         }
@@ -185,6 +199,15 @@ impl Kind {
             Self::Datetime { .. } => "datetime",
             Self::SearchModels { .. } => "experimental__search_models",
             Self::WebSearch(_) => search::NAME,
+            Self::WebFetch(_) => fetch::NAME,
+        }
+    }
+
+    /// As its calls are called in answers: tools that others have too are called as they call them.
+    fn block(&self, brand: &str) -> String {
+        match self {
+            Self::Datetime { .. } | Self::SearchModels { .. } => format!("{brand}:{}", self.name()),
+            Self::WebFetch(_) | Self::WebSearch(_) => self.name().to_owned(),
         }
     }
 
@@ -200,7 +223,7 @@ impl Kind {
     pub fn failed(&self, code: &str) -> Option<(&'static str, Value)> {
         match self {
             Self::WebSearch(_) => Some(search::failed(code)),
-            Self::Datetime { .. } | Self::SearchModels { .. } => None,
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebFetch(_) => None,
         }
     }
 
@@ -208,7 +231,16 @@ impl Kind {
     fn required(&self) -> &'static [&'static str] {
         match self {
             Self::WebSearch(_) => &["query"],
+            Self::WebFetch(_) => &["url"],
             Self::Datetime { .. } | Self::SearchModels { .. } => &[],
+        }
+    }
+
+    /// Notes that it is called once more.
+    pub fn counted(&mut self) {
+        match self {
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebSearch(_) => {}
+            Self::WebFetch(fetch) => fetch.counted(),
         }
     }
 
@@ -219,6 +251,7 @@ impl Kind {
             Self::Datetime { .. } => "datetime",
             Self::SearchModels { .. } => "search_models",
             Self::WebSearch(_) => return search::NAME.to_owned(),
+            Self::WebFetch(_) => return fetch::NAME.to_owned(),
         };
         let mut function = format!("{plain}_{name}");
         function.truncate(64);
@@ -253,6 +286,7 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
             }),
         ),
         Kind::WebSearch(search) => search.description(),
+        Kind::WebFetch(_) => (Fetch::description().to_owned(), Fetch::properties()),
     };
     let mut definition = json!({
         "name": function,

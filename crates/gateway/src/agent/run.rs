@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
+use super::fetch;
 use super::roster::{Kind, Tool};
 use super::search;
 use crate::keys::KeyEntry;
@@ -32,6 +33,14 @@ impl Outcome {
         Self { text, is_error: true, shown: None, code: Some(code) }
     }
 
+    /// An error that the loop made, as the tool shows its errors.
+    pub fn of_tool(self, tool: Option<&Tool>, input: &Value) -> Self {
+        match tool.map(|tool| &tool.kind) {
+            Some(Kind::WebFetch(_)) if self.is_error && self.shown.is_none() => fetch::failed_by(input, &self),
+            _ => self,
+        }
+    }
+
     /// Of a call beyond those that a request may make.
     pub fn one_too_many() -> Self {
         Self::error("max_uses_exceeded", "No further call of a tool is run in this request.")
@@ -44,6 +53,7 @@ pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, too
         Kind::Datetime { zone } => time(gate, zone, input),
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
         Kind::WebSearch(call) => search::run(gate, key, call, input).await,
+        Kind::WebFetch(fetch) => fetch.run(gate, snapshot, input).await,
     }
 }
 

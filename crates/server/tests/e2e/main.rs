@@ -21,6 +21,7 @@ mod explain;
 mod extract;
 mod fault_matrix;
 mod faults;
+mod fetch;
 mod generation;
 mod harness;
 mod kills;
