@@ -126,7 +126,7 @@ impl Fetch {
         match self.fetched(gate, snapshot, url).await {
             Ok(content) => {
                 let text = told(url, &content).0;
-                Outcome { text, is_error: false, shown: Some((BLOCK, content)) }
+                Outcome { text, shown: Some((BLOCK, content)), ..Outcome::default() }
             }
             Err(code) => failed(url, code),
         }
@@ -214,7 +214,7 @@ fn cut(mut text: String, most: u64) -> String {
 /// A result that did not come, for the model and for the client.
 fn failed(url: &str, code: &str) -> Outcome {
     let content = json!({"type": "web_fetch_tool_result_error", "error_code": code});
-    Outcome { text: told(url, &content).0, is_error: true, shown: Some((BLOCK, content)) }
+    Outcome { text: told(url, &content).0, is_error: true, shown: Some((BLOCK, content)), code: None }
 }
 
 /// An error of the loop itself as this tool shows errors.
