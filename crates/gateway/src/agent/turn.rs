@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(turn, Turn::whole(whole.to_string().as_bytes(), "m").unwrap());
         assert_eq!(turn.reason(), "tool_use");
         let input = json!({"z": 1, "a": 2});
-        assert_eq!(turn.calls(), [Call { id: "t1".into(), name: "f".into(), input: input.clone() }]);
+        assert_eq!(turn.calls(), [Call { id: "t1".into(), name: "f".into(), input }]);
         assert_eq!(turn.calls()[0].input.to_string(), r#"{"z":1,"a":2}"#, "members stay in order");
     }
 

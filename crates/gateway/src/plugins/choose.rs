@@ -89,7 +89,7 @@ fn within(candidates: Vec<Candidate>, options: &AutoRouter) -> Vec<Candidate> {
             return candidates.into_iter().zip(kept).filter(|(_, keep)| *keep).map(|(model, _)| model).collect();
         }
     };
-    let kept: Vec<bool> = candidates.iter().map(|model| fits(model)).collect();
+    let kept: Vec<bool> = candidates.iter().map(&fits).collect();
     drop(fits);
     if !kept.contains(&true) {
         return candidates;

@@ -58,7 +58,8 @@ enum Router {
 impl Router {
     /// The router that a model's name stands for, and what follows the name.
     fn of<'n>(name: &'n str, brand: Brand<'_>) -> Option<(Self, &'n str)> {
-        let (name, variants) = name.trim().split_at(name.trim().find(':').unwrap_or(name.trim().len()));
+        let name = name.trim();
+        let (name, variants) = name.split_at(name.find(':').unwrap_or(name.len()));
         let (author, slug) = name.split_once('/')?;
         if author != brand.name && !brand.aliases.iter().any(|alias| alias == author) {
             return None;
@@ -116,7 +117,8 @@ pub(crate) fn prepare(
     if let Some(parameters) = &plugins.fetch {
         is_changed |= add_fetch(&mut request, parameters, &snapshot.settings, &mut told);
     }
-    let format = request.get("output_config").and_then(|config| config.get("format")).or(request.get("output_format"));
+    let format =
+        request.get("output_config").and_then(|config| config.get("format")).or_else(|| request.get("output_format"));
     let schema = format.filter(|format| format.get("type").and_then(Value::as_str) == Some("json_schema"));
     let schema = schema.and_then(|format| format.get("schema")).cloned();
     let heals = schema.filter(|_| plugins.healing && !envelope.stream);
@@ -223,7 +225,8 @@ impl Scene<'_, '_> {
         let conversation = Conversation::of(&self.key.workspace, name, session, &self.envelope.opening);
         let now = self.gate.clock.now();
         let remembered = self.gate.sticky.model(&conversation, now);
-        let pinned = last_model(self.request).filter(|_| options.pin).or(remembered.clone().filter(|_| options.pin));
+        let pinned =
+            last_model(self.request).filter(|_| options.pin).or_else(|| remembered.clone().filter(|_| options.pin));
         let known = Known { pinned: pinned.as_deref(), remembered: remembered.as_deref() };
         let choice = choose(candidates, options, ranking.map(Vec::as_slice).unwrap_or_default(), known)?;
         self.gate.sticky.keep_model(&conversation, &choice.models[0], now);

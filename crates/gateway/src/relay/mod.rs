@@ -162,8 +162,8 @@ impl Gateway {
         inner: Option<&Inner>,
     ) -> Result<Reply, Failure> {
         let settings = &snapshot.settings;
-        let applied = applied.or(inner.and_then(|inner| inner.applied.as_ref()));
-        let prepared = prepared.or(inner.and_then(|inner| inner.prepared.as_deref()));
+        let applied = applied.or_else(|| inner.and_then(|inner| inner.applied.as_ref()));
+        let prepared = prepared.or_else(|| inner.and_then(|inner| inner.prepared.as_deref()));
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),

@@ -277,11 +277,11 @@ fn a_marker_for_all_goes_to_the_last_block_that_can_carry_one() {
         (json!([user(json!([text, text]))]), json!([user(json!([text, marked(text.clone())]))])),
         (
             json!([user(json!("hi")), model(json!([thought, call, thought]))]),
-            json!([user(json!("hi")), model(json!([thought, marked(call.clone()), thought]))]),
+            json!([user(json!("hi")), model(json!([thought, marked(call), thought]))]),
         ),
         (
             json!([user(json!([text])), model(json!([thought]))]),
-            json!([user(json!([marked(text.clone())])), model(json!([thought]))]),
+            json!([user(json!([marked(text)])), model(json!([thought]))]),
         ),
     ];
     for (given, wanted) in table {

@@ -257,8 +257,6 @@ impl Conversation {
         said.flatten().filter(|said| matches!(said, Said::Call { .. }))
     }
 
-    /// A marker on the request as a whole stands for one on the last thing that can carry it.
-
     fn system(&mut self, request: &Request) {
         let blocks = request.system.clone().map(Content::into_blocks).unwrap_or_default();
         for (place, block) in blocks.into_iter().enumerate() {

@@ -97,7 +97,7 @@ impl Byok {
     pub async fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Create { place, provider, name, workspace, key_file } => {
-                let desk = Desk::open(place).await?;
+                let desk = Box::pin(Desk::open(place)).await?;
                 desk.create(&provider, name, workspace.as_deref(), key_file.as_deref()).await?;
                 desk.store.close().await;
             }
@@ -113,7 +113,7 @@ impl Byok {
             Self::Disable { place, id } => set_disabled(place, &id, true).await?,
             Self::Enable { place, id } => set_disabled(place, &id, false).await?,
             Self::Rotate { place, id, key_file } => {
-                let desk = Desk::open(place).await?;
+                let desk = Box::pin(Desk::open(place)).await?;
                 desk.rotate(&id, key_file.as_deref()).await?;
                 desk.store.close().await;
             }

@@ -1,7 +1,5 @@
 //! Plugins and routers: a model that is chosen, an answer that is repaired.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
