@@ -524,5 +524,5 @@ async fn the_brand_of_a_deployment_is_in_its_headers_and_members() {
     let mut request = hello(MODEL);
     request["plugins"] = json!([{"id": "web"}]);
     let reply = gate.messages(request).await;
-    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:plugins"));
+    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:plugins.web"));
 }

@@ -17,7 +17,7 @@ fn plain(text: &str) -> Query<'_> {
     Query { text, most: 5, characters: 1_000, ..Query::default() }
 }
 
-/// As the vendors' own pages describe a request.
+/// In the vendors' formats.
 #[test]
 fn each_engine_is_asked_in_its_own_format() {
     let domains = |names: &[&str]| -> Vec<Domain> { names.iter().map(|name| Domain::parse(name).unwrap()).collect() };
@@ -104,7 +104,7 @@ fn each_engine_is_asked_in_its_own_format() {
     }
 }
 
-/// Trimmed from the vendors' published examples.
+/// Answers in the vendors' formats.
 #[test]
 fn each_engines_answer_becomes_results() {
     let result = |url: &str, title: &str, content: &str, date: Option<&str>, score| Found {
