@@ -678,7 +678,7 @@ impl<'a> Node<'a> for Tools<'_, 'a, '_> {
         self.0.check(tools.count_fits());
         self.0.envelope.asked.tools = index > 0;
         self.0.envelope.asked.vendor_search = tools.has_vendor_search;
-        self.0.envelope.server_tools = std::mem::take(&mut tools.branded);
+        self.0.envelope.server_tools = tools.branded.clone();
         self.0.tools = Some(tools);
         Ok(())
     }
