@@ -222,7 +222,7 @@ def test_the_key_that_calls(branded, key, is_management):
     assert data.rate_limit.note
     assert data.allowed_data_regions == ["global"]
     free = data.free_model_daily_requests
-    assert (free.limit, free.used, free.remaining) == (2147483647, 0, 2147483647)
+    assert (free.limit, free.used, free.remaining) == (50, 0, 50)
     assert data.organization_id.startswith("org_") and fits(UUID, data.workspace_id)
     assert data.creator_user_id is None and data.expires_at is None
 
