@@ -21,6 +21,33 @@ pub enum Account {
     Organisation(OrganisationId),
 }
 
+/// Whose spending a limit of a guardrail looks at: each key and each member that it is for has the whole of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarded<'a> {
+    Key(KeyHash),
+    Member(&'a str),
+}
+
+impl Account {
+    /// The account of a guardrail for one of those that it is for.
+    pub fn guarded(guardrail: &str, whom: Guarded<'_>) -> Self {
+        Self::Guardrail(match whom {
+            Guarded::Key(hash) => format!("{guardrail}/key/{hash}").into(),
+            Guarded::Member(user) => format!("{guardrail}/member/{user}").into(),
+        })
+    }
+
+    /// Whom the account of a guardrail is for; none where it is another account.
+    pub fn whom(&self) -> Option<Guarded<'_>> {
+        let Self::Guardrail(name) = self else { return None };
+        match name.split('/').collect::<Vec<_>>()[..] {
+            [_, "key", hash] => KeyHash::parse(hash).map(Guarded::Key),
+            [_, "member", user] => Some(Guarded::Member(user)),
+            _ => None,
+        }
+    }
+}
+
 /// An account in one of its windows: what is spent in another one does not count here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
@@ -101,6 +128,19 @@ impl<'de> Deserialize<'de> for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_account_of_a_guardrail_says_whom_it_is_for() {
+        let hash = KeyHash::of(b"k");
+        for whom in [Guarded::Key(hash), Guarded::Member("user_1")] {
+            let account = Account::guarded("0190-g", whom);
+            let slot = Slot::of(account, Some(Window::Daily), Timestamp(1_790_000_000_000));
+            let read = Slot::parse(&slot.to_string()).map(|slot| slot.account);
+            assert_eq!(read.as_ref().and_then(Account::whom), Some(whom));
+        }
+        assert_eq!(Account::Guardrail("g".into()).whom(), None);
+        assert_eq!(Account::Key(hash).whom(), None);
+    }
 
     #[test]
     fn a_slot_survives_its_text() {

@@ -19,7 +19,7 @@ pub use clock::{Clock, Timestamp};
 pub use exchange::{Exchange, Outcome, Settlement};
 pub use id::{GenerationId, RequestId};
 pub use key::{KeyHash, KeyKind};
-pub use ledger::{Account, Posting, Slot};
+pub use ledger::{Account, Guarded, Posting, Slot};
 pub use money::{Factor, Money, Price};
 pub use secret::Secret;
 pub use tenant::{OrganisationId, Tenant, WorkspaceId};

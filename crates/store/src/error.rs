@@ -52,6 +52,10 @@ pub enum Refused {
     TooManyCredentials,
     #[error("has as many presets as a workspace may have")]
     TooManyPresets,
+    #[error("has as many guardrails as a workspace may have")]
+    TooManyGuardrails,
+    #[error("of a workspace's own guardrail cannot be changed")]
+    NameOfDefault,
     #[error("belongs to another workspace")]
     OfAnotherWorkspace,
     #[error("names a key that the account does not have")]

@@ -9,7 +9,7 @@ mod nodes;
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{Account, Money, Posting, Slot, Timestamp, window};
+use tidegate_core::{Account, Guarded, Money, Posting, Slot, Timestamp, window};
 
 use crate::dialect::Shapes;
 use crate::error::Unreadable;
@@ -49,12 +49,18 @@ pub enum Granted {
 }
 
 impl Store {
-    /// Takes more of a slot for a node. Accounts whose days are not kept, members and guardrails, have no leases.
+    /// Takes more of a slot for a node. What a guardrail counts is summed from the days of keys; members by themselves have no
+    /// limits and so no leases.
     pub async fn lease(&self, node: &str, wanted: &Wanted<'_>) -> Result<Granted> {
         let (posted, account) = match &wanted.slot.account {
             Account::Key(hash) => (POSTED_BY_KEY, hash.to_hex()),
             account @ (Account::Workspace(_) | Account::Organisation(_)) => (POSTED_BY_ACCOUNT, account.to_string()),
-            Account::Member(_) | Account::Guardrail(_) => return Err(StoreError::Missing),
+            account @ Account::Guardrail(_) => match account.whom() {
+                Some(Guarded::Key(hash)) => (POSTED_BY_KEY, hash.to_hex()),
+                Some(Guarded::Member(user)) => (POSTED_BY_MEMBER, user.to_owned()),
+                None => return Err(StoreError::Missing),
+            },
+            Account::Member(_) => return Err(StoreError::Missing),
         };
         let (slot, (first, next)) = (wanted.slot.to_string(), days(wanted.slot));
         on_writer!(self, pool => {
@@ -177,13 +183,16 @@ macro_rules! posted {
              CAST(COALESCE(SUM(byok_nanos / 1000000000), 0) AS BIGINT) AS byok_dollars, \
              CAST(COALESCE(SUM(byok_nanos % 1000000000), 0) AS BIGINT) AS byok_rest FROM ",
             $from,
-            " = $1 AND day >= $2 AND day < $3"
+            " AND day >= $2 AND day < $3"
         )
     };
 }
 
-const POSTED_BY_KEY: &str = posted!("key_days WHERE key_hash");
-const POSTED_BY_ACCOUNT: &str = posted!("account_days WHERE account");
+const POSTED_BY_KEY: &str = posted!("key_days WHERE key_hash = $1");
+const POSTED_BY_ACCOUNT: &str = posted!("account_days WHERE account = $1");
+/// Deleted keys keep their rows, so what a member spent with them still counts.
+const POSTED_BY_MEMBER: &str =
+    posted!("key_days WHERE key_hash IN (SELECT hash FROM api_keys WHERE creator_user_id = $1)");
 
 const LEASED: &str = "SELECT \
      CAST(COALESCE(SUM(CASE WHEN node_id = $2 THEN amount / 1000000000 END), 0) AS BIGINT) AS own_dollars, \

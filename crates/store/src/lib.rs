@@ -26,6 +26,7 @@ pub mod budgets;
 pub mod credentials;
 pub mod credits;
 pub mod generations;
+pub mod guardrails;
 pub mod idempotency;
 pub mod journal;
 pub mod keys;

@@ -34,6 +34,7 @@ const PAIRS: &[Pair] = &[
     pair!(4, "response_cache", "0004_response_cache.sql"),
     pair!(5, "presets", "0005_presets.sql"),
     pair!(6, "turns", "0006_turns.sql"),
+    pair!(7, "guardrails", "0007_guardrails.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

@@ -129,6 +129,28 @@ impl Store {
         Ok(spend)
     }
 
+    /// What a member spent with all keys that were ever theirs, in the windows that `now` is in.
+    pub async fn member_spend(&self, tenant: &Tenant, member: &str, now: Timestamp) -> Result<Spend> {
+        let parts: Vec<Part> = on_reader!(self, pool => {
+            Ok(sqlx::query_as(concat!(
+                "SELECT '' AS key_hash, ",
+                sums!("$1", "$2", "$3"),
+                " FROM key_days WHERE organisation_id = $4 AND key_hash IN ",
+                "(SELECT hash FROM api_keys WHERE organisation_id = $4 AND creator_user_id = $5) GROUP BY 1, 2, 3, 4"
+            ))
+            .bind(Window::Daily.first_day(now))
+            .bind(Window::Weekly.first_day(now))
+            .bind(Window::Monthly.first_day(now))
+            .bind(&*tenant.organisation.0)
+            .bind(member)
+            .fetch_all(pool)
+            .await?)
+        })?;
+        let mut spend = Spend::default();
+        parts.iter().for_each(|part| spend.add(part));
+        Ok(spend)
+    }
+
     /// All that the tenant ever spent, without what went through credentials of its own.
     pub async fn total_usage(&self, tenant: &Tenant) -> Result<Money> {
         let (dollars, rest): (i64, i64) = on_reader!(self, pool => {

@@ -8,6 +8,7 @@ use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
 use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
+use crate::guardrails::GUARDRAILS_CHANGED;
 use crate::keys::HOLD_KEYS;
 use crate::ledger::LIMITS_CHANGED;
 use crate::presets::HOLD_PRESETS;
@@ -213,10 +214,14 @@ impl Store {
                 .await?;
             // Nobody can name its presets any more; their slugs are free again.
             sqlx::query(HOLD_PRESETS).execute(&mut *transaction).await?;
+            sqlx::query(GUARDRAILS_CHANGED).execute(&mut *transaction).await?;
             for emptied in [
                 "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
                  (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",
                 "DELETE FROM presets WHERE organisation_id = $1 AND workspace_id = $2",
+                "DELETE FROM guardrail_assignments WHERE organisation_id = $1 AND guardrail_id IN \
+                 (SELECT id FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2)",
+                "DELETE FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_budgets WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_members WHERE organisation_id = $1 AND workspace_id = $2",
             ] {

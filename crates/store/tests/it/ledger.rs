@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use tidegate_core::{Account, Exchange, Money, OrganisationId, Posting, Slot, Timestamp, Window, WorkspaceId};
+use tidegate_core::{Account, Exchange, Guarded, Money, OrganisationId, Posting, Slot, Timestamp, Window, WorkspaceId};
 use tidegate_store::budgets::Interval;
 use tidegate_store::credits::Granting;
 use tidegate_store::idempotency::Once;
@@ -214,6 +214,19 @@ on_both! {
             let error = database.store.lease("one", &wanted(&slot, 1, 1, 1)).await.unwrap_err();
             assert!(matches!(error, StoreError::Missing), "{error:?}");
         }
+    }
+
+    async fn a_guardrail_counts_what_its_key_or_member_spent(database: &Database) {
+        let store = &database.store;
+        store.insert_generations(&[exchange(hash("a"), Some(30), NOW), exchange(hash("b"), Some(50), NOW)]).await.unwrap();
+        let of_key = Slot::of(Account::guarded("g", Guarded::Key(hash("a"))), None, NOW);
+        assert_eq!(store.lease("one", &wanted(&of_key, 100, 1, 1)).await.unwrap(), leased(70));
+        assert_eq!(store.lease("one", &wanted(&of_key, 100, 1, 1)).await.unwrap(), refused(0, 0));
+        // The same key under another guardrail has that one's whole budget.
+        let other = Slot::of(Account::guarded("h", Guarded::Key(hash("a"))), None, NOW);
+        assert_eq!(store.lease("one", &wanted(&other, 100, 1, 1)).await.unwrap(), leased(70));
+        let of_member = Slot::of(Account::guarded("g", Guarded::Member("user_1")), None, NOW);
+        assert_eq!(store.lease("one", &wanted(&of_member, 100, 1, 1)).await.unwrap(), leased(100), "who has no key");
     }
 
     async fn led_23_what_a_lost_node_held_is_there_again(database: &Database) {
