@@ -145,6 +145,7 @@ pub fn from_plan(error: &PlanError, requested: &[&str], settings: &Settings) -> 
     let error_type = match error.code {
         Code::ModelNotFound | Code::Unsupported => ErrorType::InvalidRequest,
         Code::ContextLength => ErrorType::ContextLengthExceeded,
+        Code::Guarded => ErrorType::PermissionDenied,
         Code::NoEndpoints | Code::PrivacyRestricted | Code::ConstraintFiltered | Code::FreeVariantEnded => {
             ErrorType::NotFound
         }

@@ -12,6 +12,7 @@ pub mod egress;
 pub mod explain;
 pub mod extract;
 pub mod failure;
+pub mod guardrails;
 pub mod health;
 pub mod keys;
 pub mod learned;
@@ -63,6 +64,7 @@ pub struct Gateway {
     pub keys: KeyIndex,
     pub credentials: Credentials,
     pub(crate) vault: Arc<Vault>,
+    pub guardrails: guardrails::Guardrails,
     pub presets: Presets,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
@@ -114,6 +116,7 @@ impl Gateway {
             keys: KeyIndex::new(store.clone()),
             credentials: Credentials::new(store.clone(), vault.clone()),
             vault,
+            guardrails: guardrails::Guardrails::new(store.clone()),
             presets: Presets::new(store),
             clock,
             metrics,
@@ -180,6 +183,7 @@ impl Gateway {
             let result = async {
                 self.keys.refresh().await?;
                 self.credentials.refresh().await?;
+                self.guardrails.refresh().await?;
                 self.presets.refresh().await
             };
             let result = result.await;

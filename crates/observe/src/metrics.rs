@@ -84,6 +84,13 @@ pub struct Plugin {
     pub plugin: &'static str,
 }
 
+/// What a guardrail's filter did.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Judgement {
+    pub kind: &'static str,
+    pub action: &'static str,
+}
+
 /// Something that can run out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Used {
@@ -125,6 +132,7 @@ pub struct Metrics {
     /// Loops that something else than the model ended.
     pub loop_stops: Family<Reason, Counter>,
     pub plugin_runs: Family<Plugin, Counter>,
+    pub guardrail_events: Family<Judgement, Counter>,
     pub shed_level: Gauge,
     pub shed: Family<Reason, Counter>,
     /// How much is used of what can run out; 1 is all of it.
@@ -267,6 +275,8 @@ impl Metrics {
         registry.register("loop_stops", "Loops of tools that something else than the model ended", loop_stops.clone());
         let plugin_runs = Family::default();
         registry.register("plugin_runs", "Requests and answers that a plugin changed", plugin_runs.clone());
+        let guardrail_events = Family::default();
+        registry.register("guardrail_events", "What filters of guardrails did", guardrail_events.clone());
         let shed_level = Gauge::default();
         let help = "What is refused under load: 0 nothing, 1 lists, 2 free models, 3 greedy keys, 4 all new inference";
         registry.register("shed_level", help, shed_level.clone());
@@ -337,6 +347,7 @@ impl Metrics {
             loop_steps,
             loop_stops,
             plugin_runs,
+            guardrail_events,
             shed_level,
             shed,
             overload_used,

@@ -6,6 +6,7 @@
 pub mod byok;
 pub mod catalogue;
 pub mod draw;
+pub mod guard;
 pub mod health;
 pub mod live;
 pub mod plan;
@@ -16,6 +17,7 @@ pub mod set;
 pub use byok::{Caller, Credential, Own};
 pub use catalogue::{Catalogue, DataPolicy, Endpoint, Model, Tier};
 pub use draw::Draws;
+pub use guard::{Guard, Zdr};
 pub use live::{Group, Live, Percentiles, Vital};
 pub use plan::{Attempt, Needs, Plan, PlanError, Request, ServiceTier, Sticky, Strategy};
 pub use preferences::{MaxPrice, Partition, Preferences, Sort, Threshold};

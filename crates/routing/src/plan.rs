@@ -21,6 +21,7 @@ use tidegate_core::Timestamp;
 
 use crate::byok::{self, Credential, Own};
 use crate::catalogue::{By, Catalogue, Endpoint, Missing, Model};
+use crate::guard::Guard;
 use crate::live::{Group, Live, Unknown, Vital};
 use crate::preferences::{Partition, Preferences, Sort};
 use crate::set::{Modalities, Parameters, Variants};
@@ -79,6 +80,8 @@ pub struct Request<'a> {
     pub default: Option<&'a str>,
     pub preferences: &'a Preferences<'a>,
     pub needs: Needs,
+    /// What the caller is held to.
+    pub guard: Option<&'a Guard>,
     /// The caller's own credentials.
     pub own: Option<Own<'a>>,
     pub live: &'a dyn Live,
@@ -98,6 +101,7 @@ impl<'a> Request<'a> {
             default: None,
             preferences,
             needs: Needs::default(),
+            guard: None,
             own: None,
             live: &Unknown,
             sticky: None,

@@ -5,8 +5,8 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    auth_codes, budgets, byok, credits, endpoints, explain, generation, health, key, keys, members, messages, models,
-    pages, presets, workspaces,
+    assignments, auth_codes, budgets, byok, credits, endpoints, explain, generation, guardrails, health, key, keys,
+    members, messages, models, pages, presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -130,6 +130,37 @@ pub static ROUTES: &[Route] = &[
     managed(Method::GET, "/credits", "What the account has and has used", credits::show),
     managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list).list(),
     managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),
+    managed(Method::GET, "/guardrails", "List guardrails, oldest first", guardrails::list).list(),
+    managed(Method::POST, "/guardrails", "Create a guardrail", guardrails::create),
+    managed(Method::GET, "/guardrails/{id}", "One guardrail", guardrails::show),
+    managed(Method::PATCH, "/guardrails/{id}", "Change a guardrail, or a workspace's own", guardrails::update),
+    managed(Method::DELETE, "/guardrails/{id}", "Delete a guardrail and what it is assigned to", guardrails::delete),
+    managed(Method::GET, "/guardrails/assignments/keys", "Which keys have which guardrail", assignments::list_all_keys)
+        .list(),
+    managed(
+        Method::GET,
+        "/guardrails/assignments/members",
+        "Which members have which guardrail",
+        assignments::list_all_members,
+    )
+    .list(),
+    managed(Method::GET, "/guardrails/{id}/assignments/keys", "The keys of a guardrail", assignments::list_keys).list(),
+    managed(Method::POST, "/guardrails/{id}/assignments/keys", "Assign it to keys", assignments::assign_keys),
+    managed(Method::POST, "/guardrails/{id}/assignments/keys/remove", "Take it from keys", assignments::unassign_keys),
+    managed(
+        Method::GET,
+        "/guardrails/{id}/assignments/members",
+        "The members of a guardrail",
+        assignments::list_members,
+    )
+    .list(),
+    managed(Method::POST, "/guardrails/{id}/assignments/members", "Assign it to members", assignments::assign_members),
+    managed(
+        Method::POST,
+        "/guardrails/{id}/assignments/members/remove",
+        "Take it from members",
+        assignments::unassign_members,
+    ),
     own(Method::GET, "/presets", "List the presets of the key's workspace, last updated first", presets::list).list(),
     own(Method::GET, "/presets/{slug}", "One preset with the version that is used", presets::show),
     own(

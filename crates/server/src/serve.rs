@@ -95,6 +95,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let gateway = Gateway::new(snapshot, store.clone(), vault.clone(), clock, metrics, ledger, rates);
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
+    gateway.guardrails.refresh().await.context("the guardrails could not be loaded")?;
     gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();

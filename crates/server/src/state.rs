@@ -80,6 +80,13 @@ impl App {
         }
     }
 
+    /// The same for guardrails.
+    pub async fn guardrails_changed(&self) {
+        if let Err(error) = self.gateway.guardrails.refresh().await {
+            tracing::warn!(%error, "a changed guardrail is not known on this node yet");
+        }
+    }
+
     /// Counts an exchange that failed.
     pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
         let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;

@@ -36,6 +36,7 @@ pub(crate) struct Told {
 }
 
 /// A request as it goes on.
+#[derive(Default)]
 pub(crate) struct Prepared {
     /// In place of the one that came, where it was changed.
     pub body: Option<Bytes>,

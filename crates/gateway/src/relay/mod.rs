@@ -26,12 +26,14 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{GenerationId, Timestamp};
+use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
 use tidegate_routing::plan::{self, Request};
 use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
+use tidegate_wire::json;
 use tidegate_wire::messages;
 use tokio::time::timeout;
 
@@ -42,6 +44,7 @@ pub use stream::{Body, StreamBody};
 
 use crate::agent;
 use crate::failure::{self, Failure};
+use crate::guardrails::{Blocked, Judged};
 use crate::keys::KeyEntry;
 use crate::ledger::{Receipt, fail};
 use crate::plugins::{self, Prepared};
@@ -111,6 +114,17 @@ impl Gateway {
             applied = Some(with_preset);
         }
         let mut prepared = None;
+        let mut judged = Vec::new();
+        if let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) {
+            let passed = held.scan(&body).map_err(|blocked| self.blocked(&snapshot, headers, &envelope, *blocked))?;
+            self.note_judged(&passed.judged);
+            if let Some(changed) = passed.body {
+                drop(envelope);
+                body = changed;
+                envelope = read(&body, settings, Purpose::Generate)?;
+            }
+            judged = passed.judged.entries;
+        }
         if plugins::is_for(&envelope, settings) {
             let made = plugins::prepare(self, &snapshot, key, &body, &envelope)?;
             if let Some(changed) = &made.body {
@@ -119,6 +133,9 @@ impl Gateway {
                 envelope = read(&body, settings, Purpose::Generate)?;
             }
             prepared = Some(Box::new(made));
+        }
+        if !judged.is_empty() {
+            prepared.get_or_insert_with(Box::<Prepared>::default).told.entries.splice(0..0, judged);
         }
         if let Some(amended) = amend::amended(&body, &envelope) {
             drop(envelope);
@@ -321,6 +338,28 @@ impl Gateway {
         }
     }
 
+    /// The answer to a request that a guardrail blocks, with what was looked at where the caller wants to know.
+    fn blocked(&self, snapshot: &Snapshot, headers: &HeaderMap, envelope: &Envelope<'_>, blocked: Blocked) -> Failure {
+        let Blocked { mut failure, judged } = blocked;
+        self.note_judged(&judged);
+        if wants_metadata(headers, &snapshot.names) {
+            let (requested, region) = (envelope.names().next().unwrap_or_default(), &snapshot.settings.region);
+            failure.more_mut().routing = Some(format!(
+                r#"{{"requested":{},"strategy":"direct","region":{},"summary":"blocked by a guardrail","attempt":0,"is_byok":false,"endpoints":{{"total":0,"available":[]}},"pipeline":[{}]}}"#,
+                json::quoted(requested),
+                json::quoted(region),
+                judged.entries.join(",")
+            ));
+        }
+        failure
+    }
+
+    fn note_judged(&self, judged: &Judged) {
+        for (kind, action) in judged.events.iter().copied() {
+            self.metrics.guardrail_events.get_or_create(&Judgement { kind, action }).inc();
+        }
+    }
+
     /// Waits until an answer that is about to leave is settled; after a while it leaves all the same.
     async fn settled(&self, settled: &mut Receipt) {
         if !settled.committed(stream::SETTLE).await {
@@ -367,8 +406,10 @@ impl Gateway {
         // A seed is for those who want all chance repeated.
         let drawn = wishes.conversation.filter(|_| routing.seed.is_none()).map(|conversation| conversation.draw());
         let last = wishes.conversation.and_then(|conversation| self.sticky.last(&conversation, now));
+        let held = self.guardrails.of(key);
         let request = Request {
             needs: wishes.needs,
+            guard: held.as_deref().map(|held| &held.guard),
             default: wishes.default.as_deref(),
             sticky: last.as_ref().map(Served::sticky),
             draw: drawn.unwrap_or_else(|| snapshot.draws.next()),

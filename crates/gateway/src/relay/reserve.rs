@@ -145,9 +145,12 @@ fn refused(job: &Job, ask: &Ask<'_>, short: &[Short], affordable: Option<u64>) -
     let tokens = affordable.filter(|tokens| *tokens > 0 && ask.is_capped);
     match &rule.slot.account {
         Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
-            counted("budget");
             // Rules come widest first, so the first is the broadest that does not reach.
-            let scope = if matches!(rule.slot.account, Account::Workspace(_)) { "Workspace" } else { "Guardrail" };
+            let (reason, scope) = match rule.slot.account {
+                Account::Workspace(_) => ("budget", "Workspace"),
+                _ => ("guardrail", "Guardrail"),
+            };
+            counted(reason);
             let interval = rule.slot.window.map_or("lifetime", |window| window.as_str());
             let text = format!("{scope} {interval} budget of ${} exceeded", dollars(rule.limit));
             Failure::new(403, ErrorType::PermissionDenied, text)

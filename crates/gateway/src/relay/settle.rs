@@ -152,8 +152,10 @@ impl Ticket {
             request_bytes: request_bytes as u64,
             ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
         };
+        let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
+        gate.guardrails.add_rules(key, started, &mut rules);
         Self {
-            rules: gate.ledger.rules(key, snapshot.settings.billing.enabled, started),
+            rules,
             gate: gate.clone(),
             snapshot: snapshot.clone(),
             exchange: Some(Box::new(exchange)),

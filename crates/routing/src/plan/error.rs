@@ -16,6 +16,8 @@ pub enum Code {
     PrivacyRestricted,
     ConstraintFiltered,
     FreeVariantEnded,
+    /// A guardrail of the caller forbids it.
+    Guarded,
     /// The prompt is too long for every model of the list.
     ContextLength,
     /// The request holds what no endpoint takes and what cannot be left out.
@@ -31,13 +33,14 @@ impl Code {
             Self::PrivacyRestricted => Some("privacy_restricted"),
             Self::ConstraintFiltered => Some("constraint_filtered"),
             Self::FreeVariantEnded => Some("free_variant_ended"),
-            Self::ContextLength | Self::Unsupported => None,
+            Self::Guarded | Self::ContextLength | Self::Unsupported => None,
         }
     }
 
     pub fn status(self) -> u16 {
         match self {
             Self::ModelNotFound | Self::ContextLength | Self::Unsupported => 400,
+            Self::Guarded => 403,
             Self::NoEndpoints | Self::PrivacyRestricted | Self::ConstraintFiltered | Self::FreeVariantEnded => 404,
         }
     }
@@ -135,6 +138,7 @@ pub(super) fn emptied(request: &Request<'_>, wanted: &[Wanted<'_>], sieve: &Siev
             let policy = if filter == Filter::Zdr { "zero data retention" } else { "no training" };
             PlanError::new(code, format!("No endpoints for {} match your data policy ({policy})", first.name))
         }
+        (_, Code::Guarded) => PlanError::new(code, format!("{} is not allowed by a guardrail", first.name)),
         (_, Code::ContextLength) => too_long(request, sieve),
         (_, Code::FreeVariantEnded) => {
             let mut error = PlanError::new(code, format!("{} is no longer free", first.name));

@@ -23,6 +23,8 @@ pub(super) const NATIVE_ONLY: [Parameter; 2] = [Parameter::Container, Parameter:
 pub enum Filter {
     /// Neither the operator nor the caller has a credential for it.
     Unreachable,
+    /// A guardrail of the caller does not allow the model or the provider.
+    Guardrail,
     /// Faster or slower than usual, and nobody asked for that; or the usual one where only slow ones are wanted.
     Tier,
     /// Costs something, and the name of the model says `:free`.
@@ -58,7 +60,7 @@ impl Filter {
             Self::ContextLength => Some("context_length"),
             Self::Parameters | Self::Tools | Self::NativeOnly => Some("require_parameters"),
             Self::MaxPrice => Some("max_price"),
-            Self::Unreachable | Self::Tier | Self::Free | Self::Extended | Self::Modality => None,
+            Self::Unreachable | Self::Guardrail | Self::Tier | Self::Free | Self::Extended | Self::Modality => None,
             Self::Distillable | Self::OutputLimit | Self::Preferred => None,
         }
     }
@@ -67,6 +69,7 @@ impl Filter {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "credential",
+            Self::Guardrail => "guardrail",
             Self::Preferred => "supported_parameters",
             Self::OutputLimit => "max_tokens",
             Self::Tools => "tools",
@@ -79,6 +82,7 @@ impl Filter {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unreachable => "there is no credential to call it with",
+            Self::Guardrail => "a guardrail does not allow it",
             Self::Tier => "its service tier was not asked for",
             Self::Free => "it is not free",
             Self::Extended => "another has a longer context",
@@ -103,6 +107,7 @@ impl Filter {
         match self {
             Self::Unreachable | Self::Tier | Self::Extended | Self::Providers => Code::NoEndpoints,
             Self::OutputLimit | Self::Preferred => Code::NoEndpoints,
+            Self::Guardrail => Code::Guarded,
             Self::Free => Code::FreeVariantEnded,
             Self::Zdr | Self::Training => Code::PrivacyRestricted,
             Self::Modality | Self::Distillable | Self::Quantization => Code::ConstraintFiltered,
@@ -115,7 +120,7 @@ impl Filter {
     /// What of the request nobody satisfies.
     pub(super) fn field(self) -> &'static str {
         match self {
-            Self::Unreachable | Self::OutputLimit | Self::Preferred => "model",
+            Self::Unreachable | Self::Guardrail | Self::OutputLimit | Self::Preferred => "model",
             Self::Tier => "service_tier",
             Self::Free => "free",
             Self::Extended => "extended",
@@ -154,6 +159,11 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
     let mut pass = Pass { wanted, kept: model.model.endpoints.iter().collect(), sieve };
     pass.keep(Filter::Unreachable, |endpoint| byok::is_reachable(endpoint, request.own));
     pass.sieve.total += pass.kept.len();
+    if let Some(guard) = request.guard {
+        pass.keep(Filter::Guardrail, |endpoint| guard.allows(model.model, endpoint));
+        pass.keep(Filter::Zdr, |endpoint| guard.may_keep(model.model, endpoint));
+        pass.keep(Filter::Training, |endpoint| guard.may_train(endpoint));
+    }
     // What nobody asked for is not there for this request: it must not hide why the others were taken out.
     pass.keep(Filter::Tier, |endpoint| is_admitted(endpoint, request, model));
     if model.variants.contains(Variant::Free) {

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::{KeyKind, Money, Timestamp, Window};
-use tidegate_gateway::Failure;
+use tidegate_gateway::{Failure, guardrails};
 use tidegate_store::budgets::{Budget, Budgets};
 use tidegate_store::keys::KeyRow;
 use tidegate_store::spend::Spend;
@@ -111,6 +111,12 @@ impl Binding {
         row.limit.map(|limit| Self::new(("key_limit", row.hash.to_hex()), limit, row.limit_reset, spent, now))
     }
 
+    fn of_guardrail(budget: &guardrails::Budget, spend: &Spend, now: Timestamp) -> Self {
+        let spent = (spend, budget.include_byok);
+        let binding = Self::new((budget.scope, budget.guardrail.clone()), budget.limit, budget.window, spent, now);
+        Self { guardrail_id: Some(budget.guardrail.clone()), ..binding }
+    }
+
     fn of_workspace(budget: &Budget, spent: (&Spend, bool), now: Timestamp) -> Self {
         Self::new(("workspace", budget.id.clone()), budget.limit, budget.interval.window(), spent, now)
     }
@@ -134,7 +140,14 @@ pub fn show(call: Call) -> Answering {
         };
         let of_workspace =
             budgets.budgets.iter().map(|budget| Binding::of_workspace(budget, (&whole, budgets.include_byok), now));
-        let bindings: Vec<Binding> = Binding::of_key(&row, &spend, now).into_iter().chain(of_workspace).collect();
+        let mut bindings: Vec<Binding> = Binding::of_key(&row, &spend, now).into_iter().chain(of_workspace).collect();
+        for budget in request.app.gateway.guardrails.budgets(&request.key) {
+            let of_member = match row.creator.as_deref().filter(|_| budget.scope == "member") {
+                Some(member) => Some(store.member_spend(tenant, member, now).await.map_err(internal)?),
+                None => None,
+            };
+            bindings.push(Binding::of_guardrail(&budget, of_member.as_ref().unwrap_or(&spend), now));
+        }
         let is_management = row.kind == KeyKind::Management;
         let (credit, byok) = (&spend.credit, &spend.byok);
         Ok(data(

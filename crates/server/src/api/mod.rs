@@ -1,6 +1,7 @@
 //! One module per group of operations. A handler reads its input, calls what does the work and forms the answer.
 
 pub mod account;
+pub mod assignments;
 pub mod auth_codes;
 pub mod budgets;
 pub mod byok;
@@ -9,6 +10,7 @@ pub mod endpoints;
 pub mod explain;
 pub mod form;
 pub mod generation;
+pub mod guardrails;
 pub mod health;
 pub mod key;
 pub mod keys;

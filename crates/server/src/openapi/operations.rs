@@ -173,6 +173,95 @@ pub static DESCRIPTIONS: &[Description] = &[
     .with(&["IdempotencyKey"])
     .taking(Json("GrantCredits"))
     .failing(&[409]),
+    Description::new("GET", "/guardrails", "listGuardrails", "Guardrails", &[ok("GuardrailList")])
+        .with(&["Offset", "Limit", "WorkspaceOfGuardrails"])
+        .failing(&[400]),
+    Description::new("POST", "/guardrails", "createGuardrail", "Guardrails", &[created("GuardrailAnswer")])
+        .taking(Json("CreateGuardrail")),
+    Description::new("GET", "/guardrails/{id}", "getGuardrail", "Guardrails", &[ok("GuardrailAnswer")])
+        .with(&["GuardrailId"])
+        .failing(&[404]),
+    Description::new("PATCH", "/guardrails/{id}", "updateGuardrail", "Guardrails", &[ok("GuardrailAnswer")])
+        .with(&["GuardrailId"])
+        .taking(Json("UpdateGuardrail"))
+        .failing(&[404]),
+    Description::new("DELETE", "/guardrails/{id}", "deleteGuardrail", "Guardrails", DELETED)
+        .with(&["GuardrailId"])
+        .failing(&[404]),
+    Description::new(
+        "GET",
+        "/guardrails/assignments/keys",
+        "listKeyAssignments",
+        "Guardrails",
+        &[ok("KeyAssignmentList")],
+    )
+    .with(PAGE),
+    Description::new(
+        "GET",
+        "/guardrails/assignments/members",
+        "listMemberAssignments",
+        "Guardrails",
+        &[ok("MemberAssignmentList")],
+    )
+    .with(PAGE),
+    Description::new(
+        "GET",
+        "/guardrails/{id}/assignments/keys",
+        "listGuardrailKeyAssignments",
+        "Guardrails",
+        &[ok("KeyAssignmentList")],
+    )
+    .with(&["GuardrailId", "Offset", "Limit"])
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/guardrails/{id}/assignments/keys",
+        "bulkAssignKeysToGuardrail",
+        "Guardrails",
+        &[ok("AssignedCount")],
+    )
+    .with(&["GuardrailId"])
+    .taking(Json("KeyHashes"))
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/guardrails/{id}/assignments/keys/remove",
+        "bulkUnassignKeysFromGuardrail",
+        "Guardrails",
+        &[ok("UnassignedCount")],
+    )
+    .with(&["GuardrailId"])
+    .taking(Json("KeyHashes"))
+    .failing(&[404]),
+    Description::new(
+        "GET",
+        "/guardrails/{id}/assignments/members",
+        "listGuardrailMemberAssignments",
+        "Guardrails",
+        &[ok("MemberAssignmentList")],
+    )
+    .with(&["GuardrailId", "Offset", "Limit"])
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/guardrails/{id}/assignments/members",
+        "bulkAssignMembersToGuardrail",
+        "Guardrails",
+        &[ok("AssignedCount")],
+    )
+    .with(&["GuardrailId"])
+    .taking(Json("MemberUserIds"))
+    .failing(&[404]),
+    Description::new(
+        "POST",
+        "/guardrails/{id}/assignments/members/remove",
+        "bulkUnassignMembersFromGuardrail",
+        "Guardrails",
+        &[ok("UnassignedCount")],
+    )
+    .with(&["GuardrailId"])
+    .taking(Json("MemberUserIds"))
+    .failing(&[404]),
     Description::new("GET", "/presets", "listPresets", "Presets", &[ok("PresetList")]).with(PAGE).failing(&[400]),
     Description::new("GET", "/presets/{slug}", "getPreset", "Presets", &[ok("PresetAnswer")])
         .with(&["PresetSlug"])

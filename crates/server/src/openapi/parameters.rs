@@ -26,6 +26,7 @@ pub fn parameters() -> Value {
             "The id of the generation, or of the message that answered.",
             json!({"type": "string", "minLength": 1}),
         ),
+        "GuardrailId": parameter("path", "id", "The id of the guardrail, or that of a workspace's own.", uuid()),
         "CredentialId": parameter("path", "id", "The id of the credential.", uuid()),
         "WorkspaceRef": parameter(
             "path",
@@ -66,6 +67,7 @@ pub fn parameters() -> Value {
             json!({"type": "string", "enum": ["true", "false", "1", "0"], "default": "false"}),
         ),
         "WorkspaceOfKeys": query("workspace_id", "Whose keys; by default those of the default workspace.", uuid()),
+        "WorkspaceOfGuardrails": query("workspace_id", "Only those of this workspace.", uuid()),
         "WorkspaceOfCredentials": query("workspace_id", "Only those of this workspace.", uuid()),
         "Provider": query("provider", "Only those for this provider.", provider()),
         "IdempotencyKey": parameter(

@@ -23,6 +23,7 @@ mod fault_matrix;
 mod faults;
 mod fetch;
 mod generation;
+mod guardrails;
 mod harness;
 mod kills;
 mod ledger_verify;

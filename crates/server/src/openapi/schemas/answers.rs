@@ -58,12 +58,12 @@ pub fn schemas() -> Value {
     Value::Object(all)
 }
 
-fn data(of: Value) -> Value {
+pub(super) fn data(of: Value) -> Value {
     full(json!({"data": of}))
 }
 
 /// One page of many.
-fn page(of: &str) -> Value {
+pub(super) fn page(of: &str) -> Value {
     full(json!({"data": list(to(of), 0, 100), "total_count": {"type": "integer", "minimum": 0}}))
 }
 

@@ -17,7 +17,7 @@ pub fn schemas() -> Value {
     Value::Object(all)
 }
 
-fn described(mut schema: Value, description: &str) -> Value {
+pub(super) fn described(mut schema: Value, description: &str) -> Value {
     schema["description"] = json!(description);
     schema
 }

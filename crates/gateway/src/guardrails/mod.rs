@@ -1,0 +1,318 @@
+//! What callers are held to: which models and providers they may use, what they may spend, what must not be in what they
+//! send. Every node has all guardrails in memory; a request of somebody who is under none pays for one look.
+//!
+//! `find` and `injection` know what to look for in a text, `scan` looks through a request.
+
+mod find;
+mod injection;
+mod scan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use quick_cache::sync::Cache;
+use regex::{Regex, RegexBuilder};
+use smallvec::SmallVec;
+use tidegate_core::{Account, Guarded, KeyHash, Money, OrganisationId, Slot, Timestamp, Window, WorkspaceId};
+use tidegate_routing::{Guard, Zdr};
+use tidegate_store::guardrails::{
+    Action, Assigned, Builtin, Everything, Guardrail, GuardrailRules, PatternFilter, ScanScope,
+};
+use tidegate_store::{Store, StoreError};
+
+use crate::keys::KeyEntry;
+use crate::ledger::book::Rule;
+use crate::ledger::rules::Rules;
+
+pub(crate) use scan::{Blocked, Judged};
+
+/// What a pattern may take in memory when it is compiled, in bytes.
+const MOST_COMPILED: usize = 4 << 20;
+/// Combinations that are remembered.
+const COMBINATIONS: usize = 1_024;
+
+/// Why a guardrail holds for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    Workspace,
+    Member,
+    Key,
+}
+
+impl Scope {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Member => "member",
+            Self::Key => "api-key",
+        }
+    }
+}
+
+/// One guardrail as it is used.
+#[derive(Debug)]
+struct Ready {
+    id: String,
+    limit: Option<(Money, Option<Window>)>,
+    include_byok: bool,
+    rules: GuardrailRules,
+    patterns: Vec<(Regex, PatternFilter)>,
+}
+
+/// A limit of a guardrail as it is shown.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    pub guardrail: String,
+    /// Its name in the public vocabulary.
+    pub scope: &'static str,
+    pub limit: Money,
+    pub window: Option<Window>,
+    pub include_byok: bool,
+}
+
+/// What a filter looks for.
+#[derive(Clone, Debug)]
+enum Sought {
+    Builtin(Builtin),
+    Pattern(Regex, Option<String>),
+}
+
+/// A filter of one of the guardrails.
+#[derive(Clone, Debug)]
+struct Filter {
+    sought: Sought,
+    action: Action,
+    user_only: bool,
+    guardrail: String,
+    scope: Scope,
+}
+
+/// Everything that a caller is held to.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub guard: Guard,
+    filters: Vec<Filter>,
+}
+
+#[derive(Default)]
+struct Index {
+    seq: i64,
+    all: Vec<Arc<Ready>>,
+    by_key: HashMap<KeyHash, usize>,
+    by_member: HashMap<(OrganisationId, Box<str>), usize>,
+    by_workspace: HashMap<WorkspaceId, usize>,
+}
+
+type Places = [Option<usize>; 3];
+
+/// All guardrails, fresh within a second of any change.
+pub struct Guardrails {
+    store: Arc<Store>,
+    index: ArcSwap<Index>,
+    /// By the change and the guardrails that come together.
+    held: Cache<(i64, Places), Arc<Held>>,
+}
+
+impl Guardrails {
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store, index: ArcSwap::default(), held: Cache::new(COMBINATIONS) }
+    }
+
+    /// Takes over what changed in the store since the last call.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        if self.store.guardrails_seq().await? == self.index.load().seq {
+            return Ok(());
+        }
+        let everything = self.store.all_guardrails().await?;
+        self.index.store(Arc::new(Index::of(everything)));
+        Ok(())
+    }
+
+    /// What a key is held to; none for most.
+    pub(crate) fn of(&self, key: &KeyEntry) -> Option<Arc<Held>> {
+        let index = self.index.load();
+        let places = index.places(key)?;
+        let name = (index.seq, places);
+        if let Some(known) = self.held.get(&name) {
+            return Some(known);
+        }
+        let held = Arc::new(Held::of(index.scoped(places)));
+        self.held.insert(name, held.clone());
+        Some(held)
+    }
+
+    /// The budgets of a key's guardrails, for those who want to see them.
+    pub fn budgets(&self, key: &KeyEntry) -> Vec<Budget> {
+        let index = self.index.load();
+        let scoped = index.places(key).map(|places| index.scoped(places)).unwrap_or_default();
+        let budget = |(scope, ready): (Scope, Arc<Ready>)| {
+            let (limit, window) = ready.limit?;
+            let scope = match scope {
+                Scope::Workspace => "workspace_default_key",
+                Scope::Member => "member",
+                Scope::Key => "api_key",
+            };
+            Some(Budget { guardrail: ready.id.clone(), scope, limit, window, include_byok: ready.include_byok })
+        };
+        scoped.into_iter().filter_map(budget).collect()
+    }
+
+    /// Adds the budgets of a key's guardrails. Each key, and each member, has the whole of a budget.
+    pub(crate) fn add_rules(&self, key: &KeyEntry, now: Timestamp, rules: &mut Rules) {
+        let index = self.index.load();
+        let Some(places) = index.places(key) else { return };
+        for (scope, ready) in index.scoped(places) {
+            let Some((limit, window)) = ready.limit else { continue };
+            let whom = match (scope, key.creator.as_deref()) {
+                (Scope::Member, Some(member)) => Guarded::Member(member),
+                _ => Guarded::Key(key.hash),
+            };
+            let slot = Slot::of(Account::guarded(&ready.id, whom), window, now);
+            rules.push(Rule { slot, limit, counts_byok: ready.include_byok });
+        }
+    }
+}
+
+impl Index {
+    fn of(everything: Everything) -> Self {
+        let mut index = Self { seq: everything.seq, ..Self::default() };
+        let mut by_id = HashMap::new();
+        let mut tenants = Vec::new();
+        for guardrail in everything.guardrails {
+            let place = index.all.len();
+            by_id.insert(guardrail.id.clone(), place);
+            if guardrail.is_default {
+                index.by_workspace.insert(guardrail.workspace.clone(), place);
+            }
+            tenants.push(guardrail.organisation.clone());
+            index.all.push(Arc::new(Ready::of(guardrail)));
+        }
+        for (guardrail, kind, subject) in everything.assigned {
+            let Some(place) = by_id.get(&guardrail).copied() else { continue };
+            match kind {
+                Assigned::Key => {
+                    index.by_key.extend(KeyHash::parse(&subject).map(|hash| (hash, place)));
+                }
+                Assigned::Member => {
+                    index.by_member.insert((tenants[place].clone(), subject.into()), place);
+                }
+            }
+        }
+        index
+    }
+
+    /// The guardrails of the workspace, the member and the key.
+    fn places(&self, key: &KeyEntry) -> Option<Places> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let member = || self.by_member.get(&(key.organisation.clone(), key.creator.clone()?)).copied();
+        let places = [self.by_workspace.get(&key.workspace).copied(), member(), self.by_key.get(&key.hash).copied()];
+        places.iter().any(Option::is_some).then_some(places)
+    }
+
+    fn scoped(&self, places: Places) -> SmallVec<[(Scope, Arc<Ready>); 3]> {
+        let scopes = [Scope::Workspace, Scope::Member, Scope::Key];
+        scopes
+            .into_iter()
+            .zip(places)
+            .filter_map(|(scope, place)| Some((scope, self.all.get(place?)?.clone())))
+            .collect()
+    }
+}
+
+impl Ready {
+    fn of(guardrail: Guardrail) -> Self {
+        let Guardrail { id, limit, window, include_byok, rules, .. } = guardrail;
+        let mut patterns = Vec::new();
+        for filter in rules.content_filters.iter().flatten() {
+            match compiled(&filter.pattern) {
+                Ok(pattern) => patterns.push((pattern, filter.clone())),
+                // It was checked when it was stored; an older engine may have taken more.
+                Err(error) => tracing::error!(guardrail = %id, %error, "a content filter cannot be used"),
+            }
+        }
+        Self { id, limit: limit.map(|limit| (limit, window)), include_byok, rules, patterns }
+    }
+}
+
+/// A pattern that may be used as a filter, or why not.
+pub fn compiled(pattern: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(pattern).size_limit(MOST_COMPILED).dfa_size_limit(MOST_COMPILED).build();
+    built.map_err(|error| match error {
+        regex::Error::Syntax(text) => {
+            let line = text.lines().last().unwrap_or_default();
+            format!("is not a pattern: {}", line.trim().trim_start_matches("error: "))
+        }
+        _ => "is too large when it is compiled: use fewer or smaller repetitions".to_owned(),
+    })
+}
+
+impl Held {
+    /// Allow lists must all hold, ignore lists and filters add up, and of policies the strictest counts.
+    fn of(ready: SmallVec<[(Scope, Arc<Ready>); 3]>) -> Self {
+        let mut held = Self::default();
+        for (scope, ready) in ready {
+            let rules = &ready.rules;
+            let guard = &mut held.guard;
+            guard.allowed_models.extend(rules.allowed_models.clone());
+            guard.ignored_models.extend(rules.ignored_models.iter().flatten().cloned());
+            guard.allowed_providers.extend(rules.allowed_providers.clone());
+            guard.ignored_providers.extend(rules.ignored_providers.iter().flatten().cloned());
+            let Zdr { anthropic, google, openai, xai, other } = &mut guard.zdr;
+            for (strict, said) in [
+                (anthropic, rules.enforce_zdr_anthropic),
+                (google, rules.enforce_zdr_google),
+                (openai, rules.enforce_zdr_openai),
+                (xai, rules.enforce_zdr_xai),
+                (other, rules.enforce_zdr_other),
+            ] {
+                *strict |= said == Some(true);
+            }
+            // Whoever publishes what it is sent also learns from it.
+            guard.denies_free_training |=
+                rules.enable_free_model_training == Some(false) || rules.enable_free_model_publication == Some(false);
+            guard.denies_paid_training |= rules.enable_paid_model_training == Some(false);
+            held.add_filters(scope, &ready);
+        }
+        held
+    }
+
+    fn add_filters(&mut self, scope: Scope, ready: &Ready) {
+        for filter in ready.rules.content_filter_builtins.iter().flatten() {
+            let new = Filter {
+                sought: Sought::Builtin(filter.slug),
+                action: filter.action,
+                user_only: filter.scan_scope == Some(ScanScope::UserOnly),
+                guardrail: ready.id.clone(),
+                scope,
+            };
+            let same = |known: &&mut Filter| matches!(known.sought, Sought::Builtin(slug) if slug == filter.slug);
+            match self.filters.iter_mut().find(same) {
+                // The wider look and the stronger action count.
+                Some(known) => {
+                    let user_only = known.user_only && new.user_only;
+                    if new.action > known.action {
+                        *known = new;
+                    }
+                    known.user_only = user_only;
+                }
+                None => self.filters.push(new),
+            }
+        }
+        for (pattern, filter) in &ready.patterns {
+            self.filters.push(Filter {
+                sought: Sought::Pattern(pattern.clone(), filter.label.clone()),
+                action: filter.action,
+                user_only: false,
+                guardrail: ready.id.clone(),
+                scope,
+            });
+        }
+    }
+
+    pub fn has_filters(&self) -> bool {
+        !self.filters.is_empty()
+    }
+}
