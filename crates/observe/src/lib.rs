@@ -1,7 +1,9 @@
-//! What the outside learns: metrics and logs today, broadcast destinations later.
+//! What the outside learns: metrics, logs, and destinations that are told of every request.
 //!
 //! Everything here works on finished things ([`tidegate_core::Exchange`]); nothing in it may delay a request. It knows
-//! neither HTTP nor any vendor's format. Start with [`metrics::Metrics`].
+//! no sockets and no store: who keeps and sends what [`broadcast`] makes is the gateway. Start with
+//! [`metrics::Metrics`].
 
+pub mod broadcast;
 pub mod logging;
 pub mod metrics;

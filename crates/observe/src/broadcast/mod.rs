@@ -1,0 +1,107 @@
+//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, `otlp`), and where it
+//! goes (`kind`). Pure functions; who keeps and sends it is elsewhere.
+
+pub mod kind;
+pub mod otlp;
+pub mod select;
+mod span;
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+use tidegate_core::{Exchange, KeyHash, WorkspaceId};
+
+pub use kind::{Kind, Target};
+pub use select::Filter;
+pub use span::{Attribute, Span, SpanKind, spans};
+
+/// Somebody who is told.
+pub struct Destination {
+    /// Names it for as long as it exists.
+    pub id: String,
+    pub kind: Kind,
+    pub target: Target,
+    pub scope: Scope,
+    pub is_private: bool,
+    pub tells: Tells,
+}
+
+/// Of which requests it is told.
+#[derive(Debug, Default)]
+pub struct Scope {
+    /// `None`: of all workspaces.
+    pub workspace: Option<WorkspaceId>,
+    /// `None`: of all keys.
+    pub keys: Option<HashSet<KeyHash>>,
+    pub filter: Option<Filter>,
+    /// From 0 to 1.
+    pub share: f64,
+}
+
+/// What else it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tells {
+    pub cost: bool,
+    pub identity: bool,
+    pub context: bool,
+}
+
+/// What a record does not hold: what was said, and what the caller calls it.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// The caller's `trace` object.
+    pub trace: Map<String, Value>,
+    /// Of a `traceparent` header: the trace and the caller's span.
+    pub parent: Option<(String, String)>,
+    /// The request in the Messages format, and the blocks of its answer; nothing where nobody wants to know.
+    pub request: Option<Value>,
+    pub answer: Vec<Value>,
+}
+
+impl Said {
+    /// Reads a `traceparent` header.
+    pub fn traceparent(header: &str) -> Option<(String, String)> {
+        let parts: Vec<&str> = header.trim().split('-').collect();
+        let ["00", trace, span, _] = parts[..] else { return None };
+        let is_hex = |text: &str, length| {
+            let is_small = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            text.len() == length && text.bytes().all(is_small) && text.bytes().any(|byte| byte != b'0')
+        };
+        (is_hex(trace, 32) && is_hex(span, 16)).then(|| (trace.to_owned(), span.to_owned()))
+    }
+
+    /// The caller's own word for something.
+    pub(crate) fn named(&self, name: &str) -> Option<&str> {
+        self.trace.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+}
+
+/// Who made a request, for those who may know.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker<'a> {
+    pub key_name: &'a str,
+    pub creator: Option<&'a str>,
+    /// What this gateway calls itself.
+    pub service: &'a Service,
+}
+
+/// The gateway as it names itself.
+#[derive(Clone, Debug, Default)]
+pub struct Service {
+    pub name: String,
+    pub version: String,
+    pub instance: String,
+    pub environment: Option<String>,
+    /// Begins the names of what is ours alone.
+    pub brand: String,
+}
+
+impl Destination {
+    /// What it is told of a request; nothing where that is none of its business.
+    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<String> {
+        self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
+            let spans = spans(exchange, said, self, maker);
+            otlp::resource_spans(&spans, maker.service).to_string()
+        })
+    }
+}

@@ -1,0 +1,319 @@
+//! A finished request as spans, in the words of OpenTelemetry's conventions for generative models. Ids are derived, so a
+//! repeated delivery has the same ones.
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::digest;
+use serde_json::{Map, Value, json};
+use tidegate_core::{Exchange, Money, Outcome};
+
+use super::{Destination, Maker, Said};
+
+/// What is told of one side's words at most, in bytes.
+const MOST_SAID: usize = 256 << 10;
+/// Keys of `trace` that mean something to us; all others are the caller's own.
+const KNOWN: [&str; 5] = ["trace_id", "trace_name", "span_name", "generation_name", "parent_span_id"];
+const NANOS_PER_MILLI: i64 = 1_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    Internal = 1,
+    Client = 3,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    pub name: String,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    pub trace: String,
+    pub id: String,
+    pub parent: Option<String>,
+    pub name: String,
+    pub kind: SpanKind,
+    pub start_nanos: i64,
+    pub end_nanos: i64,
+    pub attributes: Vec<Attribute>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Name, time and attributes.
+    pub events: Vec<(&'static str, i64, Vec<Attribute>)>,
+}
+
+fn hash(text: &str, bytes: usize) -> String {
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    hash.as_ref()[..bytes].iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The id of a trace: as the caller wrote it where that is one, else made from it.
+fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
+    if let Some(own) = said.named("trace_id") {
+        let plain = own.replace('-', "");
+        let is_uuid = own.len() == 36 && is_hex(&plain, 32);
+        return match () {
+            () if is_hex(own, 32) => (own.to_lowercase(), None),
+            () if is_uuid => (plain.to_lowercase(), None),
+            () => (hash(own, 16), Some(own.to_owned())),
+        };
+    }
+    match &said.parent {
+        Some((trace, _)) => (trace.clone(), None),
+        None => (hash(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str(), 16), None),
+    }
+}
+
+fn parent_id(said: &Said) -> Option<String> {
+    match said.named("parent_span_id") {
+        Some(own) if is_hex(own, 16) => Some(own.to_lowercase()),
+        Some(own) => Some(hash(own, 8)),
+        None => said.parent.as_ref().filter(|_| said.named("trace_id").is_none()).map(|(_, span)| span.clone()),
+    }
+}
+
+/// The spans of a request: what the caller names around it, and the generation itself.
+pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>) -> Vec<Span> {
+    let (trace, original) = trace_id(exchange, said);
+    let start_nanos = exchange.started.0.saturating_mul(NANOS_PER_MILLI);
+    let end_nanos = start_nanos.saturating_add(i64::from(exchange.duration_ms) * NANOS_PER_MILLI);
+    let mut parent = parent_id(said);
+    let mut spans = Vec::with_capacity(3);
+    let (root, middle) = (said.named("trace_name"), said.named("span_name"));
+    let around = |id: String, parent: Option<String>, name: &str| Span {
+        trace: trace.clone(),
+        id,
+        parent,
+        name: name.to_owned(),
+        kind: SpanKind::Internal,
+        start_nanos,
+        end_nanos,
+        attributes: own_words(said),
+        error: None,
+        events: Vec::new(),
+    };
+    if root.is_some() || middle.is_some() {
+        let id = hash(&format!("{trace}root"), 8);
+        spans.push(around(id.clone(), parent, root.unwrap_or(&exchange.model)));
+        parent = Some(id);
+    }
+    if let Some(name) = middle {
+        let id = hash(&format!("{trace}span{name}"), 8);
+        spans.push(around(id.clone(), parent, name));
+        parent = Some(id);
+    }
+    // A later turn hangs under the first one.
+    if let Some(first) = exchange.parent.filter(|first| *first != exchange.id) {
+        parent = Some(hash(first.as_str(), 8));
+    }
+    let mut attributes = attributes(exchange, said, destination, maker);
+    let brand = &maker.service.brand;
+    let mut own = |name: &str, value: Value| attributes.push(Attribute { name: format!("{brand}.{name}"), value });
+    if let Some(original) = original {
+        own("trace.original_id", json!(original));
+    }
+    let failed = exchange.attempts.iter().filter(|attempt| !(200..300).contains(&attempt.status));
+    let event = |attempt: &tidegate_core::exchange::AttemptRecord| {
+        let attributes = vec![
+            Attribute { name: "gen_ai.provider.name".into(), value: json!(&*attempt.provider) },
+            Attribute { name: "http.response.status_code".into(), value: json!(attempt.status) },
+        ];
+        ("gen_ai.attempt", end_nanos, attributes)
+    };
+    let error = matches!(exchange.outcome, Outcome::Failed | Outcome::Broken)
+        .then(|| exchange.error_type.as_deref().unwrap_or("error").to_owned());
+    spans.push(Span {
+        id: hash(exchange.id.as_str(), 8),
+        parent,
+        name: said.named("generation_name").map_or_else(|| format!("chat {}", exchange.model), str::to_owned),
+        kind: SpanKind::Client,
+        start_nanos,
+        end_nanos,
+        attributes,
+        error,
+        events: failed.map(event).collect(),
+        trace,
+    });
+    spans
+}
+
+/// What the caller said of the trace in words of its own.
+fn own_words(said: &Said) -> Vec<Attribute> {
+    let others = said.trace.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+    let plain = |value: &Value| match value {
+        Value::Object(_) | Value::Array(_) => Value::String(value.to_string()),
+        other => other.clone(),
+    };
+    let attribute =
+        |(name, value): (&String, &Value)| Attribute { name: format!("trace.metadata.{name}"), value: plain(value) };
+    others.filter(|(_, value)| !value.is_null()).map(attribute).collect()
+}
+
+fn dollars(money: Option<Money>) -> Option<Value> {
+    money.map(|money| json!(money.0 as f64 / 1e9))
+}
+
+fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>) -> Vec<Attribute> {
+    let usage = &exchange.usage;
+    let cache_write = usage.cache_write + usage.cache_write_1h;
+    let input = usage.input + usage.cache_read + cache_write;
+    let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| json!(text));
+    let request = said.request.as_ref();
+    let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null()).cloned();
+    let stop = exchange.stop_reason.as_deref();
+    let provider = text(Some(&exchange.provider));
+    let mut listed: Vec<(String, Option<Value>)> = Vec::with_capacity(48);
+    let mut add = |name: &str, value: Option<Value>| listed.push((name.to_owned(), value));
+    add("gen_ai.operation.name", Some(json!("chat")));
+    add("gen_ai.provider.name", provider.clone());
+    add("gen_ai.system", provider);
+    add("gen_ai.request.model", asked("model").or_else(|| text(Some(&exchange.model))));
+    add("gen_ai.response.model", text(Some(&exchange.model)));
+    add("gen_ai.response.id", Some(json!(exchange.id.as_str())));
+    add("gen_ai.conversation.id", text(exchange.session.as_deref()));
+    add("session.id", text(exchange.session.as_deref()));
+    add("user.id", text(exchange.user.as_deref()));
+    for name in ["max_tokens", "temperature", "top_p", "top_k", "stop_sequences"] {
+        add(&format!("gen_ai.request.{name}"), asked(name));
+    }
+    add("gen_ai.request.stream", Some(json!(exchange.streamed)));
+    add("gen_ai.response.finish_reasons", stop.map(|stop| json!([stop])));
+    add("gen_ai.response.finish_reason", stop.map(|stop| json!(stop)));
+    add("gen_ai.usage.input_tokens", Some(json!(input)));
+    add("gen_ai.usage.output_tokens", Some(json!(usage.output)));
+    add("gen_ai.usage.prompt_tokens", Some(json!(input)));
+    add("gen_ai.usage.completion_tokens", Some(json!(usage.output)));
+    add("gen_ai.usage.total_tokens", Some(json!(input + usage.output)));
+    add("gen_ai.usage.cache_read.input_tokens", Some(json!(usage.cache_read)));
+    add("gen_ai.usage.cache_creation.input_tokens", Some(json!(cache_write)));
+    add("gen_ai.usage.reasoning.output_tokens", Some(json!(usage.thinking)));
+    add("gen_ai.usage.cost", dollars(exchange.cost));
+    let first = exchange.first_content_ms.filter(|_| exchange.streamed);
+    add("gen_ai.response.time_to_first_chunk", first.map(|millis| json!(f64::from(millis) / 1000.0)));
+    add("error.type", text(exchange.error_type.as_deref()));
+    add("http.response.status_code", Some(json!(exchange.status)));
+    if let Some(request) = request.filter(|_| !destination.is_private) {
+        let output = request.pointer("/output_config/format/type").map_or("text", |_| "json");
+        add("gen_ai.output.type", Some(json!(output)));
+        let system = request.get("system").map(|system| json!(parts(system)));
+        add("gen_ai.system_instructions", system.map(|system| json!(cut(system.to_string()))));
+        let messages: Vec<Value> = request["messages"].as_array().into_iter().flatten().map(message).collect();
+        add("gen_ai.input.messages", Some(json!(cut(json!(messages).to_string()))));
+        let tools = request.get("tools").filter(|tools| tools.is_array());
+        add("gen_ai.tool.definitions", tools.map(|tools| json!(cut(tools.to_string()))));
+        if !said.answer.is_empty() {
+            let answer = json!([{
+                "role": "assistant",
+                "parts": said.answer.iter().map(part).collect::<Vec<_>>(),
+                "finish_reason": stop,
+            }]);
+            add("gen_ai.output.messages", Some(json!(cut(answer.to_string()))));
+        }
+    }
+    let brand = &maker.service.brand;
+    let mut ours = |name: &str, value: Option<Value>| add(&format!("{brand}.{name}"), value);
+    ours("generation_id", Some(json!(exchange.id.as_str())));
+    ours("request_id", Some(json!(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str())));
+    ours("attempt", Some(json!(exchange.attempts.len())));
+    ours("is_byok", Some(json!(exchange.is_byok)));
+    ours("cache.hit", Some(json!(exchange.cache_source.is_some())));
+    ours("preset", text(exchange.preset.as_deref()));
+    if destination.tells.cost {
+        ours("cost.total", dollars(exchange.cost));
+        ours("cost.cache_discount", dollars(exchange.cache_discount));
+        ours("cost.upstream", dollars(exchange.upstream_cost));
+        ours("cost.is_byok", Some(json!(exchange.is_byok)));
+    }
+    if destination.tells.identity {
+        ours("identity.key_name", text(Some(maker.key_name)));
+        ours("identity.key_hash", Some(json!(exchange.key.to_hex())));
+        ours("identity.creator_user_id", text(maker.creator));
+        ours("identity.organization_id", text(Some(&exchange.organisation.0)));
+        ours("identity.workspace_id", text(Some(&exchange.workspace.0)));
+    }
+    if destination.tells.context {
+        ours("request.title", text(exchange.title.as_deref()));
+        ours("request.referer", text(exchange.referer.as_deref()));
+        ours("request.user_agent", text(exchange.user_agent.as_deref()));
+        ours("request.preset_id", text(exchange.preset.as_deref()));
+    }
+    let mut made: Vec<Attribute> =
+        listed.into_iter().filter_map(|(name, value)| Some(Attribute { name, value: value? })).collect();
+    made.extend(own_words(said));
+    made
+}
+
+fn cut(text: String) -> String {
+    if text.len() <= MOST_SAID {
+        return text;
+    }
+    let end = (0..=MOST_SAID).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{} [cut: {} bytes more]", &text[..end], text.len() - end)
+}
+
+/// A message in the form of roles and parts.
+fn message(message: &Value) -> Value {
+    let mut members = Map::new();
+    members.insert("role".into(), message["role"].clone());
+    members.insert("parts".into(), json!(parts(&message["content"])));
+    Value::Object(members)
+}
+
+fn parts(content: &Value) -> Vec<Value> {
+    match content {
+        Value::String(text) => vec![json!({"type": "text", "content": text})],
+        Value::Array(blocks) => blocks.iter().map(part).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A block. Of pictures and files nothing is told but that they were there.
+fn part(block: &Value) -> Value {
+    let kind = block["type"].as_str().unwrap_or_default();
+    match kind {
+        "text" => json!({"type": "text", "content": block["text"]}),
+        "thinking" => json!({"type": "reasoning", "content": block["thinking"]}),
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => {
+            json!({"type": "tool_call", "id": block["id"], "name": block["name"], "arguments": block["input"]})
+        }
+        _ if kind.ends_with("tool_result") => {
+            let response = match &block["content"] {
+                Value::Array(_) | Value::String(_) => json!(parts(&block["content"])),
+                other => stripped(other),
+            };
+            json!({"type": "tool_call_response", "id": block["tool_use_id"], "response": response})
+        }
+        "image" | "document" | "audio" => {
+            let source = &block["source"];
+            let text = source["data"].as_str().filter(|_| source["type"] == "text");
+            if let Some(text) = text {
+                return json!({"type": "text", "content": text});
+            }
+            let bytes = source["data"].as_str().map_or(0, |data| data.len() / 4 * 3);
+            let media = source["media_type"].as_str().unwrap_or("by reference");
+            json!({"type": "text", "content": format!("[{kind} {media}, {bytes} bytes]")})
+        }
+        _ => stripped(block),
+    }
+}
+
+/// Anything else, without what is sealed or encoded.
+fn stripped(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let told =
+                members.iter().filter(|(name, _)| !matches!(name.as_str(), "data" | "encrypted_content" | "signature"));
+            Value::Object(told.map(|(name, value)| (name.clone(), stripped(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.iter().map(stripped).collect()),
+        other => other.clone(),
+    }
+}
