@@ -25,6 +25,7 @@ pub struct KeyEntry {
     pub kind: KeyKind,
     pub organisation: OrganisationId,
     pub workspace: WorkspaceId,
+    pub name: Box<str>,
     pub disabled: bool,
     pub expires: Option<Timestamp>,
     /// The person it belongs to.
@@ -229,6 +230,7 @@ impl Entries {
             kind: row.kind,
             organisation: row.organisation,
             workspace: row.workspace,
+            name: row.name,
             disabled: row.disabled,
             expires: row.expires,
             creator: row.creator,

@@ -5,6 +5,7 @@
 //! acted on, and the only one that talks to upstreams, or to anyone else on a caller's word. Start with [`relay`].
 
 mod agent;
+pub mod broadcast;
 pub mod cache;
 pub mod count;
 pub mod credentials;

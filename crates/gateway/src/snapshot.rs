@@ -18,6 +18,7 @@ use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
 use tidegate_tools::search::Engine;
 
+use crate::broadcast::Audience;
 use crate::health::Ward;
 use crate::{egress, extract, ledger};
 
@@ -221,6 +222,8 @@ pub struct Settings {
     pub unknown_price: UnknownPrice,
     pub routing: Routing,
     pub tools: Tools,
+    /// Who is told of requests.
+    pub audience: Arc<Audience>,
 }
 
 /// How server tools are run.
@@ -341,6 +344,7 @@ impl Default for Settings {
             unknown_price: UnknownPrice::default(),
             routing: Routing::default(),
             tools: Tools::default(),
+            audience: Arc::default(),
         }
     }
 }

@@ -96,7 +96,7 @@ impl Client {
         self.request(Method::GET, uri, headers, Pieces::default()).await
     }
 
-    async fn request(
+    pub(crate) async fn request(
         &self,
         method: Method,
         uri: &Uri,

@@ -91,6 +91,19 @@ pub struct Judgement {
     pub action: &'static str,
 }
 
+/// What became of what a destination was to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Delivery {
+    pub destination_type: &'static str,
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Receiver {
+    pub destination_type: &'static str,
+    pub destination: String,
+}
+
 /// Something that can run out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Used {
@@ -133,6 +146,11 @@ pub struct Metrics {
     pub loop_stops: Family<Reason, Counter>,
     pub plugin_runs: Family<Plugin, Counter>,
     pub guardrail_events: Family<Judgement, Counter>,
+    /// Letters that could not even be written down.
+    pub broadcast_lost: Counter,
+    pub broadcast_dropped: Family<Delivery, Counter>,
+    pub broadcast_deliveries: Family<Delivery, Counter>,
+    pub broadcast_queue: Family<Receiver, Gauge>,
     pub shed_level: Gauge,
     pub shed: Family<Reason, Counter>,
     /// How much is used of what can run out; 1 is all of it.
@@ -277,6 +295,16 @@ impl Metrics {
         registry.register("plugin_runs", "Requests and answers that a plugin changed", plugin_runs.clone());
         let guardrail_events = Family::default();
         registry.register("guardrail_events", "What filters of guardrails did", guardrail_events.clone());
+        let broadcast_lost = Counter::default();
+        let help = "What destinations were to be told and could not be written down";
+        registry.register("broadcast_lost", help, broadcast_lost.clone());
+        let broadcast_dropped = Family::default();
+        let help = "What was waiting for a destination and was given up";
+        registry.register("broadcast_dropped", help, broadcast_dropped.clone());
+        let broadcast_deliveries = Family::default();
+        registry.register("broadcast_deliveries", "Calls to destinations", broadcast_deliveries.clone());
+        let broadcast_queue = Family::default();
+        registry.register("broadcast_queue", "What waits for a destination", broadcast_queue.clone());
         let shed_level = Gauge::default();
         let help = "What is refused under load: 0 nothing, 1 lists, 2 free models, 3 greedy keys, 4 all new inference";
         registry.register("shed_level", help, shed_level.clone());
@@ -348,6 +376,10 @@ impl Metrics {
             loop_stops,
             plugin_runs,
             guardrail_events,
+            broadcast_lost,
+            broadcast_dropped,
+            broadcast_deliveries,
+            broadcast_queue,
             shed_level,
             shed,
             overload_used,

@@ -12,7 +12,7 @@ use tidegate_gateway::{relay, tasks};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::Store;
 use tidegate_store::audit::{By, Change};
-use tidegate_store::journal::{Ballast, Journal};
+use tidegate_store::journal::{Ballast, Journal, JournalReader};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The tasks of the ledger.
 pub struct Metering {
     pub ledger: Arc<Ledger>,
+    /// For those who bring what the journal holds for others.
+    pub reader: JournalReader,
     writer: JoinHandle<()>,
     treasury: JoinHandle<()>,
     stop: oneshot::Sender<bool>,
@@ -85,19 +87,19 @@ impl Metering {
         let treasury = tasks::spawn("keep accounts with the store", treasury.run(stopped));
         let mut watchers = vec![
             tasks::spawn("prove the ledger", prove(store.clone(), folder.clone(), recovered > 0)),
-            tasks::spawn("look for lost calls", recover::reap(ledger.clone(), reader, longest_call)),
+            tasks::spawn("look for lost calls", recover::reap(ledger.clone(), reader.clone(), longest_call)),
             tasks::spawn("watch the clock", watch_clock(ledger.clone(), store.clone())),
         ];
         if settings.ledger.retention_days > 0 {
             let days = settings.ledger.retention_days;
             watchers.push(tasks::spawn("retire old records", retire(store.clone(), clock.clone(), days)));
         }
-        Ok(Self { ledger, writer, treasury, stop, watchers })
+        Ok(Self { ledger, reader, writer, treasury, stop, watchers })
     }
 
     /// To be called when nobody admits calls any more: everything is settled, written and forwarded, leases go back.
     pub async fn stop(self, patience: Duration) {
-        let Self { ledger, writer, treasury, stop, watchers } = self;
+        let Self { ledger, writer, treasury, stop, watchers, .. } = self;
         for task in watchers {
             task.abort();
         }

@@ -15,7 +15,7 @@ use tidegate_core::{KeyKind, Money, Secret, Timestamp};
 use tidegate_gateway::ledger::fail;
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::rates::Rates;
-use tidegate_gateway::{Gateway, tasks};
+use tidegate_gateway::{Gateway, broadcast, tasks};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::Metrics;
 use tidegate_sim::{Behaviour, Script, Sim};
@@ -108,6 +108,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         let gateway = gateway.clone();
         async move { gateway.watch_load().await }
     });
+    let telling = tasks::spawn("tell destinations", broadcast::deliver(gateway.clone(), metering.reader.clone()));
     let purging = tasks::spawn("take old codes away", purge(store.clone(), gateway.clock.clone()));
 
     let public_url = config.public_url(address);
@@ -162,8 +163,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway.abort();
         sleep(GOODBYE).await;
     }
-    for task in
-        [Some(following), Some(measuring), Some(purging), Some(reloading), metrics_task, sharing].into_iter().flatten()
+    for task in [Some(following), Some(measuring), Some(telling), Some(purging), Some(reloading), metrics_task, sharing]
+        .into_iter()
+        .flatten()
     {
         task.abort();
     }

@@ -6,6 +6,7 @@
 
 mod ballast;
 mod error;
+mod outbox;
 mod read;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tidegate_core::{GenerationId, Money};
 
 pub use ballast::{BALLAST_BYTES, Ballast};
 pub use error::JournalError;
+pub use outbox::{Fate, Letter, Waiting};
 pub use read::{JournalReader, JournalRow, Open};
 
 /// The file, in the data folder.
@@ -92,8 +94,13 @@ impl Journal {
     /// Writes a group in one transaction. A call that is settled already stays as it is: the first settling counts.
     /// `full_sync` brings this group, and all before it, to the disk.
     pub async fn write(&mut self, entries: &[Entry], full_sync: bool) -> Result<()> {
+        self.write_with(entries, &[], full_sync).await
+    }
+
+    /// The same, with what destinations are to be told of it.
+    pub async fn write_with(&mut self, entries: &[Entry], letters: &[Letter], full_sync: bool) -> Result<()> {
         self.sync(full_sync).await?;
-        if entries.len() <= MOST {
+        if entries.len() <= MOST && letters.is_empty() {
             return self.write_some(entries).await;
         }
         sqlx::query("BEGIN IMMEDIATE").execute(&mut self.connection).await?;
@@ -103,6 +110,10 @@ impl Journal {
                 let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
                 return Err(error);
             }
+        }
+        if let Err(error) = self.post(letters).await {
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+            return Err(error);
         }
         sqlx::query("COMMIT").execute(&mut self.connection).await?;
         Ok(())
@@ -206,6 +217,8 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
         "CREATE TABLE IF NOT EXISTS calls (generation TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, \
          is_settled INTEGER NOT NULL, data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER) \
          WITHOUT ROWID",
+        outbox::TABLE,
+        outbox::INDEX,
     ] {
         sqlx::query(text).execute(&mut *transaction).await?;
     }

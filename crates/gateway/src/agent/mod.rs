@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 
 pub use body::LoopBody;
 pub(crate) use memory::Results;
+pub(crate) use turn::Assembly;
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// A call that the model made.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub id: String,
     pub name: String,
     pub input: Value,
@@ -12,7 +12,7 @@ pub(super) struct Call {
 
 /// An answer of the model, in the Messages format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Everything else of the answer: `id`, `model`, `role` and so on.
     pub head: Map<String, Value>,
     pub blocks: Vec<Value>,
@@ -71,7 +71,7 @@ fn object(value: Option<Value>) -> Map<String, Value> {
 
 /// An answer that is being put together from the events of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Assembly {
+pub(crate) struct Assembly {
     turn: Turn,
     /// The input of each block that has one, as it comes.
     inputs: Vec<String>,

@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use papaya::HashMap;
 use tidegate_core::{Clock, Exchange, GenerationId, Money, OrganisationId, Posting, Timestamp};
 use tidegate_observe::metrics::Metrics;
-use tidegate_store::journal::Progress;
+use tidegate_store::journal::{Letter, Progress};
 use tidegate_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -327,7 +327,8 @@ impl Ledger {
     }
 
     /// Closes a call: frees what was held, posts what it cost, and writes that down.
-    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool) -> Receipt {
+    /// `letters`: what destinations are to be told of it.
+    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Vec<Letter>) -> Receipt {
         if self.was_reaped(exchange.id) {
             // It may have held more since.
             self.release(&exchange.organisation, exchange.id);
@@ -341,7 +342,7 @@ impl Ledger {
                 self.metrics.ledger_overshoot.inc_by(nanos);
             }
         }
-        self.queue.settle(exchange, had_intent)
+        self.queue.settle(exchange, had_intent, letters)
     }
 
     /// Notes that a call was closed by somebody else than itself.
@@ -357,7 +358,7 @@ impl Ledger {
 
     fn settle_lost(&self, exchange: Box<Exchange>) {
         locked(&self.book(&exchange.organisation)).settle(exchange.id, &exchange.postings, self.tick());
-        self.queue.settle(exchange, true);
+        self.queue.settle(exchange, true, Vec::new());
     }
 
     /// Frees what was held for a call of which nothing is to be written.

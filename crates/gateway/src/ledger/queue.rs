@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_core::{Clock, Exchange, GenerationId};
+use tidegate_core::{Clock, Exchange, GenerationId, Timestamp};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::{Handles, Metrics};
-use tidegate_store::journal::{Ballast, Entry, Journal, JournalError, MOST, Progress};
-use tokio::sync::{Notify, oneshot};
+use tidegate_store::journal::{Ballast, Entry, Fate, Journal, JournalError, Letter, MOST, Progress};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
@@ -99,6 +99,8 @@ pub struct Queue {
     state: AtomicU8,
     closing: AtomicBool,
     metrics: Arc<Metrics>,
+    /// Grows with every group that destinations are to be told of.
+    posted: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -112,6 +114,15 @@ struct Inner {
     forwarded: Vec<GenerationId>,
     /// Who waits for that.
     forgotten: Vec<oneshot::Sender<bool>>,
+    /// What is to be done with the outbox.
+    chores: Vec<(Chore, oneshot::Sender<u64>)>,
+}
+
+/// Something to be done with the outbox; who asks for it waits.
+pub enum Chore {
+    Resolve(Vec<(i64, Fate)>),
+    /// At most so many wait for a destination; the dead of before the instant go.
+    Bound(String, usize, Timestamp),
 }
 
 struct Queued {
@@ -122,14 +133,14 @@ struct Queued {
 enum Record {
     Intent(GenerationId, String),
     Progress(GenerationId, Progress),
-    Settle(Box<Exchange>),
+    Settle(Box<Exchange>, Vec<Letter>),
 }
 
 impl Record {
     /// The call that this closes.
     fn settles(&self) -> Option<GenerationId> {
         match self {
-            Self::Settle(exchange) => Some(exchange.id),
+            Self::Settle(exchange, _) => Some(exchange.id),
             Self::Intent(..) | Self::Progress(..) => None,
         }
     }
@@ -143,7 +154,8 @@ const BROKEN: u8 = 3;
 impl Queue {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let (state, closing) = (AtomicU8::new(WELL), AtomicBool::new(false));
-        Self { inner: Mutex::default(), wake: Notify::new(), state, closing, metrics }
+        let posted = watch::Sender::new(0);
+        Self { inner: Mutex::default(), wake: Notify::new(), state, closing, metrics, posted }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -188,7 +200,8 @@ impl Queue {
     }
 
     /// Writes down how a call ended. `had_intent` says whether a place is taken for it.
-    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool) -> Receipt {
+    /// `letters`: what destinations are to be told of it.
+    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Vec<Letter>) -> Receipt {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.lock();
@@ -199,10 +212,23 @@ impl Queue {
                 self.metrics.records_lost.inc();
                 return Receipt::DONE;
             }
-            inner.waiting.push_back(Queued { record: Record::Settle(exchange), done: Some(sender) });
+            inner.waiting.push_back(Queued { record: Record::Settle(exchange, letters), done: Some(sender) });
         }
         self.wake.notify_one();
         Receipt(Waiting::For(receiver))
+    }
+
+    /// Says when there is something new for destinations.
+    pub fn posted(&self) -> watch::Receiver<u64> {
+        self.posted.subscribe()
+    }
+
+    /// Has something done with the outbox and waits for it; nothing comes of it when the journal cannot be written.
+    pub async fn chore(&self, chore: Chore) -> Option<u64> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().chores.push((chore, sender));
+        self.wake.notify_one();
+        receiver.await.ok()
     }
 
     /// The main store has these.
@@ -283,18 +309,20 @@ impl Writer {
         let mut looked = self.clock.instant();
         loop {
             self.queue.gather().await;
-            let (group, forwarded, forgotten) = {
+            let (group, forwarded, forgotten, chores) = {
                 let mut inner = self.queue.lock();
                 let size = inner.waiting.len().min(MOST);
                 let group: Vec<Queued> = inner.waiting.drain(..size).collect();
                 inner.writing = size;
-                (group, std::mem::take(&mut inner.forwarded), std::mem::take(&mut inner.forgotten))
+                let (forwarded, forgotten) =
+                    (std::mem::take(&mut inner.forwarded), std::mem::take(&mut inner.forgotten));
+                (group, forwarded, forgotten, std::mem::take(&mut inner.chores))
             };
             if self.queue.state.load(Ordering::Relaxed) == FULL && self.clock.instant() >= looked + BALLAST {
                 looked = self.clock.instant();
                 self.keep_room();
             }
-            if group.is_empty() && forwarded.is_empty() {
+            if group.is_empty() && forwarded.is_empty() && chores.is_empty() {
                 if self.queue.closing.load(Ordering::SeqCst) && self.queue.depth() == 0 {
                     break;
                 }
@@ -323,9 +351,24 @@ impl Writer {
             for done in forgotten {
                 let _ = done.send(is_forgotten);
             }
+            self.tidy(chores).await;
         }
         if let Err(error) = self.journal.close().await {
             tracing::warn!(%error, "the journal could not be closed properly");
+        }
+    }
+
+    /// Does what is to be done with the outbox. What fails is asked for again: who waits hears of nothing.
+    async fn tidy(&mut self, chores: Vec<(Chore, oneshot::Sender<u64>)>) {
+        for (chore, done) in chores {
+            let count = match &chore {
+                Chore::Resolve(fates) => self.journal.resolve(fates).await.map(|()| 0),
+                Chore::Bound(destination, most, buried) => self.journal.bound_outbox(destination, *most, *buried).await,
+            };
+            match count {
+                Ok(count) => drop(done.send(count)),
+                Err(error) => tracing::warn!(%error, "the outbox could not be changed"),
+            }
         }
     }
 
@@ -333,7 +376,7 @@ impl Writer {
     async fn commit(&mut self, group: Vec<Queued>, pace: &mut Pace, handles: &mut Handles) {
         let mut entries = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
-        let mut settled = Vec::new();
+        let (mut settled, mut letters) = (Vec::new(), Vec::new());
         // Of a call that is over already it need not be said that it was let in.
         let over: HashSet<GenerationId> = group.iter().filter_map(|queued| queued.record.settles()).collect();
         for Queued { record, done } in group {
@@ -348,7 +391,8 @@ impl Writer {
                 Record::Progress(generation, progress) => {
                     Entry { generation, is_settled: false, data: None, progress: Some(progress) }
                 }
-                Record::Settle(exchange) => {
+                Record::Settle(exchange, told) => {
+                    letters.extend(told);
                     let data = serde_json::to_string(&exchange).expect("texts and numbers are always JSON");
                     let entry = Entry { generation: exchange.id, is_settled: true, data: Some(data), progress: None };
                     settled.push(exchange);
@@ -357,7 +401,7 @@ impl Writer {
             });
         }
         if !entries.is_empty() {
-            self.write(&entries, pace).await;
+            self.write(&entries, &letters, pace).await;
         }
         // First to the next station: whoever hears of the commit may ask the store about it at once.
         for exchange in settled {
@@ -370,12 +414,22 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, entries: &[Entry], pace: &mut Pace) {
+    async fn write(&mut self, entries: &[Entry], letters: &[Letter], pace: &mut Pace) {
         loop {
             fail::point("journal.write");
             let now = self.clock.instant();
             let full = self.sync == Sync::Always || now >= pace.synced + SYNC;
-            match self.try_write(entries, full).await {
+            let mut written = self.try_write(entries, letters, full).await;
+            // What a call cost matters more than that others hear of it.
+            if written.is_err() && !letters.is_empty() {
+                written = self.try_write(entries, &[], full).await;
+                if written.is_ok() {
+                    self.metrics.broadcast_lost.inc_by(letters.len() as u64);
+                }
+            } else if !letters.is_empty() {
+                self.queue.posted.send_modify(|groups| *groups += 1);
+            }
+            match written {
                 Ok(()) => {
                     *pace = Pace { synced: if full { now } else { pace.synced }, is_dirty: !full };
                     self.metrics.ledger_commit.observe((self.clock.instant() - now).as_secs_f64());
@@ -388,9 +442,9 @@ impl Writer {
         }
     }
 
-    async fn try_write(&mut self, entries: &[Entry], full: bool) -> Result<(), JournalError> {
+    async fn try_write(&mut self, entries: &[Entry], letters: &[Letter], full: bool) -> Result<(), JournalError> {
         fail::journal(&mut self.journal).await?;
-        self.journal.write(entries, full).await
+        self.journal.write_with(entries, letters, full).await
     }
 
     /// A write went through. After a full disk new calls wait until there is room for the worst moment again.

@@ -461,6 +461,7 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     });
     ticket.first_content();
     ticket.sent(answer.len());
+    ticket.overhear(&answer);
     Ok(answer)
 }
 

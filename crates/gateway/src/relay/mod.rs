@@ -187,7 +187,7 @@ impl Gateway {
             None => self.enter(key, settings)?.into(),
         };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
-        let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, body.len());
+        let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, &body);
         if let Some(applied) = applied {
             ticket.made_with(&applied.id);
         }
@@ -382,6 +382,7 @@ fn sender(headers: &HeaderMap, session: Option<&str>) -> Sender {
         user_agent: text("user-agent"),
         referer: text("http-referer").or_else(|| text("referer")),
         title: text("x-title"),
+        trace: text("traceparent"),
     }
 }
 

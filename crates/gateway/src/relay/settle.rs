@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::{Class, Fault};
@@ -18,6 +19,7 @@ use charge::Carried;
 
 use super::admit::{Held, millis};
 use super::reserve::counted;
+use crate::broadcast::{self, Overheard};
 use crate::failure::Failure;
 use crate::health::Trial;
 use crate::keys::KeyEntry;
@@ -106,6 +108,8 @@ pub(super) struct Ticket {
     presence: Arc<Presence>,
     /// What plugins did.
     told: Option<Box<Changed>>,
+    /// For destinations, where some want to hear of it.
+    overheard: Option<Box<Overheard>>,
 }
 
 /// What the head of a request says about its sender.
@@ -115,6 +119,8 @@ pub(super) struct Sender {
     pub user_agent: Option<Box<str>>,
     pub referer: Option<Box<str>>,
     pub title: Option<Box<str>>,
+    /// Whose trace it is part of.
+    pub trace: Option<Box<str>>,
 }
 
 /// What a kept answer says of itself, under the id that it is given with.
@@ -134,13 +140,15 @@ impl Ticket {
         places: Held,
         envelope: &Envelope<'_>,
         sender: Sender,
-        request_bytes: usize,
+        body: &Bytes,
     ) -> Self {
         let started = gate.ledger.now();
         let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
         let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let model = envelope.model.as_deref().unwrap_or_default().into();
-        let Sender { session, user_agent, referer, title } = sender;
+        let Sender { session, user_agent, referer, title, trace } = sender;
+        let audience = &snapshot.settings.audience;
+        let overheard = Overheard::of(audience, &key.workspace, envelope, trace.as_deref(), body);
         let exchange = Exchange {
             streamed: envelope.stream,
             session,
@@ -149,7 +157,7 @@ impl Ticket {
             referer,
             title,
             attempts: Vec::with_capacity(1),
-            request_bytes: request_bytes as u64,
+            request_bytes: body.len() as u64,
             ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
         };
         let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
@@ -176,11 +184,12 @@ impl Ticket {
             is_final: false,
             is_charged: false,
             counts: Counts::default(),
-            prompt: (request_bytes as u64).div_ceil(4),
+            prompt: (body.len() as u64).div_ceil(4),
             heard: 0,
             marked: None,
             presence: Arc::default(),
             told: None,
+            overheard,
         }
     }
 
@@ -376,6 +385,13 @@ impl Ticket {
         }
     }
 
+    /// Takes bytes of the answer, for those who want to hear what it says.
+    pub fn overhear(&mut self, bytes: &[u8]) {
+        if let Some(overheard) = &mut self.overheard {
+            overheard.take(bytes);
+        }
+    }
+
     pub fn sent(&mut self, bytes: usize) {
         self.edit().response_bytes += bytes as u64;
     }
@@ -525,7 +541,12 @@ impl Ticket {
             exchange.postings = self.rules.iter().map(posting).collect();
         }
         fail::point("settling");
-        let receipt = self.gate.ledger.settle(exchange, self.has_place);
+        let letters = self.overheard.take().map(|overheard| {
+            let Snapshot { settings, names, .. } = &*self.snapshot;
+            let (vault, metadata) = (&self.gate.vault, &names.metadata_member);
+            broadcast::letters(&settings.audience, vault, &exchange, &self.key, &overheard, metadata)
+        });
+        let receipt = self.gate.ledger.settle(exchange, self.has_place, letters.unwrap_or_default());
         fail::point("settle.queued");
         receipt
     }

@@ -415,6 +415,7 @@ impl StreamBody {
         while let Some(bytes) = relay.out.pop() {
             if let Some(ticket) = &mut relay.ticket {
                 ticket.sent(bytes.len());
+                ticket.overhear(&bytes);
             }
             if let Some(recording) = &mut relay.recording {
                 recording.take(&bytes);
@@ -551,6 +552,7 @@ impl StreamBody {
                 Err(fault) => Err(fault),
             },
         };
+        self.out.iter().for_each(|bytes| ticket.overhear(bytes));
         if let Some(recording) = &mut relay.recording {
             // Nothing else is in there: it is empty whenever the upstream is asked for more.
             self.out.iter().for_each(|bytes| recording.take(bytes));

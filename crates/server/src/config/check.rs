@@ -22,7 +22,7 @@ use tidegate_store::vault::MasterKeySource;
 use super::lines::Lines;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, facts, nearest, raw, secret};
+use super::{Source, built_in, destinations, facts, nearest, raw, secret};
 
 /// With less memory than this everything would be refused for ever.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -192,6 +192,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         billing: billing(&config.billing, lines)?,
         routing: facts::routing(&config.routing, lines)?,
         tools: facts::tools(&config.tools, lines, source)?,
+        audience: Arc::new(destinations::read(config, lines, source)?),
         unknown_price: match config.pricing.unknown.as_str() {
             "refuse_limited" => UnknownPrice::RefuseLimited,
             "refuse" => UnknownPrice::Refuse,

@@ -23,8 +23,27 @@ pub fn example() -> String {
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
     let sections = [
-        "service", "storage", "secrets", "state", "keys", "oauth", "limits", "stream", "upstream", "cache", "egress",
-        "parser", "routing", "tools", "ledger", "pricing", "billing", "log", "metrics", "sim",
+        "service",
+        "storage",
+        "secrets",
+        "state",
+        "keys",
+        "oauth",
+        "limits",
+        "stream",
+        "upstream",
+        "cache",
+        "egress",
+        "parser",
+        "routing",
+        "tools",
+        "ledger",
+        "pricing",
+        "billing",
+        "log",
+        "metrics",
+        "observability",
+        "sim",
     ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);
@@ -46,6 +65,7 @@ pub fn example() -> String {
     out.push_str(&entry(&schema, "[[providers]]", "Provider", PROVIDER));
     out.push_str(&entry(&schema, "[[models]]", "Model", MODEL));
     out.push_str(&entry(&schema, "[[models.endpoints]]", "Endpoint", ENDPOINT));
+    out.push_str(&entry(&schema, "[[destinations]]", "Destination", DESTINATION));
     out
 }
 
@@ -101,6 +121,22 @@ const ENDPOINT: &[(&str, &str)] = &[
     ("shadow_price", "0.40"),
     ("quality", "{ score = 0.87 }"),
     ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),
+];
+
+const DESTINATION: &[(&str, &str)] = &[
+    ("name", "\"collector\""),
+    ("type", "\"otel-collector\""),
+    ("config", "{ endpoint = \"http://otel.internal:4318/v1/traces\" }"),
+    ("headers", "{ authorization = \"env:COLLECTOR_TOKEN\" }"),
+    ("enabled", "true"),
+    ("workspace", "\"01926a7c-0000-7000-8000-000000000000\""),
+    ("api_key_hashes", "[]"),
+    ("filter_rules", "{ groups = [{ rules = [{ field = \"total_cost\", operator = \"gt\", value = 0.01 }] }] }"),
+    ("sampling_rate", "1.0"),
+    ("privacy_mode", "false"),
+    ("broadcast_generation_cost", "false"),
+    ("broadcast_generation_identity", "false"),
+    ("broadcast_generation_request_context", "false"),
 ];
 
 /// A section or an entry of a list, commented out, with sample values. Panics when a sample names no member or a member has no

@@ -10,6 +10,8 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_routing::price::Unit;
 
+use super::destinations::{Destination, Observability};
+
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -33,6 +35,7 @@ pub struct Config {
     pub billing: Billing,
     pub log: Log,
     pub metrics: Metrics,
+    pub observability: Observability,
     pub sim: Sim,
     /// Names of your own for models: `house-model = "anthropic/claude-sonnet-5"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -43,6 +46,9 @@ pub struct Config {
     /// Models that add to the built-in catalogue or replace entries of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<Model>,
+    /// Who is told of requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub destinations: Vec<Destination>,
 }
 
 /// Who this deployment is and where it listens.

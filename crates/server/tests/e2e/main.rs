@@ -9,6 +9,7 @@ mod auth_codes;
 mod auth_matrix;
 mod authorize_page;
 mod bad_input;
+mod broadcast;
 mod byok;
 mod byok_refusals;
 mod byok_routing;

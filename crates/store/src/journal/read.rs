@@ -35,7 +35,7 @@ impl JournalRow {
 }
 
 #[derive(Clone, Debug)]
-pub struct JournalReader(SqlitePool);
+pub struct JournalReader(pub(super) SqlitePool);
 
 impl Journal {
     pub fn reader(&self) -> JournalReader {

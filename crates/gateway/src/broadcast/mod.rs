@@ -1,0 +1,159 @@
+//! Destinations hear of every request: what is to be told is made when a call is settled, and is written down with it;
+//! `deliver` brings it there, whenever that is. A request of which nobody wants to hear pays for one look.
+
+mod deliver;
+
+use std::fmt;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use tidegate_core::{Exchange, Secret, WorkspaceId};
+use tidegate_observe::broadcast::{Destination, Maker, Said, Service};
+use tidegate_store::journal::Letter;
+use tidegate_store::vault::Vault;
+use tidegate_wire::envelope::Envelope;
+
+use crate::agent::Assembly;
+use crate::keys::KeyEntry;
+
+pub use deliver::deliver;
+
+/// What is kept of an answer on its way out, in bytes; what is told of it is far less.
+const MOST_HEARD: usize = 2 << 20;
+/// Keeps what is sealed here apart from other uses of the same key.
+const LABEL: &str = "broadcast";
+
+/// Who is told.
+#[derive(Default)]
+pub struct Audience {
+    pub destinations: Vec<Arc<Destination>>,
+    pub service: Service,
+    /// Signs what webhooks get.
+    pub webhook_secret: Option<Secret>,
+}
+
+impl fmt::Debug for Audience {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.destinations.iter().map(|destination| &destination.id);
+        out.debug_list().entries(ids).finish()
+    }
+}
+
+impl Audience {
+    pub fn find(&self, id: &str) -> Option<&Arc<Destination>> {
+        self.destinations.iter().find(|destination| destination.id == id)
+    }
+
+    /// Whether somebody may want to hear of a workspace's requests, and of what was said in them.
+    fn listens(&self, workspace: &WorkspaceId) -> Option<bool> {
+        let concerns = |destination: &&Arc<Destination>| {
+            destination.scope.workspace.as_ref().is_none_or(|wanted| wanted == workspace)
+        };
+        let reads = |destination: &Arc<Destination>| {
+            !destination.is_private || destination.scope.filter.as_ref().is_some_and(|filter| filter.reads_content())
+        };
+        self.destinations.iter().filter(concerns).map(reads).reduce(|one, other| one || other)
+    }
+}
+
+/// What is kept of a request for those who will be told of it.
+pub(crate) struct Overheard {
+    trace: Option<String>,
+    parent: Option<(String, String)>,
+    /// Where somebody wants to hear what was said.
+    body: Option<Bytes>,
+    answer: Vec<u8>,
+}
+
+impl Overheard {
+    /// Nothing where nobody listens.
+    pub fn of(
+        audience: &Audience,
+        workspace: &WorkspaceId,
+        envelope: &Envelope<'_>,
+        parent: Option<&str>,
+        body: &Bytes,
+    ) -> Option<Box<Self>> {
+        let reads = audience.listens(workspace)?;
+        Some(Box::new(Self {
+            trace: envelope.trace.map(|trace| trace.get().to_owned()),
+            parent: parent.and_then(Said::traceparent),
+            body: reads.then(|| body.clone()),
+            answer: Vec::new(),
+        }))
+    }
+
+    /// Takes the next bytes of the answer.
+    pub fn take(&mut self, bytes: &[u8]) {
+        if self.body.is_some() && self.answer.len() + bytes.len() <= MOST_HEARD {
+            self.answer.extend_from_slice(bytes);
+        }
+    }
+
+    fn said(&self, metadata: &str) -> Said {
+        let trace = self.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok());
+        Said {
+            trace: trace.unwrap_or_default(),
+            parent: self.parent.clone(),
+            request: self.body.as_ref().and_then(|body| serde_json::from_slice(body).ok()),
+            answer: blocks(&self.answer, metadata),
+        }
+    }
+}
+
+/// The blocks of an answer, whole or streamed; of one that was cut short those that are there.
+fn blocks(answer: &[u8], metadata: &str) -> Vec<Value> {
+    if let Ok(Value::Object(mut whole)) = serde_json::from_slice::<Value>(answer) {
+        return match whole.remove("content") {
+            Some(Value::Array(blocks)) => blocks,
+            _ => Vec::new(),
+        };
+    }
+    let mut assembly = Assembly::default();
+    for line in String::from_utf8_lossy(answer).lines() {
+        let Some(event) = line.strip_prefix("data:").and_then(|data| serde_json::from_str::<Value>(data).ok()) else {
+            continue;
+        };
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        assembly.take(&kind, &event, metadata);
+    }
+    assembly.finish().blocks
+}
+
+/// What each destination is to be told of a settled call.
+pub(crate) fn letters(
+    audience: &Audience,
+    vault: &Vault,
+    exchange: &Exchange,
+    key: &KeyEntry,
+    overheard: &Overheard,
+    metadata: &str,
+) -> Vec<Letter> {
+    let said = overheard.said(metadata);
+    let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service };
+    let mut letters = Vec::new();
+    for destination in &audience.destinations {
+        let Some(told) = destination.told(exchange, &said, maker) else { continue };
+        match sealed(vault, &destination.id, &told) {
+            Some(payload) => letters.push(Letter {
+                destination: destination.id.clone(),
+                generation: exchange.id,
+                payload,
+                at: exchange.started.plus(Duration::from_millis(exchange.duration_ms.into())),
+            }),
+            None => tracing::error!(destination = %destination.id, "what it is to be told could not be sealed"),
+        }
+    }
+    letters
+}
+
+fn sealed(vault: &Vault, destination: &str, told: &str) -> Option<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(told.as_bytes()).ok()?;
+    vault.seal_blob(LABEL, destination.as_bytes(), &packed.finish().ok()?).ok()
+}

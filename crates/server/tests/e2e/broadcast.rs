@@ -1,0 +1,400 @@
+//! Destinations hear of every request, whatever happens to them or to us in between, and learn no more than they may.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tidegate_core::id;
+use tidegate_sim::{Behaviour, Sim};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, eventually, hash_of, hello, hello_streamed, user};
+
+const MODEL: &str = "vendor/m";
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nobody answers.
+const HANGS: u16 = 0;
+
+#[derive(Clone, Debug)]
+struct Told {
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+/// Somebody who is told.
+struct Receiver {
+    address: SocketAddr,
+    status: Arc<AtomicU16>,
+    told: Arc<Mutex<Vec<Told>>>,
+    _serving: JoinSet<()>,
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (status, told) = (Arc::new(AtomicU16::new(200)), Arc::<Mutex<Vec<Told>>>::default());
+        let mut serving = JoinSet::new();
+        let (says, log) = (status.clone(), told.clone());
+        serving.spawn(async move {
+            let mut calls = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                calls.spawn(serve(stream, says.clone(), log.clone()));
+            }
+        });
+        Self { address, status, told, _serving: serving }
+    }
+
+    fn says(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Every span that it was told of, with its resource.
+    fn spans(&self) -> Vec<Value> {
+        let mut spans = Vec::new();
+        for told in self.told() {
+            let body: Value = serde_json::from_str(&told.body).unwrap();
+            for resource in body["resourceSpans"].as_array().unwrap() {
+                for span in resource["scopeSpans"][0]["spans"].as_array().unwrap() {
+                    let mut span = span.clone();
+                    span["resource"] = resource["resource"].clone();
+                    spans.push(span);
+                }
+            }
+        }
+        spans
+    }
+
+    /// The ids of the requests that it was told of.
+    fn generations(&self) -> HashSet<String> {
+        let spans = self.spans();
+        spans.iter().filter_map(|span| attribute(span, "gen_ai.response.id")?.as_str().map(str::to_owned)).collect()
+    }
+
+    fn config(&self, kind: &str, lines: &str) -> String {
+        let (member, name) = if kind == "webhook" { ("url", "hook") } else { ("endpoint", "collector") };
+        let address = self.address;
+        format!(
+            "[[destinations]]\nname = \"{name}\"\ntype = \"{kind}\"\n{lines}\n\
+             config = {{ {member} = \"http://{address}/v1/traces\" }}\n"
+        )
+    }
+}
+
+async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec<Told>>>) {
+    let (mut seen, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    let (head, body) = loop {
+        let Ok(read @ 1..) = stream.read(&mut buffer).await else { return };
+        seen.extend_from_slice(&buffer[..read]);
+        let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&seen[..end]).into_owned();
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
+        let length: usize = length.unwrap().trim().parse().unwrap();
+        if seen.len() >= end + 4 + length {
+            break (head, String::from_utf8(seen[end + 4..].to_vec()).unwrap());
+        }
+    };
+    let status = status.load(Ordering::SeqCst);
+    if status == HANGS {
+        return std::future::pending().await;
+    }
+    let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
+    if status == 200 {
+        let headers = head.lines().skip(1).filter_map(header).collect();
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { headers, body });
+    }
+    let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// What a span says under a name.
+fn attribute(span: &Value, name: &str) -> Option<Value> {
+    attribute_in(&span["attributes"], name)
+}
+
+fn attribute_in(attributes: &Value, name: &str) -> Option<Value> {
+    let found = attributes.as_array()?.iter().find(|each| each["key"] == name)?;
+    let value = found["value"].as_object()?.values().next()?.clone();
+    Some(value)
+}
+
+/// The generation of a call that was answered.
+async fn asked(gate: &Tidegate, body: Value) -> String {
+    let reply = gate.messages(body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    reply.header("x-generation-id").unwrap().to_owned()
+}
+
+/// The span of a generation, once it has arrived.
+async fn heard(receiver: &Receiver, generation: &str) -> Value {
+    eventually("the destination hears of it", PATIENCE, async || receiver.generations().contains(generation)).await;
+    let mine = |span: &Value| attribute(span, "gen_ai.response.id") == Some(json!(generation));
+    receiver.spans().into_iter().find(mine).unwrap()
+}
+
+const PRICED: &str = "[models.endpoints.pricing]\ninput = 1\noutput = 2\n";
+
+#[tokio::test]
+async fn a_collector_hears_what_was_asked_and_answered() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let lines =
+        "broadcast_generation_identity = true\nbroadcast_generation_cost = true\nheaders = { x-team = \"tides\" }";
+    let gate = Tidegate::start()
+        .endpoint_with(MODEL, &sim, PRICED)
+        .config(&collector.config("otel-collector", lines))
+        .config("[observability]\nservice_name = \"gate\"\nenvironment = \"test\"\n")
+        .run()
+        .await;
+    for stream in [false, true] {
+        let picture =
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}});
+        let body = json!({
+            "model": MODEL, "max_tokens": 64, "stream": stream, "temperature": 0.5, "system": "Be kind.",
+            "session_id": "s-1", "user": "u-1",
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "How are you?"}, picture]}],
+        });
+        let id = asked(&gate, body).await;
+        let span = heard(&collector, &id).await;
+        let say = |name: &str| attribute(&span, name).unwrap_or_default();
+        assert_eq!((&span["name"], &span["kind"]), (&json!("chat vendor/m"), &json!(3)));
+        for (name, value) in [
+            ("gen_ai.operation.name", json!("chat")),
+            ("gen_ai.request.model", json!(MODEL)),
+            ("gen_ai.response.model", json!(MODEL)),
+            ("gen_ai.provider.name", json!("P0")),
+            ("gen_ai.conversation.id", json!("s-1")),
+            ("user.id", json!("u-1")),
+            ("gen_ai.request.max_tokens", json!("64")),
+            ("gen_ai.request.temperature", json!(0.5)),
+            ("gen_ai.request.stream", json!(stream)),
+            ("http.response.status_code", json!("200")),
+            ("tidegate.is_byok", json!(false)),
+            ("tidegate.identity.key_hash", json!(hash_of(INFERENCE_KEY))),
+        ] {
+            assert_eq!(say(name), value, "{name}");
+        }
+        let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+        let record = &record["data"];
+        assert_eq!(say("gen_ai.usage.input_tokens"), json!(record["native_tokens_prompt"].to_string()));
+        assert_eq!(say("gen_ai.usage.output_tokens"), json!(record["native_tokens_completion"].to_string()));
+        assert_eq!(say("gen_ai.usage.cost").as_f64(), record["total_cost"].as_f64());
+        assert_eq!(say("tidegate.cost.total").as_f64(), record["total_cost"].as_f64());
+        let input: Value = serde_json::from_str(say("gen_ai.input.messages").as_str().unwrap()).unwrap();
+        let parts = json!([
+            {"type": "text", "content": "How are you?"},
+            {"type": "text", "content": "[image image/png, 9 bytes]"},
+        ]);
+        assert_eq!(input, json!([{"role": "user", "parts": parts}]), "a picture is not passed on");
+        let system: Value = serde_json::from_str(say("gen_ai.system_instructions").as_str().unwrap()).unwrap();
+        assert_eq!(system, json!([{"type": "text", "content": "Be kind."}]));
+        let output: Value = serde_json::from_str(say("gen_ai.output.messages").as_str().unwrap()).unwrap();
+        let text = output[0]["parts"][0]["content"].as_str().unwrap();
+        assert!(text.contains("How are you?"), "an echo answers what was asked: {output}");
+        assert_eq!(attribute_in(&span["resource"]["attributes"], "service.name"), Some(json!("gate")));
+        assert_eq!(attribute_in(&span["resource"]["attributes"], "deployment.environment.name"), Some(json!("test")));
+        let (start, end): (i64, i64) = (
+            span["startTimeUnixNano"].as_str().unwrap().parse().unwrap(),
+            span["endTimeUnixNano"].as_str().unwrap().parse().unwrap(),
+        );
+        assert!(end >= start && start > 1_700_000_000_000_000_000, "{start} {end}");
+    }
+    let first = &collector.told()[0];
+    assert_eq!(
+        (first.headers["content-type"].as_str(), first.headers["x-team"].as_str()),
+        ("application/json", "tides")
+    );
+    // What fails is told as well.
+    sim.set(Behaviour::status(400));
+    let reply = gate.messages(hello(MODEL)).await;
+    let id = reply.header("x-generation-id").unwrap();
+    let span = heard(&collector, id).await;
+    assert_eq!(
+        (&span["status"]["code"], attribute(&span, "http.response.status_code")),
+        (&json!(2), Some(json!("400")))
+    );
+}
+
+#[tokio::test]
+async fn traces_are_joined_as_the_caller_says() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start()
+        .endpoint(MODEL, &sim)
+        .config(&collector.config("otel-collector", "privacy_mode = true"))
+        .run()
+        .await;
+    let hex = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("00-{hex}-b7ad6b7169203331-01");
+    // `printf ticket | sha256sum | cut -c1-32`
+    let hashed = "14069429150abcbf244c4c2fb2c4c46a";
+    for (trace, header, id, above) in [
+        (json!({"trace_id": hex, "parent_span_id": "00F067AA0BA902B7"}), None, hex, Some("00f067aa0ba902b7")),
+        (json!({"trace_id": "0af76519-16cd-43dd-8448-eb211c80319c"}), None, hex, None),
+        (json!({"trace_id": "ticket"}), None, hashed, None),
+        (json!({}), Some(parent.as_str()), hex, Some("b7ad6b7169203331")),
+        (json!({"trace_id": "ticket"}), Some(parent.as_str()), hashed, None),
+    ] {
+        let mut body = hello(MODEL);
+        body["trace"] = trace.clone();
+        let mut ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string());
+        if let Some(header) = header {
+            ask = ask.header("traceparent", header);
+        }
+        let reply = ask.send().await;
+        let span = heard(&collector, reply.header("x-generation-id").unwrap()).await;
+        assert_eq!((span["traceId"].as_str(), span["parentSpanId"].as_str()), (Some(id), above), "{trace} {header:?}");
+    }
+    let mut body = hello(MODEL);
+    body["trace"] = json!({
+        "trace_id": "a", "trace_name": "Checkout", "span_name": "Ask", "generation_name": "Answer",
+        "feature": "tides", "tier": 3, "beta": true, "list": [1, "x"], "nothing": null,
+    });
+    let id = asked(&gate, body).await;
+    let span = heard(&collector, &id).await;
+    let all: HashMap<String, Value> = collector
+        .spans()
+        .into_iter()
+        .filter(|other| other["traceId"] == span["traceId"])
+        .map(|span| (span["name"].as_str().unwrap().to_owned(), span))
+        .collect();
+    assert_eq!(all["Ask"]["parentSpanId"], all["Checkout"]["spanId"]);
+    assert_eq!(all["Answer"]["parentSpanId"], all["Ask"]["spanId"]);
+    for (name, value) in
+        [("feature", json!("tides")), ("tier", json!("3")), ("beta", json!(true)), ("list", json!("[1,\"x\"]"))]
+    {
+        assert_eq!(attribute(&span, &format!("trace.metadata.{name}")), Some(value), "{name}");
+    }
+    let sent = String::from_utf8(sim.requests().last().unwrap().body.to_vec()).unwrap();
+    assert!(!sent.contains("trace"), "a model's vendor hears nothing of it: {sent}");
+}
+
+#[tokio::test]
+async fn nobody_hears_in_privacy_what_was_said() {
+    let (sim, collector, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await, Receiver::start().await);
+    let gate = Tidegate::start()
+        .endpoint(MODEL, &sim)
+        .config(&collector.config("otel-collector", "privacy_mode = true"))
+        .config(&hook.config("webhook", "privacy_mode = true\nheaders = { authorization = \"Bearer planted-token\" }"))
+        .config("[observability]\nwebhook_secret = \"planted-webhook-secret\"\n")
+        .run()
+        .await;
+    let tool =
+        json!({"name": "planted_tool", "input_schema": {"type": "object"}, "description": "planted-description"});
+    let turns = json!([
+        user("planted-question sk-planted-0123456789abcdef"),
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "planted_tool", "input": {"a": "planted-argument"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "planted-result"}]},
+    ]);
+    for stream in [false, true] {
+        let body = json!({"model": MODEL, "max_tokens": 64, "stream": stream, "system": "planted-system", "tools": [tool], "messages": turns});
+        let id = asked(&gate, body).await;
+        heard(&collector, &id).await;
+        heard(&hook, &id).await;
+    }
+    for receiver in [&collector, &hook] {
+        for told in receiver.told() {
+            assert!(!told.body.contains("planted"), "{}", told.body);
+        }
+    }
+    let told = hook.told();
+    let signature = &told[0].headers["x-tidegate-signature"];
+    let (at, tag) = signature.strip_prefix("t=").unwrap().split_once(",v1=").unwrap();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"planted-webhook-secret");
+    let tag: Vec<u8> =
+        (0..tag.len()).step_by(2).map(|place| u8::from_str_radix(&tag[place..place + 2], 16).unwrap()).collect();
+    hmac::verify(&key, format!("{at}.{}", told[0].body).as_bytes(), &tag).unwrap();
+    assert_eq!(told[0].headers["x-tidegate-attempt"], "1");
+    assert_eq!(told[0].headers["authorization"], "Bearer planted-token");
+    let metrics = gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await.body_text().to_owned();
+    assert!(!metrics.contains("planted") && !gate.stderr().contains("planted"), "{}", gate.stderr());
+    assert!(
+        metrics.contains(r#"tidegate_broadcast_deliveries_total{destination_type="webhook",outcome="delivered"}"#),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn what_waits_for_a_destination_survives_it_and_us() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let mut gate = Tidegate::start().endpoint(MODEL, &sim).config(&collector.config("otel-collector", "")).run().await;
+    let mut ids = HashSet::new();
+    for status in [503, HANGS, 429] {
+        collector.says(status);
+        for _ in 0..3 {
+            ids.insert(asked(&gate, hello(MODEL)).await);
+            ids.insert(asked(&gate, hello_streamed(MODEL)).await);
+        }
+    }
+    assert!(collector.generations().is_empty(), "it took nothing");
+    gate.signal(Signal::KILL);
+    gate.exit().await;
+    gate = gate.place.serve().await;
+    collector.says(200);
+    eventually("it is told of all", PATIENCE * 2, async || collector.generations() == ids).await;
+    // What nobody will ever take is given up, and counted.
+    collector.says(400);
+    asked(&gate, hello(MODEL)).await;
+    eventually("it is given up", PATIENCE, async || {
+        let metrics = gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await;
+        metrics
+            .body_text()
+            .contains(r#"tidegate_broadcast_dropped_total{destination_type="otel-collector",outcome="given_up"} 1"#)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn fifty_kills_lose_nothing_that_a_client_heard_of() {
+    let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let quiet = "[log]\nlevel = \"error\"\n";
+    let mut gate =
+        Tidegate::start().endpoint(MODEL, &sim).config(&hook.config("webhook", "")).config(quiet).run().await;
+    let mut ids = HashSet::new();
+    for round in 0..50 {
+        let calls = (0..4).map(|number| if number % 2 == 0 { hello(MODEL) } else { hello_streamed(MODEL) });
+        for call in calls {
+            ids.insert(asked(&gate, call).await);
+        }
+        // Before, during or after the delivery, which begins half a second after the first.
+        let micros = u64::from(u16::from_le_bytes(id::random::<2>())) * 12;
+        tokio::time::timeout(Duration::from_micros(micros), std::future::pending::<()>()).await.unwrap_err();
+        gate.signal(Signal::KILL);
+        gate.exit().await;
+        gate = gate.place.serve().await;
+        assert!(hook.generations().is_subset(&ids), "round {round}");
+    }
+    eventually("all of it has arrived", PATIENCE * 2, async || hook.generations() == ids).await;
+    let mut spans: HashMap<String, HashSet<String>> = HashMap::new();
+    for span in hook.spans() {
+        let id = attribute(&span, "gen_ai.response.id").unwrap().as_str().unwrap().to_owned();
+        spans.entry(id).or_default().insert(span["spanId"].as_str().unwrap().to_owned());
+    }
+    assert!(spans.values().all(|ids| ids.len() == 1), "what is told twice has the same id");
+}
+
+#[tokio::test]
+async fn rules_and_keys_decide_what_is_told() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let rules = r#"filter_rules = { groups = [{ rules = [{ field = "input", operator = "contains", value = "Important" }] }] }"#;
+    let hash = hash_of(INFERENCE_KEY);
+    let lines = format!("privacy_mode = true\n{rules}\napi_key_hashes = [\"{hash}\"]");
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(&collector.config("otel-collector", &lines)).run().await;
+    asked(&gate, hello(MODEL)).await;
+    let wanted = asked(&gate, json!({"model": MODEL, "max_tokens": 9, "messages": [user("an important one")]})).await;
+    heard(&collector, &wanted).await;
+    assert_eq!(collector.generations(), HashSet::from([wanted]));
+    assert!(!collector.told()[0].body.contains("important"), "rules look, they do not tell");
+}

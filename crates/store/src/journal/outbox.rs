@@ -1,0 +1,151 @@
+//! What destinations are still to be told. It stands in the journal, so it is written with the settling of its call or
+//! not at all, and a process that dies loses none of it.
+
+use tidegate_core::{GenerationId, Timestamp};
+
+use super::{Journal, JournalReader, Result};
+
+/// Something to be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub destination: String,
+    pub generation: GenerationId,
+    /// Compressed and sealed; nothing here can read it.
+    pub payload: Vec<u8>,
+    pub at: Timestamp,
+}
+
+/// The same as it waits.
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct Waiting {
+    pub id: i64,
+    pub generation: String,
+    pub payload: Vec<u8>,
+    pub created_at: i64,
+    pub attempts: i64,
+}
+
+/// What became of a letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Delivered,
+    /// To be tried again then.
+    Postponed(Timestamp, String),
+    /// Nobody will take it. That it was there stays known for a while.
+    Dead(Timestamp, String),
+}
+
+pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, \
+     destination TEXT NOT NULL, generation TEXT NOT NULL, payload BLOB NOT NULL, created_at INTEGER NOT NULL, \
+     due_at INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT, died_at INTEGER)";
+pub(super) const INDEX: &str =
+    "CREATE INDEX IF NOT EXISTS outbox_by_destination ON outbox (destination, due_at) WHERE died_at IS NULL";
+
+impl Journal {
+    /// Inside the transaction of the calls that they tell of.
+    pub(super) async fn post(&mut self, letters: &[Letter]) -> Result<()> {
+        for letter in letters {
+            sqlx::query(
+                "INSERT INTO outbox (destination, generation, payload, created_at, due_at) VALUES ($1, $2, $3, $4, $4)",
+            )
+            .bind(&letter.destination)
+            .bind(letter.generation.as_str())
+            .bind(&letter.payload)
+            .bind(letter.at.0)
+            .execute(&mut self.connection)
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what became of letters, all or none.
+    pub async fn resolve(&mut self, fates: &[(i64, Fate)]) -> Result<()> {
+        self.sync(false).await?;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut self.connection).await?;
+        for (id, fate) in fates {
+            let done = match fate {
+                Fate::Delivered => {
+                    sqlx::query("DELETE FROM outbox WHERE id = $1").bind(id).execute(&mut self.connection).await
+                }
+                Fate::Postponed(due, error) => {
+                    sqlx::query("UPDATE outbox SET due_at = $2, attempts = attempts + 1, last_error = $3 WHERE id = $1")
+                        .bind(id)
+                        .bind(due.0)
+                        .bind(error)
+                        .execute(&mut self.connection)
+                        .await
+                }
+                Fate::Dead(at, error) => {
+                    sqlx::query(
+                        "UPDATE outbox SET payload = x'', died_at = $2, attempts = attempts + 1, last_error = $3 \
+                         WHERE id = $1",
+                    )
+                    .bind(id)
+                    .bind(at.0)
+                    .bind(error)
+                    .execute(&mut self.connection)
+                    .await
+                }
+            };
+            if let Err(error) = done {
+                let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+                return Err(error.into());
+            }
+        }
+        sqlx::query("COMMIT").execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    /// Takes away the oldest that wait for a destination beyond so many, and the dead of before an instant. Says how many of
+    /// the former there were.
+    pub async fn bound_outbox(&mut self, destination: &str, most: usize, buried: Timestamp) -> Result<u64> {
+        let gone = sqlx::query(
+            "DELETE FROM outbox WHERE destination = $1 AND died_at IS NULL AND id <= \
+             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id DESC LIMIT 1 OFFSET $2)",
+        )
+        .bind(destination)
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .execute(&mut self.connection)
+        .await?;
+        sqlx::query("DELETE FROM outbox WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
+        Ok(gone.rows_affected())
+    }
+}
+
+impl JournalReader {
+    /// What is due for a destination, oldest first, and when the next of the others is.
+    pub async fn due(
+        &self,
+        destination: &str,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<(Vec<Waiting>, Option<Timestamp>)> {
+        let due = sqlx::query_as(
+            "SELECT id, generation, payload, created_at, attempts FROM outbox \
+             WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY id LIMIT $3",
+        )
+        .bind(destination)
+        .bind(now.0)
+        .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+        .fetch_all(&self.0)
+        .await?;
+        let next: Option<i64> = sqlx::query_scalar(
+            "SELECT MIN(due_at) FROM outbox WHERE destination = $1 AND died_at IS NULL AND due_at > $2",
+        )
+        .bind(destination)
+        .bind(now.0)
+        .fetch_one(&self.0)
+        .await?;
+        Ok((due, next.map(Timestamp)))
+    }
+
+    /// How many wait for a destination, and since when the oldest does.
+    pub async fn outbox_depth(&self, destination: &str) -> Result<(u64, Option<Timestamp>)> {
+        let (count, oldest): (i64, Option<i64>) =
+            sqlx::query_as("SELECT COUNT(*), MIN(created_at) FROM outbox WHERE destination = $1 AND died_at IS NULL")
+                .bind(destination)
+                .fetch_one(&self.0)
+                .await?;
+        Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp)))
+    }
+}
