@@ -1,10 +1,11 @@
 //! Server tools: the model calls, the gateway runs. Between the envelope of a request and its attempts stands a loop that
 //! makes one ordinary call per turn, with a record and a reservation of its own, and shows all of them as one answer.
 //!
-//! `roster` says which tools there are, `conduct` is the loop, `run` what the tools do, `stop` when it ends, `sink` what
-//! the client sees, `replay` what it sends back.
+//! `roster` says which tools there are, `conduct` is the loop, `calls` runs the calls of a turn, `run` is what the tools do,
+//! `stop` when it ends, `sink` what the client sees, `tell` what is said of it all, `replay` what the client sends back.
 
 mod body;
+mod calls;
 mod conduct;
 mod fetch;
 mod memory;
@@ -14,6 +15,7 @@ mod run;
 mod search;
 mod sink;
 mod stop;
+mod tell;
 mod turn;
 mod usage;
 

@@ -1,0 +1,139 @@
+//! Runs the calls of a turn, side by side, and puts their results behind it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_observe::metrics::ToolCall;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval_at, timeout_at};
+
+use super::conduct::{Broken, Conductor};
+use super::fetch;
+use super::roster::Tool;
+use super::run::{Outcome, run};
+use super::sink::{Gone, Sink};
+use super::turn::{Call, Turn};
+use crate::relay::PING;
+
+/// Characters of results that the model gets to read in one request.
+pub(super) const RESULTS: usize = 400_000;
+
+impl Conductor {
+    pub fn remember_names(&mut self, ours: &[Call], others: &[Call]) {
+        for call in ours {
+            if let Some(tool) = self.roster.called(&call.name) {
+                self.tally.names.extend([tool.wire.clone(), tool.block.clone()]);
+            }
+        }
+        self.tally.names.extend(others.iter().map(|call| call.name.clone()));
+    }
+
+    /// Runs calls side by side, the first `room` of them, and puts their results behind the turn in the order of the
+    /// calls. Whether time ran out.
+    pub async fn run_all(
+        &mut self,
+        turn: &Turn,
+        calls: Vec<Call>,
+        room: usize,
+        sink: &mut Sink,
+    ) -> Result<bool, Broken> {
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
+        let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
+        let mut waiting = calls.iter().take(room).enumerate();
+        let parallel = self.snapshot.settings.tools.parallelism.max(1);
+        let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
+        let mut pings = interval_at(Instant::now() + keep_alive, keep_alive);
+        let is_late = loop {
+            while running.len() < parallel
+                && let Some((place, call)) = waiting.next()
+            {
+                self.start(&mut running, place, call);
+            }
+            tokio::select! {
+                joined = running.join_next() => match joined {
+                    None => break false,
+                    Some(Ok((place, outcome))) => outcomes[place] = Some(outcome),
+                    // One that panicked is one that failed.
+                    Some(Err(_)) => {}
+                },
+                _ = pings.tick() => sink.raw(PING).await?,
+                () = tokio::time::sleep_until(self.hard) => break true,
+            }
+        };
+        running.abort_all();
+        let mut results: Vec<Value> = Vec::with_capacity(calls.len());
+        for (place, (call, outcome)) in calls.iter().zip(outcomes).enumerate() {
+            let outcome = match outcome {
+                Some(outcome) => {
+                    self.tally.steps += 1;
+                    outcome
+                }
+                None if place >= room => Outcome::one_too_many(),
+                None => Outcome::error("unavailable", "The tool could not be run."),
+            };
+            self.errors += u64::from(outcome.is_error);
+            if let Some(tool) = self.roster.called(&call.name) {
+                let outcome = if outcome.is_error { "error" } else { "ok" };
+                self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome }).inc();
+            }
+            results.push(self.told_of(call, outcome, sink).await?);
+        }
+        self.sums.is_used = true;
+        self.sums.searches = self.roster.searches();
+        self.sums.fetches = self.roster.fetches();
+        self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
+        self.messages.push(json!({"role": "user", "content": results}));
+        Ok(is_late)
+    }
+
+    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
+        let Some(tool) = self.roster.called(&call.name) else { return };
+        let mut tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
+        tool.kind.counted();
+        let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
+        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
+        running.spawn(async move {
+            let work = run(&gate, &snapshot, &key, &tool, &input);
+            let late = || Outcome::error("execution_time_exceeded", "The tool did not answer in time.");
+            (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
+        });
+    }
+
+    /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
+    /// request.
+    async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
+        let mut outcome = outcome.of_tool(self.roster.called(&call.name), &call.input);
+        let mut text = outcome.text;
+        if text.len() > self.room
+            && let Some((fetch::BLOCK, content)) = &mut outcome.shown
+        {
+            text = fetch::within(self.room, content).unwrap_or(text);
+        }
+        if text.len() > self.room {
+            let end = text.floor_char_boundary(self.room);
+            text.truncate(end);
+            text.push_str("\n[cut: the results of this request are too long]");
+        }
+        self.room = self.room.saturating_sub(text.len());
+        if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
+            let failed = |code| self.roster.called(&call.name)?.kind.failed(code);
+            match outcome.shown.or_else(|| outcome.code.and_then(failed)) {
+                Some((kind, content)) => {
+                    let caller = json!({"type": "direct"});
+                    sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
+                }
+                None => self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now()),
+            }
+        }
+        let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
+        if outcome.is_error {
+            result["is_error"] = json!(true);
+        }
+        Ok(result)
+    }
+}
+
+/// How long a tool may take.
+fn time_for(_: &Tool) -> Duration {
+    Duration::from_secs(15)
+}
