@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval_at, timeout_at};
 use super::conduct::{Broken, Conductor};
 use super::fetch;
 use super::roster::Tool;
-use super::run::{Outcome, run};
+use super::run::{Outcome, failed, run};
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn};
 use crate::relay::PING;
@@ -63,19 +63,13 @@ impl Conductor {
         running.abort_all();
         let mut results: Vec<Value> = Vec::with_capacity(calls.len());
         for (place, (call, outcome)) in calls.iter().zip(outcomes).enumerate() {
-            let outcome = match outcome {
-                Some(outcome) => {
-                    self.tally.steps += 1;
-                    outcome
-                }
-                None if place >= room => Outcome::one_too_many(),
-                None => Outcome::error("unavailable", "The tool could not be run."),
-            };
+            let Some(tool) = self.roster.called(&call.name) else { continue };
+            self.tally.steps += u64::from(outcome.is_some());
+            let code = if place < room { "unavailable" } else { "max_uses_exceeded" };
+            let outcome = outcome.unwrap_or_else(|| failed(tool, &call.input, code));
             self.errors += u64::from(outcome.is_error);
-            if let Some(tool) = self.roster.called(&call.name) {
-                let outcome = if outcome.is_error { "error" } else { "ok" };
-                self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome }).inc();
-            }
+            let told = if outcome.is_error { "error" } else { "ok" };
+            self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
             results.push(self.told_of(call, outcome, sink).await?);
         }
         self.sums.is_used = true;
@@ -88,13 +82,12 @@ impl Conductor {
 
     fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
-        let mut tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
-        tool.kind.counted();
+        let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
         let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
         running.spawn(async move {
             let work = run(&gate, &snapshot, &key, &tool, &input);
-            let late = || Outcome::error("execution_time_exceeded", "The tool did not answer in time.");
+            let late = || failed(&tool, &input, "execution_time_exceeded");
             (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
         });
     }
@@ -102,10 +95,9 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let mut outcome = outcome.of_tool(self.roster.called(&call.name), &call.input);
-        let mut text = outcome.text;
+        let Outcome { mut text, is_error, mut shown } = outcome;
         if text.len() > self.room
-            && let Some((fetch::BLOCK, content)) = &mut outcome.shown
+            && let Some((fetch::BLOCK, content)) = &mut shown
         {
             text = fetch::within(self.room, content).unwrap_or(text);
         }
@@ -116,8 +108,7 @@ impl Conductor {
         }
         self.room = self.room.saturating_sub(text.len());
         if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
-            let failed = |code| self.roster.called(&call.name)?.kind.failed(code);
-            match outcome.shown.or_else(|| outcome.code.and_then(failed)) {
+            match shown {
                 Some((kind, content)) => {
                     let caller = json!({"type": "direct"});
                     sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
@@ -126,7 +117,7 @@ impl Conductor {
             }
         }
         let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
-        if outcome.is_error {
+        if is_error {
             result["is_error"] = json!(true);
         }
         Ok(result)

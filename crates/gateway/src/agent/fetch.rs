@@ -101,9 +101,9 @@ impl Fetch {
         Ok(Self { terms: Arc::new(terms), number: 0 })
     }
 
-    /// Takes the next number, in the order of the calls.
-    pub fn counted(&mut self) {
-        self.number = self.terms.called.fetch_add(1, Ordering::Relaxed);
+    /// A call of it, with the next number.
+    pub fn begun(&self) -> Self {
+        Self { terms: self.terms.clone(), number: self.terms.called.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Fetches so far.
@@ -122,13 +122,13 @@ impl Fetch {
     }
 
     pub async fn run(&self, gate: &Gateway, snapshot: &Snapshot, input: &Value) -> Outcome {
-        let url = input.get("url").and_then(Value::as_str).map(str::trim).unwrap_or_default();
+        let url = address(input);
         match self.fetched(gate, snapshot, url).await {
             Ok(content) => {
                 let text = told(url, &content).0;
                 Outcome { text, shown: Some((BLOCK, content)), ..Outcome::default() }
             }
-            Err(code) => failed(url, code),
+            Err(code) => failed(input, code),
         }
     }
 
@@ -212,19 +212,16 @@ fn cut(mut text: String, most: u64) -> String {
 }
 
 /// A result that did not come, for the model and for the client.
-fn failed(url: &str, code: &str) -> Outcome {
+pub(super) fn failed(input: &Value, code: &str) -> Outcome {
+    // The public words have none for a fetch that took too long here.
+    let code = if code == "execution_time_exceeded" { "unavailable" } else { code };
     let content = json!({"type": "web_fetch_tool_result_error", "error_code": code});
-    Outcome { text: told(url, &content).0, is_error: true, shown: Some((BLOCK, content)), code: None }
+    Outcome { text: told(address(input), &content).0, is_error: true, shown: Some((BLOCK, content)) }
 }
 
-/// An error of the loop itself as this tool shows errors.
-pub(super) fn failed_by(input: &Value, outcome: &Outcome) -> Outcome {
-    let told: Value = serde_json::from_str(&outcome.text).unwrap_or_default();
-    let code = match told.get("error").and_then(Value::as_str) {
-        Some("max_uses_exceeded") => "max_uses_exceeded",
-        _ => "unavailable",
-    };
-    failed(input.get("url").and_then(Value::as_str).unwrap_or_default(), code)
+/// Where a call wants to go.
+fn address(input: &Value) -> &str {
+    input.get("url").and_then(Value::as_str).map(str::trim).unwrap_or_default()
 }
 
 /// What the model reads of a result, and whether it is an error: the same now and when the block comes back.

@@ -160,7 +160,7 @@ fn id(block: &Value, name: &str) -> Option<String> {
 fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (String, bool) {
     match kind {
         Kind::WebFetch(_) => fetch::told(input.get("url").and_then(Value::as_str).unwrap_or_default(), content),
-        Kind::WebSearch(_) => (search::retold(content, memory), false),
+        Kind::WebSearch(_) => search::retold(content, memory),
         Kind::Datetime { .. } | Kind::SearchModels { .. } => (content.to_string(), false),
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Roster {
     pub upstream: Vec<Value>,
     /// Whether the client has tools of its own.
     pub has_others: bool,
+    /// What the deployment calls itself, and so its own engines.
+    brand: String,
 }
 
 impl Roster {
@@ -51,7 +53,7 @@ impl Roster {
     /// `emulates`: a vendor's own search is run here, because nobody who could serve has it.
     pub fn of(given: &[Value], settings: &Settings, emulates: bool) -> Result<Self, Failure> {
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-        let mut roster = Self::default();
+        let mut roster = Self { brand: settings.brand.clone(), ..Self::default() };
         let mut names: Vec<&str> = Vec::new();
         for (place, entry) in given.iter().enumerate() {
             let wire = entry.get("type").and_then(Value::as_str).unwrap_or("custom");
@@ -122,7 +124,7 @@ impl Roster {
     pub fn engines(&self) -> Value {
         let search = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
         let fetches = self.tools.iter().any(|tool| matches!(tool.kind, Kind::WebFetch(_)));
-        let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!("tidegate")));
+        let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!(self.brand)));
         Value::Object(search.into_iter().chain(fetch).collect())
     }
 
@@ -211,19 +213,13 @@ impl Kind {
         }
     }
 
-    /// As it is when a call of it begins.
+    /// As it is for one call, which takes its share of what a request may use. Taken in the order of the calls, before
+    /// they run side by side.
     pub fn begun(&self) -> Self {
         match self {
             Self::WebSearch(search) => Self::WebSearch(search.begun()),
-            other => other.clone(),
-        }
-    }
-
-    /// The block of a call that failed, for those whose results have one.
-    pub fn failed(&self, code: &str) -> Option<(&'static str, Value)> {
-        match self {
-            Self::WebSearch(_) => Some(search::failed(code)),
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebFetch(_) => None,
+            Self::WebFetch(fetch) => Self::WebFetch(fetch.begun()),
+            Self::Datetime { .. } | Self::SearchModels { .. } => self.clone(),
         }
     }
 
@@ -233,14 +229,6 @@ impl Kind {
             Self::WebSearch(_) => &["query"],
             Self::WebFetch(_) => &["url"],
             Self::Datetime { .. } | Self::SearchModels { .. } => &[],
-        }
-    }
-
-    /// Notes that it is called once more.
-    pub fn counted(&mut self) {
-        match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebSearch(_) => {}
-            Self::WebFetch(fetch) => fetch.counted(),
         }
     }
 
@@ -329,6 +317,14 @@ mod tests {
         let brand = Brand { name: "tidegate", aliases: &["older".to_owned()] };
         assert!(made.told("tidegate:datetime", brand).is_some() && made.told("older:datetime", brand).is_some());
         assert!(made.told("web_search", brand).is_none());
+    }
+
+    #[test]
+    fn the_engine_of_the_house_has_the_name_of_the_house() {
+        let settings = Settings { brand: "acme".into(), ..Settings::default() };
+        let tools = json!([{"type": "acme:web_fetch"}]);
+        let made = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
+        assert_eq!(made.engines(), json!({"web_fetch": "acme"}));
     }
 
     #[test]

@@ -19,8 +19,6 @@ pub(super) struct Outcome {
     /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
     /// is remembered here for the case that the call comes back.
     pub shown: Option<(&'static str, Value)>,
-    /// What went wrong, for tools whose errors have a block.
-    pub code: Option<&'static str>,
 }
 
 impl Outcome {
@@ -28,22 +26,27 @@ impl Outcome {
         Self { text: value.to_string(), ..Self::default() }
     }
 
-    pub fn error(code: &'static str, message: &str) -> Self {
+    /// Of a tool whose errors have no block.
+    pub fn error(code: &str, message: &str) -> Self {
         let text = json!({"error": code, "message": message}).to_string();
-        Self { text, is_error: true, shown: None, code: Some(code) }
+        Self { text, is_error: true, shown: None }
     }
+}
 
-    /// An error that the loop made, as the tool shows its errors.
-    pub fn of_tool(self, tool: Option<&Tool>, input: &Value) -> Self {
-        match tool.map(|tool| &tool.kind) {
-            Some(Kind::WebFetch(_)) if self.is_error && self.shown.is_none() => fetch::failed_by(input, &self),
-            _ => self,
-        }
+/// A call that came to nothing for a reason of the loop's, as its tool tells and shows errors.
+pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome {
+    match &tool.kind {
+        Kind::WebSearch(_) => search::failed(code),
+        Kind::WebFetch(_) => fetch::failed(input, code),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } => Outcome::error(code, reason(code)),
     }
+}
 
-    /// Of a call beyond those that a request may make.
-    pub fn one_too_many() -> Self {
-        Self::error("max_uses_exceeded", "No further call of a tool is run in this request.")
+fn reason(code: &str) -> &'static str {
+    match code {
+        "max_uses_exceeded" => "No further call of a tool is run in this request.",
+        "execution_time_exceeded" => "The tool did not answer in time.",
+        _ => "The tool could not be run.",
     }
 }
 

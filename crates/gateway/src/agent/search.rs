@@ -265,17 +265,10 @@ pub(super) fn is_vendors(wire: &str) -> bool {
     wire.starts_with("web_search_20")
 }
 
-/// The result that stands for a call that failed, in the words of the public interface.
-pub(super) fn failed(code: &str) -> (&'static str, Value) {
-    let code = match code {
-        "execution_time_exceeded" => "unavailable",
-        other => other,
-    };
-    (BLOCK, json!({"type": "web_search_tool_result_error", "error_code": code}))
-}
-
-/// What the model is told of a search that failed: the same now and when it comes back.
-fn failure(code: &'static str) -> Outcome {
+/// A search that came to nothing, for the model and for the client: the same now and when it comes back.
+pub(super) fn failed(code: &str) -> Outcome {
+    // The public words have none for a search that took too long.
+    let code = if code == "execution_time_exceeded" { "unavailable" } else { code };
     let message = match code {
         "invalid_tool_input" => "query must be a text of 1 to 1000 characters.",
         "query_too_long" => "The query is too long; use at most 1000 characters.",
@@ -283,21 +276,22 @@ fn failure(code: &'static str) -> Outcome {
         "too_many_requests" => "The search engine is asked too often. Answer without it, or try again later.",
         _ => "The search engine cannot be reached. Answer without it, and say so.",
     };
-    Outcome::error(code, message)
+    let content = json!({"type": "web_search_tool_result_error", "error_code": code});
+    Outcome { shown: Some((BLOCK, content)), ..Outcome::error(code, message) }
 }
 
 pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &Value) -> Outcome {
     let terms = &call.terms;
     let room = match call.room {
         Room::Results(room) => room,
-        Room::NoUses => return failure("max_uses_exceeded"),
+        Room::NoUses => return failed("max_uses_exceeded"),
         Room::NoResults => return nothing_left(),
     };
     let outcome = searched(gate, terms, room, input).await;
     let used = outcome.as_ref().map_or(0, |found| found.len() as u64);
     terms.left.fetch_add(room.saturating_sub(used), Ordering::SeqCst);
     match outcome {
-        Err(code) => failure(code),
+        Err(code) => failed(code),
         Ok(found) => {
             terms.done.fetch_add(1, Ordering::SeqCst);
             let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
@@ -405,8 +399,9 @@ impl<M: Memory> Memory for Recall<'_, M> {
     }
 }
 
-/// The content of a result block as the model was told it; of results that others sealed, title and address.
-pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
+/// The content of a result block as the model was told it, and whether it was an error; of results that others sealed,
+/// title and address.
+pub(super) fn retold(content: &Value, memory: &dyn Memory) -> (String, bool) {
     const CODES: [&str; 6] = [
         "invalid_tool_input",
         "unavailable",
@@ -418,7 +413,7 @@ pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
     let Some(list) = content.as_array() else {
         let code = content.get("error_code").and_then(Value::as_str).unwrap_or_default();
         let known = CODES.into_iter().find(|known| *known == code);
-        return failure(known.unwrap_or("unavailable")).text;
+        return (failed(known.unwrap_or("unavailable")).text, true);
     };
     let mut retrieved_at: Option<String> = None;
     let found: Vec<Found> = list
@@ -441,5 +436,5 @@ pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
             }
         })
         .collect();
-    search::told(&found, retrieved_at.as_deref())
+    (search::told(&found, retrieved_at.as_deref()), false)
 }
