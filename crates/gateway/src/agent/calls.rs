@@ -13,7 +13,7 @@ use super::roster::Tool;
 use super::run::{Outcome, failed, run};
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn};
-use crate::relay::PING;
+use crate::relay::{Aside, PING};
 
 /// Characters of results that the model gets to read in one request.
 pub(super) const RESULTS: usize = 400_000;
@@ -37,6 +37,8 @@ impl Conductor {
         room: usize,
         sink: &mut Sink,
     ) -> Result<bool, Broken> {
+        // No turn is under way that would be on record as cancelled when the client leaves.
+        let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
         let mut waiting = calls.iter().take(room).enumerate();
@@ -72,6 +74,7 @@ impl Conductor {
             self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
             results.push(self.told_of(call, outcome, sink).await?);
         }
+        leaving.forget();
         self.sums.is_used = true;
         self.sums.searches = self.roster.searches();
         self.sums.fetches = self.roster.fetches();

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use tidegate_observe::metrics::Reason;
 use tidegate_wire::sse::Splitter;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::calls::RESULTS;
 use super::roster::Roster;
@@ -34,7 +34,7 @@ pub(super) struct Conductor {
     pub key: Arc<KeyEntry>,
     pub headers: HeaderMap,
     pub query: String,
-    pub inner: Inner,
+    pub inner: Arc<Inner>,
     /// The model as the caller wrote it.
     pub requested: Option<String>,
     /// The request without its messages and tools.
@@ -110,7 +110,7 @@ impl Conductor {
             key,
             headers,
             query,
-            inner,
+            inner: Arc::new(inner),
             requested: None,
             request,
             messages,
@@ -156,17 +156,22 @@ impl Conductor {
                 Next::End(reason) => ended(reason),
                 Next::Turn { is_last: last } => {
                     is_last = last;
-                    match self.ask(is_last).await {
-                        Ok(next) => {
+                    match timeout_at(self.hard, self.ask(is_last)).await {
+                        Ok(Ok(next)) => {
                             reply = next;
                             continue;
                         }
+                        // It has said nothing yet, so there is nothing to lose.
+                        Err(_) => {
+                            self.stopped_by = self.stopped_by.or(Some("deadline"));
+                            ended("pause_turn")
+                        }
                         // What was said so far is the answer when there is nothing left to pay another turn with.
-                        Err(failure) if matches!(failure.status, 402 | 403) => {
+                        Ok(Err(failure)) if matches!(failure.status, 402 | 403) => {
                             self.stopped_by = Some("budget");
                             ended("end_turn")
                         }
-                        Err(failure) => return Err(failure.into()),
+                        Ok(Err(failure)) => return Err(failure.into()),
                     }
                 }
             };
@@ -322,6 +327,7 @@ impl Conductor {
         let is_stopped = self.run_all(turn, ours, room, sink).await?;
         self.stopped_by = self.stopped_by.or(fired);
         if is_stopped {
+            self.stopped_by = Some("deadline");
             return Ok(Next::End("pause_turn"));
         }
         if !others.is_empty() {

@@ -6,6 +6,7 @@
 
 mod admit;
 mod amend;
+mod aside;
 mod attempt;
 pub(crate) mod call;
 mod drain;
@@ -35,6 +36,7 @@ use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::messages;
 use tokio::time::timeout;
 
+pub(crate) use aside::Aside;
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub(crate) use pump::PING;
 pub(crate) use stream::error_frame;

@@ -136,19 +136,31 @@ impl Ticket {
         sender: Sender,
         request_bytes: usize,
     ) -> Self {
-        let started = gate.ledger.now();
         let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
-        let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let model = envelope.model.as_deref().unwrap_or_default().into();
+        let mut ticket = Self::of(gate, snapshot, key, places, model, request_bytes);
         let Sender { session, user_agent, referer, title } = sender;
+        let exchange = ticket.edit();
+        exchange.streamed = envelope.stream;
+        exchange.user = user.map(Into::into);
+        (exchange.session, exchange.user_agent) = (session, user_agent);
+        (exchange.referer, exchange.title) = (referer, title);
+        exchange.attempts = Vec::with_capacity(1);
+        ticket
+    }
+
+    /// For something that belongs to a request and has none of its own.
+    pub fn of(
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        places: Held,
+        model: Arc<str>,
+        request_bytes: usize,
+    ) -> Self {
+        let started = gate.ledger.now();
+        let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let exchange = Exchange {
-            streamed: envelope.stream,
-            session,
-            user: user.map(Into::into),
-            user_agent,
-            referer,
-            title,
-            attempts: Vec::with_capacity(1),
             request_bytes: request_bytes as u64,
             ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
         };

@@ -27,6 +27,7 @@ mod harness;
 mod kills;
 mod ledger_verify;
 mod lifecycle;
+mod loops;
 mod media;
 mod models;
 mod money;
