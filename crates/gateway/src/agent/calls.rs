@@ -28,6 +28,15 @@ impl Conductor {
         self.tally.names.extend(others.iter().map(|call| call.name.clone()));
     }
 
+    /// Shows the model these tools from the next turn on.
+    pub fn find(&mut self, names: Vec<String>) {
+        for name in names {
+            if !self.found.contains(&name) {
+                self.found.push(name);
+            }
+        }
+    }
+
     /// Runs calls side by side, the first `room` of them, and puts their results behind the turn in the order of the
     /// calls. Whether time ran out.
     pub async fn run_all(
@@ -98,7 +107,8 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, is_error, mut shown } = outcome;
+        let Outcome { mut text, is_error, mut shown, found } = outcome;
+        self.find(found);
         if text.len() > self.room
             && let Some((fetch::BLOCK, content)) = &mut shown
         {

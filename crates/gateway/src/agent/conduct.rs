@@ -41,6 +41,8 @@ pub(super) struct Conductor {
     request: Map<String, Value>,
     pub messages: Vec<Value>,
     pub roster: Arc<Roster>,
+    /// Tools that were looked for and found.
+    pub found: Vec<String>,
     /// What the caller wants called in the first turn.
     choice: Option<Value>,
     limits: Limits,
@@ -115,6 +117,7 @@ impl Conductor {
             request,
             messages,
             roster: Arc::new(roster),
+            found: Vec::new(),
             choice,
             limits,
             left,
@@ -211,7 +214,7 @@ impl Conductor {
         }
         let mut body = self.request.clone();
         body.insert("messages".into(), Value::Array(self.messages.clone()));
-        body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
+        body.insert("tools".into(), Value::Array(self.roster.upstream_with(&self.found)));
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
             think_within(&mut body, left);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_providers::estimate::by_bytes;
 use tidegate_tools::page::Kind as Document;
 use tidegate_tools::{charset, datetime};
 
+use super::reader::Reader;
 use super::run::Outcome;
 use crate::egress::{Domain, Domains, Reason};
 use crate::failure::Failure;
@@ -51,50 +52,40 @@ impl PartialEq for Fetch {
 }
 
 impl Fetch {
-    /// Of the parameters of a tool. `wrong` names a member and what is wrong with it; `brand` is what the embedded engine
-    /// is called.
-    pub fn of(
-        parameters: &Map<String, Value>,
-        brand: &str,
-        wrong: impl Fn(&str, &str) -> Failure,
-    ) -> Result<Self, Failure> {
-        let given = |member: &str| parameters.get(member).filter(|value| !value.is_null());
-        let path = |member: &str| format!("parameters.{member}");
-        match given("engine") {
+    /// Of a tool of ours; `brand` is what the embedded engine is called.
+    pub fn of(reader: &Reader<'_>, brand: &str) -> Result<Self, Failure> {
+        match reader.get("engine") {
             None => {}
             Some(Value::String(engine)) if engine == "auto" || engine == "tidegate" || engine == brand => {}
             Some(Value::String(engine)) if ENGINES.contains(&engine.as_str()) => {
-                return Err(wrong(&path("engine"), &format!("'{engine}' is not configured on this deployment")));
+                return Err(reader.wrong("engine", &format!("'{engine}' is not configured on this deployment")));
             }
             Some(_) => {
                 let problem = format!("must be one of auto, native, {brand}, exa, parallel, firecrawl");
-                return Err(wrong(&path("engine"), &problem));
+                return Err(reader.wrong("engine", &problem));
             }
         }
-        let count = |member: &str, otherwise: u64| match given(member) {
-            None => Ok(otherwise),
-            Some(value) if value.is_u64() || value.is_i64() => match value.as_u64() {
-                Some(count @ 1..) => Ok(count),
-                _ => Err(wrong(&path(member), "must be at least 1")),
-            },
-            Some(_) => Err(wrong(&path(member), "must be an integer")),
-        };
+        Self::of_vendors(reader)
+    }
+
+    /// Of a vendor's own type, which names no engine.
+    pub fn of_vendors(reader: &Reader<'_>) -> Result<Self, Failure> {
         let list = |member: &str| -> Result<Vec<Domain>, Failure> {
-            let entries = match given(member) {
+            let entries = match reader.get(member) {
                 None => return Ok(Vec::new()),
                 Some(Value::Array(entries)) => entries,
-                Some(_) => return Err(wrong(&path(member), "must be an array of host names")),
+                Some(_) => return Err(reader.wrong(member, "must be an array of host names")),
             };
             let read = |(place, entry): (usize, &Value)| {
-                let path = format!("{}[{place}]", path(member));
-                let text = entry.as_str().ok_or_else(|| wrong(&path, "must be a string"))?;
-                Domain::parse(text).ok_or_else(|| wrong(&path, "must be a host name such as example.com"))
+                let name = format!("{member}[{place}]");
+                let text = entry.as_str().ok_or_else(|| reader.wrong(&name, "must be a string"))?;
+                Domain::parse(text).ok_or_else(|| reader.wrong(&name, "must be a host name such as example.com"))
             };
             entries.iter().enumerate().map(read).collect()
         };
         let terms = Terms {
-            most_uses: count("max_uses", MOST_USES)?.min(MOST_USES),
-            most_tokens: count("max_content_tokens", MOST_TOKENS)?,
+            most_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(MOST_USES).min(MOST_USES),
+            most_tokens: reader.number("max_content_tokens", u64::MAX)?.unwrap_or(MOST_TOKENS),
             domains: Domains { allowed: list("allowed_domains")?, blocked: list("blocked_domains")? },
             ..Terms::default()
         };
@@ -171,6 +162,11 @@ impl Fetch {
     }
 }
 
+/// Whether it is a type of Anthropic's web fetch.
+pub(super) fn is_vendors(wire: &str) -> bool {
+    wire.starts_with("web_fetch_20")
+}
+
 /// What must be read by the child.
 fn document(media_type: &str) -> Option<Document> {
     match media_type {
@@ -216,7 +212,12 @@ pub(super) fn failed(input: &Value, code: &str) -> Outcome {
     // The public words have none for a fetch that took too long here.
     let code = if code == "execution_time_exceeded" { "unavailable" } else { code };
     let content = json!({"type": "web_fetch_tool_result_error", "error_code": code});
-    Outcome { text: told(address(input), &content).0, is_error: true, shown: Some((BLOCK, content)) }
+    Outcome {
+        text: told(address(input), &content).0,
+        is_error: true,
+        shown: Some((BLOCK, content)),
+        ..Outcome::default()
+    }
 }
 
 /// Where a call wants to go.
@@ -261,8 +262,9 @@ mod tests {
     use super::*;
 
     fn of(parameters: Value) -> Result<Fetch, String> {
-        let wrong = |member: &str, problem: &str| Failure::invalid(format!("{member} {problem}"));
-        Fetch::of(parameters.as_object().unwrap(), "tidegate", wrong).map_err(|failure| failure.message.into_owned())
+        let reader = Reader::of(parameters.as_object().unwrap(), 0);
+        let told = Fetch::of(&reader, "tidegate").map_err(|failure| failure.message.into_owned());
+        told.map_err(|message| message.replace("Invalid request: tools[0].", ""))
     }
 
     #[test]

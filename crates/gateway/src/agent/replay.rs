@@ -7,7 +7,7 @@ use tidegate_wire::envelope::Brand;
 
 use super::roster::{Kind, Roster};
 use super::turn::is;
-use super::{fetch, search};
+use super::{fetch, find, search};
 
 /// What a client's id of a call begins with, and what a model's does.
 const OURS: &str = "srvtoolu_";
@@ -161,6 +161,7 @@ fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (
     match kind {
         Kind::WebFetch(_) => fetch::told(input.get("url").and_then(Value::as_str).unwrap_or_default(), content),
         Kind::WebSearch(_) => search::retold(content, memory),
+        Kind::ToolSearch(_) => find::told(content),
         Kind::Datetime { .. } | Kind::SearchModels { .. } => (content.to_string(), false),
     }
 }

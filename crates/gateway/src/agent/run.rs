@@ -5,6 +5,7 @@ use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
 use super::fetch;
+use super::find;
 use super::roster::{Kind, Tool};
 use super::search;
 use crate::keys::KeyEntry;
@@ -19,6 +20,8 @@ pub(super) struct Outcome {
     /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
     /// is remembered here for the case that the call comes back.
     pub shown: Option<(&'static str, Value)>,
+    /// Tools that the model gets to see from now on.
+    pub found: Vec<String>,
 }
 
 impl Outcome {
@@ -29,7 +32,7 @@ impl Outcome {
     /// Of a tool whose errors have no block.
     pub fn error(code: &str, message: &str) -> Self {
         let text = json!({"error": code, "message": message}).to_string();
-        Self { text, is_error: true, shown: None }
+        Self { text, is_error: true, ..Self::default() }
     }
 }
 
@@ -38,6 +41,7 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
     match &tool.kind {
         Kind::WebSearch(_) => search::failed(code),
         Kind::WebFetch(_) => fetch::failed(input, code),
+        Kind::ToolSearch(_) => find::failed(code, reason(code)),
         Kind::Datetime { .. } | Kind::SearchModels { .. } => Outcome::error(code, reason(code)),
     }
 }
@@ -57,6 +61,7 @@ pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, too
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
         Kind::WebSearch(call) => search::run(gate, key, call, input).await,
         Kind::WebFetch(fetch) => fetch.run(gate, snapshot, input).await,
+        Kind::ToolSearch(find) => find.run(input),
     }
 }
 

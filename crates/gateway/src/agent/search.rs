@@ -8,12 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_core::WorkspaceId;
 use tidegate_store::vault::Vault;
 use tidegate_tools::datetime;
 use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
 
+use super::reader::Reader;
 use super::replay::Memory;
 use super::run::Outcome;
 use crate::Gateway;
@@ -81,82 +82,44 @@ enum Room {
     NoResults,
 }
 
-/// Reads the members of a tool, each with its path when it is wrong.
-struct Reader<'a> {
-    members: &'a Map<String, Value>,
-    /// Of the members.
-    path: String,
+fn domains(reader: &Reader<'_>, name: &str) -> Result<Vec<Domain>, Failure> {
+    let Some(value) = reader.get(name) else { return Ok(Vec::new()) };
+    let list = value.as_array().ok_or_else(|| reader.wrong(name, "must be an array"))?;
+    let problem = "must be a domain such as example.org, *.example.org or example.org/path";
+    let one = |(place, entry): (usize, &Value)| {
+        let domain = entry.as_str().and_then(Domain::parse);
+        domain.ok_or_else(|| reader.wrong(&format!("{name}[{place}]"), problem))
+    };
+    list.iter().enumerate().map(one).collect()
 }
 
-impl<'a> Reader<'a> {
-    fn get(&self, name: &str) -> Option<&'a Value> {
-        self.members.get(name).filter(|value| !value.is_null())
+/// The country of a `user_location`, where it names one.
+fn country(reader: &Reader<'_>) -> Result<Option<String>, Failure> {
+    let Some(inner) = reader.object("user_location")? else { return Ok(None) };
+    if inner.text("type")?.is_some_and(|kind| kind != "approximate") {
+        return Err(inner.wrong("type", "must be approximate"));
     }
-
-    fn wrong(&self, name: &str, problem: &str) -> Failure {
-        Failure::invalid(format!("Invalid request: {}.{name} {problem}", self.path))
+    for name in ["city", "region", "timezone"] {
+        inner.text(name)?;
     }
-
-    fn text(&self, name: &str) -> Result<Option<&'a str>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.wrong(name, "must be a string"))
-    }
-
-    fn number(&self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        match value.as_i64() {
-            None if !value.is_u64() => Err(self.wrong(name, "must be an integer")),
-            Some(number) if number < 1 => Err(self.wrong(name, "must be at least 1")),
-            number => match number.map_or(u64::MAX, i64::unsigned_abs) {
-                number if number > most => Err(self.wrong(name, &format!("must be at most {most}"))),
-                number => Ok(Some(number)),
-            },
-        }
-    }
-
-    fn domains(&self, name: &str) -> Result<Vec<Domain>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().ok_or_else(|| self.wrong(name, "must be an array"))?;
-        let problem = "must be a domain such as example.org, *.example.org or example.org/path";
-        let one = |(place, entry): (usize, &Value)| {
-            let domain = entry.as_str().and_then(Domain::parse);
-            domain.ok_or_else(|| self.wrong(&format!("{name}[{place}]"), problem))
-        };
-        list.iter().enumerate().map(one).collect()
-    }
-
-    fn location(&self) -> Result<Option<String>, Failure> {
-        let Some(value) = self.get("user_location") else { return Ok(None) };
-        let Value::Object(members) = value else { return Err(self.wrong("user_location", "must be an object")) };
-        let inner = Self { members, path: format!("{}.user_location", self.path) };
-        if inner.text("type")?.is_some_and(|kind| kind != "approximate") {
-            return Err(inner.wrong("type", "must be approximate"));
-        }
-        for name in ["city", "region", "timezone"] {
-            inner.text(name)?;
-        }
-        let country = inner.text("country")?;
-        let is_code = |country: &&str| country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
-        Ok(country.filter(is_code).map(str::to_ascii_uppercase))
-    }
+    let country = inner.text("country")?;
+    let is_code = |country: &&str| country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
+    Ok(country.filter(is_code).map(str::to_ascii_uppercase))
 }
 
 impl Search {
     /// Of a tool of ours, with its parameters.
-    pub fn of(parameters: &Map<String, Value>, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
-        let reader = Reader { members: parameters, path: format!("tools[{place}].parameters") };
-        let engine = engine(&reader, wire, settings)?;
-        let excluded = reader.domains("excluded_domains")?;
-        Self::new(&reader, engine, excluded)
+    pub fn of(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
+        let engine = engine(reader, wire, settings)?;
+        let excluded = domains(reader, "excluded_domains")?;
+        Self::new(reader, engine, excluded)
     }
 
     /// Of a vendor's own type, which has its parameters in the entry itself.
-    pub fn of_vendors(entry: &Value, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
-        let none = Map::new();
-        let reader = Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") };
+    pub fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
         let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
-        let excluded = reader.domains("blocked_domains")?;
-        Self::new(&reader, engine, excluded)
+        let excluded = domains(reader, "blocked_domains")?;
+        Self::new(reader, engine, excluded)
     }
 
     fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
@@ -172,9 +135,9 @@ impl Search {
             most: reader.number("max_results", 25)?.unwrap_or(5) as usize,
             max_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(u64::MAX),
             characters: reader.number("max_characters", 100_000)?.map_or(size, |most| most as usize),
-            allowed: reader.domains("allowed_domains")?,
+            allowed: domains(reader, "allowed_domains")?,
             excluded,
-            country: reader.location()?,
+            country: country(reader)?,
             mode: reader.text("mode")?.map(str::to_owned),
             uses: AtomicU64::new(0),
             left: AtomicU64::new(reader.number("max_total_results", u64::MAX)?.unwrap_or(50)),

@@ -127,6 +127,9 @@ impl Gateway {
             body = amended;
             envelope = read(&body, settings, Purpose::Generate)?;
         }
+        if envelope.asked.deferred_tools {
+            agent::check_deferred(&envelope, &snapshot)?;
+        }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
         let reply = if agent::is_for(&envelope, &snapshot) {

@@ -51,3 +51,4 @@ mod store;
 mod streaming;
 mod streams_at_scale;
 mod survival;
+mod tool_search;
