@@ -106,3 +106,17 @@ def test_a_search_among_tools_is_one_to_the_client(looped, protocol, call):
     assert text.type == "text" and message.stop_reason == "end_turn"
     again = [*asked, {"role": "assistant", "content": message.content}, {"role": "user", "content": "And now?"}]
     assert ask(looped, call, **request, messages=again).content
+
+
+@pytest.mark.parametrize("call", ["create", "stream"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_advice_is_a_block_and_is_paid(looped, protocol, call):
+    advisor = {"type": "advisor_20260301", "name": "advisor", "model": "test/sim"}
+    message = ask(looped, call, model=f"{protocol}/caller", max_tokens=500, tools=[advisor], messages=ASKED)
+    used, advice, text = [block for block in message.content if block.type != "thinking"]
+    assert (used.type, used.name, used.input["prompt"]) == ("server_tool_use", "advisor", ASKED[0]["content"])
+    assert (advice.type, advice.tool_use_id) == ("advisor_tool_result", used.id)
+    assert text.type == "text" and message.stop_reason == "end_turn"
+    if call == "create":
+        kinds = [turn["type"] for turn in message.usage.iterations]
+        assert kinds == ["message", "advisor_message", "message"]

@@ -1,5 +1,6 @@
 //! Runs the calls of a turn, side by side, and puts their results behind it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,8 @@ use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::conduct::{Broken, Conductor};
 use super::fetch;
-use super::roster::Tool;
+use super::inner::Desk;
+use super::roster::{Kind, Tool};
 use super::run::{Outcome, failed, run};
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn};
@@ -50,6 +52,7 @@ impl Conductor {
         let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
+        let desk = self.desk(&calls);
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
         let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
@@ -58,7 +61,7 @@ impl Conductor {
             while running.len() < parallel
                 && let Some((place, call)) = waiting.next()
             {
-                self.start(&mut running, place, call);
+                self.start(&mut running, &desk, place, call);
             }
             tokio::select! {
                 joined = running.join_next() => match joined {
@@ -92,13 +95,29 @@ impl Conductor {
         Ok(is_late)
     }
 
-    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
+    /// What the calls work with. Only those who ask other models need to know what was said.
+    fn desk(&self, calls: &[Call]) -> Desk {
+        let asks = |call: &Call| self.roster.called(&call.name).is_some_and(|tool| tool.kind.asks_others());
+        let asks = calls.iter().any(asks);
+        Desk {
+            gate: self.gate.clone(),
+            snapshot: self.snapshot.clone(),
+            key: self.key.clone(),
+            headers: self.headers.clone(),
+            query: self.query.clone(),
+            inner: self.inner.clone(),
+            request: if asks { Arc::new(self.request.clone()) } else { Arc::default() },
+            messages: if asks { Arc::new(self.messages.clone()) } else { Arc::default() },
+        }
+    }
+
+    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, desk: &Desk, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
         let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
-        let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
+        let desk = desk.clone();
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
         running.spawn(async move {
-            let work = run(&gate, &snapshot, &key, &tool, &input);
+            let work = run(&desk, &tool, &input);
             let late = || failed(&tool, &input, "execution_time_exceeded");
             (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
         });
@@ -107,8 +126,9 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, is_error, mut shown, found } = outcome;
+        let Outcome { mut text, is_error, mut shown, found, spent } = outcome;
         self.find(found);
+        spent.iter().for_each(|spent| self.sums.add_inner(spent));
         if text.len() > self.room
             && let Some((fetch::BLOCK, content)) = &mut shown
         {
@@ -121,12 +141,16 @@ impl Conductor {
         }
         self.room = self.room.saturating_sub(text.len());
         if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
+            let is_advice = self.roster.called(&call.name).is_some_and(|tool| matches!(tool.kind, Kind::Advisor(_)));
+            if shown.is_none() || (is_advice && !is_error) {
+                self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now());
+            }
             match shown {
                 Some((kind, content)) => {
                     let caller = json!({"type": "direct"});
                     sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
                 }
-                None => self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now()),
+                None => {}
             }
         }
         let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
@@ -138,6 +162,6 @@ impl Conductor {
 }
 
 /// How long a tool may take.
-fn time_for(_: &Tool) -> Duration {
-    Duration::from_secs(15)
+fn time_for(tool: &Tool) -> Duration {
+    Duration::from_secs(if tool.kind.asks_others() { 300 } else { 15 })
 }

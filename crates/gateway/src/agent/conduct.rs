@@ -38,7 +38,7 @@ pub(super) struct Conductor {
     /// The model as the caller wrote it.
     pub requested: Option<String>,
     /// The request without its messages and tools.
-    request: Map<String, Value>,
+    pub request: Map<String, Value>,
     pub messages: Vec<Value>,
     pub roster: Arc<Roster>,
     /// Tools that were looked for and found.

@@ -4,11 +4,13 @@
 //! `roster` says which tools there are, `conduct` is the loop, `calls` runs the calls of a turn, `run` is what the tools do,
 //! `stop` when it ends, `sink` what the client sees, `tell` what is said of it all, `replay` what the client sends back.
 
+mod advisor;
 mod body;
 mod calls;
 mod conduct;
 mod fetch;
 mod find;
+mod inner;
 mod memory;
 mod reader;
 mod replay;
@@ -17,6 +19,7 @@ mod run;
 mod search;
 mod sink;
 mod stop;
+mod subagent;
 mod tell;
 mod turn;
 mod usage;

@@ -7,17 +7,19 @@ use tidegate_tools::datetime;
 use tidegate_tools::find::Entry;
 use tidegate_wire::envelope::Brand;
 
+use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
 use super::find::{self, Find};
 use super::reader::Reader;
 use super::search::{self, Search};
+use super::subagent::{self, Subagent};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
 
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 8] = ["bash", "image_generation", "shell", "fusion", "advisor", "subagent", "files", "mcp"];
+const UNCONFIGURED: [&str; 6] = ["bash", "image_generation", "shell", "fusion", "files", "mcp"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +29,8 @@ pub(super) enum Kind {
     WebSearch(Search),
     WebFetch(Fetch),
     ToolSearch(Find),
+    Advisor(Advisor),
+    Subagent(Subagent),
 }
 
 /// A tool that the gateway runs.
@@ -96,7 +100,7 @@ impl Roster {
             if name == find::NAME && is_deferred {
                 return Err(Failure::invalid(format!("Invalid request: tools[{place}] cannot be deferred")));
             }
-            let kind = kind(name, &wire, &reader, vendors.is_some(), settings)?;
+            let kind = kind(name, &wire, &reader, vendors.is_some(), (settings, &roster.tools))?;
             let function = kind.function(&settings.brand);
             if roster.tools.iter().any(|tool| tool.function == function) {
                 return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
@@ -121,6 +125,11 @@ impl Roster {
     /// The tool that the model calls so.
     pub fn called(&self, function: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.function == function)
+    }
+
+    /// The advisor of this name.
+    pub fn advisor(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| matches!(&tool.kind, Kind::Advisor(advisor) if advisor.name() == Some(name)))
     }
 
     /// The tool whose calls are called so in answers, by any of the deployment's names.
@@ -194,6 +203,7 @@ fn wrong(place: usize, member: &str, problem: &str) -> Failure {
 fn vendors(wire: &str, emulates: bool) -> Option<&'static str> {
     match wire {
         _ if find::is_vendors(wire) => Some(find::NAME),
+        _ if advisor::is_vendors(wire) => Some(advisor::NAME),
         _ if emulates && search::is_vendors(wire) => Some(search::NAME),
         _ if emulates && fetch::is_vendors(wire) => Some(fetch::NAME),
         _ => None,
@@ -209,7 +219,14 @@ fn shown(entry: &Value) -> Value {
     shown
 }
 
-fn kind(name: &str, wire: &str, reader: &Reader<'_>, is_vendors: bool, settings: &Settings) -> Result<Kind, Failure> {
+/// `before`: the tools that stand before it.
+fn kind(
+    name: &str,
+    wire: &str,
+    reader: &Reader<'_>,
+    is_vendors: bool,
+    (settings, before): (&Settings, &[Tool]),
+) -> Result<Kind, Failure> {
     match name {
         "datetime" => {
             let zone = reader.text("timezone")?.unwrap_or("UTC");
@@ -226,6 +243,20 @@ fn kind(name: &str, wire: &str, reader: &Reader<'_>, is_vendors: bool, settings:
         fetch::NAME if is_vendors => Ok(Kind::WebFetch(Fetch::of_vendors(reader)?)),
         fetch::NAME => Ok(Kind::WebFetch(Fetch::of(reader, wire.split(':').next().unwrap_or_default())?)),
         find::NAME => Ok(Kind::ToolSearch(Find::of(reader, wire, is_vendors)?)),
+        advisor::NAME => {
+            let others = before.iter().filter_map(|tool| match &tool.kind {
+                Kind::Advisor(advisor) => Some(advisor),
+                _ => None,
+            });
+            Ok(Kind::Advisor(Advisor::of(reader, is_vendors, &others.collect::<Vec<_>>())?))
+        }
+        subagent::NAME => {
+            let others = before.iter().filter_map(|tool| match &tool.kind {
+                Kind::Subagent(subagent) => Some(subagent),
+                _ => None,
+            });
+            Ok(Kind::Subagent(Subagent::of(reader, settings, &others.collect::<Vec<_>>())?))
+        }
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
         }
@@ -245,14 +276,21 @@ impl Kind {
             Self::WebSearch(_) => search::NAME,
             Self::WebFetch(_) => fetch::NAME,
             Self::ToolSearch(_) => find::NAME,
+            Self::Advisor(_) => advisor::NAME,
+            Self::Subagent(_) => subagent::NAME,
         }
+    }
+
+    /// Whether it asks other models, which takes its time.
+    pub fn asks_others(&self) -> bool {
+        matches!(self, Self::Advisor(_) | Self::Subagent(_))
     }
 
     /// As its calls are called in answers: tools that others have too are called as they call them.
     fn block(&self, brand: &str) -> String {
         match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } => format!("{brand}:{}", self.name()),
-            Self::WebFetch(_) | Self::WebSearch(_) => self.name().to_owned(),
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Subagent(_) => format!("{brand}:{}", self.name()),
+            Self::WebFetch(_) | Self::WebSearch(_) | Self::Advisor(_) => self.name().to_owned(),
             Self::ToolSearch(find) => find.function().to_owned(),
         }
     }
@@ -263,6 +301,8 @@ impl Kind {
         match self {
             Self::WebSearch(search) => Self::WebSearch(search.begun()),
             Self::WebFetch(fetch) => Self::WebFetch(fetch.begun()),
+            Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
+            Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
             Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) => self.clone(),
         }
     }
@@ -273,6 +313,8 @@ impl Kind {
             Self::WebSearch(_) => &["query"],
             Self::WebFetch(_) => &["url"],
             Self::ToolSearch(find) => find.required(),
+            Self::Advisor(advisor) => advisor.required(),
+            Self::Subagent(_) => &["task_name", "task_description"],
             Self::Datetime { .. } | Self::SearchModels { .. } => &[],
         }
     }
@@ -286,11 +328,17 @@ impl Kind {
             Self::WebSearch(_) => return search::NAME.to_owned(),
             Self::WebFetch(_) => return fetch::NAME.to_owned(),
             Self::ToolSearch(find) => return find.function().to_owned(),
+            Self::Advisor(advisor) => return cut(advisor.function(&plain)),
+            Self::Subagent(subagent) => return cut(subagent.function(&plain)),
         };
-        let mut function = format!("{plain}_{name}");
-        function.truncate(64);
-        function
+        cut(format!("{plain}_{name}"))
     }
+}
+
+/// As long as names of functions can be, from its end: that is where they differ.
+fn cut(mut function: String) -> String {
+    function.drain(..function.len().saturating_sub(64));
+    function
 }
 
 /// The tool as a function that the model can call.
@@ -322,6 +370,8 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
         Kind::WebSearch(search) => search.description(),
         Kind::WebFetch(_) => (Fetch::description().to_owned(), Fetch::properties()),
         Kind::ToolSearch(find) => find.description(),
+        Kind::Advisor(advisor) => advisor.description(),
+        Kind::Subagent(subagent) => subagent.description(),
     };
     let mut definition = json!({
         "name": function,

@@ -4,8 +4,10 @@ use serde_json::{Map, Value, json};
 use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
+use super::advisor;
 use super::fetch;
 use super::find;
+use super::inner::{Desk, Spent};
 use super::roster::{Kind, Tool};
 use super::search;
 use crate::keys::KeyEntry;
@@ -22,6 +24,8 @@ pub(super) struct Outcome {
     pub shown: Option<(&'static str, Value)>,
     /// Tools that the model gets to see from now on.
     pub found: Vec<String>,
+    /// What other models used for it.
+    pub spent: Vec<Spent>,
 }
 
 impl Outcome {
@@ -42,7 +46,8 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
         Kind::WebSearch(_) => search::failed(code),
         Kind::WebFetch(_) => fetch::failed(input, code),
         Kind::ToolSearch(_) => find::failed(code, reason(code)),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } => Outcome::error(code, reason(code)),
+        Kind::Advisor(_) => advisor::failed(code),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => Outcome::error(code, reason(code)),
     }
 }
 
@@ -55,13 +60,16 @@ fn reason(code: &str) -> &'static str {
 }
 
 /// Runs one call.
-pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, tool: &Tool, input: &Value) -> Outcome {
+pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
+    let (gate, snapshot, key) = (&desk.gate, &desk.snapshot, &desk.key);
     match &tool.kind {
         Kind::Datetime { zone } => time(gate, zone, input),
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
         Kind::WebSearch(call) => search::run(gate, key, call, input).await,
         Kind::WebFetch(fetch) => fetch.run(gate, snapshot, input).await,
         Kind::ToolSearch(find) => find.run(input),
+        Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,
+        Kind::Subagent(subagent) => subagent.run(desk, input).await,
     }
 }
 

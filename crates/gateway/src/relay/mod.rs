@@ -90,6 +90,17 @@ impl Inner {
     ) -> Self {
         Self { places: Arc::new(places), conversation, applied, prepared, root: OnceLock::new() }
     }
+
+    /// For a call that a tool makes: part of the same request, and a conversation of its own.
+    pub fn beside(&self, conversation: Conversation) -> Self {
+        let places = self.places.clone();
+        Self { places, conversation, applied: None, prepared: None, root: self.root.clone() }
+    }
+
+    /// The first turn, once it has begun.
+    pub fn root(&self) -> Option<&GenerationId> {
+        self.root.get()
+    }
 }
 
 impl Gateway {

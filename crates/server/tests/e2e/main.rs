@@ -4,6 +4,7 @@
 mod accounts_keys;
 mod accounts_workspaces;
 mod admission;
+mod advisors;
 mod agent;
 mod auth_codes;
 mod auth_matrix;

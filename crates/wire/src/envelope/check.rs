@@ -305,7 +305,7 @@ pub(super) struct Tool<'a> {
 }
 
 /// What types of a vendor's begin with that the gateway runs wherever they are asked for.
-const ALWAYS_OURS: [&str; 1] = ["tool_search_tool_"];
+const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
 #[derive(Default)]
 pub(super) struct Tools<'a> {

@@ -412,6 +412,7 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
         ("code_execution_20250825", false, 0),
         ("tool_search_tool_regex", false, 1),
         ("tool_search_tool_bm25_20251119", false, 1),
+        ("advisor_20260301", false, 1),
     ];
     for (kind, is_web, ours) in table {
         let body = with("tools", json!([{"type": kind, "name": "x"}])).to_string();
