@@ -52,7 +52,7 @@ impl Conductor {
         let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
-        let desk = self.desk(&calls);
+        let desk = self.desk(&calls, turn.model().unwrap_or_default());
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
         let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
@@ -96,7 +96,7 @@ impl Conductor {
     }
 
     /// What the calls work with. Only those who ask other models need to know what was said.
-    fn desk(&self, calls: &[Call]) -> Desk {
+    fn desk(&self, calls: &[Call], model: &str) -> Desk {
         let asks = |call: &Call| self.roster.called(&call.name).is_some_and(|tool| tool.kind.asks_others());
         let asks = calls.iter().any(asks);
         Desk {
@@ -106,6 +106,7 @@ impl Conductor {
             headers: self.headers.clone(),
             query: self.query.clone(),
             inner: self.inner.clone(),
+            model: model.to_owned(),
             request: if asks { Arc::new(self.request.clone()) } else { Arc::default() },
             messages: if asks { Arc::new(self.messages.clone()) } else { Arc::default() },
         }
@@ -126,9 +127,10 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, is_error, mut shown, found, spent } = outcome;
+        let Outcome { mut text, is_error, mut shown, found, spent, fee } = outcome;
         self.find(found);
         spent.iter().for_each(|spent| self.sums.add_inner(spent));
+        self.sums.add_fee(fee);
         if text.len() > self.room
             && let Some((fetch::BLOCK, content)) = &mut shown
         {

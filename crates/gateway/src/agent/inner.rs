@@ -35,6 +35,8 @@ pub(super) struct Desk {
     pub headers: HeaderMap,
     pub query: String,
     pub inner: Arc<Inner>,
+    /// The model that made the call.
+    pub model: String,
     /// The request of the loop without its messages and tools.
     pub request: Arc<Map<String, Value>>,
     /// The conversation up to the turn that made the call.
@@ -58,7 +60,7 @@ pub(super) struct Answer {
 }
 
 impl Desk {
-    /// The model that the loop is with.
+    /// The model of the loop, as it is asked for.
     pub fn model(&self) -> &str {
         self.request.get("model").and_then(Value::as_str).unwrap_or_default()
     }

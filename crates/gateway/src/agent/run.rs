@@ -1,6 +1,7 @@
 //! Runs the calls of a turn. Whatever goes wrong is a result that the model gets to read; nothing here fails a request.
 
 use serde_json::{Map, Value, json};
+use tidegate_core::Money;
 use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
@@ -26,6 +27,8 @@ pub(super) struct Outcome {
     pub found: Vec<String>,
     /// What other models used for it.
     pub spent: Vec<Spent>,
+    /// What it cost besides.
+    pub fee: Money,
 }
 
 impl Outcome {
@@ -65,7 +68,7 @@ pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
     match &tool.kind {
         Kind::Datetime { zone } => time(gate, zone, input),
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
-        Kind::WebSearch(call) => search::run(gate, key, call, input).await,
+        Kind::WebSearch(call) => search::run(desk, call, input).await,
         Kind::WebFetch(fetch) => fetch.run(gate, snapshot, input).await,
         Kind::ToolSearch(find) => find.run(input),
         Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,

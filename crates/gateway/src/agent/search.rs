@@ -9,17 +9,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate_core::WorkspaceId;
+use tidegate_core::{Money, WorkspaceId};
 use tidegate_store::vault::Vault;
 use tidegate_tools::datetime;
 use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
 
+use super::inner::Desk;
 use super::reader::Reader;
 use super::replay::Memory;
 use super::run::Outcome;
 use crate::Gateway;
 use crate::failure::Failure;
-use crate::keys::KeyEntry;
+use crate::relay::Aside;
 use crate::snapshot::Settings;
 use crate::upstream::whole;
 
@@ -243,14 +244,27 @@ pub(super) fn failed(code: &str) -> Outcome {
     Outcome { shown: Some((BLOCK, content)), ..Outcome::error(code, message) }
 }
 
-pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &Value) -> Outcome {
-    let terms = &call.terms;
+pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
+    let (gate, key, terms) = (&desk.gate, &desk.key, &call.terms);
     let room = match call.room {
         Room::Results(room) => room,
         Room::NoUses => return failed("max_uses_exceeded"),
         Room::NoResults => return nothing_left(),
     };
+    let engine = &terms.engine;
+    // Most engines cost nothing, and then there is nothing to write down.
+    let aside = match engine.fee.of(room.min(terms.most as u64)) {
+        Money::ZERO => None,
+        most => match Aside::open(gate, &desk.snapshot, key, &desk.inner, &desk.model).held(most).await {
+            Some(held) => Some(held),
+            None => return failed("unavailable"),
+        },
+    };
     let outcome = searched(gate, terms, room, input).await;
+    let fee = outcome.as_ref().map_or(Money::ZERO, |found| engine.fee.of(found.len() as u64));
+    if let Some(aside) = aside {
+        aside.pay(gate, &engine.name, fee).await;
+    }
     let used = outcome.as_ref().map_or(0, |found| found.len() as u64);
     terms.left.fetch_add(room.saturating_sub(used), Ordering::SeqCst);
     match outcome {
@@ -262,7 +276,7 @@ pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &V
             let shown =
                 found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &terms.engine.name, &at)).collect();
             terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), ..Outcome::default() }
+            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), fee, ..Outcome::default() }
         }
     }
 }

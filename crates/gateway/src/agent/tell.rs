@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::conduct::Conductor;
 use super::sink::{Gone, Sink};
+use super::usage::dollars;
 use crate::failure::Failure;
 use crate::relay::error_frame;
 
@@ -18,7 +19,7 @@ impl Conductor {
             "type": "server_tools",
             "name": "server-tools",
             "summary": format!("{} in {}", plural(steps, "call"), plural(turns as u64, "turn")),
-            "cost_usd": 0,
+            "cost_usd": dollars(self.sums.tools),
             "data": {
                 "mode": "sdk",
                 "tools": tools,

@@ -19,6 +19,8 @@ pub(super) struct Sums {
     turns: usize,
     /// Tokens of models that tools asked.
     inner_tokens: u64,
+    /// What tools cost: fees, and the models that they asked.
+    pub tools: Money,
     /// Searches and fetches that were run for those.
     inner_searches: u64,
     inner_fetches: u64,
@@ -45,6 +47,7 @@ impl Sums {
             .filter(|(name, _)| DOLLARS.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
+        self.tools = self.tools.plus(cost.get("cost").and_then(amount).unwrap_or(Money::ZERO));
         add(&mut self.total, &cost, true);
         self.inner_tokens += tokens(&spent.usage);
         let used =
@@ -52,6 +55,17 @@ impl Sums {
         self.inner_searches += used("web_search_requests");
         self.inner_fetches += used("web_fetch_requests");
         self.iterations.push(iteration(spent.kind, Some(&spent.model), &spent.usage));
+    }
+
+    /// Adds what a tool cost.
+    pub fn add_fee(&mut self, fee: Money) {
+        if fee == Money::ZERO {
+            return;
+        }
+        let mut cost = Map::new();
+        cost.insert("cost".into(), Value::Number(dollars(fee)));
+        add(&mut self.total, &cost, true);
+        self.tools = self.tools.plus(fee);
     }
 
     /// Input, cached or not, and output, of all models.
@@ -136,7 +150,7 @@ fn nanos(number: &Number) -> Money {
 }
 
 /// Nine places at most: within what a double holds exactly enough to be read back as the same amount.
-fn dollars(amount: Money) -> Number {
+pub(super) fn dollars(amount: Money) -> Number {
     if amount.0 % 1_000_000_000 == 0 {
         return (amount.0 / 1_000_000_000).into();
     }

@@ -405,6 +405,20 @@ impl Ticket {
         is_held && self.admit(Money::ZERO, Money::ZERO, &self.demands(Money::ZERO, false)).is_ok()
     }
 
+    /// Lets in something that costs a fee of at most so much, and calls nobody. False when that is more than there is.
+    pub async fn admit_fee(&mut self, most: Money) -> bool {
+        self.edit().cost = Some(Money::ZERO);
+        let demands = self.demands(most, false);
+        self.hold(&demands).await.is_ok() && self.admit(most, most, &demands).is_ok()
+    }
+
+    /// Notes to whom a fee is due, and how much it is.
+    pub fn pay(&mut self, provider: &str, fee: Money) {
+        let exchange = self.edit();
+        exchange.provider = provider.into();
+        exchange.cost = Some(fee);
+    }
+
     /// The answer of another request is given: nobody is called, nothing is used.
     pub fn replay(&mut self, source: GenerationId, told: Told) {
         let Told { id, model, provider, stop_reason } = told;
