@@ -13,6 +13,7 @@ mod find;
 mod inner;
 mod memory;
 mod reader;
+mod reopen;
 mod replay;
 mod roster;
 mod run;
@@ -60,6 +61,11 @@ pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
 /// Whether a vendor's own search or fetch is asked for where nobody who could serve has it.
 fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     envelope.asked.vendor_web && is_foreign(envelope, snapshot)
+}
+
+/// The body of a request without server tools, with results of earlier searches that only we can read told in words.
+pub(crate) fn opened(gate: &Gateway, key: &KeyEntry, body: &Bytes) -> Option<Bytes> {
+    reopen::opened(body, &gate.vault, &key.workspace)
 }
 
 /// Tools that are deferred need somebody who finds them: a search among the tools, or a vendor who does that himself.
@@ -129,6 +135,11 @@ pub(crate) async fn serve(
     let results = gate.results.of(&key.workspace, gate.clock.now());
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
     let found = if roster.has_deferred() { find::referenced(&messages) } else { Vec::new() };
+    let can_search = roster.tools.iter().any(|tool| tool.kind.name() == search::NAME);
+    let messages = match envelope.traits.sealed_results && !can_search {
+        true => reopen::retold(messages, &memory),
+        false => messages,
+    };
     let messages = replay::rebuilt(messages, &roster, brand, &memory);
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);

@@ -26,9 +26,9 @@ use crate::upstream::whole;
 
 /// As the model calls it, and as the client sees it.
 pub(super) const NAME: &str = "web_search";
-const BLOCK: &str = "web_search_tool_result";
+pub(super) const BLOCK: &str = "web_search_tool_result";
 /// What a result of ours begins with that only we can read.
-const SEALED: &str = "tg1.";
+pub(super) const SEALED: &str = "tg1.";
 /// What results are sealed as.
 const LABEL: &str = "web search result";
 /// What marks a citation of ours.
@@ -368,6 +368,22 @@ pub(super) struct Recall<'a, M> {
 impl<M: Memory> Memory for Recall<'_, M> {
     fn result(&self, id: &str) -> Option<String> {
         self.results.result(id)
+    }
+
+    fn opened(&self, blob: &str) -> Option<Vec<u8>> {
+        Vaulted { vault: self.vault, workspace: self.workspace }.opened(blob)
+    }
+}
+
+/// Nothing is known but how to read what we sealed.
+pub(super) struct Vaulted<'a> {
+    pub vault: &'a Vault,
+    pub workspace: &'a WorkspaceId,
+}
+
+impl Memory for Vaulted<'_> {
+    fn result(&self, _: &str) -> Option<String> {
+        None
     }
 
     fn opened(&self, blob: &str) -> Option<Vec<u8>> {

@@ -443,3 +443,47 @@ async fn a_search_that_nobody_can_pay_for_is_not_made() {
     assert_eq!(blocks(&answer)[1]["content"]["error_code"], "unavailable", "{answer}");
     assert_eq!(searx.asked().len(), 0);
 }
+
+#[tokio::test]
+async fn results_that_come_back_without_a_search_are_opened_for_everybody() {
+    for protocol in PROTOCOLS {
+        let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+        let gate = gate_for(&sim, protocol, &searx.config()).await;
+        sim.set(Script::from(asks("Let me look.", &[look("tides")])).then(Behaviour::says(SAYS)));
+        let answer = message(&asked(&gate, &body(false, json!({}))).await);
+        for (stream, tools) in [(false, None), (true, None), (false, Some(json!([{"type": "tidegate:datetime"}])))] {
+            let case = format!("{protocol:?} {stream} {tools:?}");
+            let mut next = hello(MODEL);
+            next["stream"] = json!(stream);
+            if let Some(tools) = tools {
+                next["tools"] = tools;
+            }
+            next["messages"] = json!([
+                {"role": "user", "content": "When is high water?"},
+                {"role": "assistant", "content": answer["content"]},
+                {"role": "user", "content": "Thanks."},
+            ]);
+            sim.set(Behaviour::says("Any time."));
+            assert_eq!(asked(&gate, &next).await.status, 200, "{case}");
+            let sent = bodies(&sim).pop().unwrap();
+            assert!(sent.contains("High water in Brest is at six.") && sent.contains("Thanks."), "{case}: {sent}");
+            assert!(!sent.contains("tg1.") && !sent.contains("encrypted_content"), "{case}: {sent}");
+        }
+    }
+    // What others sealed goes to those who can read it, to the letter.
+    let sim = Sim::start(Behaviour::says("Any time.")).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let mut next = hello(MODEL);
+    let result =
+        json!({"type": "web_search_result", "url": "https://a.example/", "title": "A", "encrypted_content": "Eqg="});
+    next["messages"] = json!([
+        {"role": "user", "content": "When is high water?"},
+        {"role": "assistant", "content": [
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [result]}]},
+        {"role": "user", "content": "Thanks."},
+    ]);
+    assert_eq!(asked(&gate, &next).await.status, 200);
+    let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+    assert_eq!(sent["messages"], next["messages"]);
+}

@@ -156,6 +156,8 @@ pub struct Traits {
     pub data_url: bool,
     /// Citations that were made here.
     pub own_citations: bool,
+    /// Results of a search that were sealed here.
+    pub sealed_results: bool,
     /// A message with the role `system`.
     pub system_message: bool,
     /// A cache marker with a lifetime or a scope.

@@ -582,6 +582,10 @@ impl<'a> Node<'a> for InnerBlock<'_> {
                     is_blank = is_blank_text(value);
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
+                "encrypted_content" => {
+                    let value: &RawValue = map.next_value()?;
+                    traits.sealed_results |= value.get().starts_with("\"tg1.");
+                }
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     traits.cache_lifetime |= has_lifetime(value);
