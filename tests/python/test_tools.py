@@ -88,3 +88,35 @@ def test_a_condition_leaves_an_answer(looped, call):
 def test_a_tool_that_is_unknown_is_refused(looped):
     with pytest.raises(anthropic.BadRequestError, match="Unknown server tool: tidegate:nix"):
         looped.messages.create(model="native/caller", max_tokens=8, messages=ASKED, tools=[{"type": "tidegate:nix"}])
+
+
+@pytest.mark.parametrize("call", ["create", "stream"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_search_among_tools_is_one_to_the_client(looped, protocol, call):
+    # The simulated model asks for what it was asked itself.
+    asked = [{"role": "user", "content": "tide"}]
+    search = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    tide = {"name": "get_tide", "input_schema": {"type": "object"}, "defer_loading": True}
+    request = {"model": f"{protocol}/caller", "max_tokens": 500, "tools": [search, tide]}
+    message = ask(looped, call, **request, messages=asked)
+    used, found, text = [block for block in message.content if block.type != "thinking"]
+    assert (used.type, used.name, used.input["query"]) == ("server_tool_use", "tool_search_tool_bm25", "tide")
+    assert (found.type, found.tool_use_id) == ("tool_search_tool_result", used.id)
+    assert [reference.tool_name for reference in found.content.tool_references] == ["get_tide"]
+    assert text.type == "text" and message.stop_reason == "end_turn"
+    again = [*asked, {"role": "assistant", "content": message.content}, {"role": "user", "content": "And now?"}]
+    assert ask(looped, call, **request, messages=again).content
+
+
+@pytest.mark.parametrize("call", ["create", "stream"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_advice_is_a_block_and_is_paid(looped, protocol, call):
+    advisor = {"type": "advisor_20260301", "name": "advisor", "model": "test/sim"}
+    message = ask(looped, call, model=f"{protocol}/caller", max_tokens=500, tools=[advisor], messages=ASKED)
+    used, advice, text = [block for block in message.content if block.type != "thinking"]
+    assert (used.type, used.name) == ("server_tool_use", "advisor")
+    assert (advice.type, advice.tool_use_id) == ("advisor_tool_result", used.id)
+    assert text.type == "text" and message.stop_reason == "end_turn"
+    if call == "create":
+        kinds = [turn["type"] for turn in message.usage.iterations]
+        assert kinds == ["message", "advisor_message", "message"]

@@ -312,8 +312,10 @@ impl Generation {
             (None, None) => None,
             (one, other) => Some(one.unwrap_or(Money::ZERO).plus(other.unwrap_or(Money::ZERO))),
         };
+        // The fee of a tool is money and nothing else: nobody was called, and it ended nothing.
+        let is_fee = turn.attempts.is_empty() && turn.outcome == Outcome::Complete;
         self.usage = self.usage.plus(&turn.usage);
-        self.usage_reported &= turn.usage_reported;
+        self.usage_reported &= turn.usage_reported || is_fee;
         self.is_estimated |= turn.is_estimated;
         self.is_clamped |= turn.is_clamped;
         self.reserved = self.reserved.plus(turn.reserved);
@@ -322,11 +324,14 @@ impl Generation {
         self.upstream_cost = both(self.upstream_cost, turn.upstream_cost);
         self.reported_cost = both(self.reported_cost, turn.reported_cost);
         self.cache_discount = both(self.cache_discount, turn.cache_discount);
-        self.is_byok &= turn.is_byok;
+        self.is_byok &= turn.is_byok || is_fee;
         self.attempts.extend(turn.attempts);
         let over = turn.started.0.saturating_add(i64::from(turn.duration_ms)).saturating_sub(self.started.0);
         self.duration_ms = u32::try_from(over.max(0)).unwrap_or(u32::MAX).max(self.duration_ms);
         self.response_bytes = self.response_bytes.saturating_add(turn.response_bytes);
+        if is_fee {
+            return self;
+        }
         (self.outcome, self.status) = (turn.outcome, turn.status);
         (self.stop_reason, self.native_stop_reason) = (turn.stop_reason, turn.native_stop_reason);
         self.error_type = turn.error_type;

@@ -5,5 +5,6 @@
 
 pub mod charset;
 pub mod datetime;
+pub mod find;
 pub mod page;
 pub mod search;

@@ -1,31 +1,27 @@
 //! The loop itself: a turn of the model, the calls it made, their results, the next turn.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
-use tidegate_observe::metrics::{Reason, ToolCall};
+use tidegate_observe::metrics::Reason;
 use tidegate_wire::sse::Splitter;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval_at, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::fetch;
-use super::roster::{Roster, Tool};
-use super::run::{Outcome, run};
+use super::calls::RESULTS;
+use super::roster::Roster;
 use super::sink::{Gone, Sink};
 use super::stop::{Limits, Tally};
+use super::tell::ended;
 use super::turn::{Assembly, Call, Turn};
 use super::usage::Sums;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{Body, Inner, PING, Reply, error_frame};
+use crate::relay::{Body, Inner, Reply};
 use crate::{Gateway, Snapshot};
 
-/// Characters of results that the model gets to read in one request.
-const RESULTS: usize = 400_000;
 /// How often an answer that a vendor interrupted is asked to go on.
 const PAUSES: usize = 16;
 /// Members of a request that decide about its loop or were decided by its first turn.
@@ -38,28 +34,30 @@ pub(super) struct Conductor {
     pub key: Arc<KeyEntry>,
     pub headers: HeaderMap,
     pub query: String,
-    pub inner: Inner,
+    pub inner: Arc<Inner>,
     /// The model as the caller wrote it.
     pub requested: Option<String>,
     /// The request without its messages and tools.
-    request: Map<String, Value>,
-    messages: Vec<Value>,
-    roster: Arc<Roster>,
+    pub request: Map<String, Value>,
+    pub messages: Vec<Value>,
+    pub roster: Arc<Roster>,
+    /// Tools that were looked for and found.
+    pub found: Vec<String>,
     /// What the caller wants called in the first turn.
     choice: Option<Value>,
     limits: Limits,
     /// Tokens that may still be written.
     left: Option<u64>,
-    sums: Sums,
-    tally: Tally,
+    pub sums: Sums,
+    pub tally: Tally,
     pauses: usize,
-    errors: u64,
+    pub errors: u64,
     /// Characters of results that may still be told.
-    room: usize,
-    stopped_by: Option<&'static str>,
+    pub room: usize,
+    pub stopped_by: Option<&'static str>,
     /// When no further call is made, and when everything ends.
     soft: Instant,
-    hard: Instant,
+    pub hard: Instant,
 }
 
 /// Why a loop ended without an answer.
@@ -114,11 +112,12 @@ impl Conductor {
             key,
             headers,
             query,
-            inner,
+            inner: Arc::new(inner),
             requested: None,
             request,
             messages,
             roster: Arc::new(roster),
+            found: Vec::new(),
             choice,
             limits,
             left,
@@ -160,17 +159,22 @@ impl Conductor {
                 Next::End(reason) => ended(reason),
                 Next::Turn { is_last: last } => {
                     is_last = last;
-                    match self.ask(is_last).await {
-                        Ok(next) => {
+                    match timeout_at(self.hard, self.ask(is_last)).await {
+                        Ok(Ok(next)) => {
                             reply = next;
                             continue;
                         }
+                        // It has said nothing yet, so there is nothing to lose.
+                        Err(_) => {
+                            self.stopped_by = self.stopped_by.or(Some("deadline"));
+                            ended("pause_turn")
+                        }
                         // What was said so far is the answer when there is nothing left to pay another turn with.
-                        Err(failure) if matches!(failure.status, 402 | 403) => {
+                        Ok(Err(failure)) if matches!(failure.status, 402 | 403) => {
                             self.stopped_by = Some("budget");
                             ended("end_turn")
                         }
-                        Err(failure) => return Err(failure.into()),
+                        Ok(Err(failure)) => return Err(failure.into()),
                     }
                 }
             };
@@ -210,7 +214,7 @@ impl Conductor {
         }
         let mut body = self.request.clone();
         body.insert("messages".into(), Value::Array(self.messages.clone()));
-        body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
+        body.insert("tools".into(), Value::Array(self.roster.upstream_with(&self.found)));
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
             think_within(&mut body, left);
@@ -326,6 +330,7 @@ impl Conductor {
         let is_stopped = self.run_all(turn, ours, room, sink).await?;
         self.stopped_by = self.stopped_by.or(fired);
         if is_stopped {
+            self.stopped_by = Some("deadline");
             return Ok(Next::End("pause_turn"));
         }
         if !others.is_empty() {
@@ -343,169 +348,6 @@ impl Conductor {
         }
         Ok(Next::Turn { is_last: fired.is_some() || is_spent || is_late })
     }
-
-    fn remember_names(&mut self, ours: &[Call], others: &[Call]) {
-        for call in ours {
-            if let Some(tool) = self.roster.called(&call.name) {
-                self.tally.names.extend([tool.wire.clone(), tool.block.clone()]);
-            }
-        }
-        self.tally.names.extend(others.iter().map(|call| call.name.clone()));
-    }
-
-    /// Runs calls side by side, the first `room` of them, and puts their results behind the turn in the order of the
-    /// calls. Whether time ran out.
-    async fn run_all(&mut self, turn: &Turn, calls: Vec<Call>, room: usize, sink: &mut Sink) -> Result<bool, Broken> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
-        let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
-        let mut waiting = calls.iter().take(room).enumerate();
-        let parallel = self.snapshot.settings.tools.parallelism.max(1);
-        let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
-        let mut pings = interval_at(Instant::now() + keep_alive, keep_alive);
-        let is_late = loop {
-            while running.len() < parallel
-                && let Some((place, call)) = waiting.next()
-            {
-                self.start(&mut running, place, call);
-            }
-            tokio::select! {
-                joined = running.join_next() => match joined {
-                    None => break false,
-                    Some(Ok((place, outcome))) => outcomes[place] = Some(outcome),
-                    // One that panicked is one that failed.
-                    Some(Err(_)) => {}
-                },
-                _ = pings.tick() => sink.raw(PING).await?,
-                () = tokio::time::sleep_until(self.hard) => break true,
-            }
-        };
-        running.abort_all();
-        let mut results: Vec<Value> = Vec::with_capacity(calls.len());
-        for (place, (call, outcome)) in calls.iter().zip(outcomes).enumerate() {
-            let outcome = match outcome {
-                Some(outcome) => {
-                    self.tally.steps += 1;
-                    outcome
-                }
-                None if place >= room => Outcome::one_too_many(),
-                None => Outcome::error("unavailable", "The tool could not be run."),
-            };
-            self.errors += u64::from(outcome.is_error);
-            if let Some(tool) = self.roster.called(&call.name) {
-                let outcome = if outcome.is_error { "error" } else { "ok" };
-                self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome }).inc();
-            }
-            results.push(self.told_of(call, outcome, sink).await?);
-        }
-        self.sums.is_used = true;
-        self.sums.searches = self.roster.searches();
-        self.sums.fetches = self.roster.fetches();
-        self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
-        self.messages.push(json!({"role": "user", "content": results}));
-        Ok(is_late)
-    }
-
-    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, place: usize, call: &Call) {
-        let Some(tool) = self.roster.called(&call.name) else { return };
-        let mut tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
-        tool.kind.counted();
-        let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
-        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
-        running.spawn(async move {
-            let work = run(&gate, &snapshot, &key, &tool, &input);
-            let late = || Outcome::error("execution_time_exceeded", "The tool did not answer in time.");
-            (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
-        });
-    }
-
-    /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
-    /// request.
-    async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let mut outcome = outcome.of_tool(self.roster.called(&call.name), &call.input);
-        let mut text = outcome.text;
-        if text.len() > self.room
-            && let Some((fetch::BLOCK, content)) = &mut outcome.shown
-        {
-            text = fetch::within(self.room, content).unwrap_or(text);
-        }
-        if text.len() > self.room {
-            let end = text.floor_char_boundary(self.room);
-            text.truncate(end);
-            text.push_str("\n[cut: the results of this request are too long]");
-        }
-        self.room = self.room.saturating_sub(text.len());
-        if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
-            let failed = |code| self.roster.called(&call.name)?.kind.failed(code);
-            match outcome.shown.or_else(|| outcome.code.and_then(failed)) {
-                Some((kind, content)) => {
-                    let caller = json!({"type": "direct"});
-                    sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
-                }
-                None => self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now()),
-            }
-        }
-        let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
-        if outcome.is_error {
-            result["is_error"] = json!(true);
-        }
-        Ok(result)
-    }
-
-    /// The routing of the last turn, and what the tools did.
-    fn told(&self, mut metadata: Value) -> Value {
-        let mut tools: Vec<&str> = self.roster.tools.iter().map(|tool| tool.wire.as_str()).collect();
-        tools.dedup();
-        let (steps, turns) = (self.tally.steps, self.sums.turns());
-        let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-        let entry = json!({
-            "type": "server_tools",
-            "name": "server-tools",
-            "summary": format!("{} in {}", plural(steps, "call"), plural(turns as u64, "turn")),
-            "cost_usd": 0,
-            "data": {
-                "mode": "sdk",
-                "tools": tools,
-                "calls": steps,
-                "turns": turns,
-                "engines": self.roster.engines(),
-                "stopped_by": self.stopped_by,
-                "errors": self.errors,
-            },
-        });
-        if let Some(requested) = &self.requested {
-            metadata["requested"] = json!(requested);
-        }
-        match metadata.get_mut("pipeline") {
-            Some(Value::Array(entries)) => entries.push(entry),
-            _ => metadata["pipeline"] = Value::Array(vec![entry]),
-        }
-        metadata
-    }
-
-    /// The end of a stream: how it ended, what it used, and how it was routed.
-    pub async fn end(&self, answer: &Value, sink: &Sink) -> Result<(), Gone> {
-        let member = &self.snapshot.names.metadata_member;
-        let told = ["stop_reason", "stop_sequence", "stop_details", "container"];
-        let delta: Map<String, Value> =
-            told.iter().filter_map(|name| Some(((*name).to_owned(), answer.get(*name)?.clone()))).collect();
-        let usage = answer.get("usage").cloned().unwrap_or_default();
-        sink.send("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})).await?;
-        let mut stop = json!({"type": "message_stop"});
-        if let Some(metadata) = answer.get(member) {
-            stop[member.as_str()] = metadata.clone();
-        }
-        sink.send("message_stop", &stop).await
-    }
-
-    /// Tells a client that has begun to hear an answer why there is no more of it.
-    pub async fn fail(&self, failure: &Failure, sink: &Sink) {
-        let _ = sink.raw(error_frame(failure, &self.snapshot.settings.brand)).await;
-    }
-}
-
-/// How long a tool may take.
-fn time_for(_: &Tool) -> Duration {
-    Duration::from_secs(15)
 }
 
 /// A budget of thinking must be smaller than what may be written; what is left may be less than it was set for.
@@ -525,13 +367,6 @@ fn think_within(body: &mut Map<String, Value>, left: u64) {
 
 fn output(turn: &Turn) -> u64 {
     turn.usage.get("output_tokens").and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn ended(reason: &str) -> Map<String, Value> {
-    let mut ending = Map::new();
-    ending.insert("stop_reason".into(), json!(reason));
-    ending.insert("stop_sequence".into(), Value::Null);
-    ending
 }
 
 #[cfg(test)]

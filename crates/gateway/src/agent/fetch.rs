@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_providers::estimate::by_bytes;
 use tidegate_tools::page::Kind as Document;
 use tidegate_tools::{charset, datetime};
 
+use super::reader::Reader;
 use super::run::Outcome;
 use crate::egress::{Domain, Domains, Reason};
 use crate::failure::Failure;
@@ -51,59 +52,49 @@ impl PartialEq for Fetch {
 }
 
 impl Fetch {
-    /// Of the parameters of a tool. `wrong` names a member and what is wrong with it; `brand` is what the embedded engine
-    /// is called.
-    pub fn of(
-        parameters: &Map<String, Value>,
-        brand: &str,
-        wrong: impl Fn(&str, &str) -> Failure,
-    ) -> Result<Self, Failure> {
-        let given = |member: &str| parameters.get(member).filter(|value| !value.is_null());
-        let path = |member: &str| format!("parameters.{member}");
-        match given("engine") {
+    /// Of a tool of ours; `brand` is what the embedded engine is called.
+    pub fn of(reader: &Reader<'_>, brand: &str) -> Result<Self, Failure> {
+        match reader.get("engine") {
             None => {}
             Some(Value::String(engine)) if engine == "auto" || engine == "tidegate" || engine == brand => {}
             Some(Value::String(engine)) if ENGINES.contains(&engine.as_str()) => {
-                return Err(wrong(&path("engine"), &format!("'{engine}' is not configured on this deployment")));
+                return Err(reader.wrong("engine", &format!("'{engine}' is not configured on this deployment")));
             }
             Some(_) => {
                 let problem = format!("must be one of auto, native, {brand}, exa, parallel, firecrawl");
-                return Err(wrong(&path("engine"), &problem));
+                return Err(reader.wrong("engine", &problem));
             }
         }
-        let count = |member: &str, otherwise: u64| match given(member) {
-            None => Ok(otherwise),
-            Some(value) if value.is_u64() || value.is_i64() => match value.as_u64() {
-                Some(count @ 1..) => Ok(count),
-                _ => Err(wrong(&path(member), "must be at least 1")),
-            },
-            Some(_) => Err(wrong(&path(member), "must be an integer")),
-        };
+        Self::of_vendors(reader)
+    }
+
+    /// Of a vendor's own type, which names no engine.
+    pub fn of_vendors(reader: &Reader<'_>) -> Result<Self, Failure> {
         let list = |member: &str| -> Result<Vec<Domain>, Failure> {
-            let entries = match given(member) {
+            let entries = match reader.get(member) {
                 None => return Ok(Vec::new()),
                 Some(Value::Array(entries)) => entries,
-                Some(_) => return Err(wrong(&path(member), "must be an array of host names")),
+                Some(_) => return Err(reader.wrong(member, "must be an array of host names")),
             };
             let read = |(place, entry): (usize, &Value)| {
-                let path = format!("{}[{place}]", path(member));
-                let text = entry.as_str().ok_or_else(|| wrong(&path, "must be a string"))?;
-                Domain::parse(text).ok_or_else(|| wrong(&path, "must be a host name such as example.com"))
+                let name = format!("{member}[{place}]");
+                let text = entry.as_str().ok_or_else(|| reader.wrong(&name, "must be a string"))?;
+                Domain::parse(text).ok_or_else(|| reader.wrong(&name, "must be a host name such as example.com"))
             };
             entries.iter().enumerate().map(read).collect()
         };
         let terms = Terms {
-            most_uses: count("max_uses", MOST_USES)?.min(MOST_USES),
-            most_tokens: count("max_content_tokens", MOST_TOKENS)?,
+            most_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(MOST_USES).min(MOST_USES),
+            most_tokens: reader.number("max_content_tokens", u64::MAX)?.unwrap_or(MOST_TOKENS),
             domains: Domains { allowed: list("allowed_domains")?, blocked: list("blocked_domains")? },
             ..Terms::default()
         };
         Ok(Self { terms: Arc::new(terms), number: 0 })
     }
 
-    /// Takes the next number, in the order of the calls.
-    pub fn counted(&mut self) {
-        self.number = self.terms.called.fetch_add(1, Ordering::Relaxed);
+    /// A call of it, with the next number.
+    pub fn begun(&self) -> Self {
+        Self { terms: self.terms.clone(), number: self.terms.called.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Fetches so far.
@@ -122,13 +113,13 @@ impl Fetch {
     }
 
     pub async fn run(&self, gate: &Gateway, snapshot: &Snapshot, input: &Value) -> Outcome {
-        let url = input.get("url").and_then(Value::as_str).map(str::trim).unwrap_or_default();
+        let url = address(input);
         match self.fetched(gate, snapshot, url).await {
             Ok(content) => {
                 let text = told(url, &content).0;
                 Outcome { text, shown: Some((BLOCK, content)), ..Outcome::default() }
             }
-            Err(code) => failed(url, code),
+            Err(code) => failed(input, code),
         }
     }
 
@@ -169,6 +160,11 @@ impl Fetch {
             },
         }))
     }
+}
+
+/// Whether it is a type of Anthropic's web fetch.
+pub(super) fn is_vendors(wire: &str) -> bool {
+    wire.starts_with("web_fetch_20")
 }
 
 /// What must be read by the child.
@@ -212,19 +208,21 @@ fn cut(mut text: String, most: u64) -> String {
 }
 
 /// A result that did not come, for the model and for the client.
-fn failed(url: &str, code: &str) -> Outcome {
+pub(super) fn failed(input: &Value, code: &str) -> Outcome {
+    // The public words have none for a fetch that took too long here.
+    let code = if code == "execution_time_exceeded" { "unavailable" } else { code };
     let content = json!({"type": "web_fetch_tool_result_error", "error_code": code});
-    Outcome { text: told(url, &content).0, is_error: true, shown: Some((BLOCK, content)), code: None }
+    Outcome {
+        text: told(address(input), &content).0,
+        is_error: true,
+        shown: Some((BLOCK, content)),
+        ..Outcome::default()
+    }
 }
 
-/// An error of the loop itself as this tool shows errors.
-pub(super) fn failed_by(input: &Value, outcome: &Outcome) -> Outcome {
-    let told: Value = serde_json::from_str(&outcome.text).unwrap_or_default();
-    let code = match told.get("error").and_then(Value::as_str) {
-        Some("max_uses_exceeded") => "max_uses_exceeded",
-        _ => "unavailable",
-    };
-    failed(input.get("url").and_then(Value::as_str).unwrap_or_default(), code)
+/// Where a call wants to go.
+fn address(input: &Value) -> &str {
+    input.get("url").and_then(Value::as_str).map(str::trim).unwrap_or_default()
 }
 
 /// What the model reads of a result, and whether it is an error: the same now and when the block comes back.
@@ -264,8 +262,9 @@ mod tests {
     use super::*;
 
     fn of(parameters: Value) -> Result<Fetch, String> {
-        let wrong = |member: &str, problem: &str| Failure::invalid(format!("{member} {problem}"));
-        Fetch::of(parameters.as_object().unwrap(), "tidegate", wrong).map_err(|failure| failure.message.into_owned())
+        let reader = Reader::of(parameters.as_object().unwrap(), 0);
+        let told = Fetch::of(&reader, "tidegate").map_err(|failure| failure.message.into_owned());
+        told.map_err(|message| message.replace("Invalid request: tools[0].", ""))
     }
 
     #[test]

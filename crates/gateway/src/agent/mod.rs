@@ -1,19 +1,27 @@
 //! Server tools: the model calls, the gateway runs. Between the envelope of a request and its attempts stands a loop that
 //! makes one ordinary call per turn, with a record and a reservation of its own, and shows all of them as one answer.
 //!
-//! `roster` says which tools there are, `conduct` is the loop, `run` what the tools do, `stop` when it ends, `sink` what
-//! the client sees, `replay` what it sends back.
+//! `roster` says which tools there are, `conduct` is the loop, `calls` runs the calls of a turn, `run` is what the tools do,
+//! `stop` when it ends, `sink` what the client sees, `tell` what is said of it all, `replay` what the client sends back.
 
+mod advisor;
 mod body;
+mod calls;
 mod conduct;
 mod fetch;
+mod find;
+mod inner;
 mod memory;
+mod reader;
+mod reopen;
 mod replay;
 mod roster;
 mod run;
 mod search;
 mod sink;
 mod stop;
+mod subagent;
+mod tell;
 mod turn;
 mod usage;
 
@@ -51,11 +59,31 @@ pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     !envelope.server_tools.is_empty() || emulates(envelope, snapshot)
 }
 
-/// Whether a vendor's own search is asked for where nobody who could serve has it.
+/// Whether a vendor's own search or fetch is asked for where nobody who could serve has it.
 fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
-    if !envelope.asked.vendor_search {
-        return false;
+    envelope.asked.vendor_web && is_foreign(envelope, snapshot)
+}
+
+/// The body of a request without server tools, with results of earlier searches that only we can read told in words.
+pub(crate) fn opened(gate: &Gateway, key: &KeyEntry, body: &Bytes) -> Option<Bytes> {
+    reopen::opened(body, &gate.vault, &key.workspace)
+}
+
+/// Tools that are deferred need somebody who finds them: a search among the tools, or a vendor who does that himself.
+pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<(), Failure> {
+    let settings = &snapshot.settings;
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    let finds = |wire: &str| find::is_vendors(wire) || brand.tool(wire) == Some(find::NAME);
+    if envelope.server_tools.iter().any(|wire| finds(wire)) || !is_foreign(envelope, snapshot) {
+        return Ok(());
     }
+    let model = envelope.names().next().unwrap_or_default();
+    let problem = format!("Invalid request: defer_loading needs {}:{} on {model}", settings.brand, find::NAME);
+    Err(Failure::invalid(problem))
+}
+
+/// Whether nobody who could serve speaks the protocol that has a vendor's own tools.
+fn is_foreign(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     let is_native = |index: usize| snapshot.upstreams.get(index).is_none_or(|one| one.protocol == Protocol::Messages);
     let mut models = envelope.names().filter_map(|name| snapshot.catalogue.find(name).ok()).peekable();
     // Nobody knows who `default` and the like are yet.
@@ -70,10 +98,23 @@ pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot
         return Ok(None);
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-    let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let roster = Roster::of(tools, &snapshot.settings, emulates(envelope, snapshot))?;
-    request.insert("tools".into(), Value::Array(roster.upstream));
+    let roster = roster(&request, envelope, snapshot)?;
+    let found = find::referenced(request.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice));
+    request.insert("tools".into(), Value::Array(roster.upstream_with(&found)));
     Ok(Some(Value::Object(request).to_string().into()))
+}
+
+/// The tools of a request.
+fn roster(request: &Map<String, Value>, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<Roster, Failure> {
+    let tools = request.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let roster = Roster::of(tools, &snapshot.settings, emulates(envelope, snapshot))?;
+    let choice = request.get("tool_choice").and_then(|choice| choice.get("type")?.as_str());
+    if choice.is_some_and(|choice| choice != "auto")
+        && let Some(finds) = roster.finds()
+    {
+        return Err(Failure::invalid(format!("Invalid request: tool_choice conflicts with {finds}")));
+    }
+    Ok(roster)
 }
 
 /// Serves a request with server tools.
@@ -88,13 +129,18 @@ pub(crate) async fn serve(
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-    let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let roster = Roster::of(tools, settings, emulates(envelope, snapshot))?;
+    let roster = roster(&request, envelope, snapshot)?;
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let results = gate.results.of(&key.workspace, gate.clock.now());
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
+    let found = if roster.has_deferred() { find::referenced(&messages) } else { Vec::new() };
+    let can_search = roster.tools.iter().any(|tool| tool.kind.name() == search::NAME);
+    let messages = match envelope.traits.sealed_results && !can_search {
+        true => reopen::retold(messages, &memory),
+        false => messages,
+    };
     let messages = replay::rebuilt(messages, &roster, brand, &memory);
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
@@ -105,6 +151,7 @@ pub(crate) async fn serve(
     let mut conductor =
         Conductor::new(gate.clone(), snapshot.clone(), key.clone(), head, inner, request, messages, roster, limits);
     conductor.requested = requested;
+    conductor.find(found);
     let first = conductor.begin().await?;
     let reply_headers = first.headers.clone();
     if !stream {

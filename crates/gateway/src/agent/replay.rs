@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use tidegate_core::RequestId;
 use tidegate_wire::envelope::Brand;
 
-use super::roster::{Kind, Roster};
+use super::roster::{Kind, Roster, Tool};
 use super::turn::is;
-use super::{fetch, search};
+use super::{advisor, fetch, find, search};
 
 /// What a client's id of a call begins with, and what a model's does.
 const OURS: &str = "srvtoolu_";
@@ -73,11 +73,15 @@ pub(super) fn rebuilt(messages: Vec<Value>, roster: &Roster, brand: Brand<'_>, m
     made
 }
 
+fn is_advice(tool: &Tool) -> bool {
+    matches!(tool.kind, Kind::Advisor(_))
+}
+
 fn is_call(block: &Value, roster: &Roster, brand: Brand<'_>) -> bool {
     is(block, "server_tool_use") && tool_of(block, roster, brand).is_some()
 }
 
-fn tool_of<'r>(block: &Value, roster: &'r Roster, brand: Brand<'_>) -> Option<&'r super::roster::Tool> {
+fn tool_of<'r>(block: &Value, roster: &'r Roster, brand: Brand<'_>) -> Option<&'r Tool> {
     roster.told(block.get("name")?.as_str()?, brand)
 }
 
@@ -115,8 +119,13 @@ fn turns(
         }
         let (Some(of), Some(tool)) = (id(&block, "id"), tool_of(&block, roster, brand)) else { continue };
         let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
-        let shown = told.iter().find(|(known, _)| *known == of);
-        let shown = shown.map(|(_, content)| retold(&tool.kind, &input, content, memory));
+        let shown = told.iter().find(|(known, _)| *known == of).map(|(_, content)| content);
+        // Of several advisors it is the one that the result names.
+        let named = shown.and_then(|content| content.get("name")?.as_str()).filter(|_| is_advice(tool));
+        let tool = named.and_then(|name| roster.advisor(name)).unwrap_or(tool);
+        // A block of advice does not hold all that the model read.
+        let exact = memory.result(&of).filter(|_| is_advice(tool)).map(|text| (text, false));
+        let shown = exact.or_else(|| shown.map(|content| retold(&tool.kind, &input, content, memory)));
         // What nobody remembers is left out, call and all.
         let Some((text, is_error)) = shown.or_else(|| Some((memory.result(&of)?, false))) else { continue };
         let upstream = upstream_id(&of);
@@ -160,8 +169,10 @@ fn id(block: &Value, name: &str) -> Option<String> {
 fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (String, bool) {
     match kind {
         Kind::WebFetch(_) => fetch::told(input.get("url").and_then(Value::as_str).unwrap_or_default(), content),
-        Kind::WebSearch(_) => (search::retold(content, memory), false),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } => (content.to_string(), false),
+        Kind::WebSearch(_) => search::retold(content, memory),
+        Kind::ToolSearch(_) => find::told(content),
+        Kind::Advisor(_) => advisor::told(content),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => (content.to_string(), false),
     }
 }
 

@@ -1,19 +1,25 @@
 //! The server tools of a request: which there are, what the model sees of them, and what their calls are called.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 use tidegate_tools::datetime;
+use tidegate_tools::find::Entry;
 use tidegate_wire::envelope::Brand;
 
+use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
+use super::find::{self, Find};
+use super::reader::Reader;
 use super::search::{self, Search};
+use super::subagent::{self, Subagent};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
 
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 9] =
-    ["bash", "image_generation", "shell", "tool_search", "fusion", "advisor", "subagent", "files", "mcp"];
+const UNCONFIGURED: [&str; 6] = ["bash", "image_generation", "shell", "fusion", "files", "mcp"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,9 @@ pub(super) enum Kind {
     SearchModels { most: usize },
     WebSearch(Search),
     WebFetch(Fetch),
+    ToolSearch(Find),
+    Advisor(Advisor),
+    Subagent(Subagent),
 }
 
 /// A tool that the gateway runs.
@@ -41,47 +50,70 @@ pub(super) struct Tool {
 pub(super) struct Roster {
     pub tools: Vec<Tool>,
     pub upstream: Vec<Value>,
+    /// Those that are shown once they have been found.
+    deferred: Vec<Value>,
     /// Whether the client has tools of its own.
     pub has_others: bool,
+    /// What the deployment calls itself, and so its own engines.
+    brand: String,
 }
 
 impl Roster {
     /// Of the `tools` of a request.
     ///
-    /// `emulates`: a vendor's own search is run here, because nobody who could serve has it.
+    /// `emulates`: a vendor's own search and fetch are run here, because nobody who could serve has them.
     pub fn of(given: &[Value], settings: &Settings, emulates: bool) -> Result<Self, Failure> {
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-        let mut roster = Self::default();
+        let mut roster = Self { brand: settings.brand.clone(), ..Self::default() };
         let mut names: Vec<&str> = Vec::new();
+        let wire_of = |entry: &'_ Value| entry.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
+        let finds = |wire: &str| find::is_vendors(wire) || brand.tool(wire) == Some(find::NAME);
+        let has_search = given.iter().any(|entry| finds(&wire_of(entry)));
         for (place, entry) in given.iter().enumerate() {
-            let wire = entry.get("type").and_then(Value::as_str).unwrap_or("custom");
-            let is_emulated = emulates && search::is_vendors(wire);
-            let Some(name) = brand.tool(wire).or_else(|| is_emulated.then_some(search::NAME)) else {
+            let wire = wire_of(entry);
+            let vendors = vendors(&wire, emulates);
+            let Some(name) = brand.tool(&wire).or(vendors) else {
                 roster.has_others = true;
-                names.extend(entry.get("name").and_then(Value::as_str));
-                roster.upstream.push(entry.clone());
+                let name = entry.get("name").and_then(Value::as_str);
+                names.extend(name);
+                if has_search && name.is_some() && entry.get("defer_loading") == Some(&Value::Bool(true)) {
+                    roster.deferred.push(shown(entry));
+                } else {
+                    roster.upstream.push(entry.clone());
+                }
                 continue;
             };
             let none = Map::new();
-            let parameters = match entry.get("parameters") {
+            let members = match entry.get("parameters").filter(|_| vendors.is_none()) {
                 None | Some(Value::Null) => &none,
                 Some(Value::Object(parameters)) => parameters,
                 Some(_) => return Err(wrong(place, "parameters", "must be an object")),
             };
+            let reader = match vendors {
+                Some(_) => Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") },
+                None => Reader::of(members, place),
+            };
             if settings.tools.disabled.iter().any(|disabled| disabled == name) {
                 return Err(Failure::invalid(format!("{wire} is not configured on this deployment")));
             }
-            let kind = match is_emulated {
-                true => Kind::WebSearch(Search::of_vendors(entry, wire, place, settings)?),
-                false => kind(name, wire, parameters, place, settings)?,
-            };
-            if roster.tools.iter().any(|tool| std::mem::discriminant(&tool.kind) == std::mem::discriminant(&kind)) {
+            let is_deferred = entry.get("defer_loading") == Some(&Value::Bool(true));
+            if name == find::NAME && is_deferred {
+                return Err(Failure::invalid(format!("Invalid request: tools[{place}] cannot be deferred")));
+            }
+            let kind = kind(name, &wire, &reader, vendors.is_some(), (settings, &roster.tools))?;
+            let function = kind.function(&settings.brand);
+            if roster.tools.iter().any(|tool| tool.function == function) {
                 return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
             }
-            let function = kind.function(&settings.brand);
             roster.upstream.push(definition(&kind, &function, entry.get("cache_control")));
             let block = kind.block(&settings.brand);
-            roster.tools.push(Tool { kind, wire: wire.to_owned(), function, block });
+            roster.tools.push(Tool { kind, wire, function, block });
+        }
+        let entries = Arc::new(roster.deferred.iter().filter_map(Entry::of).collect::<Vec<_>>());
+        for tool in &mut roster.tools {
+            if let Kind::ToolSearch(find) = &mut tool.kind {
+                find.entries = entries.clone();
+            }
         }
         let clash = roster.tools.iter().find(|tool| names.contains(&tool.function.as_str()));
         match clash {
@@ -95,10 +127,32 @@ impl Roster {
         self.tools.iter().find(|tool| tool.function == function)
     }
 
+    /// The advisor of this name.
+    pub fn advisor(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| matches!(&tool.kind, Kind::Advisor(advisor) if advisor.name() == Some(name)))
+    }
+
     /// The tool whose calls are called so in answers, by any of the deployment's names.
     pub fn told(&self, block: &str, brand: Brand<'_>) -> Option<&Tool> {
         let bare = brand.tool(block);
         self.tools.iter().find(|tool| tool.block == block || bare == Some(tool.kind.name()))
+    }
+
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// The type of the tool that finds others, where there are any to find.
+    pub fn finds(&self) -> Option<&str> {
+        let search = self.tools.iter().find(|tool| matches!(tool.kind, Kind::ToolSearch(_)))?;
+        self.has_deferred().then_some(search.wire.as_str())
+    }
+
+    /// The tools as the model gets to see them: what was found stands at the end, so that a cache of what stands before
+    /// it stays good.
+    pub fn upstream_with(&self, found: &[String]) -> Vec<Value> {
+        let named = |name: &String| self.deferred.iter().find(|tool| tool.get("name") == Some(&json!(name)));
+        self.upstream.iter().chain(found.iter().filter_map(named)).cloned().collect()
     }
 
     fn search(&self) -> Option<&Search> {
@@ -122,7 +176,7 @@ impl Roster {
     pub fn engines(&self) -> Value {
         let search = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
         let fetches = self.tools.iter().any(|tool| matches!(tool.kind, Kind::WebFetch(_)));
-        let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!("tidegate")));
+        let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!(self.brand)));
         Value::Object(search.into_iter().chain(fetch).collect())
     }
 
@@ -145,42 +199,63 @@ fn wrong(place: usize, member: &str, problem: &str) -> Failure {
     Failure::invalid(format!("Invalid request: tools[{place}].{member} {problem}"))
 }
 
+/// The name of a tool of ours that a vendor's type is run as.
+fn vendors(wire: &str, emulates: bool) -> Option<&'static str> {
+    match wire {
+        _ if find::is_vendors(wire) => Some(find::NAME),
+        _ if advisor::is_vendors(wire) => Some(advisor::NAME),
+        _ if emulates && search::is_vendors(wire) => Some(search::NAME),
+        _ if emulates && fetch::is_vendors(wire) => Some(fetch::NAME),
+        _ => None,
+    }
+}
+
+/// A deferred tool as it is shown once it has been found.
+fn shown(entry: &Value) -> Value {
+    let mut shown = entry.clone();
+    if let Some(members) = shown.as_object_mut() {
+        members.shift_remove("defer_loading");
+    }
+    shown
+}
+
+/// `before`: the tools that stand before it.
 fn kind(
     name: &str,
     wire: &str,
-    parameters: &Map<String, Value>,
-    place: usize,
-    settings: &Settings,
+    reader: &Reader<'_>,
+    is_vendors: bool,
+    (settings, before): (&Settings, &[Tool]),
 ) -> Result<Kind, Failure> {
-    let given = |member: &str| parameters.get(member).filter(|value| !value.is_null());
     match name {
         "datetime" => {
-            let zone = match given("timezone") {
-                None => "UTC",
-                Some(Value::String(zone)) => zone,
-                Some(_) => return Err(wrong(place, "parameters.timezone", "must be a string")),
-            };
+            let zone = reader.text("timezone")?.unwrap_or("UTC");
             if !datetime::is_zone(zone) {
-                return Err(wrong(place, "parameters.timezone", "must be a name of the time zone database"));
+                return Err(reader.wrong("timezone", "must be a name of the time zone database"));
             }
             Ok(Kind::Datetime { zone: zone.to_owned() })
         }
         "experimental__search_models" | "search_models" => {
-            let path = "parameters.max_results";
-            let most = match given("max_results") {
-                None => 5,
-                Some(value) => value.as_u64().ok_or_else(|| wrong(place, path, "must be an integer"))?,
-            };
-            if !(1..=20).contains(&most) {
-                let problem = if most < 1 { "must be at least 1" } else { "must be at most 20" };
-                return Err(wrong(place, path, problem));
-            }
-            Ok(Kind::SearchModels { most: most as usize })
+            Ok(Kind::SearchModels { most: reader.number("max_results", 20)?.unwrap_or(5) as usize })
         }
-        search::NAME => Ok(Kind::WebSearch(Search::of(parameters, wire, place, settings)?)),
-        "web_fetch" => {
-            let brand = wire.split(':').next().unwrap_or_default();
-            Ok(Kind::WebFetch(Fetch::of(parameters, brand, |member, problem| wrong(place, member, problem))?))
+        search::NAME if is_vendors => Ok(Kind::WebSearch(Search::of_vendors(reader, wire, settings)?)),
+        search::NAME => Ok(Kind::WebSearch(Search::of(reader, wire, settings)?)),
+        fetch::NAME if is_vendors => Ok(Kind::WebFetch(Fetch::of_vendors(reader)?)),
+        fetch::NAME => Ok(Kind::WebFetch(Fetch::of(reader, wire.split(':').next().unwrap_or_default())?)),
+        find::NAME => Ok(Kind::ToolSearch(Find::of(reader, wire, is_vendors)?)),
+        advisor::NAME => {
+            let others = before.iter().filter_map(|tool| match &tool.kind {
+                Kind::Advisor(advisor) => Some(advisor),
+                _ => None,
+            });
+            Ok(Kind::Advisor(Advisor::of(reader, is_vendors, &others.collect::<Vec<_>>())?))
+        }
+        subagent::NAME => {
+            let others = before.iter().filter_map(|tool| match &tool.kind {
+                Kind::Subagent(subagent) => Some(subagent),
+                _ => None,
+            });
+            Ok(Kind::Subagent(Subagent::of(reader, settings, &others.collect::<Vec<_>>())?))
         }
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
@@ -200,30 +275,35 @@ impl Kind {
             Self::SearchModels { .. } => "experimental__search_models",
             Self::WebSearch(_) => search::NAME,
             Self::WebFetch(_) => fetch::NAME,
+            Self::ToolSearch(_) => find::NAME,
+            Self::Advisor(_) => advisor::NAME,
+            Self::Subagent(_) => subagent::NAME,
         }
+    }
+
+    /// Whether it asks other models, which takes its time.
+    pub fn asks_others(&self) -> bool {
+        matches!(self, Self::Advisor(_) | Self::Subagent(_))
     }
 
     /// As its calls are called in answers: tools that others have too are called as they call them.
     fn block(&self, brand: &str) -> String {
         match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } => format!("{brand}:{}", self.name()),
-            Self::WebFetch(_) | Self::WebSearch(_) => self.name().to_owned(),
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Subagent(_) => format!("{brand}:{}", self.name()),
+            Self::WebFetch(_) | Self::WebSearch(_) | Self::Advisor(_) => self.name().to_owned(),
+            Self::ToolSearch(find) => find.function().to_owned(),
         }
     }
 
-    /// As it is when a call of it begins.
+    /// As it is for one call, which takes its share of what a request may use. Taken in the order of the calls, before
+    /// they run side by side.
     pub fn begun(&self) -> Self {
         match self {
             Self::WebSearch(search) => Self::WebSearch(search.begun()),
-            other => other.clone(),
-        }
-    }
-
-    /// The block of a call that failed, for those whose results have one.
-    pub fn failed(&self, code: &str) -> Option<(&'static str, Value)> {
-        match self {
-            Self::WebSearch(_) => Some(search::failed(code)),
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebFetch(_) => None,
+            Self::WebFetch(fetch) => Self::WebFetch(fetch.begun()),
+            Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
+            Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) => self.clone(),
         }
     }
 
@@ -232,15 +312,10 @@ impl Kind {
         match self {
             Self::WebSearch(_) => &["query"],
             Self::WebFetch(_) => &["url"],
+            Self::ToolSearch(find) => find.required(),
+            Self::Advisor(advisor) => advisor.required(),
+            Self::Subagent(_) => &["task_name", "task_description"],
             Self::Datetime { .. } | Self::SearchModels { .. } => &[],
-        }
-    }
-
-    /// Notes that it is called once more.
-    pub fn counted(&mut self) {
-        match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::WebSearch(_) => {}
-            Self::WebFetch(fetch) => fetch.counted(),
         }
     }
 
@@ -252,11 +327,18 @@ impl Kind {
             Self::SearchModels { .. } => "search_models",
             Self::WebSearch(_) => return search::NAME.to_owned(),
             Self::WebFetch(_) => return fetch::NAME.to_owned(),
+            Self::ToolSearch(find) => return find.function().to_owned(),
+            Self::Advisor(advisor) => return cut(advisor.function(&plain)),
+            Self::Subagent(subagent) => return cut(subagent.function(&plain)),
         };
-        let mut function = format!("{plain}_{name}");
-        function.truncate(64);
-        function
+        cut(format!("{plain}_{name}"))
     }
+}
+
+/// As long as names of functions can be, from its end: that is where they differ.
+fn cut(mut function: String) -> String {
+    function.drain(..function.len().saturating_sub(64));
+    function
 }
 
 /// The tool as a function that the model can call.
@@ -287,6 +369,9 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
         ),
         Kind::WebSearch(search) => search.description(),
         Kind::WebFetch(_) => (Fetch::description().to_owned(), Fetch::properties()),
+        Kind::ToolSearch(find) => find.description(),
+        Kind::Advisor(advisor) => advisor.description(),
+        Kind::Subagent(subagent) => subagent.description(),
     };
     let mut definition = json!({
         "name": function,
@@ -329,6 +414,14 @@ mod tests {
         let brand = Brand { name: "tidegate", aliases: &["older".to_owned()] };
         assert!(made.told("tidegate:datetime", brand).is_some() && made.told("older:datetime", brand).is_some());
         assert!(made.told("web_search", brand).is_none());
+    }
+
+    #[test]
+    fn the_engine_of_the_house_has_the_name_of_the_house() {
+        let settings = Settings { brand: "acme".into(), ..Settings::default() };
+        let tools = json!([{"type": "acme:web_fetch"}]);
+        let made = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
+        assert_eq!(made.engines(), json!({"web_fetch": "acme"}));
     }
 
     #[test]

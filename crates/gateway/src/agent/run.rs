@@ -1,10 +1,14 @@
 //! Runs the calls of a turn. Whatever goes wrong is a result that the model gets to read; nothing here fails a request.
 
 use serde_json::{Map, Value, json};
+use tidegate_core::Money;
 use tidegate_routing::Model;
 use tidegate_tools::datetime;
 
+use super::advisor;
 use super::fetch;
+use super::find;
+use super::inner::{Desk, Spent};
 use super::roster::{Kind, Tool};
 use super::search;
 use crate::keys::KeyEntry;
@@ -19,8 +23,12 @@ pub(super) struct Outcome {
     /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
     /// is remembered here for the case that the call comes back.
     pub shown: Option<(&'static str, Value)>,
-    /// What went wrong, for tools whose errors have a block.
-    pub code: Option<&'static str>,
+    /// Tools that the model gets to see from now on.
+    pub found: Vec<String>,
+    /// What other models used for it.
+    pub spent: Vec<Spent>,
+    /// What it cost besides.
+    pub fee: Money,
 }
 
 impl Outcome {
@@ -28,32 +36,43 @@ impl Outcome {
         Self { text: value.to_string(), ..Self::default() }
     }
 
-    pub fn error(code: &'static str, message: &str) -> Self {
+    /// Of a tool whose errors have no block.
+    pub fn error(code: &str, message: &str) -> Self {
         let text = json!({"error": code, "message": message}).to_string();
-        Self { text, is_error: true, shown: None, code: Some(code) }
+        Self { text, is_error: true, ..Self::default() }
     }
+}
 
-    /// An error that the loop made, as the tool shows its errors.
-    pub fn of_tool(self, tool: Option<&Tool>, input: &Value) -> Self {
-        match tool.map(|tool| &tool.kind) {
-            Some(Kind::WebFetch(_)) if self.is_error && self.shown.is_none() => fetch::failed_by(input, &self),
-            _ => self,
-        }
+/// A call that came to nothing for a reason of the loop's, as its tool tells and shows errors.
+pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome {
+    match &tool.kind {
+        Kind::WebSearch(_) => search::failed(code),
+        Kind::WebFetch(_) => fetch::failed(input, code),
+        Kind::ToolSearch(_) => find::failed(code, reason(code)),
+        Kind::Advisor(_) => advisor::failed(code),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => Outcome::error(code, reason(code)),
     }
+}
 
-    /// Of a call beyond those that a request may make.
-    pub fn one_too_many() -> Self {
-        Self::error("max_uses_exceeded", "No further call of a tool is run in this request.")
+fn reason(code: &str) -> &'static str {
+    match code {
+        "max_uses_exceeded" => "No further call of a tool is run in this request.",
+        "execution_time_exceeded" => "The tool did not answer in time.",
+        _ => "The tool could not be run.",
     }
 }
 
 /// Runs one call.
-pub(super) async fn run(gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, tool: &Tool, input: &Value) -> Outcome {
+pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
+    let (gate, snapshot, key) = (&desk.gate, &desk.snapshot, &desk.key);
     match &tool.kind {
         Kind::Datetime { zone } => time(gate, zone, input),
         Kind::SearchModels { most } => models(gate, snapshot, key, *most, input),
-        Kind::WebSearch(call) => search::run(gate, key, call, input).await,
+        Kind::WebSearch(call) => search::run(desk, call, input).await,
         Kind::WebFetch(fetch) => fetch.run(gate, snapshot, input).await,
+        Kind::ToolSearch(find) => find.run(input),
+        Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,
+        Kind::Subagent(subagent) => subagent.run(desk, input).await,
     }
 }
 

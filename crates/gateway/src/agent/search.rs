@@ -8,25 +8,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use tidegate_core::WorkspaceId;
+use serde_json::{Value, json};
+use tidegate_core::{Money, WorkspaceId};
 use tidegate_store::vault::Vault;
 use tidegate_tools::datetime;
 use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
 
+use super::inner::Desk;
+use super::reader::Reader;
 use super::replay::Memory;
 use super::run::Outcome;
 use crate::Gateway;
 use crate::failure::Failure;
-use crate::keys::KeyEntry;
+use crate::relay::Aside;
 use crate::snapshot::Settings;
 use crate::upstream::whole;
 
 /// As the model calls it, and as the client sees it.
 pub(super) const NAME: &str = "web_search";
-const BLOCK: &str = "web_search_tool_result";
+pub(super) const BLOCK: &str = "web_search_tool_result";
 /// What a result of ours begins with that only we can read.
-const SEALED: &str = "tg1.";
+pub(super) const SEALED: &str = "tg1.";
 /// What results are sealed as.
 const LABEL: &str = "web search result";
 /// What marks a citation of ours.
@@ -81,82 +83,44 @@ enum Room {
     NoResults,
 }
 
-/// Reads the members of a tool, each with its path when it is wrong.
-struct Reader<'a> {
-    members: &'a Map<String, Value>,
-    /// Of the members.
-    path: String,
+fn domains(reader: &Reader<'_>, name: &str) -> Result<Vec<Domain>, Failure> {
+    let Some(value) = reader.get(name) else { return Ok(Vec::new()) };
+    let list = value.as_array().ok_or_else(|| reader.wrong(name, "must be an array"))?;
+    let problem = "must be a domain such as example.org, *.example.org or example.org/path";
+    let one = |(place, entry): (usize, &Value)| {
+        let domain = entry.as_str().and_then(Domain::parse);
+        domain.ok_or_else(|| reader.wrong(&format!("{name}[{place}]"), problem))
+    };
+    list.iter().enumerate().map(one).collect()
 }
 
-impl<'a> Reader<'a> {
-    fn get(&self, name: &str) -> Option<&'a Value> {
-        self.members.get(name).filter(|value| !value.is_null())
+/// The country of a `user_location`, where it names one.
+fn country(reader: &Reader<'_>) -> Result<Option<String>, Failure> {
+    let Some(inner) = reader.object("user_location")? else { return Ok(None) };
+    if inner.text("type")?.is_some_and(|kind| kind != "approximate") {
+        return Err(inner.wrong("type", "must be approximate"));
     }
-
-    fn wrong(&self, name: &str, problem: &str) -> Failure {
-        Failure::invalid(format!("Invalid request: {}.{name} {problem}", self.path))
+    for name in ["city", "region", "timezone"] {
+        inner.text(name)?;
     }
-
-    fn text(&self, name: &str) -> Result<Option<&'a str>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.wrong(name, "must be a string"))
-    }
-
-    fn number(&self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        match value.as_i64() {
-            None if !value.is_u64() => Err(self.wrong(name, "must be an integer")),
-            Some(number) if number < 1 => Err(self.wrong(name, "must be at least 1")),
-            number => match number.map_or(u64::MAX, i64::unsigned_abs) {
-                number if number > most => Err(self.wrong(name, &format!("must be at most {most}"))),
-                number => Ok(Some(number)),
-            },
-        }
-    }
-
-    fn domains(&self, name: &str) -> Result<Vec<Domain>, Failure> {
-        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().ok_or_else(|| self.wrong(name, "must be an array"))?;
-        let problem = "must be a domain such as example.org, *.example.org or example.org/path";
-        let one = |(place, entry): (usize, &Value)| {
-            let domain = entry.as_str().and_then(Domain::parse);
-            domain.ok_or_else(|| self.wrong(&format!("{name}[{place}]"), problem))
-        };
-        list.iter().enumerate().map(one).collect()
-    }
-
-    fn location(&self) -> Result<Option<String>, Failure> {
-        let Some(value) = self.get("user_location") else { return Ok(None) };
-        let Value::Object(members) = value else { return Err(self.wrong("user_location", "must be an object")) };
-        let inner = Self { members, path: format!("{}.user_location", self.path) };
-        if inner.text("type")?.is_some_and(|kind| kind != "approximate") {
-            return Err(inner.wrong("type", "must be approximate"));
-        }
-        for name in ["city", "region", "timezone"] {
-            inner.text(name)?;
-        }
-        let country = inner.text("country")?;
-        let is_code = |country: &&str| country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
-        Ok(country.filter(is_code).map(str::to_ascii_uppercase))
-    }
+    let country = inner.text("country")?;
+    let is_code = |country: &&str| country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
+    Ok(country.filter(is_code).map(str::to_ascii_uppercase))
 }
 
 impl Search {
     /// Of a tool of ours, with its parameters.
-    pub fn of(parameters: &Map<String, Value>, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
-        let reader = Reader { members: parameters, path: format!("tools[{place}].parameters") };
-        let engine = engine(&reader, wire, settings)?;
-        let excluded = reader.domains("excluded_domains")?;
-        Self::new(&reader, engine, excluded)
+    pub fn of(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
+        let engine = engine(reader, wire, settings)?;
+        let excluded = domains(reader, "excluded_domains")?;
+        Self::new(reader, engine, excluded)
     }
 
     /// Of a vendor's own type, which has its parameters in the entry itself.
-    pub fn of_vendors(entry: &Value, wire: &str, place: usize, settings: &Settings) -> Result<Self, Failure> {
-        let none = Map::new();
-        let reader = Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") };
+    pub fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
         let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
-        let excluded = reader.domains("blocked_domains")?;
-        Self::new(&reader, engine, excluded)
+        let excluded = domains(reader, "blocked_domains")?;
+        Self::new(reader, engine, excluded)
     }
 
     fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
@@ -172,9 +136,9 @@ impl Search {
             most: reader.number("max_results", 25)?.unwrap_or(5) as usize,
             max_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(u64::MAX),
             characters: reader.number("max_characters", 100_000)?.map_or(size, |most| most as usize),
-            allowed: reader.domains("allowed_domains")?,
+            allowed: domains(reader, "allowed_domains")?,
             excluded,
-            country: reader.location()?,
+            country: country(reader)?,
             mode: reader.text("mode")?.map(str::to_owned),
             uses: AtomicU64::new(0),
             left: AtomicU64::new(reader.number("max_total_results", u64::MAX)?.unwrap_or(50)),
@@ -265,17 +229,10 @@ pub(super) fn is_vendors(wire: &str) -> bool {
     wire.starts_with("web_search_20")
 }
 
-/// The result that stands for a call that failed, in the words of the public interface.
-pub(super) fn failed(code: &str) -> (&'static str, Value) {
-    let code = match code {
-        "execution_time_exceeded" => "unavailable",
-        other => other,
-    };
-    (BLOCK, json!({"type": "web_search_tool_result_error", "error_code": code}))
-}
-
-/// What the model is told of a search that failed: the same now and when it comes back.
-fn failure(code: &'static str) -> Outcome {
+/// A search that came to nothing, for the model and for the client: the same now and when it comes back.
+pub(super) fn failed(code: &str) -> Outcome {
+    // The public words have none for a search that took too long.
+    let code = if code == "execution_time_exceeded" { "unavailable" } else { code };
     let message = match code {
         "invalid_tool_input" => "query must be a text of 1 to 1000 characters.",
         "query_too_long" => "The query is too long; use at most 1000 characters.",
@@ -283,21 +240,35 @@ fn failure(code: &'static str) -> Outcome {
         "too_many_requests" => "The search engine is asked too often. Answer without it, or try again later.",
         _ => "The search engine cannot be reached. Answer without it, and say so.",
     };
-    Outcome::error(code, message)
+    let content = json!({"type": "web_search_tool_result_error", "error_code": code});
+    Outcome { shown: Some((BLOCK, content)), ..Outcome::error(code, message) }
 }
 
-pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &Value) -> Outcome {
-    let terms = &call.terms;
+pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
+    let (gate, key, terms) = (&desk.gate, &desk.key, &call.terms);
     let room = match call.room {
         Room::Results(room) => room,
-        Room::NoUses => return failure("max_uses_exceeded"),
+        Room::NoUses => return failed("max_uses_exceeded"),
         Room::NoResults => return nothing_left(),
     };
+    let engine = &terms.engine;
+    // Most engines cost nothing, and then there is nothing to write down.
+    let aside = match engine.fee.of(room.min(terms.most as u64)) {
+        Money::ZERO => None,
+        most => match Aside::open(gate, &desk.snapshot, key, &desk.inner, &desk.model).held(most).await {
+            Some(held) => Some(held),
+            None => return failed("unavailable"),
+        },
+    };
     let outcome = searched(gate, terms, room, input).await;
+    let fee = outcome.as_ref().map_or(Money::ZERO, |found| engine.fee.of(found.len() as u64));
+    if let Some(aside) = aside {
+        aside.pay(gate, &engine.name, fee).await;
+    }
     let used = outcome.as_ref().map_or(0, |found| found.len() as u64);
     terms.left.fetch_add(room.saturating_sub(used), Ordering::SeqCst);
     match outcome {
-        Err(code) => failure(code),
+        Err(code) => failed(code),
         Ok(found) => {
             terms.done.fetch_add(1, Ordering::SeqCst);
             let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
@@ -305,7 +276,7 @@ pub(super) async fn run(gate: &Gateway, key: &KeyEntry, call: &Search, input: &V
             let shown =
                 found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &terms.engine.name, &at)).collect();
             terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), ..Outcome::default() }
+            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), fee, ..Outcome::default() }
         }
     }
 }
@@ -400,13 +371,30 @@ impl<M: Memory> Memory for Recall<'_, M> {
     }
 
     fn opened(&self, blob: &str) -> Option<Vec<u8>> {
+        Vaulted { vault: self.vault, workspace: self.workspace }.opened(blob)
+    }
+}
+
+/// Nothing is known but how to read what we sealed.
+pub(super) struct Vaulted<'a> {
+    pub vault: &'a Vault,
+    pub workspace: &'a WorkspaceId,
+}
+
+impl Memory for Vaulted<'_> {
+    fn result(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn opened(&self, blob: &str) -> Option<Vec<u8>> {
         let sealed = URL_SAFE_NO_PAD.decode(blob.strip_prefix(SEALED)?).ok()?;
         self.vault.open_blob(LABEL, self.workspace.0.as_bytes(), &sealed)
     }
 }
 
-/// The content of a result block as the model was told it; of results that others sealed, title and address.
-pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
+/// The content of a result block as the model was told it, and whether it was an error; of results that others sealed,
+/// title and address.
+pub(super) fn retold(content: &Value, memory: &dyn Memory) -> (String, bool) {
     const CODES: [&str; 6] = [
         "invalid_tool_input",
         "unavailable",
@@ -418,7 +406,7 @@ pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
     let Some(list) = content.as_array() else {
         let code = content.get("error_code").and_then(Value::as_str).unwrap_or_default();
         let known = CODES.into_iter().find(|known| *known == code);
-        return failure(known.unwrap_or("unavailable")).text;
+        return (failed(known.unwrap_or("unavailable")).text, true);
     };
     let mut retrieved_at: Option<String> = None;
     let found: Vec<Found> = list
@@ -441,5 +429,5 @@ pub(super) fn retold(content: &Value, memory: &dyn Memory) -> String {
             }
         })
         .collect();
-    search::told(&found, retrieved_at.as_deref())
+    (search::told(&found, retrieved_at.as_deref()), false)
 }

@@ -3,6 +3,8 @@
 use serde_json::{Map, Number, Value, json};
 use tidegate_core::Money;
 
+use super::inner::Spent;
+
 /// Members of `usage` that are dollars.
 const DOLLARS: [&str; 2] = ["cost", "cost_details"];
 /// Members that a turn has for itself.
@@ -14,6 +16,14 @@ const OF_A_TURN: [&str; 5] =
 pub(super) struct Sums {
     total: Map<String, Value>,
     iterations: Vec<Value>,
+    turns: usize,
+    /// Tokens of models that tools asked.
+    inner_tokens: u64,
+    /// What tools cost: fees, and the models that they asked.
+    pub tools: Money,
+    /// Searches and fetches that were run for those.
+    inner_searches: u64,
+    inner_fetches: u64,
     /// Searches and fetches that were run here.
     pub searches: u64,
     pub fetches: u64,
@@ -25,17 +35,42 @@ impl Sums {
     /// Adds what a turn used.
     pub fn add(&mut self, usage: &Map<String, Value>, model: Option<&str>) {
         add(&mut self.total, usage, false);
-        let mut iteration = Map::new();
-        iteration.insert("type".into(), json!("message"));
-        iteration.insert("model".into(), json!(model));
-        let own = OF_A_TURN.iter().filter_map(|name| Some(((*name).to_owned(), usage.get(*name)?.clone())));
-        iteration.extend(own);
-        self.iterations.push(Value::Object(iteration));
+        self.turns += 1;
+        self.iterations.push(iteration("message", model, usage));
     }
 
-    /// Input, cached or not, and output.
+    /// Adds what another model used that a tool asked: its tokens are listed, and paid, but are not the model's.
+    pub fn add_inner(&mut self, spent: &Spent) {
+        let cost: Map<String, Value> = spent
+            .usage
+            .iter()
+            .filter(|(name, _)| DOLLARS.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        self.tools = self.tools.plus(cost.get("cost").and_then(amount).unwrap_or(Money::ZERO));
+        add(&mut self.total, &cost, true);
+        self.inner_tokens += tokens(&spent.usage);
+        let used =
+            |name: &str| spent.usage.get("server_tool_use").and_then(|used| used.get(name)?.as_u64()).unwrap_or(0);
+        self.inner_searches += used("web_search_requests");
+        self.inner_fetches += used("web_fetch_requests");
+        self.iterations.push(iteration(spent.kind, Some(&spent.model), &spent.usage));
+    }
+
+    /// Adds what a tool cost.
+    pub fn add_fee(&mut self, fee: Money) {
+        if fee == Money::ZERO {
+            return;
+        }
+        let mut cost = Map::new();
+        cost.insert("cost".into(), Value::Number(dollars(fee)));
+        add(&mut self.total, &cost, true);
+        self.tools = self.tools.plus(fee);
+    }
+
+    /// Input, cached or not, and output, of all models.
     pub fn tokens(&self) -> u64 {
-        OF_A_TURN[..4].iter().filter_map(|name| self.total.get(*name)?.as_u64()).sum()
+        tokens(&self.total) + self.inner_tokens
     }
 
     pub fn cost(&self) -> Money {
@@ -43,7 +78,7 @@ impl Sums {
     }
 
     pub fn turns(&self) -> usize {
-        self.iterations.len()
+        self.turns
     }
 
     /// As the answer tells it.
@@ -53,8 +88,8 @@ impl Sums {
             let vendors =
                 |name: &str| told.get("server_tool_use").and_then(|used| used.get(name)?.as_u64()).unwrap_or(0);
             let used = json!({
-                "web_search_requests": vendors("web_search_requests") + self.searches,
-                "web_fetch_requests": vendors("web_fetch_requests") + self.fetches,
+                "web_search_requests": vendors("web_search_requests") + self.searches + self.inner_searches,
+                "web_fetch_requests": vendors("web_fetch_requests") + self.fetches + self.inner_fetches,
             });
             told.insert("server_tool_use".into(), used);
         }
@@ -63,6 +98,18 @@ impl Sums {
         }
         Value::Object(told)
     }
+}
+
+fn tokens(usage: &Map<String, Value>) -> u64 {
+    OF_A_TURN[..4].iter().filter_map(|name| usage.get(*name)?.as_u64()).sum()
+}
+
+fn iteration(kind: &str, model: Option<&str>, usage: &Map<String, Value>) -> Value {
+    let mut iteration = Map::new();
+    iteration.insert("type".into(), json!(kind));
+    iteration.insert("model".into(), json!(model));
+    iteration.extend(OF_A_TURN.iter().filter_map(|name| Some(((*name).to_owned(), usage.get(*name)?.clone()))));
+    Value::Object(iteration)
 }
 
 /// Adds number to number and member to member; of anything else the later word counts.
@@ -103,7 +150,7 @@ fn nanos(number: &Number) -> Money {
 }
 
 /// Nine places at most: within what a double holds exactly enough to be read back as the same amount.
-fn dollars(amount: Money) -> Number {
+pub(super) fn dollars(amount: Money) -> Number {
     if amount.0 % 1_000_000_000 == 0 {
         return (amount.0 / 1_000_000_000).into();
     }
@@ -148,6 +195,23 @@ mod tests {
         assert_eq!(told["iterations"][1]["input_tokens"], 20);
         assert_eq!(told["iterations"][0]["type"], "message");
         assert_eq!((sums.tokens(), sums.cost()), (49, Money(300_000_000)));
+    }
+
+    #[test]
+    fn what_other_models_used_is_paid_and_listed_and_not_the_models_own() {
+        let mut sums = Sums::default();
+        sums.add(&usage(json!({"input_tokens": 10, "output_tokens": 3, "cost": 0.1})), Some("a/m"));
+        let other = usage(
+            json!({"input_tokens": 7, "output_tokens": 2, "cost": 0.2, "server_tool_use": {"web_search_requests": 1}}),
+        );
+        sums.add_inner(&Spent { kind: "advisor_message", model: "b/n".into(), usage: other });
+        sums.is_used = true;
+        let told = sums.told();
+        assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(10), &json!(3)));
+        assert_eq!((told["cost"].to_string(), sums.tokens(), sums.turns()), ("0.3".to_owned(), 22, 1));
+        assert_eq!(told["server_tool_use"]["web_search_requests"], 1);
+        let listed = json!({"type": "advisor_message", "model": "b/n", "input_tokens": 7, "output_tokens": 2});
+        assert_eq!(told["iterations"][1], listed);
     }
 
     proptest::proptest! {

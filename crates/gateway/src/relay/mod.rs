@@ -6,6 +6,7 @@
 
 mod admit;
 mod amend;
+mod aside;
 mod attempt;
 pub(crate) mod call;
 mod drain;
@@ -37,6 +38,7 @@ use tidegate_wire::json;
 use tidegate_wire::messages;
 use tokio::time::timeout;
 
+pub(crate) use aside::Aside;
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub(crate) use pump::PING;
 pub(crate) use stream::error_frame;
@@ -91,6 +93,17 @@ impl Inner {
     ) -> Self {
         Self { places: Arc::new(places), conversation, applied, prepared, root: OnceLock::new() }
     }
+
+    /// For a call that a tool makes: part of the same request, and a conversation of its own.
+    pub fn beside(&self, conversation: Conversation) -> Self {
+        let places = self.places.clone();
+        Self { places, conversation, applied: None, prepared: None, root: self.root.clone() }
+    }
+
+    /// The first turn, once it has begun.
+    pub fn root(&self) -> Option<&GenerationId> {
+        self.root.get()
+    }
 }
 
 impl Gateway {
@@ -141,6 +154,14 @@ impl Gateway {
             drop(envelope);
             body = amended;
             envelope = read(&body, settings, Purpose::Generate)?;
+        }
+        if envelope.traits.sealed_results && !agent::is_for(&envelope, &snapshot) {
+            drop(envelope);
+            body = agent::opened(self, key, &body).unwrap_or(body);
+            envelope = read(&body, settings, Purpose::Generate)?;
+        }
+        if envelope.asked.deferred_tools {
+            agent::check_deferred(&envelope, &snapshot)?;
         }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());

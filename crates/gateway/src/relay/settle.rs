@@ -142,22 +142,34 @@ impl Ticket {
         sender: Sender,
         body: &Bytes,
     ) -> Self {
-        let started = gate.ledger.now();
         let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
-        let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let model = envelope.model.as_deref().unwrap_or_default().into();
+        let mut ticket = Self::of(gate, snapshot, key, places, model, body.len());
         let Sender { session, user_agent, referer, title, trace } = sender;
         let audience = &snapshot.settings.audience;
-        let overheard = Overheard::of(audience, &key.workspace, envelope, trace.as_deref(), body);
+        ticket.overheard = Overheard::of(audience, &key.workspace, envelope, trace.as_deref(), body);
+        let exchange = ticket.edit();
+        exchange.streamed = envelope.stream;
+        exchange.user = user.map(Into::into);
+        (exchange.session, exchange.user_agent) = (session, user_agent);
+        (exchange.referer, exchange.title) = (referer, title);
+        exchange.attempts = Vec::with_capacity(1);
+        ticket
+    }
+
+    /// For something that belongs to a request and has none of its own.
+    pub fn of(
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        places: Held,
+        model: Arc<str>,
+        request_bytes: usize,
+    ) -> Self {
+        let started = gate.ledger.now();
+        let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let exchange = Exchange {
-            streamed: envelope.stream,
-            session,
-            user: user.map(Into::into),
-            user_agent,
-            referer,
-            title,
-            attempts: Vec::with_capacity(1),
-            request_bytes: body.len() as u64,
+            request_bytes: request_bytes as u64,
             ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
         };
         let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
@@ -184,12 +196,12 @@ impl Ticket {
             is_final: false,
             is_charged: false,
             counts: Counts::default(),
-            prompt: (body.len() as u64).div_ceil(4),
+            prompt: (request_bytes as u64).div_ceil(4),
             heard: 0,
             marked: None,
             presence: Arc::default(),
             told: None,
-            overheard,
+            overheard: None,
         }
     }
 
@@ -409,6 +421,20 @@ impl Ticket {
         // The least there is: what is used up cannot pay even that.
         let is_held = self.hold(&self.demands(Money(1), false)).await.is_ok();
         is_held && self.admit(Money::ZERO, Money::ZERO, &self.demands(Money::ZERO, false)).is_ok()
+    }
+
+    /// Lets in something that costs a fee of at most so much, and calls nobody. False when that is more than there is.
+    pub async fn admit_fee(&mut self, most: Money) -> bool {
+        self.edit().cost = Some(Money::ZERO);
+        let demands = self.demands(most, false);
+        self.hold(&demands).await.is_ok() && self.admit(most, most, &demands).is_ok()
+    }
+
+    /// Notes to whom a fee is due, and how much it is.
+    pub fn pay(&mut self, provider: &str, fee: Money) {
+        let exchange = self.edit();
+        exchange.provider = provider.into();
+        exchange.cost = Some(fee);
     }
 
     /// The answer of another request is given: nobody is called, nothing is used.

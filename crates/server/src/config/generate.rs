@@ -72,8 +72,14 @@ pub fn example() -> String {
 /// Members that are sections of their own, or for tests.
 const APART: [&str; 3] = ["endpoints", "engines", "results"];
 const SEARCH: &[(&str, &str)] = &[("default_engine", "\"house\"")];
-const ENGINE: &[(&str, &str)] =
-    &[("kind", "\"searxng\""), ("url", "\"http://searx.internal:8080\""), ("api_key", "\"env:SEARCH_KEY\"")];
+const ENGINE: &[(&str, &str)] = &[
+    ("kind", "\"searxng\""),
+    ("url", "\"http://searx.internal:8080\""),
+    ("api_key", "\"env:SEARCH_KEY\""),
+    ("price_per_call", "0.005"),
+    ("included_results", "10"),
+    ("price_per_extra_result", "0.001"),
+];
 const PROVIDER: &[(&str, &str)] = &[
     ("slug", "\"my-vllm\""),
     ("display_name", "\"Our vLLM\""),

@@ -395,7 +395,8 @@ impl Default for Routing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Tools that nobody may use, by name: `datetime`, `experimental__search_models`, `web_fetch`, `web_search`.
+    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `subagent`, `tool_search`,
+    /// `web_fetch`, `web_search`.
     pub disabled: Vec<String>,
     /// Calls that one request may make, whatever its stop conditions say.
     pub max_steps: u64,
@@ -427,6 +428,12 @@ pub struct SearchEngine {
     pub url: Option<String>,
     /// Its key: `env:NAME`, `file:PATH`, `cmd:[...]` or the value itself.
     pub api_key: Option<String>,
+    /// Dollars that a search costs the caller; a search that fails costs nothing.
+    pub price_per_call: Option<Decimal>,
+    /// Results of a search that are part of that.
+    pub included_results: u64,
+    /// Dollars for each result beyond those.
+    pub price_per_extra_result: Option<Decimal>,
     /// What a static engine finds, whatever it is asked.
     pub results: Vec<SearchResult>,
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use tidegate_core::Money;
 use tidegate_gateway::snapshot::Search;
-use tidegate_tools::search::{Engine, Found, Kind};
+use tidegate_tools::search::{Engine, Fee, Found, Kind};
 
 use super::lines::Lines;
 use super::{Source, nearest, raw, secret};
@@ -67,7 +68,21 @@ fn engine(name: &str, entry: &raw::SearchEngine, source: &Source) -> Result<Engi
         published_at: result.published_at.clone(),
         score: None,
     });
-    Ok(Engine { name: name.to_owned(), kind, url, key, results: results.collect() })
+    let fee = Fee {
+        per_call: dollars(entry.price_per_call.as_ref()).map_err(|problem| ("price_per_call", problem))?,
+        included: entry.included_results,
+        per_extra: dollars(entry.price_per_extra_result.as_ref())
+            .map_err(|problem| ("price_per_extra_result", problem))?,
+    };
+    Ok(Engine { name: name.to_owned(), kind, url, key, results: results.collect(), fee })
+}
+
+/// An amount of at most nine decimal places, and of at most a thousand dollars: more is a mistake.
+fn dollars(given: Option<&raw::Decimal>) -> anyhow::Result<Money> {
+    const MOST: Money = Money(1_000_000_000_000);
+    let Some(text) = given.map(raw::Decimal::text) else { return Ok(Money::ZERO) };
+    let amount = Money::parse(text).ok().filter(|amount| (Money::ZERO..=MOST).contains(amount));
+    amount.with_context(|| format!("{text:?} must be dollars from 0 to 1000 with at most nine decimal places"))
 }
 
 fn address(kind: Kind, given: Option<&str>) -> anyhow::Result<String> {

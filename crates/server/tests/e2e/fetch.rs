@@ -425,3 +425,46 @@ fn the_table_of_spellings_means_what_it_says() {
     assert_eq!(spellings(ip)[2..5], ["2130706433", "0x7f000001", "017700000001"]);
     assert!(IpAddr::from(ip).is_loopback());
 }
+
+#[tokio::test]
+async fn a_vendors_fetch_is_run_here_where_nobody_has_it() {
+    let host = Host::on("127.0.0.1:0").await;
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let gate = gate_for(&sim, protocol, &host.allowed()).await;
+        for kind in ["web_fetch_20250910", "web_fetch_20260318"] {
+            let tool = json!({"type": kind, "name": "web_fetch", "max_uses": 1, "citations": {"enabled": true}});
+            let mut asking = hello("vendor/m");
+            asking["tools"] = json!([tool]);
+            asking["max_tokens"] = json!(1000);
+            if protocol.0 == "anthropic" {
+                sim.set(Behaviour::says("done"));
+                assert_eq!(asked(&gate, &asking).await.status, 200);
+                let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+                assert_eq!(sent["tools"], asking["tools"], "who has it gets it as it came");
+                continue;
+            }
+            for stream in [false, true] {
+                let case = format!("{protocol:?} {kind} {stream}");
+                asking["stream"] = json!(stream);
+                let calls = ["/json", "/page"].map(|path| ("web_fetch", json!({"url": host.url(path)})));
+                sim.set(Script::from(asks("", &calls)).then(Behaviour::says("High.")));
+                let answer = message(&asked(&gate, &asking).await);
+                let result = "web_fetch_tool_result";
+                assert_eq!(kinds(&answer), ["server_tool_use", "server_tool_use", result, result, "text"], "{case}");
+                let results: Vec<&Value> =
+                    answer["content"].as_array().unwrap().iter().filter(|one| one["type"] == result).collect();
+                assert_eq!(results[0]["content"]["content"]["source"]["data"], "{\"tide\": \"high\"}", "{case}");
+                assert_eq!(results[1]["content"]["error_code"], "max_uses_exceeded", "{case}");
+                let used = json!({"web_search_requests": 0, "web_fetch_requests": 1});
+                assert_eq!(answer["usage"]["server_tool_use"], used, "{case}");
+            }
+        }
+    }
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[1], "").await;
+    let mut asking = hello("vendor/m");
+    asking["tools"] = json!([{"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 0}]);
+    let (status, _, _, told) = asked(&gate, &asking).await.error();
+    assert_eq!((status, &*told), (400, "Invalid request: tools[0].max_uses must be at least 1"));
+}

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::agent::{MODEL, PROTOCOLS, asked, asks, bodies, gate_for, kinds, message, told};
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
 
 /// Somebody's SearXNG. It answers every question with the same bytes.
 struct Searx {
@@ -377,4 +377,113 @@ async fn a_vendors_search_is_run_here_where_nobody_has_it() {
     asking["tools"] = json!([{"type": "web_search_20250305", "name": "web_search"}]);
     let (status, _, _, told) = asked(&gate, &asking).await.error();
     assert_eq!((status, &*told), (400, "web_search_20250305 is not configured on this deployment"));
+}
+
+#[tokio::test]
+async fn a_search_that_costs_something_is_held_charged_told_and_kept_when_the_request_fails() {
+    // Two results are found: five thousandths for the call, and for one of them two thousandths and a nano-dollar more.
+    const FEE: f64 = 0.007000001;
+    const PRICED: &str = "price_per_call = 0.005\nincluded_results = 1\nprice_per_extra_result = 0.002000001\n";
+    for protocol in PROTOCOLS {
+        let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+        let gate = gate_for(&sim, protocol, &format!("{}{PRICED}", searx.config())).await;
+        let spent = async || {
+            let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+            key["data"]["usage"].as_f64().unwrap()
+        };
+        for stream in [false, true] {
+            let case = format!("{protocol:?} {stream}");
+            sim.set(Script::from(asks("", &[look("a"), look("b")])).then(Behaviour::says("Done.")));
+            let before = spent().await;
+            let reply = asked(&gate, &body(stream, json!({}))).await;
+            let answer = message(&reply);
+            let usage = &answer["usage"];
+            let tokens = usage["input_tokens"].as_f64().unwrap() + 2.0 * usage["output_tokens"].as_f64().unwrap();
+            let cost = usage["cost"].as_f64().unwrap();
+            assert!((cost - tokens / 1e6 - 2.0 * FEE).abs() < 1e-10, "{case}: {usage}");
+            let pipeline = answer["tidegate_metadata"]["pipeline"].as_array().unwrap();
+            let entry = pipeline.iter().find(|entry| entry["type"] == "server_tools").unwrap();
+            assert_eq!(entry["cost_usd"], json!(0.014000002), "{case}");
+            assert!((spent().await - before - cost).abs() < 1e-10, "{case}");
+            let id = reply.header("x-generation-id").unwrap();
+            let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+            assert!((record["data"]["total_cost"].as_f64().unwrap() - cost).abs() < 1e-10, "{case}: {record}");
+            assert_eq!(record["data"]["finish_reason"], "end_turn", "{case}");
+
+            // An engine that fails costs nothing.
+            searx.says("500 Oops", b"");
+            sim.set(Script::from(asks("", &[look("a")])).then(Behaviour::says("Done.")));
+            let answer = message(&asked(&gate, &body(stream, json!({}))).await);
+            assert!(answer["usage"]["cost"].as_f64().unwrap() < 0.005, "{case}: {answer}");
+            searx.finds(&results());
+
+            // The fee stays when the turn after it fails.
+            sim.set(Script::from(asks("", &[look("a")])).then(Behaviour::status(500)));
+            let before = spent().await;
+            asked(&gate, &body(stream, json!({}))).await;
+            let charged = spent().await - before;
+            assert!((FEE..FEE + 0.001).contains(&charged), "{case}: {charged}");
+        }
+        let verified = gate.place.run(&["ledger", "verify"]).await;
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_search_that_nobody_can_pay_for_is_not_made() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &format!("{}price_per_call = 0.5\n", searx.config())).await;
+    let made = gate.place.run(&["keys", "create", "--name", "poor", "--limit", "0.1"]).await;
+    let key = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let is_known = async || gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200;
+    eventually("the key is known", std::time::Duration::from_secs(10), is_known).await;
+    sim.set(Script::from(asks("", &[look("a")])).then(Behaviour::says("Done.")));
+    let reply = gate.ask("POST", "/v1/messages").key(&key).json(body(false, json!({})).to_string()).send().await;
+    let answer = message(&reply);
+    assert_eq!(blocks(&answer)[1]["content"]["error_code"], "unavailable", "{answer}");
+    assert_eq!(searx.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn results_that_come_back_without_a_search_are_opened_for_everybody() {
+    for protocol in PROTOCOLS {
+        let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+        let gate = gate_for(&sim, protocol, &searx.config()).await;
+        sim.set(Script::from(asks("Let me look.", &[look("tides")])).then(Behaviour::says(SAYS)));
+        let answer = message(&asked(&gate, &body(false, json!({}))).await);
+        for (stream, tools) in [(false, None), (true, None), (false, Some(json!([{"type": "tidegate:datetime"}])))] {
+            let case = format!("{protocol:?} {stream} {tools:?}");
+            let mut next = hello(MODEL);
+            next["stream"] = json!(stream);
+            if let Some(tools) = tools {
+                next["tools"] = tools;
+            }
+            next["messages"] = json!([
+                {"role": "user", "content": "When is high water?"},
+                {"role": "assistant", "content": answer["content"]},
+                {"role": "user", "content": "Thanks."},
+            ]);
+            sim.set(Behaviour::says("Any time."));
+            assert_eq!(asked(&gate, &next).await.status, 200, "{case}");
+            let sent = bodies(&sim).pop().unwrap();
+            assert!(sent.contains("High water in Brest is at six.") && sent.contains("Thanks."), "{case}: {sent}");
+            assert!(!sent.contains("tg1.") && !sent.contains("encrypted_content"), "{case}: {sent}");
+        }
+    }
+    // What others sealed goes to those who can read it, to the letter.
+    let sim = Sim::start(Behaviour::says("Any time.")).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let mut next = hello(MODEL);
+    let result =
+        json!({"type": "web_search_result", "url": "https://a.example/", "title": "A", "encrypted_content": "Eqg="});
+    next["messages"] = json!([
+        {"role": "user", "content": "When is high water?"},
+        {"role": "assistant", "content": [
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [result]}]},
+        {"role": "user", "content": "Thanks."},
+    ]);
+    assert_eq!(asked(&gate, &next).await.status, 200);
+    let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+    assert_eq!(sent["messages"], next["messages"]);
 }

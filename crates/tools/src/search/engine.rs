@@ -5,7 +5,7 @@ use std::fmt;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use serde_json::{Value, json};
-use tidegate_core::Secret;
+use tidegate_core::{Money, Secret};
 use url::Url;
 
 use super::{Domain, Found, Query};
@@ -70,6 +70,25 @@ pub struct Engine {
     pub key: Option<Secret>,
     /// What a static one finds.
     pub results: Vec<Found>,
+    pub fee: Fee,
+}
+
+/// What a search costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fee {
+    pub per_call: Money,
+    /// Results that a call may find for that.
+    pub included: u64,
+    /// For each one beyond them.
+    pub per_extra: Money,
+}
+
+impl Fee {
+    /// Of a search that found so many.
+    pub fn of(&self, results: u64) -> Money {
+        let extra = i64::try_from(results.saturating_sub(self.included)).unwrap_or(i64::MAX);
+        self.per_call.plus(Money(self.per_extra.0.saturating_mul(extra)))
+    }
 }
 
 impl fmt::Debug for Engine {

@@ -11,7 +11,7 @@ mod engine;
 pub use answer::{Unreadable, read};
 pub use cite::{Citation, cited};
 pub use domain::Domain;
-pub use engine::{Call, Engine, Kind};
+pub use engine::{Call, Engine, Fee, Kind};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,7 +1,7 @@
 use http::Method;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tidegate_core::Secret;
+use tidegate_core::{Money, Secret};
 
 use super::*;
 
@@ -10,7 +10,7 @@ const KINDS: [Kind; 5] = [Kind::Searxng, Kind::Brave, Kind::Tavily, Kind::Exa, K
 fn engine(kind: Kind) -> Engine {
     let url = kind.address().unwrap_or("http://searx.internal:8080").to_owned();
     let key = kind.needs_key().then(|| Secret::new("the-key"));
-    Engine { name: "ours".to_owned(), kind, url, key, results: Vec::new() }
+    Engine { name: "ours".to_owned(), kind, url, key, results: Vec::new(), fee: Fee::default() }
 }
 
 fn plain(text: &str) -> Query<'_> {
@@ -278,4 +278,13 @@ proptest! {
             prop_assert!(citation.quoted.chars().count() <= 150);
         }
     }
+}
+
+#[test]
+fn a_fee_is_for_the_call_and_for_what_it_found_beyond() {
+    let fee = Fee { per_call: Money(5_000_000), included: 2, per_extra: Money(1_000_001) };
+    for (results, nanos) in [(0, 5_000_000), (2, 5_000_000), (3, 6_000_001), (5, 8_000_003)] {
+        assert_eq!(fee.of(results), Money(nanos), "{results}");
+    }
+    assert_eq!(Fee::default().of(9), Money::ZERO);
 }

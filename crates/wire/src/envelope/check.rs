@@ -301,14 +301,19 @@ pub(super) struct Tool<'a> {
     pub name: Option<&'a RawValue>,
     pub schema: Option<Kind>,
     pub cache_control: Option<&'a RawValue>,
+    pub is_deferred: bool,
 }
+
+/// What types of a vendor's begin with that the gateway runs wherever they are asked for.
+const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
 #[derive(Default)]
 pub(super) struct Tools<'a> {
     count: usize,
     names: Vec<Cow<'a, str>>,
     pub branded: SmallVec<[Cow<'a, str>; 2]>,
-    pub has_vendor_search: bool,
+    pub has_vendor_web: bool,
+    pub has_deferred: bool,
 }
 
 impl<'a> Tools<'a> {
@@ -328,6 +333,7 @@ impl<'a> Tools<'a> {
         if let Some(marker) = tool.cache_control.filter(|marker| json::kind(marker) != Kind::Null) {
             cache_control(&place.member("cache_control"), marker)?;
         }
+        self.has_deferred |= tool.is_deferred;
         let kind = tool.kind.filter(|kind| json::kind(kind) != Kind::Null);
         let kind = kind.map(|kind| text(&place.member("type"), kind)).transpose()?;
         match kind.as_deref() {
@@ -338,7 +344,10 @@ impl<'a> Tools<'a> {
             }
             // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
             Some(kind) => {
-                self.has_vendor_search |= kind.starts_with("web_search_20");
+                self.has_vendor_web |= kind.starts_with("web_search_20") || kind.starts_with("web_fetch_20");
+                if ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours)) {
+                    self.branded.push(Cow::Owned(kind.to_owned()));
+                }
                 let name = tool.name.filter(|name| json::kind(name) == Kind::String).and_then(json::string);
                 self.names.extend(name);
                 Ok(())

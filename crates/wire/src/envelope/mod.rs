@@ -86,7 +86,8 @@ pub struct Envelope<'a> {
     /// A preset is named, here or in `model`. What it holds must be merged in, and the result read, before anything else
     /// is done: rules across members have not been checked.
     pub names_preset: bool,
-    /// Types of the tools that the gateway itself would have to run (`<brand>:…`).
+    /// Types of the tools that the gateway itself would have to run: `<brand>:…`, and the few of a vendor's that it always
+    /// runs.
     pub server_tools: SmallVec<[Cow<'a, str>; 2]>,
     pub opening: Opening<'a>,
     pub cuts: Cuts,
@@ -111,8 +112,10 @@ pub struct Asked {
     pub top_k: bool,
     pub stop: bool,
     pub tools: bool,
-    /// A web search of Anthropic's own types.
-    pub vendor_search: bool,
+    /// A web search or fetch of Anthropic's own types.
+    pub vendor_web: bool,
+    /// Tools that the model gets to see only when they are looked for.
+    pub deferred_tools: bool,
     pub tool_choice: bool,
     /// An answer that follows a schema.
     pub structured: bool,
@@ -153,6 +156,8 @@ pub struct Traits {
     pub data_url: bool,
     /// Citations that were made here.
     pub own_citations: bool,
+    /// Results of a search that were sealed here.
+    pub sealed_results: bool,
     /// A message with the role `system`.
     pub system_message: bool,
     /// A cache marker with a lifetime or a scope.

@@ -404,12 +404,26 @@ fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
 }
 
 #[test]
-fn a_vendors_search_is_noted() {
-    let table = [("web_search_20250305", true), ("web_search_20260318", true), ("web_fetch_20250910", false)];
-    for (kind, is_search) in table {
+fn a_vendors_tools_that_are_run_here_are_noted() {
+    let table = [
+        ("web_search_20250305", true, 0),
+        ("web_search_20260318", true, 0),
+        ("web_fetch_20250910", true, 0),
+        ("code_execution_20250825", false, 0),
+        ("tool_search_tool_regex", false, 1),
+        ("tool_search_tool_bm25_20251119", false, 1),
+        ("advisor_20260301", false, 1),
+    ];
+    for (kind, is_web, ours) in table {
         let body = with("tools", json!([{"type": kind, "name": "x"}])).to_string();
         let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
-        assert_eq!((envelope.asked.vendor_search, envelope.server_tools.len()), (is_search, 0), "{kind}");
+        assert_eq!((envelope.asked.vendor_web, envelope.server_tools.len()), (is_web, ours), "{kind}");
+    }
+    for (given, is_deferred) in [(json!(true), true), (json!(false), false), (json!(null), false)] {
+        let tool = json!({"name": "t", "input_schema": {}, "defer_loading": given});
+        let body = with("tools", json!([tool])).to_string();
+        let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
+        assert_eq!(envelope.asked.deferred_tools, is_deferred, "{given}");
     }
 }
 

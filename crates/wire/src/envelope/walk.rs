@@ -582,6 +582,10 @@ impl<'a> Node<'a> for InnerBlock<'_> {
                     is_blank = is_blank_text(value);
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
+                "encrypted_content" => {
+                    let value: &RawValue = map.next_value()?;
+                    traits.sealed_results |= value.get().starts_with("\"tg1.");
+                }
                 "cache_control" => {
                     let value: &RawValue = map.next_value()?;
                     traits.cache_lifetime |= has_lifetime(value);
@@ -677,7 +681,8 @@ impl<'a> Node<'a> for Tools<'_, 'a, '_> {
         }
         self.0.check(tools.count_fits());
         self.0.envelope.asked.tools = index > 0;
-        self.0.envelope.asked.vendor_search = tools.has_vendor_search;
+        self.0.envelope.asked.vendor_web = tools.has_vendor_web;
+        self.0.envelope.asked.deferred_tools = tools.has_deferred;
         self.0.envelope.server_tools = tools.branded.clone();
         self.0.tools = Some(tools);
         Ok(())
@@ -722,6 +727,10 @@ impl<'a> Node<'a> for ToolNode<'_, 'a> {
                     tool.schema = Some(json::kind(schema));
                 }
                 "cache_control" => tool.cache_control = Some(map.next_value()?),
+                "defer_loading" => {
+                    let value: &RawValue = map.next_value()?;
+                    tool.is_deferred = value.get() == "true";
+                }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }

@@ -13,6 +13,8 @@ pub struct Hand {
 /// A call that has arrived whole and waits for its answer.
 pub struct Call {
     stream: TcpStream,
+    /// Its head and body, in lower case.
+    pub text: String,
 }
 
 impl Hand {
@@ -28,14 +30,14 @@ impl Hand {
     pub async fn call(&self) -> Call {
         soon("the gateway calls", async {
             let (mut stream, _) = self.listener.accept().await.expect("a connection");
-            read_request(&mut stream).await;
-            Call { stream }
+            let text = read_request(&mut stream).await;
+            Call { stream, text }
         })
         .await
     }
 }
 
-async fn read_request(stream: &mut TcpStream) {
+async fn read_request(stream: &mut TcpStream) -> String {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -44,9 +46,10 @@ async fn read_request(stream: &mut TcpStream) {
         seen.extend_from_slice(&buffer[..read]);
         let text = String::from_utf8_lossy(&seen).to_lowercase();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).expect("bodies have a length");
+        // What has no body has no length.
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap_or("0");
         if body.len() >= length.trim().parse().expect("a number") {
-            return;
+            return text;
         }
     }
 }
@@ -81,6 +84,12 @@ impl Call {
     pub async fn gone(&mut self) {
         let mut byte = [0];
         let _ = soon("the gateway leaves", self.stream.read(&mut byte)).await;
+    }
+
+    /// A whole answer of JSON.
+    pub async fn answers(mut self, body: &str) {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        self.write(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
     }
 
     pub async fn write(&mut self, bytes: &[u8]) {

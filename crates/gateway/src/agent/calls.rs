@@ -1,0 +1,169 @@
+//! Runs the calls of a turn, side by side, and puts their results behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_observe::metrics::ToolCall;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval_at, timeout_at};
+
+use super::conduct::{Broken, Conductor};
+use super::fetch;
+use super::inner::Desk;
+use super::roster::{Kind, Tool};
+use super::run::{Outcome, failed, run};
+use super::sink::{Gone, Sink};
+use super::turn::{Call, Turn};
+use crate::relay::{Aside, PING};
+
+/// Characters of results that the model gets to read in one request.
+pub(super) const RESULTS: usize = 400_000;
+
+impl Conductor {
+    pub fn remember_names(&mut self, ours: &[Call], others: &[Call]) {
+        for call in ours {
+            if let Some(tool) = self.roster.called(&call.name) {
+                self.tally.names.extend([tool.wire.clone(), tool.block.clone()]);
+            }
+        }
+        self.tally.names.extend(others.iter().map(|call| call.name.clone()));
+    }
+
+    /// Shows the model these tools from the next turn on.
+    pub fn find(&mut self, names: Vec<String>) {
+        for name in names {
+            if !self.found.contains(&name) {
+                self.found.push(name);
+            }
+        }
+    }
+
+    /// Runs calls side by side, the first `room` of them, and puts their results behind the turn in the order of the
+    /// calls. Whether time ran out.
+    pub async fn run_all(
+        &mut self,
+        turn: &Turn,
+        calls: Vec<Call>,
+        room: usize,
+        sink: &mut Sink,
+    ) -> Result<bool, Broken> {
+        // No turn is under way that would be on record as cancelled when the client leaves.
+        let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
+        let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
+        let desk = self.desk(&calls, turn.model().unwrap_or_default());
+        let mut waiting = calls.iter().take(room).enumerate();
+        let parallel = self.snapshot.settings.tools.parallelism.max(1);
+        let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
+        let mut pings = interval_at(Instant::now() + keep_alive, keep_alive);
+        let is_late = loop {
+            while running.len() < parallel
+                && let Some((place, call)) = waiting.next()
+            {
+                self.start(&mut running, &desk, place, call);
+            }
+            tokio::select! {
+                joined = running.join_next() => match joined {
+                    None => break false,
+                    Some(Ok((place, outcome))) => outcomes[place] = Some(outcome),
+                    // One that panicked is one that failed.
+                    Some(Err(_)) => {}
+                },
+                _ = pings.tick() => sink.raw(PING).await?,
+                () = tokio::time::sleep_until(self.hard) => break true,
+            }
+        };
+        running.abort_all();
+        let mut results: Vec<Value> = Vec::with_capacity(calls.len());
+        for (place, (call, outcome)) in calls.iter().zip(outcomes).enumerate() {
+            let Some(tool) = self.roster.called(&call.name) else { continue };
+            self.tally.steps += u64::from(outcome.is_some());
+            let code = if place < room { "unavailable" } else { "max_uses_exceeded" };
+            let outcome = outcome.unwrap_or_else(|| failed(tool, &call.input, code));
+            self.errors += u64::from(outcome.is_error);
+            let told = if outcome.is_error { "error" } else { "ok" };
+            self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
+            results.push(self.told_of(call, outcome, sink).await?);
+        }
+        leaving.forget();
+        self.sums.is_used = true;
+        self.sums.searches = self.roster.searches();
+        self.sums.fetches = self.roster.fetches();
+        self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
+        self.messages.push(json!({"role": "user", "content": results}));
+        Ok(is_late)
+    }
+
+    /// What the calls work with. Only those who ask other models need to know what was said.
+    fn desk(&self, calls: &[Call], model: &str) -> Desk {
+        let asks = |call: &Call| self.roster.called(&call.name).is_some_and(|tool| tool.kind.asks_others());
+        let asks = calls.iter().any(asks);
+        Desk {
+            gate: self.gate.clone(),
+            snapshot: self.snapshot.clone(),
+            key: self.key.clone(),
+            headers: self.headers.clone(),
+            query: self.query.clone(),
+            inner: self.inner.clone(),
+            model: model.to_owned(),
+            request: if asks { Arc::new(self.request.clone()) } else { Arc::default() },
+            messages: if asks { Arc::new(self.messages.clone()) } else { Arc::default() },
+        }
+    }
+
+    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, desk: &Desk, place: usize, call: &Call) {
+        let Some(tool) = self.roster.called(&call.name) else { return };
+        let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
+        let desk = desk.clone();
+        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
+        running.spawn(async move {
+            let work = run(&desk, &tool, &input);
+            let late = || failed(&tool, &input, "execution_time_exceeded");
+            (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
+        });
+    }
+
+    /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
+    /// request.
+    async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
+        let Outcome { mut text, is_error, mut shown, found, spent, fee } = outcome;
+        self.find(found);
+        spent.iter().for_each(|spent| self.sums.add_inner(spent));
+        self.sums.add_fee(fee);
+        if text.len() > self.room
+            && let Some((fetch::BLOCK, content)) = &mut shown
+        {
+            text = fetch::within(self.room, content).unwrap_or(text);
+        }
+        if text.len() > self.room {
+            let end = text.floor_char_boundary(self.room);
+            text.truncate(end);
+            text.push_str("\n[cut: the results of this request are too long]");
+        }
+        self.room = self.room.saturating_sub(text.len());
+        if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
+            let is_advice = self.roster.called(&call.name).is_some_and(|tool| matches!(tool.kind, Kind::Advisor(_)));
+            if shown.is_none() || (is_advice && !is_error) {
+                self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now());
+            }
+            match shown {
+                Some((kind, content)) => {
+                    let caller = json!({"type": "direct"});
+                    sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
+                }
+                None => {}
+            }
+        }
+        let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
+        if is_error {
+            result["is_error"] = json!(true);
+        }
+        Ok(result)
+    }
+}
+
+/// How long a tool may take.
+fn time_for(tool: &Tool) -> Duration {
+    Duration::from_secs(if tool.kind.asks_others() { 300 } else { 15 })
+}

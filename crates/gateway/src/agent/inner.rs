@@ -1,0 +1,232 @@
+//! Calls that a tool makes of other models: as the calling key and on the way of a turn, with a reservation and a record of
+//! their own that name the loop they belong to.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Map, Value, json};
+use tidegate_wire::envelope::Opening;
+
+use super::conduct::{Broken, Conductor};
+use super::reader::Reader;
+use super::roster::Roster;
+use super::sink::Sink;
+use super::stop::Limits;
+use super::turn::{Turn, is};
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::relay::{Body, Inner};
+use crate::sticky::Conversation;
+use crate::{Gateway, Snapshot};
+
+/// What of the caller's `provider` holds for every model that its request leads to.
+const POLICY: [&str; 2] = ["zdr", "data_collection"];
+/// A budget of thinking below this is refused by those who have one.
+const LEAST_THINKING: u64 = 1_024;
+
+/// Everything that a call of a tool works with.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub gate: Arc<Gateway>,
+    pub snapshot: Arc<Snapshot>,
+    pub key: Arc<KeyEntry>,
+    pub headers: HeaderMap,
+    pub query: String,
+    pub inner: Arc<Inner>,
+    /// The model that made the call.
+    pub model: String,
+    /// The request of the loop without its messages and tools.
+    pub request: Arc<Map<String, Value>>,
+    /// The conversation up to the turn that made the call.
+    pub messages: Arc<Vec<Value>>,
+}
+
+/// What another model's answer used.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Spent {
+    /// What it is called in `usage.iterations`.
+    pub kind: &'static str,
+    pub model: String,
+    pub usage: Map<String, Value>,
+}
+
+/// Another model's answer.
+pub(super) struct Answer {
+    pub text: String,
+    pub reason: String,
+    pub spent: Spent,
+}
+
+impl Desk {
+    /// The model of the loop, as it is asked for.
+    pub fn model(&self) -> &str {
+        self.request.get("model").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Asks another model once. `kind` is what its usage is called.
+    pub async fn ask(&self, mut body: Map<String, Value>, kind: &'static str) -> Result<Answer, Failure> {
+        self.add_policy(&mut body);
+        let inner = self.beside(&body, kind);
+        let body = Bytes::from(Value::Object(body).to_string());
+        let reply = self.gate.turn(&self.snapshot, &self.key, (&self.headers, &self.query), body, &inner).await?;
+        let Body::Full(bytes) = &reply.body else { return Err(Failure::internal()) };
+        let member = &self.snapshot.names.metadata_member;
+        let turn = Turn::whole(&bytes.clone().unwrap_or_default(), member).ok_or_else(Failure::internal)?;
+        let model = turn.model().unwrap_or_default().to_owned();
+        let reason = turn.reason().to_owned();
+        Ok(Answer { text: said(&turn.blocks), reason, spent: Spent { kind, model, usage: turn.usage } })
+    }
+
+    /// Lets another model work with tools of its own. In a box, because its loop may lead here again.
+    pub fn work(
+        &self,
+        mut body: Map<String, Value>,
+        roster: Roster,
+        limits: Limits,
+        kind: &'static str,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>> {
+        self.add_policy(&mut body);
+        let desk = self.clone();
+        Box::pin(async move {
+            let inner = desk.beside(&body, kind);
+            let Some(Value::Array(messages)) = body.remove("messages") else { return Err(Failure::internal()) };
+            let Desk { gate, snapshot, key, headers, query, .. } = desk;
+            let head = (headers, query);
+            let mut conductor = Conductor::new(gate, snapshot, key, head, inner, body, messages, roster, limits);
+            let first = conductor.begin().await?;
+            let mut sink = Sink::new(None);
+            let answer = match conductor.conduct(first, &mut sink).await {
+                Ok(answer) => answer,
+                Err(Broken::Failure(failure)) => return Err(failure),
+                Err(Broken::Gone) => return Err(Failure::internal()),
+            };
+            let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let usage = answer.get("usage").and_then(Value::as_object).cloned().unwrap_or_default();
+            let spent = Spent { kind, model: text("model"), usage };
+            Ok(Answer { text: said(&sink.content), reason: text("stop_reason"), spent })
+        })
+    }
+
+    /// What the caller wants of everybody who reads its data, it wants of those whom a tool asks, too.
+    fn add_policy(&self, body: &mut Map<String, Value>) {
+        let given = self.request.get("provider").and_then(Value::as_object);
+        let policy: Map<String, Value> = given
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| POLICY.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if !policy.is_empty() {
+            body.insert("provider".into(), Value::Object(policy));
+        }
+        if let Some(user) = self.request.get("user") {
+            body.insert("user".into(), user.clone());
+        }
+    }
+
+    /// Of a conversation of its own: who serves the loop is not changed by whom a tool asks.
+    fn beside(&self, body: &Map<String, Value>, kind: &str) -> Inner {
+        let model = body.get("model").and_then(Value::as_str).unwrap_or_default();
+        let root = self.inner.root().map(|root| root.as_str().to_owned()).unwrap_or_default();
+        let session = format!("{kind} {root}");
+        self.inner.beside(Conversation::of(&self.key.workspace, model, Some(&session), &Opening::default()))
+    }
+}
+
+/// The text of an answer.
+fn said(blocks: &[Value]) -> String {
+    let texts = blocks.iter().filter(|block| is(block, "text")).filter_map(|block| block.get("text")?.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// How another model is to answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Guide {
+    pub model: Option<String>,
+    instructions: Option<String>,
+    max_tokens: Option<u64>,
+    temperature: Option<Value>,
+    effort: Option<String>,
+    thinking: Option<u64>,
+}
+
+impl Guide {
+    /// Nothing but whom to ask.
+    pub fn to(model: String) -> Self {
+        Self { model: Some(model), ..Self::default() }
+    }
+
+    pub fn of(reader: &Reader<'_>) -> Result<Self, Failure> {
+        let model = model(reader)?;
+        let temperature = reader.get("temperature");
+        if let Some(value) = temperature
+            && !value.as_f64().is_some_and(|value| (0.0..=2.0).contains(&value))
+        {
+            return Err(reader.wrong("temperature", "must be a number from 0 to 2"));
+        }
+        let mut guide = Self {
+            model,
+            instructions: reader.text("instructions")?.map(str::to_owned),
+            max_tokens: reader.number("max_completion_tokens", u64::MAX)?,
+            temperature: temperature.cloned(),
+            ..Self::default()
+        };
+        if let Some(reasoning) = reader.object("reasoning")? {
+            guide.effort = reasoning.text("effort")?.map(str::to_owned);
+            guide.thinking = reasoning.number("max_tokens", u64::MAX)?;
+            if guide.thinking.is_some_and(|budget| budget < LEAST_THINKING) {
+                return Err(reasoning.wrong("max_tokens", &format!("must be at least {LEAST_THINKING}")));
+            }
+            if guide.thinking.zip(guide.max_tokens).is_some_and(|(budget, most)| budget >= most) {
+                return Err(reasoning.wrong("max_tokens", "must be less than max_completion_tokens"));
+            }
+        }
+        Ok(guide)
+    }
+
+    /// A request for this model that follows it.
+    pub fn request(&self, model: &str, messages: Vec<Value>) -> Map<String, Value> {
+        let mut body = Map::new();
+        let mut add = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        add("model", Some(json!(model)));
+        add("max_tokens", self.max_tokens.map(|most| json!(most)));
+        add("system", self.instructions.as_ref().map(|text| json!(text)));
+        add("temperature", self.temperature.clone());
+        add("output_config", self.effort.as_ref().map(|effort| json!({"effort": effort})));
+        add("thinking", self.thinking.map(|budget| json!({"type": "enabled", "budget_tokens": budget})));
+        add("messages", Some(Value::Array(messages)));
+        body
+    }
+}
+
+/// The model that a tool names for good.
+pub(super) fn model(reader: &Reader<'_>) -> Result<Option<String>, Failure> {
+    match reader.text("model")? {
+        Some("") => Err(reader.wrong("model", "must be at least 1 characters")),
+        model => Ok(model.map(str::to_owned)),
+    }
+}
+
+/// The name of a tool that there may be several of; `others` are the names of those before it.
+pub(super) fn name(reader: &Reader<'_>, others: &[Option<&str>]) -> Result<Option<String>, Failure> {
+    let Some(name) = reader.text("name")?.map(str::trim) else {
+        return match others.contains(&None) {
+            true => Err(reader.wrong("name", "is required: another one has none")),
+            false => Ok(None),
+        };
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " _-".contains(c);
+    if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
+        return Err(reader.wrong("name", "must be 1 to 64 letters, digits, spaces, _ or -"));
+    }
+    if others.contains(&Some(name)) {
+        return Err(reader.wrong("name", &format!("'{name}' is used more than once")));
+    }
+    Ok(Some(name.to_owned()))
+}

@@ -1,0 +1,69 @@
+//! What is told of a loop besides its blocks: how it ended, what it used, and what the tools did.
+
+use serde_json::{Map, Value, json};
+
+use super::conduct::Conductor;
+use super::sink::{Gone, Sink};
+use super::usage::dollars;
+use crate::failure::Failure;
+use crate::relay::error_frame;
+
+impl Conductor {
+    /// The routing of the last turn, and what the tools did.
+    pub fn told(&self, mut metadata: Value) -> Value {
+        let mut tools: Vec<&str> = self.roster.tools.iter().map(|tool| tool.wire.as_str()).collect();
+        tools.dedup();
+        let (steps, turns) = (self.tally.steps, self.sums.turns());
+        let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        let entry = json!({
+            "type": "server_tools",
+            "name": "server-tools",
+            "summary": format!("{} in {}", plural(steps, "call"), plural(turns as u64, "turn")),
+            "cost_usd": dollars(self.sums.tools),
+            "data": {
+                "mode": "sdk",
+                "tools": tools,
+                "calls": steps,
+                "turns": turns,
+                "engines": self.roster.engines(),
+                "stopped_by": self.stopped_by,
+                "errors": self.errors,
+            },
+        });
+        if let Some(requested) = &self.requested {
+            metadata["requested"] = json!(requested);
+        }
+        match metadata.get_mut("pipeline") {
+            Some(Value::Array(entries)) => entries.push(entry),
+            _ => metadata["pipeline"] = Value::Array(vec![entry]),
+        }
+        metadata
+    }
+
+    /// The end of a stream: how it ended, what it used, and how it was routed.
+    pub async fn end(&self, answer: &Value, sink: &Sink) -> Result<(), Gone> {
+        let member = &self.snapshot.names.metadata_member;
+        let told = ["stop_reason", "stop_sequence", "stop_details", "container"];
+        let delta: Map<String, Value> =
+            told.iter().filter_map(|name| Some(((*name).to_owned(), answer.get(*name)?.clone()))).collect();
+        let usage = answer.get("usage").cloned().unwrap_or_default();
+        sink.send("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})).await?;
+        let mut stop = json!({"type": "message_stop"});
+        if let Some(metadata) = answer.get(member) {
+            stop[member.as_str()] = metadata.clone();
+        }
+        sink.send("message_stop", &stop).await
+    }
+
+    /// Tells a client that has begun to hear an answer why there is no more of it.
+    pub async fn fail(&self, failure: &Failure, sink: &Sink) {
+        let _ = sink.raw(error_frame(failure, &self.snapshot.settings.brand)).await;
+    }
+}
+
+pub(super) fn ended(reason: &str) -> Map<String, Value> {
+    let mut ending = Map::new();
+    ending.insert("stop_reason".into(), json!(reason));
+    ending.insert("stop_sequence".into(), Value::Null);
+    ending
+}
