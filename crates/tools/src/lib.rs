@@ -5,5 +5,6 @@
 
 pub mod charset;
 pub mod datetime;
+pub mod ocr;
 pub mod page;
 pub mod search;
