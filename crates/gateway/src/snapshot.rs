@@ -16,9 +16,11 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
+use tidegate_tools::ocr;
 use tidegate_tools::search::Engine;
 
 use crate::health::Ward;
+use crate::plugins::PdfEngine;
 use crate::{egress, extract, ledger};
 
 /// Everything that a reload may change.
@@ -214,6 +216,7 @@ pub struct Settings {
     /// The program that reads documents of strangers: this one. Without it they cannot be read.
     pub extractor: Option<PathBuf>,
     pub parser: extract::Limits,
+    pub documents: Documents,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -221,6 +224,15 @@ pub struct Settings {
     pub unknown_price: UnknownPrice,
     pub routing: Routing,
     pub tools: Tools,
+}
+
+/// Who makes text of documents for models that cannot read them.
+#[derive(Clone, Debug, Default)]
+pub struct Documents {
+    /// For requests that name nobody.
+    pub default: PdfEngine,
+    /// What reads pages that are pictures.
+    pub ocr: Option<Arc<ocr::Service>>,
 }
 
 /// How server tools are run.
@@ -335,6 +347,7 @@ impl Default for Settings {
             egress: egress::Rules::default(),
             extractor: None,
             parser: extract::Limits::default(),
+            documents: Documents::default(),
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

@@ -98,7 +98,11 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(gate.enter(key, settings)?, conversation(key, headers, envelope), (applied, prepared));
+    let places = match prepared.as_ref().and_then(|prepared| prepared.places.clone()) {
+        Some(places) => places,
+        None => Arc::new(gate.enter(key, settings)?),
+    };
+    let inner = Inner::new(places, conversation(key, headers, envelope), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

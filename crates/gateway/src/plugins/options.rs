@@ -56,11 +56,65 @@ impl Default for AutoRouter {
     }
 }
 
+/// Who makes text of a PDF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PdfEngine {
+    /// The model reads it itself.
+    Native,
+    /// The reader that is built in.
+    #[default]
+    Embedded,
+    /// The service that reads pictures of pages.
+    Ocr,
+}
+
+impl PdfEngine {
+    pub const NAMES: [&str; 4] = ["native", "cloudflare-ai", "pdf-text", "mistral-ocr"];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "native" => Some(Self::Native),
+            "cloudflare-ai" | "pdf-text" => Some(Self::Embedded),
+            "mistral-ocr" => Some(Self::Ocr),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Embedded => "cloudflare-ai",
+            Self::Ocr => "mistral-ocr",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FileParser {
+    pub enabled: bool,
+    pub engine: Option<PdfEngine>,
+    /// Its place in the list.
+    pub index: usize,
+}
+
+impl Default for FileParser {
+    fn default() -> Self {
+        Self { enabled: true, engine: None, index: 0 }
+    }
+}
+
+impl FileParser {
+    pub fn may_parse(&self) -> bool {
+        self.enabled && self.engine != Some(PdfEngine::Native)
+    }
+}
+
 /// What a request wants of the plugins that this build has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
+    pub parser: FileParser,
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
@@ -80,6 +134,7 @@ impl Plugins {
             match id {
                 "auto-router" => plugins.auto = read.auto_router(true)?,
                 "auto-beta-router" => plugins.auto_beta = read.auto_router(false)?,
+                "file-parser" => plugins.parser = read.file_parser(enabled)?,
                 "response-healing" => plugins.healing = enabled,
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
                 // On by themselves, for models of their own.
@@ -166,6 +221,22 @@ impl Read<'_> {
         })
     }
 
+    fn file_parser(&self, enabled: bool) -> Result<FileParser, Failure> {
+        let pdf = match self.given("pdf") {
+            None => None,
+            Some(value) => Some(value.as_object().ok_or_else(|| self.wrong("pdf", "must be an object"))?),
+        };
+        let engine = match pdf.and_then(|pdf| pdf.get("engine")).filter(|engine| !engine.is_null()) {
+            None => None,
+            Some(engine) => {
+                let problem = || format!("must be one of {}", PdfEngine::NAMES.join(", "));
+                let known = engine.as_str().and_then(PdfEngine::parse);
+                Some(known.ok_or_else(|| self.wrong("pdf.engine", &problem()))?)
+            }
+        };
+        Ok(FileParser { enabled, engine, index: self.index })
+    }
+
     /// Everything but what names the plugin.
     fn parameters(&self) -> Map<String, Value> {
         let own = self.members.iter().filter(|(name, _)| !matches!(name.as_str(), "id" | "enabled"));
@@ -191,8 +262,10 @@ mod tests {
             {"id": "response-healing"},
             {"id": "web-fetch", "max_uses": 2},
             {"id": "moderation"},
+            {"id": "file-parser", "pdf": {"engine": "pdf-text"}},
         ]))
         .unwrap();
+        assert_eq!(made.parser, FileParser { enabled: true, engine: Some(PdfEngine::Embedded), index: 5 });
         assert_eq!(made.auto, AutoRouter { allowed: Some(vec!["a/*".into()]), ..AutoRouter::default() });
         assert!(made.healing);
         assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
@@ -214,6 +287,16 @@ mod tests {
             let mut entry = entry;
             entry["id"] = json!("auto-router");
             assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
+        }
+        for (pdf, message) in [
+            (json!("native"), "plugins[0].pdf must be an object"),
+            (
+                json!({"engine": "tesseract"}),
+                "plugins[0].pdf.engine must be one of native, cloudflare-ai, pdf-text, mistral-ocr",
+            ),
+        ] {
+            let made = read(json!([{"id": "file-parser", "pdf": pdf}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: {message}"));
         }
     }
 }

@@ -49,7 +49,7 @@ use crate::presets::Applied;
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
-use admit::Places;
+pub(crate) use admit::Places;
 use attempt::{Done, Job, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
@@ -82,11 +82,11 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub fn new(
-        places: Places,
+        places: Arc<Places>,
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
-        Self { places: Arc::new(places), conversation, applied, prepared, root: OnceLock::new() }
+        Self { places, conversation, applied, prepared, root: OnceLock::new() }
     }
 }
 
@@ -112,7 +112,7 @@ impl Gateway {
         }
         let mut prepared = None;
         if plugins::is_for(&envelope, settings) {
-            let made = plugins::prepare(self, &snapshot, key, &body, &envelope)?;
+            let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await?;
             if let Some(changed) = &made.body {
                 drop(envelope);
                 body = changed.clone();
@@ -167,7 +167,10 @@ impl Gateway {
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
-            None => self.enter(key, settings)?.into(),
+            None => match prepared.and_then(|prepared| prepared.places.clone()) {
+                Some(places) => places.into(),
+                None => self.enter(key, settings)?.into(),
+            },
         };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, body.len());
@@ -175,7 +178,8 @@ impl Gateway {
             ticket.made_with(&applied.id);
         }
         if let Some(prepared) = prepared {
-            ticket.tell(&prepared.told);
+            let is_first = inner.is_none_or(|inner| inner.root.get().is_none());
+            ticket.tell(&prepared.told, is_first);
         }
         let id = ticket.id();
         if let Some(inner) = inner {
@@ -447,8 +451,8 @@ fn is_free(plan: &Plan) -> bool {
 fn warnings(plan: &Plan, prepared: Option<&Prepared>) -> Vec<String> {
     let is_online = plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Online));
     let online = is_online.then(|| format!("dropped:{}", Variant::Online.as_str()));
-    let unknown = prepared.map(|prepared| prepared.unknown.as_slice()).unwrap_or_default();
-    online.into_iter().chain(unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}"))).collect()
+    let dropped = prepared.map(|prepared| prepared.warnings.as_slice()).unwrap_or_default();
+    online.into_iter().chain(dropped.iter().cloned()).collect()
 }
 
 /// `x-session-id`, under the same limit as the member of the body.

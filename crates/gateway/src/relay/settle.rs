@@ -106,6 +106,8 @@ pub(super) struct Ticket {
     presence: Arc<Presence>,
     /// What plugins did.
     told: Option<Box<Changed>>,
+    /// What that costs beside the call; nothing once it is part of what was carried over.
+    extra: Money,
 }
 
 /// What the head of a request says about its sender.
@@ -179,6 +181,7 @@ impl Ticket {
             marked: None,
             presence: Arc::default(),
             told: None,
+            extra: Money::ZERO,
         }
     }
 
@@ -189,7 +192,11 @@ impl Ticket {
     }
 
     /// What was done to the request before it was planned; for the metadata.
-    pub fn tell(&mut self, told: &Changed) {
+    /// Only the first turn of a loop pays for it.
+    pub fn tell(&mut self, told: &Changed, is_first: bool) {
+        if is_first {
+            self.extra = told.fee;
+        }
         self.told = Some(Box::new(told.clone()));
     }
 
@@ -459,6 +466,7 @@ impl Ticket {
             prompt: cost.unwrap_or_default().prompt,
             completion: cost.unwrap_or_default().completion,
         };
+        self.extra = Money::ZERO;
         self.carried = Some(Box::new(match self.carried.take() {
             Some(earlier) => earlier.plus(&part),
             None => part,

@@ -2,6 +2,7 @@
 //! program uses. A mistake is named with its place and the nearest right word.
 
 mod check;
+mod documents;
 mod facts;
 pub mod generate;
 mod lines;

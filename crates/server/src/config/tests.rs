@@ -550,7 +550,7 @@ fn the_example_file_is_valid() {
             (!line.contains("# not set")).then(|| format!("{line}\n"))
         })
         .collect();
-    let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k"), ("SEARCH_KEY", "k")]);
+    let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k"), ("SEARCH_KEY", "k"), ("OCR_KEY", "k")]);
     source.read().unwrap().snapshot(None, ADDRESS).unwrap();
 }
 

@@ -17,6 +17,7 @@ mod chat;
 mod commands;
 mod count_tokens;
 mod credits;
+mod documents;
 mod explain;
 mod extract;
 mod fault_matrix;
