@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use tidegate_core::{Timestamp, WorkspaceId};
-use tidegate_providers::estimate;
+use tidegate_providers::{compress, estimate};
 use tidegate_routing::live::Unknown;
 use tidegate_routing::plan::Request;
 use tidegate_routing::plan::explain::{Explained, explain};
-use tidegate_routing::{Caller, Live, Modality, Needs, Own};
+use tidegate_routing::{Caller, Compression, Live, Modality, Needs, Own};
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::messages;
 
@@ -144,8 +144,12 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         && let Some(endpoint) = model.and_then(|model| model.endpoints.first())
     {
         let estimate = estimate::rough(&request, &snapshot.places[endpoint.place].card);
-        let needs =
-            Needs { input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens), ..wishes.needs };
+        let is_possible = compress::is_possible(&request);
+        let needs = Needs {
+            input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens),
+            compression: if is_possible { plugins::compression(&envelope) } else { Compression::Never },
+            ..wishes.needs
+        };
         explained = told(needs);
         wishes.needs = needs;
     }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tidegate_core::Money;
 use tidegate_observe::metrics::Plugin;
+use tidegate_routing::Compression;
 use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 
 pub(crate) use documents::Texts;
@@ -43,7 +44,6 @@ pub(crate) struct Told {
 }
 
 /// A request as it goes on.
-#[derive(Default)]
 pub(crate) struct Prepared {
     /// In place of the one that came, where it was changed.
     pub body: Option<Bytes>,
@@ -52,6 +52,8 @@ pub(crate) struct Prepared {
     pub heals: Option<Value>,
     /// What had to be left out, plugins that have no effect in this build among it.
     pub warnings: Vec<String>,
+    /// For whom its conversation is made shorter where it is too long.
+    pub compression: Compression,
     /// Its places in the limits of requests in flight, where it had to wait for something.
     pub places: Option<Arc<Places>>,
 }
@@ -71,6 +73,11 @@ fn entries(envelope: &Envelope<'_>) -> Result<Plugins, Failure> {
     Plugins::of(&entries.unwrap_or_default())
 }
 
+/// For whom the conversation of a request is made shorter.
+pub(crate) fn compression(envelope: &Envelope<'_>) -> Compression {
+    entries(envelope).map_or(Compression::Small, |plugins| plugins.compression)
+}
+
 /// Whether documents of a request are made text of when nobody can read them.
 pub(crate) fn may_parse(envelope: &Envelope<'_>) -> bool {
     entries(envelope).is_ok_and(|plugins| plugins.parser.may_parse())
@@ -85,8 +92,14 @@ pub(crate) async fn prepare(
     envelope: &Envelope<'_>,
 ) -> Result<Prepared, Failure> {
     let plugins = entries(envelope)?;
-    let mut made = Prepared::default();
-    made.warnings.extend(plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")));
+    let mut made = Prepared {
+        body: None,
+        told: Told::default(),
+        heals: None,
+        warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
+        compression: plugins.compression,
+        places: None,
+    };
     let stage = Stage { gate, snapshot, key, plugins: &plugins };
     match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
         Some(chosen) => {

@@ -1,6 +1,7 @@
 //! What the entries of `plugins` say. Unknown members are ignored; a wrong type or range is named by its path.
 
 use serde_json::{Map, Value};
+use tidegate_routing::Compression;
 
 use crate::failure::Failure;
 
@@ -110,16 +111,31 @@ impl FileParser {
 }
 
 /// What a request wants of the plugins that this build has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
     pub parser: FileParser,
+    pub compression: Compression,
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
     /// Those that this build does not have: they are understood and have no effect.
     pub unknown: Vec<String>,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self {
+            auto: AutoRouter::default(),
+            auto_beta: AutoRouter::default(),
+            parser: FileParser::default(),
+            compression: Compression::Small,
+            healing: false,
+            fetch: None,
+            unknown: Vec::new(),
+        }
+    }
 }
 
 impl Plugins {
@@ -135,6 +151,10 @@ impl Plugins {
                 "auto-router" => plugins.auto = read.auto_router(true)?,
                 "auto-beta-router" => plugins.auto_beta = read.auto_router(false)?,
                 "file-parser" => plugins.parser = read.file_parser(enabled)?,
+                "context-compression" => {
+                    read.word("engine", &["middle-out"])?;
+                    plugins.compression = if enabled { Compression::Always } else { Compression::Never };
+                }
                 "response-healing" => plugins.healing = enabled,
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
                 // On by themselves, for models of their own.
@@ -164,6 +184,13 @@ impl Read<'_> {
     fn truth(&self, name: &str) -> Result<Option<bool>, Failure> {
         let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(name, "must be a boolean"));
         self.given(name).map(read).transpose()
+    }
+
+    /// A text that must be one of these.
+    fn word(&self, name: &str, words: &[&str]) -> Result<Option<&str>, Failure> {
+        let Some(value) = self.given(name) else { return Ok(None) };
+        let known = value.as_str().filter(|text| words.contains(text));
+        known.map(Some).ok_or_else(|| self.wrong(name, &format!("must be one of {}", words.join(", "))))
     }
 
     fn patterns(&self, name: &str) -> Result<Option<Vec<String>>, Failure> {
@@ -288,6 +315,8 @@ mod tests {
             entry["id"] = json!("auto-router");
             assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
         }
+        let made = read(json!([{"id": "context-compression", "engine": "inside-out"}]));
+        assert_eq!(made.unwrap_err(), "Invalid request: plugins[0].engine must be one of middle-out");
         for (pdf, message) in [
             (json!("native"), "plugins[0].pdf must be an object"),
             (

@@ -8,6 +8,7 @@ mod admit;
 mod amend;
 mod attempt;
 pub(crate) mod call;
+mod compress;
 mod drain;
 mod follow;
 mod media;
@@ -27,10 +28,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
-use tidegate_routing::plan::{self, Request};
-use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
+use tidegate_routing::plan::{self, Code, Request};
+use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::messages;
 use tokio::time::timeout;
@@ -216,7 +218,8 @@ impl Gateway {
             wishes.conversation = Some(conversation);
             ticket.follow(conversation);
         }
-        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body) {
+        let compression = prepared.map_or(Compression::Small, |prepared| prepared.compression);
+        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body, compression) {
             Ok(plan) => plan,
             Err(error) => {
                 let requested = as_written(applied, prepared).unwrap_or(&listed);
@@ -262,6 +265,8 @@ impl Gateway {
             warnings: Vec::new(),
             traits: envelope.traits,
             max_tokens: envelope.max_tokens,
+            shown: envelope.media,
+            compression,
             hint: None,
             repairs: Vec::new(),
             cap: None,
@@ -388,7 +393,9 @@ impl Gateway {
         plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })
     }
 
-    /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says.
+    /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says, and with those
+    /// for whom it can be made shorter.
+    #[expect(clippy::too_many_arguments, reason = "everything that a plan depends on")]
     fn planned(
         &self,
         snapshot: &Snapshot,
@@ -397,6 +404,7 @@ impl Gateway {
         wishes: &mut Wishes<'_>,
         typed: &OnceLock<Result<messages::Request, String>>,
         body: &Bytes,
+        compression: Compression,
     ) -> Result<Plan, Box<PlanError>> {
         let first = self.plan(snapshot, key, names, wishes);
         let seems_long = match &first {
@@ -412,8 +420,28 @@ impl Gateway {
         let estimate = estimate::rough(request, &snapshot.places[endpoint.place].card);
         // An estimate that refuses must be on the safe side.
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
-        self.plan(snapshot, key, names, wishes)
+        if shorter::is_possible(request) {
+            wishes.needs.compression = compression;
+        }
+        let plan = self.plan(snapshot, key, names, wishes);
+        match largest(snapshot, names, wishes) {
+            // Where it would lose more than half everywhere, it goes where it loses least.
+            Some(window) if plan.as_ref().is_err_and(|error| error.code == Code::ContextLength) => {
+                let answer = wishes.needs.max_tokens.unwrap_or(1);
+                wishes.needs.input_tokens = wishes.needs.input_tokens.min((2 * window).saturating_sub(answer));
+                self.plan(snapshot, key, names, wishes).or(plan)
+            }
+            _ => plan,
+        }
     }
+}
+
+/// The largest window that a prompt is made shorter for.
+fn largest(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> Option<u64> {
+    let models = names.iter().filter_map(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
+    let endpoints = models.flat_map(|model| &model.endpoints);
+    let windows = endpoints.filter(|endpoint| wishes.needs.compression.is_for(endpoint));
+    windows.map(|endpoint| endpoint.context_length).max()
 }
 
 /// Whether it is left to us who serves a request, and there is a choice.

@@ -108,6 +108,8 @@ pub(super) struct Ticket {
     told: Option<Box<Changed>>,
     /// What that costs beside the call; nothing once it is part of what was carried over.
     extra: Money,
+    /// What the attempt under way left out, as an entry of the metadata.
+    compressed: Option<Box<str>>,
 }
 
 /// What the head of a request says about its sender.
@@ -182,6 +184,7 @@ impl Ticket {
             presence: Arc::default(),
             told: None,
             extra: Money::ZERO,
+            compressed: None,
         }
     }
 
@@ -198,6 +201,11 @@ impl Ticket {
             self.extra = told.fee;
         }
         self.told = Some(Box::new(told.clone()));
+    }
+
+    /// What was left out of the request for the attempt under way; for the metadata.
+    pub fn compressed(&mut self, entry: Option<String>) {
+        self.compressed = entry.map(Into::into);
     }
 
     /// Names the preset of the request.

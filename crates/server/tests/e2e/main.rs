@@ -15,6 +15,7 @@ mod byok_routing;
 mod byok_shell;
 mod chat;
 mod commands;
+mod compression;
 mod count_tokens;
 mod credits;
 mod documents;
