@@ -109,6 +109,7 @@ impl Conductor {
             request.remove(name);
         }
         let (now, whole) = (Instant::now(), snapshot.settings.tools.loop_deadline);
+        let searches = roster.searches();
         Self {
             gate,
             key,
@@ -122,7 +123,7 @@ impl Conductor {
             choice,
             limits,
             left,
-            sums: Sums::default(),
+            sums: Sums::after(searches),
             tally: Tally::default(),
             pauses: 0,
             errors: 0,
@@ -210,7 +211,9 @@ impl Conductor {
         }
         let mut body = self.request.clone();
         body.insert("messages".into(), Value::Array(self.messages.clone()));
-        body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
+        if !self.roster.upstream.is_empty() {
+            body.insert("tools".into(), Value::Array(self.roster.upstream.clone()));
+        }
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
             think_within(&mut body, left);
@@ -474,6 +477,9 @@ impl Conductor {
         });
         if let Some(requested) = &self.requested {
             metadata["requested"] = json!(requested);
+        }
+        if self.roster.tools.is_empty() {
+            return metadata;
         }
         match metadata.get_mut("pipeline") {
             Some(Value::Array(entries)) => entries.push(entry),

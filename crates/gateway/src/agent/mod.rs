@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 
 pub use body::LoopBody;
 pub(crate) use memory::Results;
+pub(crate) use search::{Before, Search};
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
@@ -48,6 +49,13 @@ const WAITING: usize = 32;
 /// Whether a request has tools that the gateway runs.
 pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     !envelope.server_tools.is_empty() || emulates(envelope, snapshot)
+}
+
+/// Whether somebody who could serve a model searches the web for itself.
+pub(crate) fn searches_natively(name: &str, snapshot: &Snapshot) -> bool {
+    let is_native = |index: usize| snapshot.upstreams.get(index).is_some_and(|one| one.protocol == Protocol::Messages);
+    let model = snapshot.catalogue.find(name).ok().map(|named| named.model);
+    model.is_some_and(|model| model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
 }
 
 /// Whether a vendor's own search is asked for where nobody who could serve has it.
@@ -88,7 +96,8 @@ pub(crate) async fn serve(
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
     let tools = request.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let roster = Roster::of(tools, settings, emulates(envelope, snapshot))?;
+    let mut roster = Roster::of(tools, settings, emulates(envelope, snapshot))?;
+    roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };

@@ -5,7 +5,7 @@ use tidegate_tools::datetime;
 use tidegate_wire::envelope::Brand;
 
 use super::fetch::{self, Fetch};
-use super::search::{self, Search};
+use super::search::{self, Before, Search};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
 
@@ -43,6 +43,8 @@ pub(super) struct Roster {
     pub upstream: Vec<Value>,
     /// Whether the client has tools of its own.
     pub has_others: bool,
+    /// A search that was made before the first turn.
+    pub before: Option<Before>,
 }
 
 impl Roster {
@@ -110,12 +112,21 @@ impl Roster {
 
     /// Searches that were answered.
     pub fn searches(&self) -> u64 {
-        self.search().map_or(0, Search::searches)
+        let before = self.before.as_ref().map_or(0, |before| before.search.searches());
+        before + self.search().map_or(0, Search::searches)
     }
 
     /// The citations of a text, where anything was searched.
     pub fn citations(&self, text: &str) -> Option<Vec<Value>> {
-        self.search()?.citations(text)
+        let before = self.before.as_ref().and_then(|before| before.search.citations(text));
+        let now = self.search().and_then(|search| search.citations(text));
+        match (before, now) {
+            (Some(mut before), now) => {
+                before.extend(now.into_iter().flatten());
+                Some(before)
+            }
+            (None, now) => now,
+        }
     }
 
     /// Who did the work of a tool.

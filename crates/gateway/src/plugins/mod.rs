@@ -9,6 +9,7 @@ mod documents;
 mod heal;
 mod options;
 mod route;
+mod web;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 pub(crate) use documents::Texts;
 pub use options::PdfEngine;
 
+use crate::agent::Before;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Body, Places, Reply};
@@ -52,6 +54,10 @@ pub(crate) struct Prepared {
     pub heals: Option<Value>,
     /// What had to be left out, plugins that have no effect in this build among it.
     pub warnings: Vec<String>,
+    /// What was found before the first turn.
+    pub searched: Option<Before>,
+    /// Whether the search that a model's name asks for was seen to.
+    pub is_online: bool,
     /// For whom its conversation is made shorter where it is too long.
     pub compression: Compression,
     /// Its places in the limits of requests in flight, where it had to wait for something.
@@ -65,7 +71,10 @@ fn brand(settings: &Settings) -> Brand<'_> {
 /// Whether there may be anything to do for a request.
 pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
     let name = envelope.model.as_deref().unwrap_or_default();
-    envelope.plugins.is_some() || envelope.media.files > 0 || Router::of(name, brand(settings)).is_some()
+    envelope.plugins.is_some()
+        || envelope.media.files > 0
+        || web::is_online(name)
+        || Router::of(name, brand(settings)).is_some()
 }
 
 fn entries(envelope: &Envelope<'_>) -> Result<Plugins, Failure> {
@@ -97,6 +106,8 @@ pub(crate) async fn prepare(
         told: Told::default(),
         heals: None,
         warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
+        searched: None,
+        is_online: false,
         compression: plugins.compression,
         places: None,
     };
@@ -134,12 +145,23 @@ impl Stage<'_> {
             self.ran("file-parser");
         }
         let heals = plugins.healing && !envelope.stream;
-        if plugins.fetch.is_none() && !heals {
+        let name = envelope.model.as_deref().unwrap_or_default();
+        let searches = web::wanted(plugins, name, snapshot)?;
+        if plugins.fetch.is_none() && searches.is_none() && !heals {
             return Ok(());
         }
         let body = made.body.as_ref().unwrap_or(body);
         let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
         made.heals = schema(&request).filter(|_| heals);
+        if let Some(wanted) = searches {
+            if made.places.is_none() {
+                made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
+            }
+            if wanted.run(gate, &mut request, made).await {
+                self.ran("web");
+                made.body = Some(Value::Object(request.clone()).to_string().into());
+            }
+        }
         if let Some(parameters) = &plugins.fetch
             && add_fetch(&mut request, parameters, &snapshot.settings, &mut made.told)
         {

@@ -117,6 +117,8 @@ pub(super) struct Plugins {
     pub auto_beta: AutoRouter,
     pub parser: FileParser,
     pub compression: Compression,
+    /// The search before the first turn: its members and its place in the list; `Some(None)` when it is switched off.
+    pub web: Option<Option<(Map<String, Value>, usize)>>,
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
@@ -131,6 +133,7 @@ impl Default for Plugins {
             auto_beta: AutoRouter::default(),
             parser: FileParser::default(),
             compression: Compression::Small,
+            web: None,
             healing: false,
             fetch: None,
             unknown: Vec::new(),
@@ -156,6 +159,7 @@ impl Plugins {
                     plugins.compression = if enabled { Compression::Always } else { Compression::Never };
                 }
                 "response-healing" => plugins.healing = enabled,
+                "web" => plugins.web = Some(enabled.then(|| (read.parameters(), index))),
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
                 // On by themselves, for models of their own.
                 "pareto-router" => {}

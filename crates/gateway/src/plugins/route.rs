@@ -204,7 +204,7 @@ fn price(model: &Model) -> Option<f64> {
 }
 
 /// The text of the last message of a person.
-fn last_words(request: &Map<String, Value>) -> String {
+pub(super) fn last_words(request: &Map<String, Value>) -> String {
     let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let last = messages.iter().rev().find(|message| message.get("role").and_then(Value::as_str) == Some("user"));
     match last.and_then(|message| message.get("content")) {

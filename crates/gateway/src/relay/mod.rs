@@ -129,7 +129,8 @@ impl Gateway {
         }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
-        let reply = if agent::is_for(&envelope, &snapshot) {
+        let has_searched = prepared.as_ref().is_some_and(|prepared| prepared.searched.is_some());
+        let reply = if has_searched || agent::is_for(&envelope, &snapshot) {
             let head = (headers, query);
             Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
         } else {
@@ -478,7 +479,8 @@ fn is_free(plan: &Plan) -> bool {
 /// Options that were understood and have no effect yet: said, not hidden.
 fn warnings(plan: &Plan, prepared: Option<&Prepared>) -> Vec<String> {
     let is_online = plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Online));
-    let online = is_online.then(|| format!("dropped:{}", Variant::Online.as_str()));
+    let is_seen_to = prepared.is_some_and(|prepared| prepared.is_online);
+    let online = (is_online && !is_seen_to).then(|| format!("dropped:{}", Variant::Online.as_str()));
     let dropped = prepared.map(|prepared| prepared.warnings.as_slice()).unwrap_or_default();
     online.into_iter().chain(dropped.iter().cloned()).collect()
 }
