@@ -16,8 +16,8 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
-use tidegate_tools::ocr;
 use tidegate_tools::search::Engine;
+use tidegate_tools::{moderation, ocr};
 
 use crate::health::Ward;
 use crate::plugins::PdfEngine;
@@ -217,6 +217,8 @@ pub struct Settings {
     pub extractor: Option<PathBuf>,
     pub parser: extract::Limits,
     pub documents: Documents,
+    /// Who judges what people write, for requests that ask for it.
+    pub moderation: Option<Arc<Moderation>>,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -233,6 +235,15 @@ pub struct Documents {
     pub default: PdfEngine,
     /// What reads pages that are pictures.
     pub ocr: Option<Arc<ocr::Service>>,
+}
+
+/// Who judges what people write.
+#[derive(Debug)]
+pub struct Moderation {
+    pub backend: moderation::Backend,
+    /// Whether a request is refused when nobody answers.
+    pub denies_on_error: bool,
+    pub price_per_call: Money,
 }
 
 /// How server tools are run.
@@ -348,6 +359,7 @@ impl Default for Settings {
             extractor: None,
             parser: extract::Limits::default(),
             documents: Documents::default(),
+            moderation: None,
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

@@ -5,6 +5,7 @@
 
 pub mod charset;
 pub mod datetime;
+pub mod moderation;
 pub mod ocr;
 pub mod page;
 pub mod search;

@@ -63,7 +63,9 @@ impl Scene<'_> {
         if found.is_empty() {
             return Ok(None);
         }
-        made.places = Some(Arc::new(self.gate.enter(self.key, &self.snapshot.settings)?));
+        if made.places.is_none() {
+            made.places = Some(Arc::new(self.gate.enter(self.key, &self.snapshot.settings)?));
+        }
         let with_images = engine != PdfEngine::Embedded && self.serves(envelope, &[Modality::Image]).await;
         let read = self.read(found, engine, with_images);
         let texts = self.gate.unless_aborted(timeout(LONGEST, read)).await.ok_or_else(Failure::unavailable)?;

@@ -7,6 +7,7 @@
 mod choose;
 mod documents;
 mod heal;
+mod moderate;
 mod options;
 mod route;
 mod web;
@@ -112,6 +113,12 @@ pub(crate) async fn prepare(
         places: None,
     };
     let stage = Stage { gate, snapshot, key, plugins: &plugins };
+    if plugins.moderation {
+        made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
+        let model = envelope.model.as_deref().unwrap_or_default();
+        stage.ran("moderation");
+        moderate::moderate(gate, &snapshot.settings, body, model, &mut made).await?;
+    }
     match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
         Some(chosen) => {
             stage.ran("router");

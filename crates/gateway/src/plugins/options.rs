@@ -115,6 +115,7 @@ impl FileParser {
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
+    pub moderation: bool,
     pub parser: FileParser,
     pub compression: Compression,
     /// The search before the first turn: its members and its place in the list; `Some(None)` when it is switched off.
@@ -131,6 +132,7 @@ impl Default for Plugins {
         Self {
             auto: AutoRouter::default(),
             auto_beta: AutoRouter::default(),
+            moderation: false,
             parser: FileParser::default(),
             compression: Compression::Small,
             web: None,
@@ -153,6 +155,7 @@ impl Plugins {
             match id {
                 "auto-router" => plugins.auto = read.auto_router(true)?,
                 "auto-beta-router" => plugins.auto_beta = read.auto_router(false)?,
+                "moderation" => plugins.moderation = enabled,
                 "file-parser" => plugins.parser = read.file_parser(enabled)?,
                 "context-compression" => {
                     read.word("engine", &["middle-out"])?;
@@ -293,14 +296,16 @@ mod tests {
             {"id": "response-healing"},
             {"id": "web-fetch", "max_uses": 2},
             {"id": "moderation"},
+            {"id": "fusion"},
             {"id": "file-parser", "pdf": {"engine": "pdf-text"}},
         ]))
         .unwrap();
-        assert_eq!(made.parser, FileParser { enabled: true, engine: Some(PdfEngine::Embedded), index: 5 });
+        assert_eq!(made.parser, FileParser { enabled: true, engine: Some(PdfEngine::Embedded), index: 6 });
         assert_eq!(made.auto, AutoRouter { allowed: Some(vec!["a/*".into()]), ..AutoRouter::default() });
         assert!(made.healing);
         assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
-        assert_eq!(made.unknown, ["moderation"]);
+        assert!(made.moderation);
+        assert_eq!(made.unknown, ["fusion"]);
         assert!(!read(json!([{"id": "response-healing", "enabled": false}])).unwrap().healing);
     }
 

@@ -114,7 +114,13 @@ impl Gateway {
         }
         let mut prepared = None;
         if plugins::is_for(&envelope, settings) {
-            let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await?;
+            let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await;
+            let made = made.map_err(|mut failure| {
+                if failure.more.is_some() && !wants_metadata(headers, &snapshot.names) {
+                    failure.more_mut().routing = None;
+                }
+                failure
+            })?;
             if let Some(changed) = &made.body {
                 drop(envelope);
                 body = changed.clone();

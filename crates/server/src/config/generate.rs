@@ -23,8 +23,27 @@ pub fn example() -> String {
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n",
     );
     let sections = [
-        "service", "storage", "secrets", "state", "keys", "oauth", "limits", "stream", "upstream", "cache", "egress",
-        "parser", "routing", "tools", "ledger", "pricing", "billing", "log", "metrics", "sim",
+        "service",
+        "storage",
+        "secrets",
+        "state",
+        "keys",
+        "oauth",
+        "limits",
+        "stream",
+        "upstream",
+        "cache",
+        "egress",
+        "parser",
+        "moderation",
+        "routing",
+        "tools",
+        "ledger",
+        "pricing",
+        "billing",
+        "log",
+        "metrics",
+        "sim",
     ];
     for section in sections {
         let definition = resolved(&schema, &schema["properties"][section]);

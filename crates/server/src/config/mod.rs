@@ -6,6 +6,7 @@ mod documents;
 mod facts;
 pub mod generate;
 mod lines;
+mod moderation;
 mod prices;
 mod providers;
 pub mod raw;

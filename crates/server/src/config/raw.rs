@@ -1,5 +1,6 @@
 //! The configuration file as it is written. Nothing past `config::check` meets these types.
 
+mod moderation;
 mod parser;
 
 use std::borrow::Cow;
@@ -12,6 +13,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_routing::price::Unit;
 
+pub use moderation::Moderation;
 pub use parser::{Ocr, Parser};
 
 /// The whole file. Every part is optional.
@@ -30,6 +32,7 @@ pub struct Config {
     pub cache: Cache,
     pub egress: Egress,
     pub parser: Parser,
+    pub moderation: Moderation,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,

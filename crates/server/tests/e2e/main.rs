@@ -31,6 +31,7 @@ mod ledger_verify;
 mod lifecycle;
 mod media;
 mod models;
+mod moderation;
 mod money;
 mod money_kills;
 mod money_outages;
