@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use tidegate_core::{Timestamp, WorkspaceId};
-use tidegate_providers::estimate;
+use tidegate_providers::{compress, estimate};
 use tidegate_routing::live::Unknown;
 use tidegate_routing::plan::Request;
 use tidegate_routing::plan::explain::{Explained, explain};
-use tidegate_routing::{Caller, Live, Needs, Own};
+use tidegate_routing::{Caller, Compression, Live, Modality, Needs, Own};
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::messages;
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Wishes};
 use crate::sticky::{Conversation, Served, Stickiness};
-use crate::{Gateway, Snapshot, presets};
+use crate::{Gateway, Snapshot, plugins, presets};
 
 /// The story of a request that was not made.
 pub struct Story {
@@ -126,6 +126,14 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         explain(&snapshot.catalogue, &request)
     };
     let mut explained = told(wishes.needs);
+    // As for a call: documents that nobody can read are given as text.
+    if explained.plan.is_err() && envelope.media.files > 0 && plugins::may_parse(&envelope) {
+        let needs = Needs { modalities: wishes.needs.modalities.without(Modality::File), ..wishes.needs };
+        let without = told(needs);
+        if without.plan.is_ok() {
+            (explained, wishes.needs) = (without, needs);
+        }
+    }
     let seems_long = match &explained.plan {
         Ok(plan) => plan.too_short > 0,
         Err(error) => error.excluded_by.contains(&"context_length"),
@@ -136,8 +144,12 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         && let Some(endpoint) = model.and_then(|model| model.endpoints.first())
     {
         let estimate = estimate::rough(&request, &snapshot.places[endpoint.place].card);
-        let needs =
-            Needs { input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens), ..wishes.needs };
+        let is_possible = compress::is_possible(&request);
+        let needs = Needs {
+            input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens),
+            compression: if is_possible { plugins::compression(&envelope) } else { Compression::Never },
+            ..wishes.needs
+        };
         explained = told(needs);
         wishes.needs = needs;
     }

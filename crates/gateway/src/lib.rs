@@ -48,6 +48,7 @@ use tokio::sync::Notify;
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
+pub use plugins::PdfEngine;
 pub use presets::Presets;
 pub use relay::call::authorise;
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
@@ -80,6 +81,8 @@ pub struct Gateway {
     pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
     /// Results of tools that clients do not get to see.
     pub(crate) results: agent::Results,
+    /// Documents that were read before.
+    pub(crate) texts: plugins::Texts,
     /// Answers for those who ask the same again.
     pub(crate) answers: Arc<cache::Answers>,
     pub ledger: Arc<ledger::Ledger>,
@@ -129,6 +132,7 @@ impl Gateway {
             counts: Cache::new(COUNTS),
             defaults: Cache::new(COUNTS),
             results: agent::Results::default(),
+            texts: plugins::Texts::default(),
             answers,
             ledger,
             health,

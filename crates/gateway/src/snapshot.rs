@@ -17,9 +17,11 @@ use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
 use tidegate_tools::search::Engine;
+use tidegate_tools::{moderation, ocr};
 
 use crate::broadcast::Audience;
 use crate::health::Ward;
+use crate::plugins::PdfEngine;
 use crate::{egress, extract, ledger};
 
 /// Everything that a reload may change.
@@ -215,6 +217,9 @@ pub struct Settings {
     /// The program that reads documents of strangers: this one. Without it they cannot be read.
     pub extractor: Option<PathBuf>,
     pub parser: extract::Limits,
+    pub documents: Documents,
+    /// Who judges what people write, for requests that ask for it.
+    pub moderation: Option<Arc<Moderation>>,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -224,6 +229,24 @@ pub struct Settings {
     pub tools: Tools,
     /// Who is told of requests.
     pub audience: Arc<Audience>,
+}
+
+/// Who makes text of documents for models that cannot read them.
+#[derive(Clone, Debug, Default)]
+pub struct Documents {
+    /// For requests that name nobody.
+    pub default: PdfEngine,
+    /// What reads pages that are pictures.
+    pub ocr: Option<Arc<ocr::Service>>,
+}
+
+/// Who judges what people write.
+#[derive(Debug)]
+pub struct Moderation {
+    pub backend: moderation::Backend,
+    /// Whether a request is refused when nobody answers.
+    pub denies_on_error: bool,
+    pub price_per_call: Money,
 }
 
 /// How server tools are run.
@@ -338,6 +361,8 @@ impl Default for Settings {
             egress: egress::Rules::default(),
             extractor: None,
             parser: extract::Limits::default(),
+            documents: Documents::default(),
+            moderation: None,
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

@@ -3,7 +3,7 @@
 
 mod picture;
 
-use tidegate_wire::messages::{Block, Content, Request, Source, Tool};
+use tidegate_wire::messages::{Block, Content, Message, Request, Source, Tool};
 
 use crate::translate::card::{Card, Tokenizer};
 
@@ -36,6 +36,39 @@ pub fn by_bytes(text: &str) -> u64 {
     let ascii = text.bytes().filter(u8::is_ascii).count() as u64;
     let others = text.chars().filter(|character| !character.is_ascii()).count() as u64;
     (ascii * 10).div_ceil(32) + (others * 10).div_ceil(16)
+}
+
+/// Counts the parts of a request one by one. Rounded up each, so that together they are no less than the whole.
+pub struct Meter<'a> {
+    card: &'a Card,
+    exact: bool,
+}
+
+impl<'a> Meter<'a> {
+    /// For a request of this size: beyond a certain one bytes are counted.
+    pub fn of(request: &Request, card: &'a Card) -> Self {
+        let bytes = Sum::of(request, card, false).bytes;
+        Self { card, exact: bytes <= LARGEST_TEXT }
+    }
+
+    fn sum(&self, fixed: u64, add: impl FnOnce(&mut Sum<'a>)) -> u64 {
+        let mut sum = Sum { card: self.card, texts: 0, fixed, bytes: 0, exact: self.exact };
+        add(&mut sum);
+        sum.total()
+    }
+
+    pub fn text(&self, text: &str) -> u64 {
+        self.sum(0, |sum| sum.text(text))
+    }
+
+    pub fn message(&self, message: &Message) -> u64 {
+        self.sum(PER_MESSAGE, |sum| sum.content(&message.content))
+    }
+
+    /// Everything but the messages.
+    pub fn around(&self, request: &Request) -> u64 {
+        self.sum(PER_REQUEST, |sum| sum.around(request))
+    }
 }
 
 struct Sum<'a> {
@@ -83,6 +116,14 @@ impl<'a> Sum<'a> {
     }
 
     fn request(&mut self, request: &Request) {
+        self.around(request);
+        for message in &request.messages {
+            self.fixed += PER_MESSAGE;
+            self.content(&message.content);
+        }
+    }
+
+    fn around(&mut self, request: &Request) {
         if let Some(system) = &request.system {
             self.content(system);
         }
@@ -96,10 +137,6 @@ impl<'a> Sum<'a> {
                 }
                 other => self.text(other.kind()),
             }
-        }
-        for message in &request.messages {
-            self.fixed += PER_MESSAGE;
-            self.content(&message.content);
         }
     }
 

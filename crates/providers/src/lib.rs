@@ -9,6 +9,7 @@ pub mod anthropic;
 pub mod cards;
 pub mod chat;
 pub mod cohere;
+pub mod compress;
 pub mod converse;
 pub mod count;
 pub mod credential;

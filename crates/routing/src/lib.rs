@@ -19,7 +19,7 @@ pub use catalogue::{Catalogue, DataPolicy, Endpoint, Model, Tier};
 pub use draw::Draws;
 pub use guard::{Guard, Zdr};
 pub use live::{Group, Live, Percentiles, Vital};
-pub use plan::{Attempt, Needs, Plan, PlanError, Request, ServiceTier, Sticky, Strategy};
+pub use plan::{Attempt, Compression, Needs, Plan, PlanError, Request, ServiceTier, Sticky, Strategy};
 pub use preferences::{MaxPrice, Partition, Preferences, Sort, Threshold};
 pub use price::{Ask, Pricing, Terms};
 pub use set::{Modalities, Modality, Parameter, Parameters, Quantization, Quantizations, Variant, Variants};

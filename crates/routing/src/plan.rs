@@ -124,6 +124,31 @@ pub struct Needs {
     /// The answer must follow a schema.
     pub structured: bool,
     pub service_tier: ServiceTier,
+    /// For whom a prompt that is too long is made shorter.
+    pub compression: Compression,
+}
+
+/// For which endpoints a prompt that is too long is made shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    #[default]
+    Never,
+    /// Those with a small window.
+    Small,
+    Always,
+}
+
+impl Compression {
+    /// The largest window that counts as small.
+    pub const SMALL: u64 = 8_192;
+
+    pub fn is_for(self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Small => (1..=Self::SMALL).contains(&endpoint.context_length),
+            Self::Always => endpoint.context_length > 0,
+        }
+    }
 }
 
 /// The service that a request asks for.

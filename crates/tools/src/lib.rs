@@ -6,5 +6,7 @@
 pub mod charset;
 pub mod datetime;
 pub mod find;
+pub mod moderation;
+pub mod ocr;
 pub mod page;
 pub mod search;

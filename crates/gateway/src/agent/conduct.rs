@@ -107,6 +107,7 @@ impl Conductor {
             request.remove(name);
         }
         let (now, whole) = (Instant::now(), snapshot.settings.tools.loop_deadline);
+        let searches = roster.searches();
         Self {
             gate,
             key,
@@ -121,7 +122,7 @@ impl Conductor {
             choice,
             limits,
             left,
-            sums: Sums::default(),
+            sums: Sums::after(searches),
             tally: Tally::default(),
             pauses: 0,
             errors: 0,
@@ -214,7 +215,10 @@ impl Conductor {
         }
         let mut body = self.request.clone();
         body.insert("messages".into(), Value::Array(self.messages.clone()));
-        body.insert("tools".into(), Value::Array(self.roster.upstream_with(&self.found)));
+        let tools = self.roster.upstream_with(&self.found);
+        if !tools.is_empty() {
+            body.insert("tools".into(), Value::Array(tools));
+        }
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
             think_within(&mut body, left);

@@ -36,6 +36,7 @@ use tokio::sync::mpsc;
 
 pub use body::LoopBody;
 pub(crate) use memory::Results;
+pub(crate) use search::{Before, Search};
 pub(crate) use turn::Assembly;
 
 use crate::failure::Failure;
@@ -57,6 +58,13 @@ const WAITING: usize = 32;
 /// Whether a request has tools that the gateway runs.
 pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     !envelope.server_tools.is_empty() || emulates(envelope, snapshot)
+}
+
+/// Whether somebody who could serve a model searches the web for itself.
+pub(crate) fn searches_natively(name: &str, snapshot: &Snapshot) -> bool {
+    let is_native = |index: usize| snapshot.upstreams.get(index).is_some_and(|one| one.protocol == Protocol::Messages);
+    let model = snapshot.catalogue.find(name).ok().map(|named| named.model);
+    model.is_some_and(|model| model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
 }
 
 /// Whether a vendor's own search or fetch is asked for where nobody who could serve has it.
@@ -129,7 +137,8 @@ pub(crate) async fn serve(
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-    let roster = roster(&request, envelope, snapshot)?;
+    let mut roster = roster(&request, envelope, snapshot)?;
+    roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
@@ -145,7 +154,11 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(gate.enter(key, settings)?, conversation(key, headers, envelope), (applied, prepared));
+    let places = match prepared.as_ref().and_then(|prepared| prepared.places.clone()) {
+        Some(places) => places,
+        None => Arc::new(gate.enter(key, settings)?),
+    };
+    let inner = Inner::new(places, conversation(key, headers, envelope), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

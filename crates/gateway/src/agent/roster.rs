@@ -11,7 +11,7 @@ use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
 use super::find::{self, Find};
 use super::reader::Reader;
-use super::search::{self, Search};
+use super::search::{self, Before, Search};
 use super::subagent::{self, Subagent};
 use crate::failure::Failure;
 use crate::snapshot::Settings;
@@ -56,6 +56,8 @@ pub(super) struct Roster {
     pub has_others: bool,
     /// What the deployment calls itself, and so its own engines.
     brand: String,
+    /// A search that was made before the first turn.
+    pub before: Option<Before>,
 }
 
 impl Roster {
@@ -164,12 +166,21 @@ impl Roster {
 
     /// Searches that were answered.
     pub fn searches(&self) -> u64 {
-        self.search().map_or(0, Search::searches)
+        let before = self.before.as_ref().map_or(0, |before| before.search.searches());
+        before + self.search().map_or(0, Search::searches)
     }
 
     /// The citations of a text, where anything was searched.
     pub fn citations(&self, text: &str) -> Option<Vec<Value>> {
-        self.search()?.citations(text)
+        let before = self.before.as_ref().and_then(|before| before.search.citations(text));
+        let now = self.search().and_then(|search| search.citations(text));
+        match (before, now) {
+            (Some(mut before), now) => {
+                before.extend(now.into_iter().flatten());
+                Some(before)
+            }
+            (None, now) => now,
+        }
     }
 
     /// Who did the work of a tool.

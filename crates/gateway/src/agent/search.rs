@@ -3,16 +3,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate_core::{Money, WorkspaceId};
 use tidegate_store::vault::Vault;
 use tidegate_tools::datetime;
 use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
+use tokio::time::timeout;
 
 use super::inner::Desk;
 use super::reader::Reader;
@@ -33,6 +35,8 @@ pub(super) const SEALED: &str = "tg1.";
 const LABEL: &str = "web search result";
 /// What marks a citation of ours.
 const OURS: &str = "tg1";
+/// How long a search before the first turn may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of an engine's answer at most.
 const LONGEST_ANSWER: usize = 8 << 20;
 /// Engines of the public interface, which may be there or not.
@@ -62,8 +66,8 @@ pub(super) struct Terms {
 
 /// The tool, or one call of it.
 #[derive(Clone, Debug)]
-pub(super) struct Search {
-    pub terms: Arc<Terms>,
+pub(crate) struct Search {
+    pub(super) terms: Arc<Terms>,
     room: Room,
 }
 
@@ -110,17 +114,34 @@ fn country(reader: &Reader<'_>) -> Result<Option<String>, Failure> {
 
 impl Search {
     /// Of a tool of ours, with its parameters.
-    pub fn of(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn of(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
         let engine = engine(reader, wire, settings)?;
         let excluded = domains(reader, "excluded_domains")?;
         Self::new(reader, engine, excluded)
     }
 
     /// Of a vendor's own type, which has its parameters in the entry itself.
-    pub fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
         let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
         let excluded = domains(reader, "blocked_domains")?;
         Self::new(reader, engine, excluded)
+    }
+
+    /// Of the plugin that searches once before the first turn.
+    pub fn of_plugin(members: &Map<String, Value>, index: usize, settings: &Settings) -> Result<Self, Failure> {
+        let reader = Reader { members, path: format!("plugins[{index}]") };
+        let engine = engine(&reader, "web", settings)?;
+        let (allowed, excluded) = (domains(&reader, "include_domains")?, domains(&reader, "exclude_domains")?);
+        if engine.kind == search::Kind::Perplexity && !allowed.is_empty() && !excluded.is_empty() {
+            let problem = "cannot be given together with include_domains: this engine takes one of them";
+            return Err(reader.wrong("exclude_domains", problem));
+        }
+        let mut made = Self::new(&reader, engine, excluded)?;
+        if let Some(terms) = Arc::get_mut(&mut made.terms) {
+            // All of it goes into the prompt, whether it helps or not.
+            (terms.allowed, terms.characters) = (allowed, SIZES[0].1);
+        }
+        Ok(made)
     }
 
     fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
@@ -278,6 +299,30 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
             terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
             Outcome { text, shown: Some((BLOCK, Value::Array(shown))), fee, ..Outcome::default() }
         }
+    }
+}
+
+/// A search that was made before the first turn: what it found can be cited.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    pub(super) search: Search,
+    pub found: Vec<Found>,
+}
+
+impl Before {
+    /// Searches once. Nothing when the engine does not answer, which is logged.
+    pub async fn search(gate: &Gateway, search: Search, query: &str) -> Option<Self> {
+        let terms = &search.terms;
+        let room = terms.most as u64;
+        let input = json!({"query": query});
+        let found = timeout(PATIENCE, searched(gate, terms, room, &input)).await.ok()?.ok()?;
+        terms.done.fetch_add(1, Ordering::SeqCst);
+        terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found.clone());
+        Some(Self { search, found })
+    }
+
+    pub fn engine(&self) -> &str {
+        &self.search.terms.engine.name
     }
 }
 

@@ -33,6 +33,9 @@ impl Conductor {
         if let Some(requested) = &self.requested {
             metadata["requested"] = json!(requested);
         }
+        if self.roster.tools.is_empty() {
+            return metadata;
+        }
         match metadata.get_mut("pipeline") {
             Some(Value::Array(entries)) => entries.push(entry),
             _ => metadata["pipeline"] = Value::Array(vec![entry]),

@@ -32,6 +32,11 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// Before the first turn, when so much was searched already.
+    pub fn after(searches: u64) -> Self {
+        Self { searches, is_used: searches > 0, ..Self::default() }
+    }
+
     /// Adds what a turn used.
     pub fn add(&mut self, usage: &Map<String, Value>, model: Option<&str>) {
         add(&mut self.total, usage, false);

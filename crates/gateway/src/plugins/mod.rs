@@ -1,30 +1,39 @@
-//! What is done to a request before it goes out, and to an answer before it leaves, because the caller or a model's name
-//! asks for it. A request without either never comes here.
+//! What is done to a request before it goes out, and to an answer before it leaves, because the caller, a model's name or
+//! what the request holds asks for it. A request without any of these never comes here.
 //!
-//! `options` reads the entries, `choose` picks a model, `heal` repairs an answer; the rest puts them together.
+//! `options` reads the entries, `route` and `choose` pick a model, `documents` makes text of files, `heal` repairs an
+//! answer; the rest puts them together.
 
 mod choose;
+mod documents;
 mod heal;
+mod moderate;
 mod options;
+mod route;
+mod web;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tidegate_core::Money;
 use tidegate_observe::metrics::Plugin;
-use tidegate_routing::price::Unit;
-use tidegate_routing::{Endpoint, Model};
-use tidegate_wire::envelope::{Brand, Envelope};
-use tidegate_wire::error::ErrorType;
+use tidegate_routing::Compression;
+use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 
+pub(crate) use documents::Texts;
+pub use options::PdfEngine;
+
+use crate::agent::Before;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{Body, Reply, Wishes};
+use crate::relay::{self, Body, Places, Reply};
 use crate::snapshot::Settings;
-use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
-use choose::{Candidate, Known, choose};
-use options::{AutoRouter, Plugins};
+use options::Plugins;
+use route::Router;
 
-/// What the routing metadata say of it.
+/// What the routing metadata say of it, and what it costs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     /// The models as the caller wrote them, where they were changed.
@@ -33,6 +42,8 @@ pub(crate) struct Told {
     pub strategy: Option<&'static str>,
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
+    /// What is charged beside the call itself.
+    pub fee: Money,
 }
 
 /// A request as it goes on.
@@ -43,108 +54,138 @@ pub(crate) struct Prepared {
     pub told: Told,
     /// What the answer must be, where it is to be repaired.
     pub heals: Option<Value>,
-    /// Plugins that have no effect in this build.
-    pub unknown: Vec<String>,
-}
-
-/// A name that stands for a choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Router {
-    Auto,
-    AutoBeta,
-    Free,
-    Pareto,
-}
-
-impl Router {
-    /// The router that a model's name stands for, and what follows the name.
-    fn of<'n>(name: &'n str, brand: Brand<'_>) -> Option<(Self, &'n str)> {
-        let name = name.trim();
-        let (name, variants) = name.split_at(name.find(':').unwrap_or(name.len()));
-        let (author, slug) = name.split_once('/')?;
-        if author != brand.name && !brand.aliases.iter().any(|alias| alias == author) {
-            return None;
-        }
-        let router = match slug {
-            "auto" => Self::Auto,
-            "auto-beta" => Self::AutoBeta,
-            "free" => Self::Free,
-            "pareto-code" => Self::Pareto,
-            _ => return None,
-        };
-        Some((router, variants))
-    }
-
-    fn strategy(self) -> &'static str {
-        match self {
-            Self::Auto | Self::AutoBeta => "auto",
-            Self::Free => "free",
-            Self::Pareto => "pareto",
-        }
-    }
+    /// What had to be left out, plugins that have no effect in this build among it.
+    pub warnings: Vec<String>,
+    /// What was found before the first turn.
+    pub searched: Option<Before>,
+    /// Whether the search that a model's name asks for was seen to.
+    pub is_online: bool,
+    /// For whom its conversation is made shorter where it is too long.
+    pub compression: Compression,
+    /// Its places in the limits of requests in flight, where it had to wait for something.
+    pub places: Option<Arc<Places>>,
 }
 
 fn brand(settings: &Settings) -> Brand<'_> {
     Brand { name: &settings.brand, aliases: &settings.brand_aliases }
 }
 
-/// Whether there is anything to do for a request.
+/// Whether there may be anything to do for a request.
 pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
     let name = envelope.model.as_deref().unwrap_or_default();
-    envelope.plugins.is_some() || Router::of(name, brand(settings)).is_some()
+    envelope.plugins.is_some()
+        || envelope.media.files > 0
+        || web::is_online(name)
+        || Router::of(name, brand(settings)).is_some()
+}
+
+fn entries(envelope: &Envelope<'_>) -> Result<Plugins, Failure> {
+    let entries = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
+    Plugins::of(&entries.unwrap_or_default())
+}
+
+/// For whom the conversation of a request is made shorter.
+pub(crate) fn compression(envelope: &Envelope<'_>) -> Compression {
+    entries(envelope).map_or(Compression::Small, |plugins| plugins.compression)
+}
+
+/// Whether documents of a request are made text of when nobody can read them.
+pub(crate) fn may_parse(envelope: &Envelope<'_>) -> bool {
+    entries(envelope).is_ok_and(|plugins| plugins.parser.may_parse())
 }
 
 /// Does what must be done before a request goes out.
-pub(crate) fn prepare(
-    gate: &Gateway,
-    snapshot: &Snapshot,
-    key: &KeyEntry,
+pub(crate) async fn prepare(
+    gate: &Arc<Gateway>,
+    snapshot: &Arc<Snapshot>,
+    key: &Arc<KeyEntry>,
     body: &Bytes,
     envelope: &Envelope<'_>,
 ) -> Result<Prepared, Failure> {
-    let entries = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
-    let plugins = Plugins::of(&entries.unwrap_or_default())?;
-    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-    let (mut told, mut is_changed) = (Told::default(), false);
-    let name = envelope.model.as_deref().unwrap_or_default();
-    if let Some((router, variants)) = Router::of(name, brand(&snapshot.settings)) {
-        let scene = Scene { gate, snapshot, key, envelope, size: body.len(), request: &request };
-        let models = scene.routed(router, name, &plugins, &mut told)?;
-        told.requested = envelope.names().map(str::to_owned).collect();
-        told.strategy = Some(router.strategy());
-        name_models(&mut request, &models, variants, envelope);
-        is_changed = true;
+    let plugins = entries(envelope)?;
+    let mut made = Prepared {
+        body: None,
+        told: Told::default(),
+        heals: None,
+        warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
+        searched: None,
+        is_online: false,
+        compression: plugins.compression,
+        places: None,
+    };
+    let stage = Stage { gate, snapshot, key, plugins: &plugins };
+    if plugins.moderation {
+        made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
+        let model = envelope.model.as_deref().unwrap_or_default();
+        stage.ran("moderation");
+        moderate::moderate(gate, &snapshot.settings, body, model, &mut made).await?;
     }
-    if let Some(parameters) = &plugins.fetch {
-        is_changed |= add_fetch(&mut request, parameters, &snapshot.settings, &mut told);
-    }
-    let format =
-        request.get("output_config").and_then(|config| config.get("format")).or_else(|| request.get("output_format"));
-    let schema = format.filter(|format| format.get("type").and_then(Value::as_str) == Some("json_schema"));
-    let schema = schema.and_then(|format| format.get("schema")).cloned();
-    let heals = schema.filter(|_| plugins.healing && !envelope.stream);
-    for (plugin, ran) in [("router", told.strategy.is_some()), ("web-fetch", is_changed && plugins.fetch.is_some())] {
-        if ran {
-            gate.metrics.plugin_runs.get_or_create(&Plugin { plugin }).inc();
+    match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
+        Some(chosen) => {
+            stage.ran("router");
+            let envelope = relay::read(&chosen, &snapshot.settings, Purpose::Generate)?;
+            stage.prepare(&chosen, &envelope, &mut made).await?;
+            made.body = made.body.take().or_else(|| Some(chosen.clone()));
         }
+        None => stage.prepare(body, envelope, &mut made).await?,
     }
-    let body = is_changed.then(|| Value::Object(request).to_string().into());
-    Ok(Prepared { body, told, heals, unknown: plugins.unknown })
+    Ok(made)
 }
 
-/// The chosen models, and behind them those that the request names itself.
-fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &str, envelope: &Envelope<'_>) {
-    let named = |id: &String| match variants {
-        variants if id.contains(':') => format!("{id}{}", variants.replace(":free", "")),
-        variants => format!("{id}{variants}"),
-    };
-    let mut list: Vec<String> = models.iter().map(named).collect();
-    list.extend(envelope.names().skip(1).map(str::to_owned));
-    request.remove("fallbacks");
-    request.insert("model".into(), json!(list[0]));
-    if list.len() > 1 {
-        request.insert("models".into(), json!(list[1..]));
+/// What is done once it is known which models may answer.
+struct Stage<'a> {
+    gate: &'a Arc<Gateway>,
+    snapshot: &'a Arc<Snapshot>,
+    key: &'a Arc<KeyEntry>,
+    plugins: &'a Plugins,
+}
+
+impl Stage<'_> {
+    fn ran(&self, plugin: &'static str) {
+        self.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin }).inc();
     }
+
+    async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
+        let Self { gate, snapshot, key, plugins } = *self;
+        let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser };
+        made.body = Box::pin(scene.parsed(body, envelope, made)).await?;
+        if made.body.is_some() {
+            self.ran("file-parser");
+        }
+        let heals = plugins.healing && !envelope.stream;
+        let name = envelope.model.as_deref().unwrap_or_default();
+        let searches = web::wanted(plugins, name, snapshot)?;
+        if plugins.fetch.is_none() && searches.is_none() && !heals {
+            return Ok(());
+        }
+        let body = made.body.as_ref().unwrap_or(body);
+        let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+        made.heals = schema(&request).filter(|_| heals);
+        if let Some(wanted) = searches {
+            if made.places.is_none() {
+                made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
+            }
+            if wanted.run(gate, &mut request, made).await {
+                self.ran("web");
+                made.body = Some(Value::Object(request.clone()).to_string().into());
+            }
+        }
+        if let Some(parameters) = &plugins.fetch
+            && add_fetch(&mut request, parameters, &snapshot.settings, &mut made.told)
+        {
+            self.ran("web-fetch");
+            made.body = Some(Value::Object(request).to_string().into());
+        }
+        Ok(())
+    }
+}
+
+/// The schema that an answer is to follow.
+fn schema(request: &Map<String, Value>) -> Option<Value> {
+    let format =
+        request.get("output_config").and_then(|config| config.get("format")).or_else(|| request.get("output_format"));
+    let format = format.filter(|format| format.get("type").and_then(Value::as_str) == Some("json_schema"));
+    format.and_then(|format| format.get("schema")).cloned()
 }
 
 /// Gives the model the tool that fetches pages, unless it has one.
@@ -167,123 +208,6 @@ fn add_fetch(
     tools.push(json!({"type": kind, "parameters": parameters}));
     told.entries.push(json!({"type": "plugin", "name": "web-fetch", "data": {"injected": true}}).to_string());
     true
-}
-
-/// What a choice depends on.
-struct Scene<'a, 'e> {
-    gate: &'a Gateway,
-    snapshot: &'a Snapshot,
-    key: &'a KeyEntry,
-    envelope: &'a Envelope<'e>,
-    size: usize,
-    request: &'a Map<String, Value>,
-}
-
-impl Scene<'_, '_> {
-    fn routed(&self, router: Router, name: &str, plugins: &Plugins, told: &mut Told) -> Result<Vec<String>, Failure> {
-        let nobody = || Failure::new(404, ErrorType::NotFound, "No models match your request and model restrictions");
-        match router {
-            Router::Free => {
-                let mut free = self.serving(|model| model.endpoints.iter().any(|endpoint| is_free(endpoint)));
-                if free.is_empty() {
-                    return Err(nobody());
-                }
-                let first = (self.snapshot.draws.next() * free.len() as f64) as usize;
-                free.rotate_left(first);
-                Ok(free.iter().take(3).map(|model| format!("{}:free", model.id)).collect())
-            }
-            // Nobody has told how well models write programs.
-            Router::Pareto => Err(nobody()),
-            Router::Auto => self.auto("auto-router", name, &plugins.auto, told).ok_or_else(nobody),
-            Router::AutoBeta => self.auto("auto-beta-router", name, &plugins.auto_beta, told).ok_or_else(nobody),
-        }
-    }
-
-    /// Models that the caller may use and that can serve this request.
-    fn serving(&self, wanted: impl Fn(&Model) -> bool) -> Vec<&Model> {
-        let wishes = Wishes::of(self.envelope, self.size);
-        let listed = self.snapshot.catalogue.models();
-        let wanted = listed.into_iter().filter(|model| !model.hidden && wanted(model));
-        let serves =
-            |model: &&std::sync::Arc<Model>| self.gate.plan(self.snapshot, self.key, &[&model.id], &wishes).is_ok();
-        wanted.filter(serves).map(|model| &**model).collect()
-    }
-
-    fn auto(&self, plugin: &str, name: &str, options: &AutoRouter, told: &mut Told) -> Option<Vec<String>> {
-        let routing = &self.snapshot.settings.routing;
-        let listed = |model: &Model| {
-            let patterns = &routing.auto_candidates;
-            patterns.is_empty() || patterns.iter().any(|pattern| choose::matches(pattern, &model.id))
-        };
-        let serving = self.serving(listed);
-        let candidates = serving.iter().map(|model| Candidate { id: model.id.to_string(), price: price(model) });
-        let candidates: Vec<Candidate> = candidates.collect();
-        let media = self.envelope.media;
-        let text = last_words(self.request);
-        let task = choose::task(&text, self.envelope.asked.tools, media.images > 0, media.files > 0);
-        let ranking = routing.auto_ranking.get(task).or_else(|| routing.auto_ranking.get("general"));
-        let session = self.envelope.session_id.as_deref();
-        let conversation = Conversation::of(&self.key.workspace, name, session, &self.envelope.opening);
-        let now = self.gate.clock.now();
-        let remembered = self.gate.sticky.model(&conversation, now);
-        let pinned =
-            last_model(self.request).filter(|_| options.pin).or_else(|| remembered.clone().filter(|_| options.pin));
-        let known = Known { pinned: pinned.as_deref(), remembered: remembered.as_deref() };
-        let choice = choose(candidates, options, ranking.map(Vec::as_slice).unwrap_or_default(), known)?;
-        self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
-        let entry = json!({
-            "type": "plugin",
-            "name": plugin,
-            "summary": format!("{} of {}", choice.models[0], choice.candidates),
-            "cost_usd": 0,
-            "data": {
-                "task_type": task,
-                "cost_tier": options.tier.map(options::Tier::as_str),
-                "candidates": choice.candidates,
-                "source": choice.source,
-                "pinned": choice.is_pinned,
-                "sticky": choice.is_sticky,
-            },
-        });
-        told.entries.push(entry.to_string());
-        Some(choice.models)
-    }
-}
-
-fn is_free(endpoint: &Endpoint) -> bool {
-    let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
-    [Unit::Input, Unit::Output].into_iter().all(|unit| price(unit).is_some_and(|price| price.0 == 0))
-}
-
-/// What its cheapest endpoint costs: three parts input, one part output.
-fn price(model: &Model) -> Option<f64> {
-    let blended = |endpoint: &Endpoint| {
-        let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
-        Some((3.0 * price(Unit::Input)?.0 as f64 + price(Unit::Output)?.0 as f64) / 4.0)
-    };
-    model.endpoints.iter().filter_map(|endpoint| blended(endpoint)).min_by(f64::total_cmp)
-}
-
-/// The text of the last message of a person.
-fn last_words(request: &Map<String, Value>) -> String {
-    let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let last = messages.iter().rev().find(|message| message.get("role").and_then(Value::as_str) == Some("user"));
-    match last.and_then(|message| message.get("content")) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(blocks)) => {
-            let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
-            texts.join("\n")
-        }
-        _ => String::new(),
-    }
-}
-
-/// The model that the client remembers of the last answer.
-fn last_model(request: &Map<String, Value>) -> Option<String> {
-    let messages = request.get("messages")?.as_array()?;
-    let last =
-        messages.iter().rev().find(|message| message.get("role").and_then(Value::as_str) == Some("assistant"))?;
-    last.get("model")?.as_str().map(str::to_owned)
 }
 
 /// Repairs the last text of an answer that should be JSON and is not quite.

@@ -1,6 +1,7 @@
 //! What the entries of `plugins` say. Unknown members are ignored; a wrong type or range is named by its path.
 
 use serde_json::{Map, Value};
+use tidegate_routing::Compression;
 
 use crate::failure::Failure;
 
@@ -56,16 +57,90 @@ impl Default for AutoRouter {
     }
 }
 
+/// Who makes text of a PDF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PdfEngine {
+    /// The model reads it itself.
+    Native,
+    /// The reader that is built in.
+    #[default]
+    Embedded,
+    /// The service that reads pictures of pages.
+    Ocr,
+}
+
+impl PdfEngine {
+    pub const NAMES: [&str; 4] = ["native", "cloudflare-ai", "pdf-text", "mistral-ocr"];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "native" => Some(Self::Native),
+            "cloudflare-ai" | "pdf-text" => Some(Self::Embedded),
+            "mistral-ocr" => Some(Self::Ocr),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Embedded => "cloudflare-ai",
+            Self::Ocr => "mistral-ocr",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FileParser {
+    pub enabled: bool,
+    pub engine: Option<PdfEngine>,
+    /// Its place in the list.
+    pub index: usize,
+}
+
+impl Default for FileParser {
+    fn default() -> Self {
+        Self { enabled: true, engine: None, index: 0 }
+    }
+}
+
+impl FileParser {
+    pub fn may_parse(&self) -> bool {
+        self.enabled && self.engine != Some(PdfEngine::Native)
+    }
+}
+
 /// What a request wants of the plugins that this build has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
+    pub moderation: bool,
+    pub parser: FileParser,
+    pub compression: Compression,
+    /// The search before the first turn: its members and its place in the list; `Some(None)` when it is switched off.
+    pub web: Option<Option<(Map<String, Value>, usize)>>,
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
     /// Those that this build does not have: they are understood and have no effect.
     pub unknown: Vec<String>,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self {
+            auto: AutoRouter::default(),
+            auto_beta: AutoRouter::default(),
+            moderation: false,
+            parser: FileParser::default(),
+            compression: Compression::Small,
+            web: None,
+            healing: false,
+            fetch: None,
+            unknown: Vec::new(),
+        }
+    }
 }
 
 impl Plugins {
@@ -80,7 +155,14 @@ impl Plugins {
             match id {
                 "auto-router" => plugins.auto = read.auto_router(true)?,
                 "auto-beta-router" => plugins.auto_beta = read.auto_router(false)?,
+                "moderation" => plugins.moderation = enabled,
+                "file-parser" => plugins.parser = read.file_parser(enabled)?,
+                "context-compression" => {
+                    read.word("engine", &["middle-out"])?;
+                    plugins.compression = if enabled { Compression::Always } else { Compression::Never };
+                }
                 "response-healing" => plugins.healing = enabled,
+                "web" => plugins.web = Some(enabled.then(|| (read.parameters(), index))),
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
                 // On by themselves, for models of their own.
                 "pareto-router" => {}
@@ -109,6 +191,13 @@ impl Read<'_> {
     fn truth(&self, name: &str) -> Result<Option<bool>, Failure> {
         let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(name, "must be a boolean"));
         self.given(name).map(read).transpose()
+    }
+
+    /// A text that must be one of these.
+    fn word(&self, name: &str, words: &[&str]) -> Result<Option<&str>, Failure> {
+        let Some(value) = self.given(name) else { return Ok(None) };
+        let known = value.as_str().filter(|text| words.contains(text));
+        known.map(Some).ok_or_else(|| self.wrong(name, &format!("must be one of {}", words.join(", "))))
     }
 
     fn patterns(&self, name: &str) -> Result<Option<Vec<String>>, Failure> {
@@ -166,6 +255,22 @@ impl Read<'_> {
         })
     }
 
+    fn file_parser(&self, enabled: bool) -> Result<FileParser, Failure> {
+        let pdf = match self.given("pdf") {
+            None => None,
+            Some(value) => Some(value.as_object().ok_or_else(|| self.wrong("pdf", "must be an object"))?),
+        };
+        let engine = match pdf.and_then(|pdf| pdf.get("engine")).filter(|engine| !engine.is_null()) {
+            None => None,
+            Some(engine) => {
+                let problem = || format!("must be one of {}", PdfEngine::NAMES.join(", "));
+                let known = engine.as_str().and_then(PdfEngine::parse);
+                Some(known.ok_or_else(|| self.wrong("pdf.engine", &problem()))?)
+            }
+        };
+        Ok(FileParser { enabled, engine, index: self.index })
+    }
+
     /// Everything but what names the plugin.
     fn parameters(&self) -> Map<String, Value> {
         let own = self.members.iter().filter(|(name, _)| !matches!(name.as_str(), "id" | "enabled"));
@@ -191,12 +296,16 @@ mod tests {
             {"id": "response-healing"},
             {"id": "web-fetch", "max_uses": 2},
             {"id": "moderation"},
+            {"id": "fusion"},
+            {"id": "file-parser", "pdf": {"engine": "pdf-text"}},
         ]))
         .unwrap();
+        assert_eq!(made.parser, FileParser { enabled: true, engine: Some(PdfEngine::Embedded), index: 6 });
         assert_eq!(made.auto, AutoRouter { allowed: Some(vec!["a/*".into()]), ..AutoRouter::default() });
         assert!(made.healing);
         assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
-        assert_eq!(made.unknown, ["moderation"]);
+        assert!(made.moderation);
+        assert_eq!(made.unknown, ["fusion"]);
         assert!(!read(json!([{"id": "response-healing", "enabled": false}])).unwrap().healing);
     }
 
@@ -214,6 +323,18 @@ mod tests {
             let mut entry = entry;
             entry["id"] = json!("auto-router");
             assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
+        }
+        let made = read(json!([{"id": "context-compression", "engine": "inside-out"}]));
+        assert_eq!(made.unwrap_err(), "Invalid request: plugins[0].engine must be one of middle-out");
+        for (pdf, message) in [
+            (json!("native"), "plugins[0].pdf must be an object"),
+            (
+                json!({"engine": "tesseract"}),
+                "plugins[0].pdf.engine must be one of native, cloudflare-ai, pdf-text, mistral-ocr",
+            ),
+        ] {
+            let made = read(json!([{"id": "file-parser", "pdf": pdf}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: {message}"));
         }
     }
 }

@@ -15,9 +15,9 @@ use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
 use tidegate_providers::translate::card::Prefill;
 use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
-use tidegate_routing::{Attempt, Plan};
+use tidegate_routing::{Attempt, Compression, Plan};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
-use tidegate_wire::envelope::{Cuts, Traits};
+use tidegate_wire::envelope::{Cuts, Media as Shown, Traits};
 use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -67,6 +67,10 @@ pub(super) struct Job {
     pub warnings: Vec<String>,
     pub traits: Traits,
     pub max_tokens: Option<u64>,
+    /// What the body shows that is not text.
+    pub shown: Shown,
+    /// For whom the conversation is made shorter.
+    pub compression: Compression,
     /// What the call that was refused last should leave out when it is made again.
     pub hint: Option<Repair>,
     /// What this attempt leaves out because it was refused once.

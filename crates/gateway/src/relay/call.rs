@@ -20,7 +20,7 @@ use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::Request;
 
 use super::attempt::Job;
-use super::{media, translate};
+use super::{compress, media, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::tokens::Tokens;
@@ -42,7 +42,6 @@ pub(super) struct Call {
 pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fault> {
     let snapshot = job.snapshot.clone();
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-    too_long(job, attempt)?;
     let credential = credential(job, attempt, upstream).await?;
     let (calls, model) = match &credential {
         Some(credential) => calls(credential, attempt, upstream)?,
@@ -51,7 +50,9 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
-    let inlined = media::inlined(job, attempt).await?;
+    let compressed = compress::compressed(job, attempt)?;
+    too_long(job, attempt, compressed.as_ref())?;
+    let inlined = media::inlined(job, attempt, compressed).await?;
     let (mut headers, body, context) = match upstream.protocol {
         Protocol::Messages => native(job, attempt, upstream, &model, inlined)?,
         _ => {
@@ -76,12 +77,12 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
 }
 
 /// Refuses a prompt that the upstream would cut without a word.
-fn too_long(job: &Job, attempt: &Attempt) -> Result<(), Fault> {
+fn too_long(job: &Job, attempt: &Attempt, compressed: Option<&Request>) -> Result<(), Fault> {
     let (endpoint, card) = (&attempt.endpoint, &job.snapshot.places[attempt.endpoint.place].card);
     if !card.truncates {
         return Ok(());
     }
-    let request = translate::typed(&job.typed, &job.body);
+    let request = compressed.map_or_else(|| translate::typed(&job.typed, &job.body), Ok);
     let estimate = request.map_or_else(|_| 0, |request| estimate::rough(request, card));
     // An estimate that refuses must be on the safe side.
     if estimate.saturating_mul(100) / 105 <= endpoint.context_length {

@@ -42,21 +42,32 @@ impl Media {
     }
 }
 
-/// The request as the endpoint of an attempt can take it, where that is not as it came.
-pub(super) async fn inlined(job: &mut Job, attempt: &Attempt) -> Result<Option<Request>, Fault> {
+/// The request as the endpoint of an attempt can take it, where that is not as it came. `changed` stands for the body
+/// where something else had to be done to it.
+pub(super) async fn inlined(
+    job: &mut Job,
+    attempt: &Attempt,
+    changed: Option<Request>,
+) -> Result<Option<Request>, Fault> {
     let needs = Needs::of(attempt, &job.snapshot);
     if !(needs.images || needs.documents || (needs.unpacked && job.traits.data_url)) {
-        return Ok(None);
+        return Ok(changed);
     }
     // Cheaper than to read all of it; a word that is spelled with escapes goes out as it came.
     if memchr::memmem::find(&job.body, b"\"url\"").is_none() {
-        return Ok(None);
+        return Ok(changed);
     }
     // One that cannot be read is refused where it is translated, or by its upstream.
-    let Ok(request) = translate::typed(&job.typed, &job.body) else { return Ok(None) };
+    let request = match &changed {
+        Some(request) => request,
+        None => match translate::typed(&job.typed, &job.body) {
+            Ok(request) => request,
+            Err(_) => return Ok(None),
+        },
+    };
     let pointers = pointers(request, &needs);
     if pointers.is_empty() {
-        return Ok(None);
+        return Ok(changed);
     }
     let missing = missing(&pointers, &job.media)?;
     let fetched = fetch(job, missing).await;

@@ -9,6 +9,7 @@ mod amend;
 mod aside;
 mod attempt;
 pub(crate) mod call;
+mod compress;
 mod drain;
 mod follow;
 mod media;
@@ -29,10 +30,11 @@ use http::{HeaderMap, StatusCode};
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
-use tidegate_routing::plan::{self, Request};
-use tidegate_routing::{Caller, Own, Plan, PlanError, Variant};
+use tidegate_routing::plan::{self, Code, Request};
+use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::json;
 use tidegate_wire::messages;
@@ -54,7 +56,7 @@ use crate::presets::Applied;
 use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
-use admit::Places;
+pub(crate) use admit::Places;
 use attempt::{Done, Job, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
@@ -87,11 +89,11 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub fn new(
-        places: Places,
+        places: Arc<Places>,
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
-        Self { places: Arc::new(places), conversation, applied, prepared, root: OnceLock::new() }
+        Self { places, conversation, applied, prepared, root: OnceLock::new() }
     }
 
     /// For a call that a tool makes: part of the same request, and a conversation of its own.
@@ -139,7 +141,13 @@ impl Gateway {
             judged = passed.judged.entries;
         }
         if plugins::is_for(&envelope, settings) {
-            let made = plugins::prepare(self, &snapshot, key, &body, &envelope)?;
+            let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await;
+            let made = made.map_err(|mut failure| {
+                if failure.more.is_some() && !wants_metadata(headers, &snapshot.names) {
+                    failure.more_mut().routing = None;
+                }
+                failure
+            })?;
             if let Some(changed) = &made.body {
                 drop(envelope);
                 body = changed.clone();
@@ -165,7 +173,8 @@ impl Gateway {
         }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
-        let reply = if agent::is_for(&envelope, &snapshot) {
+        let has_searched = prepared.as_ref().is_some_and(|prepared| prepared.searched.is_some());
+        let reply = if has_searched || agent::is_for(&envelope, &snapshot) {
             let head = (headers, query);
             Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
         } else {
@@ -205,7 +214,10 @@ impl Gateway {
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
-            None => self.enter(key, settings)?.into(),
+            None => match prepared.and_then(|prepared| prepared.places.clone()) {
+                Some(places) => places.into(),
+                None => self.enter(key, settings)?.into(),
+            },
         };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, &body);
@@ -213,7 +225,8 @@ impl Gateway {
             ticket.made_with(&applied.id);
         }
         if let Some(prepared) = prepared {
-            ticket.tell(&prepared.told);
+            let is_first = inner.is_none_or(|inner| inner.root.get().is_none());
+            ticket.tell(&prepared.told, is_first);
         }
         let id = ticket.id();
         if let Some(inner) = inner {
@@ -250,7 +263,8 @@ impl Gateway {
             wishes.conversation = Some(conversation);
             ticket.follow(conversation);
         }
-        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body) {
+        let compression = prepared.map_or(Compression::Small, |prepared| prepared.compression);
+        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body, compression) {
             Ok(plan) => plan,
             Err(error) => {
                 let requested = as_written(applied, prepared).unwrap_or(&listed);
@@ -296,6 +310,8 @@ impl Gateway {
             warnings: Vec::new(),
             traits: envelope.traits,
             max_tokens: envelope.max_tokens,
+            shown: envelope.media,
+            compression,
             hint: None,
             repairs: Vec::new(),
             cap: None,
@@ -447,7 +463,9 @@ impl Gateway {
         plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })
     }
 
-    /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says.
+    /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says, and with those
+    /// for whom it can be made shorter.
+    #[expect(clippy::too_many_arguments, reason = "everything that a plan depends on")]
     fn planned(
         &self,
         snapshot: &Snapshot,
@@ -456,6 +474,7 @@ impl Gateway {
         wishes: &mut Wishes<'_>,
         typed: &OnceLock<Result<messages::Request, String>>,
         body: &Bytes,
+        compression: Compression,
     ) -> Result<Plan, Box<PlanError>> {
         let first = self.plan(snapshot, key, names, wishes);
         let seems_long = match &first {
@@ -471,8 +490,28 @@ impl Gateway {
         let estimate = estimate::rough(request, &snapshot.places[endpoint.place].card);
         // An estimate that refuses must be on the safe side.
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
-        self.plan(snapshot, key, names, wishes)
+        if shorter::is_possible(request) {
+            wishes.needs.compression = compression;
+        }
+        let plan = self.plan(snapshot, key, names, wishes);
+        match largest(snapshot, names, wishes) {
+            // Where it would lose more than half everywhere, it goes where it loses least.
+            Some(window) if plan.as_ref().is_err_and(|error| error.code == Code::ContextLength) => {
+                let answer = wishes.needs.max_tokens.unwrap_or(1);
+                wishes.needs.input_tokens = wishes.needs.input_tokens.min((2 * window).saturating_sub(answer));
+                self.plan(snapshot, key, names, wishes).or(plan)
+            }
+            _ => plan,
+        }
     }
+}
+
+/// The largest window that a prompt is made shorter for.
+fn largest(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> Option<u64> {
+    let models = names.iter().filter_map(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
+    let endpoints = models.flat_map(|model| &model.endpoints);
+    let windows = endpoints.filter(|endpoint| wishes.needs.compression.is_for(endpoint));
+    windows.map(|endpoint| endpoint.context_length).max()
 }
 
 /// Whether it is left to us who serves a request, and there is a choice.
@@ -509,9 +548,10 @@ fn is_free(plan: &Plan) -> bool {
 /// Options that were understood and have no effect yet: said, not hidden.
 fn warnings(plan: &Plan, prepared: Option<&Prepared>) -> Vec<String> {
     let is_online = plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Online));
-    let online = is_online.then(|| format!("dropped:{}", Variant::Online.as_str()));
-    let unknown = prepared.map(|prepared| prepared.unknown.as_slice()).unwrap_or_default();
-    online.into_iter().chain(unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}"))).collect()
+    let is_seen_to = prepared.is_some_and(|prepared| prepared.is_online);
+    let online = (is_online && !is_seen_to).then(|| format!("dropped:{}", Variant::Online.as_str()));
+    let dropped = prepared.map(|prepared| prepared.warnings.as_slice()).unwrap_or_default();
+    online.into_iter().chain(dropped.iter().cloned()).collect()
 }
 
 /// `x-session-id`, under the same limit as the member of the body.

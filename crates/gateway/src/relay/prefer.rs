@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tidegate_core::Price;
 use tidegate_routing::{
-    MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, ServiceTier, Sort,
-    Threshold,
+    Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, ServiceTier,
+    Sort, Threshold,
 };
-use tidegate_wire::envelope::{self, CutOffs, Envelope, Provider};
+use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider};
 
 use crate::sticky::Conversation;
 
@@ -109,17 +109,22 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
     let shown = [(Modality::Image, media.images), (Modality::File, media.files)];
     // Every model takes text, so only the others are looked for.
     let modalities: Modalities = shown.into_iter().filter(|(_, count)| *count > 0).map(|(kind, _)| kind).collect();
-    let text = size.saturating_sub(media.bytes) as u64;
     Needs {
-        // Few prompts have more tokens: where even so many fit, nobody has to count.
-        input_tokens: text.div_ceil(3) + 64 + PER_MEDIUM * u64::from(media.images + media.files),
+        input_tokens: at_most(size, media),
         max_tokens: envelope.max_tokens,
         modalities,
         parameters: parameters.into_iter().filter(|(_, holds)| *holds).map(|(parameter, _)| parameter).collect(),
         has_tools: asked.tools,
         structured: asked.structured,
         service_tier: service_tier(envelope),
+        compression: Compression::Never,
     }
+}
+
+/// Few prompts of a body of this size have more tokens: where even so many fit, nobody has to count.
+pub(super) fn at_most(size: usize, media: Media) -> u64 {
+    let text = size.saturating_sub(media.bytes) as u64;
+    text.div_ceil(3) + 64 + PER_MEDIUM * u64::from(media.images + media.files)
 }
 
 fn service_tier(envelope: &Envelope<'_>) -> ServiceTier {

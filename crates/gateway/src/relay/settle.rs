@@ -110,6 +110,10 @@ pub(super) struct Ticket {
     told: Option<Box<Changed>>,
     /// For destinations, where some want to hear of it.
     overheard: Option<Box<Overheard>>,
+    /// What that costs beside the call; nothing once it is part of what was carried over.
+    extra: Money,
+    /// What the attempt under way left out, as an entry of the metadata.
+    compressed: Option<Box<str>>,
 }
 
 /// What the head of a request says about its sender.
@@ -202,6 +206,8 @@ impl Ticket {
             presence: Arc::default(),
             told: None,
             overheard: None,
+            extra: Money::ZERO,
+            compressed: None,
         }
     }
 
@@ -212,8 +218,17 @@ impl Ticket {
     }
 
     /// What was done to the request before it was planned; for the metadata.
-    pub fn tell(&mut self, told: &Changed) {
+    /// Only the first turn of a loop pays for it.
+    pub fn tell(&mut self, told: &Changed, is_first: bool) {
+        if is_first {
+            self.extra = told.fee;
+        }
         self.told = Some(Box::new(told.clone()));
+    }
+
+    /// What was left out of the request for the attempt under way; for the metadata.
+    pub fn compressed(&mut self, entry: Option<String>) {
+        self.compressed = entry.map(Into::into);
     }
 
     /// Names the preset of the request.
@@ -503,6 +518,7 @@ impl Ticket {
             prompt: cost.unwrap_or_default().prompt,
             completion: cost.unwrap_or_default().completion,
         };
+        self.extra = Money::ZERO;
         self.carried = Some(Box::new(match self.carried.take() {
             Some(earlier) => earlier.plus(&part),
             None => part,

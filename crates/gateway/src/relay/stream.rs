@@ -15,8 +15,8 @@ use hyper::body::Incoming;
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::anthropic::Forwarded;
 use tidegate_providers::{Class, Fault};
-use tidegate_routing::Attempt;
-use tidegate_wire::envelope::{Cuts, Purpose, Traits};
+use tidegate_routing::{Attempt, Compression};
+use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
 use tidegate_wire::messages::Request;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Sleep, sleep};
@@ -169,6 +169,7 @@ struct Rest {
     beta_query: bool,
     session: Option<Box<str>>,
     user: Option<Box<str>>,
+    compression: Compression,
     sent: Sent,
 }
 
@@ -192,10 +193,10 @@ impl Relay {
         let can_continue =
             job.may_continue && !job.traits.thinking && others.iter().any(|other| takes_prefix(other, &job.snapshot));
         let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
-        let Job { body: asked, forwarded, beta_query, session, user, heard, .. } = *job;
+        let Job { body: asked, forwarded, beta_query, session, user, compression, heard, .. } = *job;
         let rest = can_continue.then(|| {
             let sent = heard.map(|heard| heard.sent).unwrap_or_default();
-            Box::new(Rest { body: asked, forwarded, beta_query, session, user, sent })
+            Box::new(Rest { body: asked, forwarded, beta_query, session, user, compression, sent })
         });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
@@ -286,7 +287,7 @@ impl Relay {
     ) -> Option<(Box<Job>, usize)> {
         let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
         ticket.carry(status);
-        let Rest { body: original, forwarded, beta_query, session, user, .. } = *rest;
+        let Rest { body: original, forwarded, beta_query, session, user, compression, .. } = *rest;
         drop(original);
         let Continued { body, cuts, traits, max_tokens } = continued;
         let deadline = tokio::time::Instant::from_std(self.deadline);
@@ -309,6 +310,9 @@ impl Relay {
             warnings: Vec::new(),
             traits,
             max_tokens,
+            // Only a bound is made of it, which is higher without.
+            shown: Shown::default(),
+            compression,
             hint: None,
             repairs: Vec::new(),
             cap: None,

@@ -229,6 +229,8 @@ pub struct Card {
     pub context_length: u64,
     pub max_output_tokens: u64,
     pub min_output_tokens: u64,
+    /// Messages that a conversation may have.
+    pub max_messages: Option<usize>,
     /// `ok`, `none` or `one_of`.
     pub sampling: Sampling,
     pub top_k: bool,
@@ -391,6 +393,7 @@ impl Default for Card {
             context_length: 8_192,
             max_output_tokens: 4_096,
             min_output_tokens: 1,
+            max_messages: None,
             sampling: Sampling::All,
             top_k: false,
             max_tokens_field: LimitField::MaxTokens,

@@ -191,7 +191,12 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
     if preferences.quantizations != Quantizations::NONE {
         pass.keep(Filter::Quantization, |endpoint| preferences.quantizations.contains(endpoint.quantization));
     }
-    pass.keep(Filter::ContextLength, |endpoint| needed(endpoint, request) <= length_of(endpoint));
+    pass.keep(Filter::ContextLength, |endpoint| {
+        let needed = needed(endpoint, request);
+        // What is made shorter should not lose more than half.
+        let halved = needs.compression.is_for(endpoint) && needed <= length_of(endpoint).saturating_mul(2);
+        halved || needed <= length_of(endpoint)
+    });
     if let Some(asked) = needs.max_tokens {
         // Where nobody can write so much, those are left who can write most: the limit is lowered to theirs.
         let most = pass.kept.iter().map(|endpoint| limit_of(endpoint)).max().unwrap_or(u64::MAX);

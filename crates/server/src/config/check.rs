@@ -22,7 +22,7 @@ use tidegate_store::vault::MasterKeySource;
 use super::lines::Lines;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, destinations, facts, nearest, raw, secret};
+use super::{Source, built_in, destinations, documents, facts, moderation, nearest, raw, secret};
 
 /// With less memory than this everything would be refused for ever.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -186,7 +186,9 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         cache_bytes: config.cache.max_bytes,
         egress: egress(config)?,
         extractor: std::env::current_exe().ok(),
-        parser: facts::parser(&config.parser, lines)?,
+        parser: documents::limits(&config.parser, lines)?,
+        documents: documents::read(&config.parser, lines, source)?,
+        moderation: moderation::read(&config.moderation, lines, source)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Price, Timestamp};
-use tidegate_gateway::extract::Limits;
 use tidegate_gateway::snapshot::{Routing, Tools};
 use tidegate_providers::Protocol;
 use tidegate_providers::translate::Card;
@@ -163,25 +162,6 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         auto_candidates: raw.auto_candidates.clone(),
         auto_ranking: raw.auto_ranking.clone(),
         policy,
-    })
-}
-
-pub fn parser(raw: &raw::Parser, lines: &Lines) -> anyhow::Result<Limits> {
-    let range = |key: &str, value: u64, least: u64, most: u64| {
-        let is_within = (least..=most).contains(&value);
-        let problem = || lines.named(key, anyhow::anyhow!("{key}: must be between {least} and {most}"));
-        if is_within { Ok(()) } else { Err(problem()) }
-    };
-    // Less does not hold the program itself.
-    range("parser.memory_bytes", raw.memory_bytes, 128 << 20, 64 << 30)?;
-    range("parser.time_ms", raw.time_ms, 100, 600_000)?;
-    range("parser.parallel", raw.parallel as u64, 1, 1_024)?;
-    range("parser.max_output_bytes", raw.max_output_bytes as u64, 64 << 10, 64 << 20)?;
-    Ok(Limits {
-        memory_bytes: raw.memory_bytes,
-        time: Duration::from_millis(raw.time_ms),
-        parallel: raw.parallel,
-        max_output_bytes: raw.max_output_bytes,
     })
 }
 

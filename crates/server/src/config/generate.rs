@@ -35,6 +35,7 @@ pub fn example() -> String {
         "cache",
         "egress",
         "parser",
+        "moderation",
         "routing",
         "tools",
         "ledger",
@@ -51,6 +52,9 @@ pub fn example() -> String {
         for (name, property) in properties(definition).filter(|(name, _)| !defaults[section][name].is_object()) {
             out.push_str(&comment(property));
             let _ = writeln!(out, "# {name} = {}", shown(&defaults[section][name]));
+        }
+        if section == "parser" {
+            out.push_str(&entry(&schema, "[parser.ocr]", "Ocr", OCR));
         }
         if section == "tools" {
             out.push_str(&entry(&schema, "[tools.web_search]", "WebSearch", SEARCH));
@@ -71,6 +75,12 @@ pub fn example() -> String {
 
 /// Members that are sections of their own, or for tests.
 const APART: [&str; 3] = ["endpoints", "engines", "results"];
+const OCR: &[(&str, &str)] = &[
+    ("url", "\"https://api.mistral.ai/v1/ocr\""),
+    ("api_key", "\"env:OCR_KEY\""),
+    ("model", "\"mistral-ocr-latest\""),
+    ("price_per_1000_pages", "0"),
+];
 const SEARCH: &[(&str, &str)] = &[("default_engine", "\"house\"")];
 const ENGINE: &[(&str, &str)] = &[
     ("kind", "\"searxng\""),

@@ -3,9 +3,11 @@
 
 mod check;
 mod destinations;
+mod documents;
 mod facts;
 pub mod generate;
 mod lines;
+mod moderation;
 mod prices;
 mod providers;
 pub mod raw;

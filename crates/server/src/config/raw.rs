@@ -1,5 +1,8 @@
 //! The configuration file as it is written. Nothing past `config::check` meets these types.
 
+mod moderation;
+mod parser;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_routing::price::Unit;
 
 use super::destinations::{Destination, Observability};
+
+pub use moderation::Moderation;
+pub use parser::{Ocr, Parser};
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -28,6 +34,7 @@ pub struct Config {
     pub cache: Cache,
     pub egress: Egress,
     pub parser: Parser,
+    pub moderation: Moderation,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,
@@ -331,26 +338,6 @@ pub struct Egress {
 impl Default for Egress {
     fn default() -> Self {
         Self { allow: Vec::new(), ports: vec![80, 443] }
-    }
-}
-
-/// How pages and PDFs that callers point at are read: in processes of their own, within limits.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Parser {
-    /// Address space of one such process, the program itself included.
-    pub memory_bytes: u64,
-    /// Milliseconds after which one is ended.
-    pub time_ms: u64,
-    /// How many there are at a time; changed by a restart only.
-    pub parallel: usize,
-    /// What one may write; a longer text is cut.
-    pub max_output_bytes: usize,
-}
-
-impl Default for Parser {
-    fn default() -> Self {
-        Self { memory_bytes: 256 << 20, time_ms: 10_000, parallel: 2, max_output_bytes: 4 << 20 }
     }
 }
 

@@ -550,7 +550,8 @@ fn the_example_file_is_valid() {
             (!line.contains("# not set")).then(|| format!("{line}\n"))
         })
         .collect();
-    let (_folder, source) = source(&uncommented, &[("VLLM_KEY", "k"), ("SEARCH_KEY", "k"), ("COLLECTOR_TOKEN", "k")]);
+    let keys = ["VLLM_KEY", "SEARCH_KEY", "OCR_KEY", "COLLECTOR_TOKEN"].map(|name| (name, "k"));
+    let (_folder, source) = source(&uncommented, &keys);
     source.read().unwrap().snapshot(None, ADDRESS).unwrap();
 }
 

@@ -202,6 +202,8 @@ async fn what_the_endpoint_cannot_take_is_named_and_what_was_left_out_is_told() 
         json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}});
     let mut body = hello("chat/sim");
     body["messages"] = json!([{"role": "user", "content": [pdf, {"type": "text", "text": "read"}]}]);
+    // Otherwise the gateway would read it.
+    body["plugins"] = json!([{"id": "file-parser", "enabled": false}]);
     let reply = gate.messages(body).await;
     let (status, kind, _, message) = reply.error();
     assert_eq!((status, &*kind), (404, "not_found_error"));

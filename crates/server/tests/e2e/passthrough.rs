@@ -522,7 +522,7 @@ async fn the_brand_of_a_deployment_is_in_its_headers_and_members() {
         assert!(answer.get("harbour_metadata").is_some(), "{header}");
     }
     let mut request = hello(MODEL);
-    request["plugins"] = json!([{"id": "web"}]);
+    request["plugins"] = json!([{"id": "fusion"}]);
     let reply = gate.messages(request).await;
-    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:plugins.web"));
+    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:plugins.fusion"));
 }

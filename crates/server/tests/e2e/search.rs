@@ -487,3 +487,106 @@ async fn results_that_come_back_without_a_search_are_opened_for_everybody() {
     let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
     assert_eq!(sent["messages"], next["messages"]);
 }
+
+fn online(stream: bool, plugin: Value) -> Value {
+    let mut body = hello(MODEL);
+    body["messages"][0]["content"] = json!(format!("When is high water in Brest? {}", "x".repeat(500)));
+    (body["stream"], body["max_tokens"]) = (json!(stream), json!(1000));
+    if plugin.is_object() {
+        body["plugins"] = json!([plugin]);
+    }
+    body
+}
+
+#[tokio::test]
+async fn the_plugin_searches_once_before_the_turn_and_the_answer_cites_on_every_protocol() {
+    for protocol in PROTOCOLS {
+        let (sim, searx) = (Sim::start(Behaviour::says(SAYS)).await, Searx::start().await);
+        let gate = gate_for(&sim, protocol, &searx.config()).await;
+        for (number, stream) in [false, true].into_iter().enumerate() {
+            let case = format!("{protocol:?} {stream}");
+            let plugin = json!({"id": "web", "engine": "house", "max_results": 1, "search_prompt": "Of {date}:"});
+            let answer = message(&asked(&gate, &online(stream, plugin)).await);
+            assert_eq!(kinds(&answer), ["text"], "{case}");
+            let cited = &blocks(&answer)[0]["citations"];
+            let url = "https://tides.example/brest";
+            assert_eq!(
+                (&cited[0]["type"], &cited[0]["url"]),
+                (&json!("web_search_result_location"), &json!(url)),
+                "{case}"
+            );
+            assert_eq!(answer["usage"]["server_tool_use"]["web_search_requests"], 1, "{case}");
+            let sent = bodies(&sim).pop().unwrap();
+            let results =
+                r"\n\n1. Tides — https://tides.example/brest\nLow water at noon. High water in Brest is at six.";
+            assert!(
+                sent.contains(results) && sent.contains("Of 20") && !sent.contains("other.example"),
+                "{case}: {sent}"
+            );
+            assert!(sent.find("Tides").unwrap() < sent.find("When is high").unwrap(), "{case}: in front of it");
+            let pipeline = answer["tidegate_metadata"]["pipeline"].as_array().unwrap();
+            let data = json!({"engine": "house", "results": 1, "native": false});
+            assert_eq!(pipeline.len(), 1, "{case}: {pipeline:?}");
+            assert_eq!((&pipeline[0]["name"], &pipeline[0]["data"]), (&json!("web-search"), &data), "{case}");
+            let asked = searx.asked();
+            assert_eq!(asked.len(), number + 1, "{case}: one search each");
+            // Four hundred characters: the question with its space is 29.
+            assert!(asked[number].contains(&format!("+{}&", "x".repeat(371))), "{case}: {asked:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() {
+    let (sim, searx) = (Sim::start(Behaviour::says(SAYS)).await, Searx::start().await);
+    let mut body = online(false, Value::Null);
+    body["model"] = json!(format!("{MODEL}:online"));
+    let chat = gate_for(&sim, PROTOCOLS[1], &searx.config()).await;
+    let reply = asked(&chat, &body).await;
+    assert_eq!(reply.header("x-tidegate-warnings"), None);
+    assert_eq!(message(&reply)["usage"]["server_tool_use"]["web_search_requests"], 1);
+    assert_eq!(searx.asked().len(), 1);
+    let mut off = body.clone();
+    off["plugins"] = json!([{"id": "web", "enabled": false}]);
+    assert_eq!(asked(&chat, &off).await.status, 200);
+    assert_eq!(searx.asked().len(), 1);
+    // An engine that fails does not end the request.
+    searx.says("500 Internal Server Error", b"");
+    let reply = asked(&chat, &body).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, Some("dropped:plugins.web")));
+
+    let native = gate_for(&sim, PROTOCOLS[0], "").await;
+    let plugin = json!({"id": "web", "max_uses": 2, "include_domains": ["tides.example"]});
+    let answer = message(&asked(&native, &online(false, plugin)).await);
+    let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+    let tool = json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 2, "allowed_domains": ["tides.example"]}]);
+    assert_eq!(sent["tools"], tool);
+    assert_eq!(
+        answer["tidegate_metadata"]["pipeline"][0]["data"],
+        json!({"engine": "native", "results": null, "native": true})
+    );
+
+    let bare = gate_for(&sim, PROTOCOLS[1], "").await;
+    let refused = [
+        (json!({"id": "web"}), "web is not configured on this deployment"),
+        (json!({"id": "web", "engine": "exa"}), "web is not configured on this deployment"),
+        (
+            json!({"id": "web", "engine": "native"}),
+            "Invalid request: plugins[0].engine is native, but nobody who serves vendor/m searches for itself: leave it out",
+        ),
+        (json!({"id": "web", "search_prompt": 1}), "Invalid request: plugins[0].search_prompt must be a string"),
+    ];
+    for (plugin, wanted) in refused {
+        let (status, _, _, text) = asked(&bare, &online(false, plugin)).await.error();
+        assert_eq!((status, &*text), (400, wanted));
+    }
+    for (member, value, wanted) in [
+        ("max_results", json!(26), "plugins[0].max_results must be at most 25"),
+        ("include_domains", json!("a.org"), "plugins[0].include_domains must be an array"),
+    ] {
+        let mut plugin = json!({"id": "web"});
+        plugin[member] = value;
+        let (status, _, _, text) = asked(&chat, &online(false, plugin)).await.error();
+        assert_eq!((status, text), (400, format!("Invalid request: {wanted}")));
+    }
+}

@@ -171,16 +171,22 @@ impl Ticket {
         let is_absurd = list.is_some_and(|list| list > most && self.is_admitted);
         let list = list.map(|list| if is_absurd { most } else { list });
         let fee = list.map(|list| self.fee(list));
+        let extra = if waived { Money::ZERO } else { self.extra };
         let exchange = self.edit();
         exchange.upstream_cost = list;
         exchange.is_clamped |= is_absurd;
         let charged = list.map(|list| if waived { Money::ZERO } else { list });
         (exchange.cost, exchange.list_cost) = if exchange.is_byok {
             // Through a customer's own credential the provider charges them; what we charge is a fee.
-            (Some(if waived { Money::ZERO } else { fee.unwrap_or_default() }), charged)
+            (Some(if waived { Money::ZERO } else { fee.unwrap_or_default().plus(extra) }), charged)
         } else {
-            (charged, None)
+            (charged.map(|charged| charged.plus(extra)), None)
         };
+    }
+
+    /// What plugins charge for beside the call.
+    pub fn extra(&self) -> Money {
+        self.extra
     }
 
     /// What we charge for a call through a customer's own credential.

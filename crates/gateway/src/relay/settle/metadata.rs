@@ -71,8 +71,10 @@ impl Ticket {
                 .collect();
             let _ = write!(out, r#","attempts":[{}]"#, tried.join(","));
         }
-        if let Some(told) = self.told.as_ref().filter(|told| !told.entries.is_empty()) {
-            let _ = write!(out, r#","pipeline":[{}]"#, told.entries.join(","));
+        let told = self.told.iter().flat_map(|told| told.entries.iter().map(String::as_str));
+        let entries: Vec<&str> = told.chain(self.compressed.as_deref()).collect();
+        if !entries.is_empty() {
+            let _ = write!(out, r#","pipeline":[{}]"#, entries.join(","));
         }
         out.push('}');
         out

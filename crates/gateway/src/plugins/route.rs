@@ -1,0 +1,226 @@
+//! Names that stand for a choice of models: which they are, and what is chosen.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use tidegate_routing::price::Unit;
+use tidegate_routing::{Endpoint, Modality, Model};
+use tidegate_wire::envelope::{Brand, Envelope};
+use tidegate_wire::error::ErrorType;
+
+use super::Told;
+use super::choose::{self, Candidate, Known, choose};
+use super::options::{AutoRouter, Plugins, Tier};
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::relay::Wishes;
+use crate::sticky::Conversation;
+use crate::{Gateway, Snapshot};
+
+/// A name that stands for a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Router {
+    Auto,
+    AutoBeta,
+    Free,
+    Pareto,
+}
+
+impl Router {
+    /// The router that a model's name stands for, and what follows the name.
+    pub fn of<'n>(name: &'n str, brand: Brand<'_>) -> Option<(Self, &'n str)> {
+        let name = name.trim();
+        let (name, variants) = name.split_at(name.find(':').unwrap_or(name.len()));
+        let (author, slug) = name.split_once('/')?;
+        if author != brand.name && !brand.aliases.iter().any(|alias| alias == author) {
+            return None;
+        }
+        let router = match slug {
+            "auto" => Self::Auto,
+            "auto-beta" => Self::AutoBeta,
+            "free" => Self::Free,
+            "pareto-code" => Self::Pareto,
+            _ => return None,
+        };
+        Some((router, variants))
+    }
+
+    pub fn strategy(self) -> &'static str {
+        match self {
+            Self::Auto | Self::AutoBeta => "auto",
+            Self::Free => "free",
+            Self::Pareto => "pareto",
+        }
+    }
+}
+
+/// The chosen models, and behind them those that the request names itself.
+fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &str, envelope: &Envelope<'_>) {
+    let named = |id: &String| match variants {
+        variants if id.contains(':') => format!("{id}{}", variants.replace(":free", "")),
+        variants => format!("{id}{variants}"),
+    };
+    let mut list: Vec<String> = models.iter().map(named).collect();
+    list.extend(envelope.names().skip(1).map(str::to_owned));
+    request.remove("fallbacks");
+    request.insert("model".into(), json!(list[0]));
+    if list.len() > 1 {
+        request.insert("models".into(), json!(list[1..]));
+    }
+}
+
+/// The body with the models that the name of a router stands for; nothing when its model is no router.
+pub(super) fn routed(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    key: &KeyEntry,
+    (body, envelope): (&Bytes, &Envelope<'_>),
+    plugins: &Plugins,
+    told: &mut Told,
+) -> Result<Option<Bytes>, Failure> {
+    let name = envelope.model.as_deref().unwrap_or_default();
+    let Some((router, variants)) = Router::of(name, super::brand(&snapshot.settings)) else { return Ok(None) };
+    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let scene = Scene {
+        gate,
+        snapshot,
+        key,
+        envelope,
+        size: body.len(),
+        request: &request,
+        parses: plugins.parser.may_parse(),
+    };
+    let models = scene.routed(router, name, plugins, told)?;
+    told.requested = envelope.names().map(str::to_owned).collect();
+    told.strategy = Some(router.strategy());
+    name_models(&mut request, &models, variants, envelope);
+    Ok(Some(Value::Object(request).to_string().into()))
+}
+
+/// What a choice depends on.
+struct Scene<'a, 'e> {
+    gate: &'a Gateway,
+    snapshot: &'a Snapshot,
+    key: &'a KeyEntry,
+    envelope: &'a Envelope<'e>,
+    size: usize,
+    request: &'a Map<String, Value>,
+    /// Whether documents may be given as text.
+    parses: bool,
+}
+
+impl Scene<'_, '_> {
+    fn routed(&self, router: Router, name: &str, plugins: &Plugins, told: &mut Told) -> Result<Vec<String>, Failure> {
+        let nobody = || Failure::new(404, ErrorType::NotFound, "No models match your request and model restrictions");
+        match router {
+            Router::Free => {
+                let mut free = self.serving(|model| model.endpoints.iter().any(|endpoint| is_free(endpoint)));
+                if free.is_empty() {
+                    return Err(nobody());
+                }
+                let first = (self.snapshot.draws.next() * free.len() as f64) as usize;
+                free.rotate_left(first);
+                Ok(free.iter().take(3).map(|model| format!("{}:free", model.id)).collect())
+            }
+            // Nobody has told how well models write programs.
+            Router::Pareto => Err(nobody()),
+            Router::Auto => self.auto("auto-router", name, &plugins.auto, told).ok_or_else(nobody),
+            Router::AutoBeta => self.auto("auto-beta-router", name, &plugins.auto_beta, told).ok_or_else(nobody),
+        }
+    }
+
+    /// Models that the caller may use and that can serve this request.
+    fn serving(&self, wanted: impl Fn(&Model) -> bool) -> Vec<&Model> {
+        let mut wishes = Wishes::of(self.envelope, self.size);
+        let listed = self.snapshot.catalogue.models().into_iter();
+        let wanted: Vec<&Arc<Model>> = listed.filter(|model| !model.hidden && wanted(model)).collect();
+        let serving = |wishes: &Wishes<'_>| {
+            let serves = |model: &&&Arc<Model>| self.gate.plan(self.snapshot, self.key, &[&model.id], wishes).is_ok();
+            wanted.iter().filter(serves).map(|model| &***model).collect::<Vec<&Model>>()
+        };
+        let found = serving(&wishes);
+        if !found.is_empty() || self.envelope.media.files == 0 || !self.parses {
+            return found;
+        }
+        // Nobody reads files: they are given documents as text.
+        wishes.needs.modalities = wishes.needs.modalities.without(Modality::File);
+        serving(&wishes)
+    }
+
+    fn auto(&self, plugin: &str, name: &str, options: &AutoRouter, told: &mut Told) -> Option<Vec<String>> {
+        let routing = &self.snapshot.settings.routing;
+        let listed = |model: &Model| {
+            let patterns = &routing.auto_candidates;
+            patterns.is_empty() || patterns.iter().any(|pattern| choose::matches(pattern, &model.id))
+        };
+        let serving = self.serving(listed);
+        let candidates = serving.iter().map(|model| Candidate { id: model.id.to_string(), price: price(model) });
+        let candidates: Vec<Candidate> = candidates.collect();
+        let media = self.envelope.media;
+        let text = last_words(self.request);
+        let task = choose::task(&text, self.envelope.asked.tools, media.images > 0, media.files > 0);
+        let ranking = routing.auto_ranking.get(task).or_else(|| routing.auto_ranking.get("general"));
+        let session = self.envelope.session_id.as_deref();
+        let conversation = Conversation::of(&self.key.workspace, name, session, &self.envelope.opening);
+        let now = self.gate.clock.now();
+        let remembered = self.gate.sticky.model(&conversation, now);
+        let pinned =
+            last_model(self.request).filter(|_| options.pin).or_else(|| remembered.clone().filter(|_| options.pin));
+        let known = Known { pinned: pinned.as_deref(), remembered: remembered.as_deref() };
+        let choice = choose(candidates, options, ranking.map(Vec::as_slice).unwrap_or_default(), known)?;
+        self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        let entry = json!({
+            "type": "plugin",
+            "name": plugin,
+            "summary": format!("{} of {}", choice.models[0], choice.candidates),
+            "cost_usd": 0,
+            "data": {
+                "task_type": task,
+                "cost_tier": options.tier.map(Tier::as_str),
+                "candidates": choice.candidates,
+                "source": choice.source,
+                "pinned": choice.is_pinned,
+                "sticky": choice.is_sticky,
+            },
+        });
+        told.entries.push(entry.to_string());
+        Some(choice.models)
+    }
+}
+
+fn is_free(endpoint: &Endpoint) -> bool {
+    let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
+    [Unit::Input, Unit::Output].into_iter().all(|unit| price(unit).is_some_and(|price| price.0 == 0))
+}
+
+/// What its cheapest endpoint costs: three parts input, one part output.
+fn price(model: &Model) -> Option<f64> {
+    let blended = |endpoint: &Endpoint| {
+        let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
+        Some((3.0 * price(Unit::Input)?.0 as f64 + price(Unit::Output)?.0 as f64) / 4.0)
+    };
+    model.endpoints.iter().filter_map(|endpoint| blended(endpoint)).min_by(f64::total_cmp)
+}
+
+/// The text of the last message of a person.
+pub(super) fn last_words(request: &Map<String, Value>) -> String {
+    let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let last = messages.iter().rev().find(|message| message.get("role").and_then(Value::as_str) == Some("user"));
+    match last.and_then(|message| message.get("content")) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(blocks)) => {
+            let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The model that the client remembers of the last answer.
+fn last_model(request: &Map<String, Value>) -> Option<String> {
+    let messages = request.get("messages")?.as_array()?;
+    let last =
+        messages.iter().rev().find(|message| message.get("role").and_then(Value::as_str) == Some("assistant"))?;
+    last.get("model")?.as_str().map(str::to_owned)
+}

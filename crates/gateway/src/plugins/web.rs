@@ -1,0 +1,179 @@
+//! `web`: one search before the first turn, whose results stand in front of the last user message. Where somebody who
+//! could serve searches for itself, it is given the vendor's tool instead.
+
+use serde_json::{Map, Value, json};
+use tidegate_tools::datetime;
+use tidegate_tools::search::Found;
+
+use super::Prepared;
+use super::options::Plugins;
+use super::route::last_words;
+use crate::agent::{self, Before, Search};
+use crate::failure::Failure;
+use crate::{Gateway, Snapshot};
+
+/// Characters of the last user message that are searched for.
+const QUERY: usize = 400;
+/// What stands before the results where the request does not say it.
+const PROMPT: &str = "Web results retrieved on {date} follow. Use them where they help, and cite each one you use as a \
+                      Markdown link whose text is the site's domain.";
+/// The vendor's tool.
+const NATIVE: &str = "web_search_20250305";
+
+/// Whether the name of a model asks for a search.
+pub(super) fn is_online(name: &str) -> bool {
+    name.split(':').skip(1).any(|variant| variant.trim() == "online")
+}
+
+/// A search that is to be made.
+pub(super) enum Wanted {
+    /// By whoever serves, with the tool that is to be added.
+    Native(Value),
+    Here {
+        search: Search,
+        prompt: String,
+    },
+}
+
+/// What a request asks for, by its plugins or by the name of its model.
+pub(super) fn wanted(plugins: &Plugins, name: &str, snapshot: &Snapshot) -> Result<Option<Wanted>, Failure> {
+    let none = (Map::new(), 0);
+    let (members, index) = match &plugins.web {
+        Some(Some((members, index))) => (members, *index),
+        None if is_online(name) => (&none.0, none.1),
+        Some(None) | None => return Ok(None),
+    };
+    let wrong =
+        |member: &str, problem: &str| Failure::invalid(format!("Invalid request: plugins[{index}].{member} {problem}"));
+    let prompt = match members.get("search_prompt").filter(|prompt| !prompt.is_null()) {
+        None => PROMPT,
+        Some(prompt) => prompt.as_str().ok_or_else(|| wrong("search_prompt", "must be a string"))?,
+    };
+    let engine = members.get("engine").and_then(Value::as_str);
+    let is_native = agent::searches_natively(name, snapshot);
+    match engine {
+        Some("native") if !is_native => {
+            Err(wrong("engine", &format!("is native, but nobody who serves {name} searches for itself: leave it out")))
+        }
+        Some("native") | None if is_native => Ok(Some(Wanted::Native(tool(members)))),
+        _ => {
+            let search = Search::of_plugin(members, index, &snapshot.settings)?;
+            Ok(Some(Wanted::Here { search, prompt: prompt.to_owned() }))
+        }
+    }
+}
+
+/// The vendor's tool with what it knows of the plugin's members.
+fn tool(members: &Map<String, Value>) -> Value {
+    let mut tool = json!({"type": NATIVE, "name": "web_search"});
+    let names = [
+        ("max_uses", "max_uses"),
+        ("include_domains", "allowed_domains"),
+        ("exclude_domains", "blocked_domains"),
+        ("user_location", "user_location"),
+    ];
+    for (ours, theirs) in names {
+        if let Some(value) = members.get(ours).filter(|value| !value.is_null()) {
+            tool[theirs] = value.clone();
+        }
+    }
+    tool
+}
+
+impl Wanted {
+    /// Does it; whether the request was changed.
+    pub async fn run(self, gate: &Gateway, request: &mut Map<String, Value>, made: &mut Prepared) -> bool {
+        made.is_online = true;
+        let entry = |engine: &str, results: Option<usize>| {
+            let data = json!({"engine": engine, "results": results, "native": results.is_none()});
+            json!({"type": "plugin", "name": "web-search", "cost_usd": 0, "data": data}).to_string()
+        };
+        match self {
+            Self::Native(tool) => {
+                let tools = request.entry("tools").or_insert_with(|| json!([]));
+                let Value::Array(tools) = tools else { return false };
+                let is_search = |tool: &Value| tool.get("name").and_then(Value::as_str) == Some("web_search");
+                if tools.iter().any(is_search) {
+                    return false;
+                }
+                tools.push(tool);
+                made.told.entries.push(entry("native", None));
+                true
+            }
+            Self::Here { search, prompt } => {
+                let words = last_words(request);
+                let query: String = words.trim().chars().take(QUERY).collect();
+                if query.is_empty() {
+                    return false;
+                }
+                let Some(before) = Before::search(gate, search, &query).await else {
+                    made.warnings.push("dropped:plugins.web".to_owned());
+                    return false;
+                };
+                let now = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
+                let date = now.split('T').next().unwrap_or_default();
+                insert(request, &told(&prompt.replace("{date}", date), &before.found));
+                made.told.entries.push(entry(before.engine(), Some(before.found.len())));
+                made.searched = Some(before);
+                true
+            }
+        }
+    }
+}
+
+fn told(prompt: &str, found: &[Found]) -> String {
+    let mut text = prompt.to_owned();
+    for (place, one) in found.iter().enumerate() {
+        text.push_str(&format!("\n\n{}. {} — {}\n{}", place + 1, one.title, one.url, one.content.trim()));
+    }
+    text
+}
+
+/// Puts a text in front of what the last user message says; results of tools must stay first.
+fn insert(request: &mut Map<String, Value>, text: &str) {
+    let Some(Value::Array(messages)) = request.get_mut("messages") else { return };
+    let is_user = |message: &&mut Value| message.get("role").and_then(Value::as_str) == Some("user");
+    let Some(content) = messages.iter_mut().rev().find(is_user).and_then(|message| message.get_mut("content")) else {
+        return;
+    };
+    let block = json!({"type": "text", "text": text});
+    match content {
+        Value::Array(blocks) => {
+            let is_result = |block: &Value| block.get("type").and_then(Value::as_str) == Some("tool_result");
+            let place = blocks.iter().rposition(is_result).map_or(0, |place| place + 1);
+            blocks.insert(place, block);
+        }
+        said => *said = json!([block, {"type": "text", "text": said.take()}]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stand_before_what_was_said_and_behind_results_of_tools() {
+        let of = |messages: Value| {
+            let mut request = json!({"messages": messages}).as_object().unwrap().clone();
+            insert(&mut request, "R");
+            request["messages"].clone()
+        };
+        let result = json!({"type": "text", "text": "R"});
+        let said = json!({"type": "text", "text": "hi"});
+        assert_eq!(
+            of(json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "so"}]))[0]["content"],
+            json!([result, said])
+        );
+        let tool = json!({"type": "tool_result", "tool_use_id": "t"});
+        assert_eq!(of(json!([{"role": "user", "content": [tool, said]}]))[0]["content"], json!([tool, result, said]));
+    }
+
+    #[test]
+    fn a_variant_asks_for_a_search_wherever_it_stands() {
+        for (name, wanted) in
+            [("a/m:online", true), ("a/m:free:online", true), ("a/online", false), ("a/m:onlines", false)]
+        {
+            assert_eq!(is_online(name), wanted, "{name}");
+        }
+    }
+}
