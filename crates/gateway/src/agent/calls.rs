@@ -20,6 +20,9 @@ use crate::relay::{Aside, PING};
 /// Characters of results that the model gets to read in one request.
 pub(super) const RESULTS: usize = 400_000;
 
+/// In place of a result that a guardrail does not let through.
+const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
+
 impl Conductor {
     pub fn remember_names(&mut self, ours: &[Call], others: &[Call]) {
         for call in ours {
@@ -127,7 +130,13 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, is_error, mut shown, found, spent, fee } = outcome;
+        let Outcome { mut text, mut is_error, mut shown, found, spent, fee } = outcome;
+        if let Some(held) = self.gate.guardrails.of(&self.key).filter(|held| held.has_filters()) {
+            let (passed, judged) = held.scan_result(text);
+            self.gate.note_judged(&judged);
+            is_error |= passed.is_none();
+            text = passed.unwrap_or_else(|| WITHHELD.to_owned());
+        }
         self.find(found);
         spent.iter().for_each(|spent| self.sums.add_inner(spent));
         self.sums.add_fee(fee);

@@ -321,6 +321,11 @@ impl Before {
         Some(Self { search, found })
     }
 
+    /// What it cost.
+    pub fn fee(&self) -> Money {
+        self.search.terms.engine.fee.of(self.found.len() as u64)
+    }
+
     pub fn engine(&self) -> &str {
         &self.search.terms.engine.name
     }

@@ -28,6 +28,15 @@ pub(crate) struct Judged {
     pub events: Vec<(&'static str, &'static str)>,
 }
 
+impl Judged {
+    /// What was not told before.
+    pub fn without(self, told: &[String]) -> Self {
+        let (entries, events) =
+            self.entries.into_iter().zip(self.events).filter(|(entry, _)| !told.contains(entry)).unzip();
+        Self { entries, events }
+    }
+}
+
 /// A request that may not.
 #[derive(Debug)]
 pub(crate) struct Blocked {
@@ -66,6 +75,19 @@ impl Held {
             }
         }
         findings.judge(is_changed.then(|| request.to_string().into()))
+    }
+}
+
+impl Held {
+    /// Looks at a text that no message has brought: the result of a tool. Without what was found, where that is to be
+    /// taken out; nothing where it does not let the text through.
+    pub fn scan_result(&self, text: String) -> (Option<String>, Judged) {
+        let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
+        let redacted = findings.text(&text, false).unwrap_or(text);
+        match findings.judge(None) {
+            Ok(passed) => (Some(redacted), passed.judged),
+            Err(blocked) => (None, blocked.judged),
+        }
     }
 }
 

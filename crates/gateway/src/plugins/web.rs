@@ -2,6 +2,7 @@
 //! could serve searches for itself, it is given the vendor's tool instead.
 
 use serde_json::{Map, Value, json};
+use tidegate_core::Money;
 use tidegate_tools::datetime;
 use tidegate_tools::search::Found;
 
@@ -84,9 +85,10 @@ impl Wanted {
     /// Does it; whether the request was changed.
     pub async fn run(self, gate: &Gateway, request: &mut Map<String, Value>, made: &mut Prepared) -> bool {
         made.is_online = true;
-        let entry = |engine: &str, results: Option<usize>| {
+        let entry = |engine: &str, results: Option<usize>, cost: Money| {
+            let cost: serde_json::Number = serde_json::from_str(&cost.to_string()).unwrap_or_else(|_| 0.into());
             let data = json!({"engine": engine, "results": results, "native": results.is_none()});
-            json!({"type": "plugin", "name": "web-search", "cost_usd": 0, "data": data}).to_string()
+            json!({"type": "plugin", "name": "web-search", "cost_usd": cost, "data": data}).to_string()
         };
         match self {
             Self::Native(tool) => {
@@ -97,7 +99,7 @@ impl Wanted {
                     return false;
                 }
                 tools.push(tool);
-                made.told.entries.push(entry("native", None));
+                made.told.entries.push(entry("native", None, Money::ZERO));
                 true
             }
             Self::Here { search, prompt } => {
@@ -113,7 +115,9 @@ impl Wanted {
                 let now = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
                 let date = now.split('T').next().unwrap_or_default();
                 insert(request, &told(&prompt.replace("{date}", date), &before.found));
-                made.told.entries.push(entry(before.engine(), Some(before.found.len())));
+                let fee = before.fee();
+                made.told.fee = made.told.fee.plus(fee);
+                made.told.entries.push(entry(before.engine(), Some(before.found.len()), fee));
                 made.searched = Some(before);
                 true
             }

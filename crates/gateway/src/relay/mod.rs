@@ -130,7 +130,8 @@ impl Gateway {
         }
         let mut prepared = None;
         let mut judged = Vec::new();
-        if let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) {
+        let held = self.guardrails.of(key).filter(|held| held.has_filters());
+        if let Some(held) = &held {
             let passed = held.scan(&body).map_err(|blocked| self.blocked(&snapshot, headers, &envelope, *blocked))?;
             self.note_judged(&passed.judged);
             if let Some(changed) = passed.body {
@@ -149,8 +150,18 @@ impl Gateway {
                 failure
             })?;
             if let Some(changed) = &made.body {
+                let mut changed = changed.clone();
+                // Documents and pages have words of their own.
+                if let Some(held) = &held {
+                    let passed = held.scan(&changed);
+                    let passed = passed.map_err(|blocked| self.blocked(&snapshot, headers, &envelope, *blocked))?;
+                    let more = passed.judged.without(&judged);
+                    self.note_judged(&more);
+                    judged.extend(more.entries);
+                    changed = passed.body.unwrap_or(changed);
+                }
                 drop(envelope);
-                body = changed.clone();
+                body = changed;
                 envelope = read(&body, settings, Purpose::Generate)?;
             }
             prepared = Some(Box::new(made));
@@ -391,7 +402,7 @@ impl Gateway {
         failure
     }
 
-    fn note_judged(&self, judged: &Judged) {
+    pub(crate) fn note_judged(&self, judged: &Judged) {
         for (kind, action) in judged.events.iter().copied() {
             self.metrics.guardrail_events.get_or_create(&Judgement { kind, action }).inc();
         }

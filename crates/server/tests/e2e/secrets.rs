@@ -203,7 +203,7 @@ on_both! {
         assert_eq!(ids.len(), 1);
         let rows = account.store.credentials_changed_after(0).await.unwrap();
         assert!(rows.len() == 600 && rows.iter().all(|row| *row.sealed.as_ref().unwrap().master_key == *ids[0]));
-        assert_eq!(account.store.vault_check().await.unwrap().unwrap().master_key, ids[0].as_str().into());
+        assert_eq!(account.store.vault_check().await.unwrap().unwrap().master_key, Box::<str>::from(ids[0].as_str()));
     }
 
     async fn verify_names_what_does_not_open(database: &Database) {
