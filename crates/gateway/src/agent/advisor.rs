@@ -130,7 +130,7 @@ impl Advisor {
             true => said(transcript(&desk.messages), "user", json!([{"type": "text", "text": prompt}])),
             false => remembered(&desk.messages, function, prompt),
         };
-        let model = terms.guide.model.as_deref().or_else(|| given("model")).unwrap_or(desk.model());
+        let model = terms.guide.model.as_deref().or_else(|| given("model")).unwrap_or_else(|| desk.model());
         if desk.snapshot.catalogue.find(model).is_err() {
             return failed("model_not_found");
         }

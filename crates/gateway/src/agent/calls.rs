@@ -156,12 +156,9 @@ impl Conductor {
             if shown.is_none() || (is_advice && !is_error) {
                 self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now());
             }
-            match shown {
-                Some((kind, content)) => {
-                    let caller = json!({"type": "direct"});
-                    sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
-                }
-                None => {}
+            if let Some((kind, content)) = shown {
+                let caller = json!({"type": "direct"});
+                sink.block(json!({"type": kind, "tool_use_id": id, "caller": caller, "content": content})).await?;
             }
         }
         let mut result = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});

@@ -2,7 +2,8 @@
 //! makes one ordinary call per turn, with a record and a reservation of its own, and shows all of them as one answer.
 //!
 //! `roster` says which tools there are, `conduct` is the loop, `calls` runs the calls of a turn, `run` is what the tools do,
-//! `stop` when it ends, `sink` what the client sees, `tell` what is said of it all, `replay` what the client sends back.
+//! `inner` how they ask other models, `stop` when it ends, `sink` what the client sees, `tell` what is said of it all,
+//! `replay` what the client sends back.
 
 mod advisor;
 mod body;

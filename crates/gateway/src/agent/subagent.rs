@@ -101,7 +101,7 @@ impl Subagent {
         let terms = &self.terms;
         let given = |name: &str| input.get(name).and_then(Value::as_str).map(str::trim).unwrap_or_default();
         let task = given("task_name");
-        let model = terms.guide.model.as_deref().unwrap_or(desk.model());
+        let model = terms.guide.model.as_deref().unwrap_or_else(|| desk.model());
         let failed = |error: &str| {
             let told = json!({"status": "error", "model": model, "task_name": task, "error": error});
             Outcome { text: told.to_string(), is_error: true, ..Outcome::default() }

@@ -149,7 +149,7 @@ async fn a_client_that_leaves_takes_the_tools_with_it_and_pays_for_what_it_heard
             let Some(id) = id else { continue };
             let record = async || {
                 let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await;
-                (record.status == 200).then(|| record.json()["data"].clone()).unwrap_or_default()
+                if record.status == 200 { record.json()["data"].clone() } else { Value::Null }
             };
             eventually("it is marked", SOON, async || record().await["cancelled"] == true).await;
             let record = record().await;
