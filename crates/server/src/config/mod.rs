@@ -7,6 +7,7 @@ mod facts;
 pub mod generate;
 mod lines;
 mod moderation;
+mod plugins;
 mod prices;
 mod providers;
 pub mod raw;

@@ -2,6 +2,7 @@
 
 mod moderation;
 mod parser;
+mod plugins;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use tidegate_routing::price::Unit;
 
 pub use moderation::Moderation;
 pub use parser::{Ocr, Parser};
+pub use plugins::Plugins;
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -33,6 +35,7 @@ pub struct Config {
     pub egress: Egress,
     pub parser: Parser,
     pub moderation: Moderation,
+    pub plugins: Plugins,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,
