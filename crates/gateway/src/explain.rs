@@ -127,7 +127,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
     };
     let mut explained = told(wishes.needs);
     // As for a call: documents that nobody can read are given as text.
-    if explained.plan.is_err() && envelope.media.files > 0 && plugins::may_parse(&envelope) {
+    if explained.plan.is_err() && envelope.media.files > 0 && plugins::may_parse(&envelope, settings) {
         let needs = Needs { modalities: wishes.needs.modalities.without(Modality::File), ..wishes.needs };
         let without = told(needs);
         if without.plan.is_ok() {
@@ -147,7 +147,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         let is_possible = compress::is_possible(&request);
         let needs = Needs {
             input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens),
-            compression: if is_possible { plugins::compression(&envelope) } else { Compression::Never },
+            compression: if is_possible { plugins::compression(&envelope, settings) } else { Compression::Never },
             ..wishes.needs
         };
         explained = told(needs);

@@ -20,7 +20,7 @@ pub mod learned;
 pub mod ledger;
 pub mod limit;
 pub mod overload;
-mod plugins;
+pub mod plugins;
 pub mod presets;
 pub mod rates;
 pub mod relay;

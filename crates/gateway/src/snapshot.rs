@@ -22,6 +22,7 @@ use tidegate_tools::{moderation, ocr};
 use crate::broadcast::Audience;
 use crate::health::Ward;
 use crate::plugins::PdfEngine;
+use crate::plugins::defaults::Defaults;
 use crate::{egress, extract, ledger};
 
 /// Everything that a reload may change.
@@ -220,6 +221,8 @@ pub struct Settings {
     pub documents: Documents,
     /// Who judges what people write, for requests that ask for it.
     pub moderation: Option<Arc<Moderation>>,
+    /// What is set for plugins, below requests or above them.
+    pub plugin_defaults: Defaults,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -363,6 +366,7 @@ impl Default for Settings {
             parser: extract::Limits::default(),
             documents: Documents::default(),
             moderation: None,
+            plugin_defaults: Defaults::new(),
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

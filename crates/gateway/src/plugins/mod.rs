@@ -5,6 +5,7 @@
 //! answer; the rest puts them together.
 
 mod choose;
+pub mod defaults;
 mod documents;
 mod heal;
 mod moderate;
@@ -74,24 +75,27 @@ fn brand(settings: &Settings) -> Brand<'_> {
 pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
     let name = envelope.model.as_deref().unwrap_or_default();
     envelope.plugins.is_some()
+        || !settings.plugin_defaults.is_empty()
         || envelope.media.files > 0
         || web::is_online(name)
         || Router::of(name, brand(settings)).is_some()
 }
 
-fn entries(envelope: &Envelope<'_>) -> Result<Plugins, Failure> {
-    let entries = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
-    Plugins::of(&entries.unwrap_or_default())
+/// What counts of what the request and the operator say, and the plugins for which only the operator was heard.
+fn entries(envelope: &Envelope<'_>, settings: &Settings) -> Result<(Plugins, Vec<String>), Failure> {
+    let given = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
+    let (entries, unheard) = defaults::merged(given.unwrap_or_default(), &settings.plugin_defaults);
+    Ok((Plugins::of(&entries)?, unheard))
 }
 
 /// For whom the conversation of a request is made shorter.
-pub(crate) fn compression(envelope: &Envelope<'_>) -> Compression {
-    entries(envelope).map_or(Compression::Small, |plugins| plugins.compression)
+pub(crate) fn compression(envelope: &Envelope<'_>, settings: &Settings) -> Compression {
+    entries(envelope, settings).map_or(Compression::Small, |(plugins, _)| plugins.compression)
 }
 
 /// Whether documents of a request are made text of when nobody can read them.
-pub(crate) fn may_parse(envelope: &Envelope<'_>) -> bool {
-    entries(envelope).is_ok_and(|plugins| plugins.parser.may_parse())
+pub(crate) fn may_parse(envelope: &Envelope<'_>, settings: &Settings) -> bool {
+    entries(envelope, settings).is_ok_and(|(plugins, _)| plugins.parser.may_parse())
 }
 
 /// Does what must be done before a request goes out.
@@ -102,7 +106,7 @@ pub(crate) async fn prepare(
     body: &Bytes,
     envelope: &Envelope<'_>,
 ) -> Result<Prepared, Failure> {
-    let plugins = entries(envelope)?;
+    let (plugins, unheard) = entries(envelope, &snapshot.settings)?;
     let mut made = Prepared {
         body: None,
         told: Told::default(),
@@ -128,6 +132,9 @@ pub(crate) async fn prepare(
             made.body = made.body.take().or_else(|| Some(chosen.clone()));
         }
         None => stage.prepare(body, envelope, &mut made).await?,
+    }
+    if !unheard.is_empty() {
+        defaults::say(&mut made.told.entries, &unheard);
     }
     Ok(made)
 }

@@ -22,7 +22,7 @@ use tidegate_store::vault::MasterKeySource;
 use super::lines::Lines;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, destinations, documents, facts, moderation, nearest, raw, secret};
+use super::{Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret};
 
 /// With less memory than this everything would be refused for ever.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -189,6 +189,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         parser: documents::limits(&config.parser, lines)?,
         documents: documents::read(&config.parser, lines, source)?,
         moderation: moderation::read(&config.moderation, lines, source)?,
+        plugin_defaults: plugins::read(&config.plugins, lines)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,

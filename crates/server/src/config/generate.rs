@@ -36,6 +36,7 @@ pub fn example() -> String {
         "egress",
         "parser",
         "moderation",
+        "plugins",
         "routing",
         "tools",
         "ledger",
@@ -55,6 +56,11 @@ pub fn example() -> String {
         }
         if section == "parser" {
             out.push_str(&entry(&schema, "[parser.ocr]", "Ocr", OCR));
+        }
+        if section == "plugins" {
+            let told = comment(&definition["properties"]["defaults"]);
+            let sample = "# [plugins.defaults.response-healing]\n# enabled = true\n# prevent_overrides = false\n";
+            let _ = write!(out, "\n{told}{sample}");
         }
         if section == "tools" {
             out.push_str(&entry(&schema, "[tools.web_search]", "WebSearch", SEARCH));

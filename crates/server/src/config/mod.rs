@@ -8,6 +8,7 @@ mod facts;
 pub mod generate;
 mod lines;
 mod moderation;
+mod plugins;
 mod prices;
 mod providers;
 pub mod raw;

@@ -2,6 +2,7 @@
 
 mod moderation;
 mod parser;
+mod plugins;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use super::destinations::{Destination, Observability};
 
 pub use moderation::Moderation;
 pub use parser::{Ocr, Parser};
+pub use plugins::Plugins;
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -35,6 +37,7 @@ pub struct Config {
     pub egress: Egress,
     pub parser: Parser,
     pub moderation: Moderation,
+    pub plugins: Plugins,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,

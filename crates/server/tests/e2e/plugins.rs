@@ -116,3 +116,40 @@ async fn an_answer_that_is_almost_json_is_repaired_where_that_is_asked_for() {
     body["plugins"] = json!([{"id": "response-healing", "enabled": false}]);
     assert!(asked(&gate, &body).await.text().starts_with("Sure:"));
 }
+
+#[tokio::test]
+async fn what_the_operator_sets_stands_below_the_request_or_above_it() {
+    let says = "Sure: {port: 'Brest'}";
+    let schema = json!({"type": "object", "required": ["port"], "properties": {"port": {"type": "string"}}});
+    let mut body = hello("a/one");
+    body["output_config"] = json!({"format": {"type": "json_schema", "schema": schema}});
+    let mut off = body.clone();
+    off["plugins"] = json!([{"id": "response-healing", "enabled": false}]);
+    let healed = r#"{"port":"Brest"}"#;
+    for (setting, plain, switched_off) in [
+        ("enabled = true", healed, says),
+        ("enabled = true\nprevent_overrides = true", healed, healed),
+        ("enabled = false\nprevent_overrides = true", says, says),
+    ] {
+        let sim = Sim::start(Behaviour::says(says)).await;
+        let config = format!("[plugins.defaults.response-healing]\n{setting}\n");
+        let gate = Tidegate::start().endpoint("a/one", &sim).config(&config).run().await;
+        assert_eq!(asked(&gate, &body).await.text(), plain, "{setting}");
+        let mut empty = body.clone();
+        empty["plugins"] = json!([]);
+        assert_eq!(asked(&gate, &empty).await.text(), plain, "{setting}: an empty list says nothing");
+        assert_eq!(asked(&gate, &off).await.text(), switched_off, "{setting}");
+    }
+    // A field that the request gives counts, and one that it may not give is not heard, which is said.
+    for (frozen, model, ignored) in [("", "c/five", Value::Null), ("prevent_overrides = true", "a/two", json!(true))] {
+        let lists = "allowed_models = [\"a/two\", \"c/five\"]\nexcluded_models = [\"c/*\"]";
+        let (_sims, gate) = six(&format!("[plugins.defaults.auto-router]\n{lists}\n{frozen}\n")).await;
+        assert_eq!(asked(&gate, &hello("tidegate/auto")).await.text(), "a/two");
+        let reply = asked(&gate, &auto("s", json!({"excluded_models": ["a/*"]}))).await;
+        assert_eq!(reply.text(), model, "{frozen}: {}", reply.body_text());
+        assert_eq!(reply.json()["tidegate_metadata"]["pipeline"][0]["data"]["overrides_ignored"], ignored, "{frozen}");
+        let mut beta = hello("tidegate/auto-beta");
+        beta["session_id"] = json!("b");
+        assert_eq!(asked(&gate, &beta).await.text(), "a/two", "what is saved for one router serves the other");
+    }
+}

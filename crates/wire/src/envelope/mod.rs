@@ -18,6 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::ErrorType;
 use crate::json::{self, Excess};
 use crate::splice::Splice;
+pub use options::PLUGINS;
 pub use provider::{CutOffs, MaxPrice, Partition, Provider};
 
 pub const MAX_DEPTH: usize = 64;

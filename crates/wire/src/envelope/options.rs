@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 use super::Violation;
 use super::check::{self, Place};
 
-const PLUGINS: [&str; 10] = [
+/// Plugins of the public interface.
+pub const PLUGINS: [&str; 10] = [
     "auto-router",
     "auto-beta-router",
     "moderation",
