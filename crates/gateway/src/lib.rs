@@ -68,6 +68,8 @@ pub struct Gateway {
     pub(crate) vault: Arc<Vault>,
     pub guardrails: guardrails::Guardrails,
     pub presets: Presets,
+    /// Destinations that people of a workspace made.
+    pub told: broadcast::Stored,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -121,7 +123,8 @@ impl Gateway {
             credentials: Credentials::new(store.clone(), vault.clone()),
             vault,
             guardrails: guardrails::Guardrails::new(store.clone()),
-            presets: Presets::new(store),
+            presets: Presets::new(store.clone()),
+            told: broadcast::Stored::new(store),
             clock,
             metrics,
             upstream: upstream::Client::default(),
@@ -189,6 +192,7 @@ impl Gateway {
                 self.keys.refresh().await?;
                 self.credentials.refresh().await?;
                 self.guardrails.refresh().await?;
+                self.told.refresh(&self.vault).await?;
                 self.presets.refresh().await
             };
             let result = result.await;

@@ -5,8 +5,8 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    assignments, auth_codes, budgets, byok, credits, endpoints, explain, generation, guardrails, health, key, keys,
-    members, messages, models, pages, presets, workspaces,
+    assignments, auth_codes, budgets, byok, credits, destinations, endpoints, explain, generation, guardrails, health,
+    key, keys, members, messages, models, pages, presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -161,6 +161,11 @@ pub static ROUTES: &[Route] = &[
         "Take it from members",
         assignments::unassign_members,
     ),
+    managed(Method::GET, "/observability/destinations", "List who is told of requests", destinations::list).list(),
+    managed(Method::POST, "/observability/destinations", "Have somebody told of requests", destinations::create),
+    managed(Method::GET, "/observability/destinations/{id}", "One destination", destinations::show),
+    managed(Method::PATCH, "/observability/destinations/{id}", "Change a destination", destinations::update),
+    managed(Method::DELETE, "/observability/destinations/{id}", "Delete a destination", destinations::delete),
     own(Method::GET, "/presets", "List the presets of the key's workspace, last updated first", presets::list).list(),
     own(Method::GET, "/presets/{slug}", "One preset with the version that is used", presets::show),
     own(

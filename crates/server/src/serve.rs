@@ -96,6 +96,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     gateway.keys.load().await.context("the keys could not be loaded")?;
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
     gateway.guardrails.refresh().await.context("the guardrails could not be loaded")?;
+    gateway.refresh_destinations().await.context("the destinations could not be loaded")?;
     gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();

@@ -87,6 +87,13 @@ impl App {
         }
     }
 
+    /// The same for destinations.
+    pub async fn destinations_changed(&self) {
+        if let Err(error) = self.gateway.refresh_destinations().await {
+            tracing::warn!(%error, "a changed destination is not known on this node yet");
+        }
+    }
+
     /// Counts an exchange that failed.
     pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
         let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;

@@ -56,6 +56,8 @@ pub enum Refused {
     TooManyGuardrails,
     #[error("of a workspace's own guardrail cannot be changed")]
     NameOfDefault,
+    #[error("has as many destinations of this type as a workspace may have")]
+    TooManyDestinations,
     #[error("belongs to another workspace")]
     OfAnotherWorkspace,
     #[error("names a key that the account does not have")]

@@ -25,6 +25,7 @@ pub mod auth_codes;
 pub mod budgets;
 pub mod credentials;
 pub mod credits;
+pub mod destinations;
 pub mod generations;
 pub mod guardrails;
 pub mod idempotency;

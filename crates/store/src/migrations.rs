@@ -35,6 +35,7 @@ const PAIRS: &[Pair] = &[
     pair!(5, "presets", "0005_presets.sql"),
     pair!(6, "turns", "0006_turns.sql"),
     pair!(7, "guardrails", "0007_guardrails.sql"),
+    pair!(8, "destinations", "0008_destinations.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

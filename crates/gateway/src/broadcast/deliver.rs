@@ -58,16 +58,18 @@ enum Answer {
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     let mut workers: HashMap<String, Running> = HashMap::new();
     loop {
-        let snapshot = gateway.snapshot();
-        let audience = &snapshot.settings.audience;
-        workers.retain(|id, worker| audience.find(id).is_some() && !worker.0.is_finished());
-        for destination in &audience.destinations {
+        let known: Vec<Arc<Destination>> = {
+            let (snapshot, stored) = (gateway.snapshot(), gateway.told.list());
+            snapshot.settings.audience.destinations.iter().chain(stored.iter()).cloned().collect()
+        };
+        let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
+        workers.retain(|id, worker| is_known(id) && !worker.0.is_finished());
+        for destination in &known {
             workers.entry(destination.id.clone()).or_insert_with(|| {
                 let worker = Worker { gateway: gateway.clone(), reader: reader.clone(), id: destination.id.clone() };
                 Running(tasks::spawn("tell a destination", worker.run()))
             });
         }
-        drop(snapshot);
         sleep(LOOK).await;
     }
 }
@@ -115,8 +117,7 @@ impl Worker {
                 let _ = timeout(wait, posted.changed()).await;
                 continue;
             }
-            let snapshot = self.gateway.snapshot();
-            let Some(destination) = snapshot.settings.audience.find(&self.id).cloned() else { return };
+            let Some(destination) = self.destination() else { return };
             let (batch, unreadable) = self.opened(due);
             let answer = match batch.is_empty() {
                 true => Answer::Taken,
@@ -169,6 +170,11 @@ impl Worker {
         }
     }
 
+    fn destination(&self) -> Option<Arc<Destination>> {
+        let configured = self.gateway.snapshot().settings.audience.find(&self.id).cloned();
+        configured.or_else(|| self.gateway.told.list().iter().find(|one| one.id == self.id).cloned())
+    }
+
     /// When a letter is tried again; never when it is too old or was tried too often.
     fn later(&self, letter: &Waiting, error: &str, wait: Option<Duration>, now: Timestamp) -> Fate {
         if now.0 - letter.created_at > OLDEST_MS || letter.attempts + 1 >= MOST_ATTEMPTS {
@@ -200,35 +206,23 @@ impl Worker {
 
     async fn send(&self, destination: &Destination, batch: &[(Waiting, String)]) -> Answer {
         let body = otlp::export(batch.iter().map(|(_, text)| text.as_str()));
-        let Ok(uri) = destination.target.url.parse::<Uri>() else { return Answer::Never("no address".to_owned()) };
         let Some(headers) = self.headers(destination, batch, &body) else {
             return Answer::Never("a header cannot be sent".to_owned());
         };
-        let method = if destination.target.is_put { Method::PUT } else { Method::POST };
-        let call = self.gateway.upstream.request(method, &uri, headers, Pieces::from(Bytes::from(body)));
-        let response = match timeout(CALL, call).await {
-            Err(_) => return Answer::Later("no answer in time".to_owned(), None),
-            Ok(Err(_)) => return Answer::Later("it cannot be reached".to_owned(), None),
-            Ok(Ok(response)) => response,
-        };
-        let (status, said) = (response.status().as_u16(), format!("status {}", response.status().as_u16()));
-        let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        match status {
-            200..300 => Answer::Taken,
-            413 => Answer::TooLarge,
-            408 | 425 | 429 | 500.. => Answer::Later(said, wait.map(Duration::from_secs)),
-            _ => Answer::Never(said),
+        match timeout(CALL, call(&self.gateway, destination, headers, Bytes::from(body))).await {
+            Err(_) => Answer::Later("no answer in time".to_owned(), None),
+            Ok(Err(problem)) => Answer::Later(problem.to_owned(), None),
+            Ok(Ok((status, wait))) => match status {
+                200..300 => Answer::Taken,
+                413 => Answer::TooLarge,
+                408 | 425 | 429 | 500.. => Answer::Later(format!("status {status}"), wait.map(Duration::from_secs)),
+                _ => Answer::Never(format!("status {status}")),
+            },
         }
     }
 
     fn headers(&self, destination: &Destination, batch: &[(Waiting, String)], body: &str) -> Option<HeaderMap> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        for (name, value) in &destination.target.headers {
-            let mut value = value.expose(HeaderValue::from_bytes).ok()?;
-            value.set_sensitive(true);
-            headers.insert(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
-        }
+        let mut headers = own_headers(destination)?;
         if destination.kind == Kind::Webhook {
             let snapshot = self.gateway.snapshot();
             let brand = &snapshot.settings.brand;
@@ -250,8 +244,7 @@ impl Worker {
     /// Holds the outbox within its bounds, and tells how full it is.
     async fn bound(&self, now: Timestamp) {
         let Ok((waiting, _)) = self.reader.outbox_depth(&self.id).await else { return };
-        let snapshot = self.gateway.snapshot();
-        let Some(destination) = snapshot.settings.audience.find(&self.id) else { return };
+        let Some(destination) = self.destination() else { return };
         let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
         self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(waiting).unwrap_or(i64::MAX));
         if waiting as usize > MOST_WAITING {
@@ -272,6 +265,47 @@ impl Worker {
             self.gateway.metrics.broadcast_dropped.get_or_create(&labels).inc_by(by);
         }
     }
+}
+
+/// The headers that a destination always gets.
+fn own_headers(destination: &Destination) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in &destination.target.headers {
+        let mut value = value.expose(HeaderValue::from_bytes).ok()?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
+    }
+    Some(headers)
+}
+
+/// Calls a destination: the status of its answer, and after how many seconds it wants to be asked again.
+async fn call(
+    gateway: &Gateway,
+    destination: &Destination,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(u16, Option<u64>), &'static str> {
+    let method = if destination.target.is_put { Method::PUT } else { Method::POST };
+    let url = &destination.target.url;
+    if !destination.is_operators {
+        let rules = &gateway.snapshot().settings.egress;
+        return gateway.egress.send(url, method, headers, body, rules).await.map_err(|_| "it cannot be reached");
+    }
+    let uri: Uri = url.parse().map_err(|_| "no address")?;
+    let sent = gateway.upstream.request(method, &uri, headers, Pieces::from(body)).await;
+    let response = sent.map_err(|_| "it cannot be reached")?;
+    let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Ok((response.status().as_u16(), wait))
+}
+
+/// Asks a destination to take nothing at all, to see whether it is there and lets us in.
+pub async fn test(gateway: &Gateway, destination: &Destination) -> Result<u16, &'static str> {
+    let mut headers = own_headers(destination).ok_or("a header cannot be sent")?;
+    headers.insert("x-test-connection", HeaderValue::from_static("true"));
+    let body = Bytes::from(otlp::export([]));
+    let called = timeout(CALL, call(gateway, destination, headers, body)).await.map_err(|_| "no answer in time")?;
+    called.map(|(status, _)| status)
 }
 
 fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<String> {

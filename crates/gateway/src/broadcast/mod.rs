@@ -2,6 +2,7 @@
 //! `deliver` brings it there, whenever that is. A request of which nobody wants to hear pays for one look.
 
 mod deliver;
+mod stored;
 
 use std::fmt;
 use std::io::Write as _;
@@ -19,16 +20,18 @@ use tidegate_store::vault::Vault;
 use tidegate_wire::envelope::Envelope;
 
 use crate::agent::Assembly;
+use crate::egress;
 use crate::keys::KeyEntry;
 
-pub use deliver::deliver;
+pub use deliver::{deliver, test};
+pub use stored::{Stored, opened, sealed as sealed_config};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.
 const MOST_HEARD: usize = 2 << 20;
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "broadcast";
 
-/// Who is told.
+/// Who is told, by the configuration.
 #[derive(Default)]
 pub struct Audience {
     pub destinations: Vec<Arc<Destination>>,
@@ -50,14 +53,24 @@ impl Audience {
     }
 
     /// Whether somebody may want to hear of a workspace's requests, and of what was said in them.
-    fn listens(&self, workspace: &WorkspaceId) -> Option<bool> {
+    fn listens(&self, stored: &[Arc<Destination>], workspace: &WorkspaceId) -> Option<bool> {
         let concerns = |destination: &&Arc<Destination>| {
             destination.scope.workspace.as_ref().is_none_or(|wanted| wanted == workspace)
         };
         let reads = |destination: &Arc<Destination>| {
             !destination.is_private || destination.scope.filter.as_ref().is_some_and(|filter| filter.reads_content())
         };
-        self.destinations.iter().filter(concerns).map(reads).reduce(|one, other| one || other)
+        self.destinations.iter().chain(stored).filter(concerns).map(reads).reduce(|one, other| one || other)
+    }
+}
+
+/// Whether somebody who is not the operator may have this address told of requests, or why not. Plain text goes only where
+/// the operator allows it.
+pub fn may_be_called(url: &str, rules: &egress::Rules) -> Result<(), &'static str> {
+    let place = egress::checked(url, rules).map_err(|_| "must be a public address, or one that egress.allow names")?;
+    match place {
+        egress::Checked::Tls | egress::Checked::Listed => Ok(()),
+        egress::Checked::Plain => Err("must begin with https://: plain text goes only where egress.allow says so"),
     }
 }
 
@@ -74,12 +87,13 @@ impl Overheard {
     /// Nothing where nobody listens.
     pub fn of(
         audience: &Audience,
+        stored: &[Arc<Destination>],
         workspace: &WorkspaceId,
         envelope: &Envelope<'_>,
         parent: Option<&str>,
         body: &Bytes,
     ) -> Option<Box<Self>> {
-        let reads = audience.listens(workspace)?;
+        let reads = audience.listens(stored, workspace)?;
         Some(Box::new(Self {
             trace: envelope.trace.map(|trace| trace.get().to_owned()),
             parent: parent.and_then(Said::traceparent),
@@ -128,6 +142,7 @@ fn blocks(answer: &[u8], metadata: &str) -> Vec<Value> {
 /// What each destination is to be told of a settled call.
 pub(crate) fn letters(
     audience: &Audience,
+    stored: &[Arc<Destination>],
     vault: &Vault,
     exchange: &Exchange,
     key: &KeyEntry,
@@ -137,7 +152,7 @@ pub(crate) fn letters(
     let said = overheard.said(metadata);
     let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service };
     let mut letters = Vec::new();
-    for destination in &audience.destinations {
+    for destination in audience.destinations.iter().chain(stored) {
         let Some(told) = destination.told(exchange, &said, maker) else { continue };
         match sealed(vault, &destination.id, &told) {
             Some(payload) => letters.push(Letter {

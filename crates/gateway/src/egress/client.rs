@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
-use http::{HeaderValue, Request, Response};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body as _;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -134,6 +134,61 @@ impl Egress {
     pub async fn fetch_page(&self, url: &str, rules: &Rules, domains: &Domains) -> Result<Fetched, Refused> {
         let wanted = Wanted::Page;
         self.fetch_as(url, &Order { wanted, rules, budget: &Budget::new(wanted.most()), domains }).await
+    }
+
+    /// Sends something to where a caller wants to have it: the status of the answer, and after how many seconds it wants
+    /// to be asked again. What it says else is not read, and nobody is followed elsewhere.
+    pub async fn send(
+        &self,
+        url: &str,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+        rules: &Rules,
+    ) -> Result<(u16, Option<u64>), Refused> {
+        let work = async {
+            let _slot = self.slots.acquire().await.map_err(|_| Reason::Busy)?;
+            let place = name::place(url, rules)?;
+            let mut request = Request::new(Full::new(body));
+            *request.method_mut() = method;
+            *request.uri_mut() = place.target().parse().map_err(|_| Reason::Url)?;
+            *request.headers_mut() = headers;
+            let host = HeaderValue::from_str(&place.authority()).map_err(|_| Reason::Url)?;
+            request.headers_mut().insert(HOST, host);
+            request.headers_mut().insert(USER_AGENT, AGENT);
+            self.sent(&place, request, rules).await
+        };
+        let outcome = timeout(TOTAL, Box::pin(work)).await.unwrap_or(Err(Reason::TooSlow));
+        outcome.map_err(|reason| {
+            tracing::info!(?reason, "what a caller wanted to be told of could not be sent");
+            Refused(reason)
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the client for what callers point at")]
+    async fn sent(
+        &self,
+        place: &Place,
+        request: Request<Full<Bytes>>,
+        rules: &Rules,
+    ) -> Result<(u16, Option<u64>), Reason> {
+        let addresses = timeout(LOOKUP, self.addresses(place, rules)).await.map_err(|_| Reason::TooSlow)??;
+        let stream = timeout(CONNECT, self.connected(place, &addresses)).await.map_err(|_| Reason::TooSlow)??;
+        let mut settings = http1::Builder::new();
+        settings.max_buf_size(HEAD);
+        let (mut sender, connection) = settings.handshake(TokioIo::new(stream)).await.map_err(|_| Reason::Broken)?;
+        let mut connection = pin!(connection);
+        let mut work = pin!(async move {
+            let sent = timeout(FIRST_BYTE, sender.send_request(request)).await.map_err(|_| Reason::TooSlow)?;
+            let response = sent.map_err(|_| Reason::Broken)?;
+            let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Ok((response.status().as_u16(), wait))
+        });
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            _ = &mut connection => work.await,
+        }
     }
 
     async fn fetch_as(&self, url: &str, order: &Order<'_>) -> Result<Fetched, Refused> {

@@ -76,6 +76,29 @@ impl Wanted {
     }
 }
 
+/// How an address that may be called is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    Tls,
+    Plain,
+    /// The operator allows this very place.
+    Listed,
+}
+
+/// Looks at an address without calling it: names are resolved only when they are called.
+pub fn checked(url: &str, rules: &Rules) -> Result<Checked, Refused> {
+    let place = name::place(url, rules).map_err(Refused)?;
+    let is_listed = match &place.host {
+        name::Where::Name { allowed, .. } => *allowed,
+        name::Where::Ip(ip) => rules.allowed_ranges.iter().any(|range| range.contains(ip)),
+    };
+    Ok(match (is_listed, place.is_tls()) {
+        (true, _) => Checked::Listed,
+        (false, true) => Checked::Tls,
+        (false, false) => Checked::Plain,
+    })
+}
+
 /// Bytes that several fetches may bring together.
 #[derive(Debug)]
 pub struct Budget(AtomicUsize);

@@ -151,7 +151,7 @@ impl Ticket {
         let mut ticket = Self::of(gate, snapshot, key, places, model, body.len());
         let Sender { session, user_agent, referer, title, trace } = sender;
         let audience = &snapshot.settings.audience;
-        ticket.overheard = Overheard::of(audience, &key.workspace, envelope, trace.as_deref(), body);
+        ticket.overheard = Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, trace.as_deref(), body);
         let exchange = ticket.edit();
         exchange.streamed = envelope.stream;
         exchange.user = user.map(Into::into);
@@ -586,7 +586,15 @@ impl Ticket {
         let letters = self.overheard.take().map(|overheard| {
             let Snapshot { settings, names, .. } = &*self.snapshot;
             let (vault, metadata) = (&self.gate.vault, &names.metadata_member);
-            broadcast::letters(&settings.audience, vault, &exchange, &self.key, &overheard, metadata)
+            broadcast::letters(
+                &settings.audience,
+                &self.gate.told.list(),
+                vault,
+                &exchange,
+                &self.key,
+                &overheard,
+                metadata,
+            )
         });
         let receipt = self.gate.ledger.settle(exchange, self.has_place, letters.unwrap_or_default());
         fail::point("settle.queued");

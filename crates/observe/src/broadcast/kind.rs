@@ -76,6 +76,17 @@ impl Kind {
         Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
+    /// The member that says where it is.
+    pub fn address(self) -> &'static str {
+        match self {
+            Self::OtelCollector | Self::Langsmith => "endpoint",
+            Self::Webhook => "url",
+            Self::NewRelic => "region",
+            Self::Sentry => "otlpEndpoint",
+            Self::Langfuse | Self::Grafana | Self::Arize | Self::Braintrust | Self::Ramp => "baseUrl",
+        }
+    }
+
     /// The members of its configuration besides `headers`, which all of them have.
     pub fn fields(self) -> &'static [Field] {
         const COLLECTOR: &[Field] = &[needed("endpoint")];

@@ -24,6 +24,8 @@ pub struct Destination {
     pub scope: Scope,
     pub is_private: bool,
     pub tells: Tells,
+    /// The operator wrote its address; what others write is called like everything that callers point at.
+    pub is_operators: bool,
 }
 
 /// Of which requests it is told.

@@ -6,6 +6,7 @@ pub mod auth_codes;
 pub mod budgets;
 pub mod byok;
 pub mod credits;
+pub mod destinations;
 pub mod endpoints;
 pub mod explain;
 pub mod form;

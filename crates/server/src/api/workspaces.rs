@@ -111,6 +111,7 @@ pub fn update(call: Call) -> Answering {
         let id = addressed(&request).await?.id;
         let changed = request.app.store.update_workspace(&request.tenant, &request.by, &id, &change).await;
         let workspace = changed.map_err(refusal)?.ok_or_else(not_found)?;
+        request.app.destinations_changed().await;
         Ok(data(StatusCode::OK, &Shown::from(&workspace)))
     })
 }
@@ -128,6 +129,8 @@ pub fn delete(call: Call) -> Answering {
             error => internal(error),
         })?;
         request.app.credentials_changed().await;
+        request.app.guardrails_changed().await;
+        request.app.destinations_changed().await;
         if gone { Ok(deleted()) } else { Err(not_found()) }
     })
 }

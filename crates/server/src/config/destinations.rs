@@ -170,6 +170,7 @@ fn destination(entry: &Destination, source: &Source) -> Result<broadcast::Destin
             identity: entry.broadcast_generation_identity,
             context: entry.broadcast_generation_request_context,
         },
+        is_operators: true,
     })
 }
 

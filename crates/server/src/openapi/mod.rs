@@ -11,7 +11,7 @@ mod operations;
 mod parameters;
 mod schemas;
 
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("Messages", "Generating, in Anthropic's format."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
@@ -20,6 +20,7 @@ const TAGS: [(&str, &str); 12] = [
     ("Credits", "What the account was given and has used."),
     ("Credentials", "Keys of providers that the account brings."),
     ("Guardrails", "What keys, members and workspaces are held to."),
+    ("Observability", "Who is told of requests."),
     ("Presets", "Settings of requests under a name."),
     ("Workspaces", "Rooms for keys and credentials, their members and budgets."),
     ("Pages", "What a browser sees."),

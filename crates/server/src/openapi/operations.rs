@@ -262,6 +262,53 @@ pub static DESCRIPTIONS: &[Description] = &[
     .with(&["GuardrailId"])
     .taking(Json("MemberUserIds"))
     .failing(&[404]),
+    Description::new(
+        "GET",
+        "/observability/destinations",
+        "listObservabilityDestinations",
+        "Observability",
+        &[ok("DestinationList")],
+    )
+    .with(&["Offset", "Limit", "WorkspaceOfGuardrails"])
+    .failing(&[400]),
+    Description::new(
+        "POST",
+        "/observability/destinations",
+        "createObservabilityDestination",
+        "Observability",
+        &[created("DestinationAnswer")],
+    )
+    .with(&["SkipTest"])
+    .taking(Json("CreateDestination"))
+    .failing(&[409]),
+    Description::new(
+        "GET",
+        "/observability/destinations/{id}",
+        "getObservabilityDestination",
+        "Observability",
+        &[ok("DestinationAnswer")],
+    )
+    .with(&["DestinationId"])
+    .failing(&[404]),
+    Description::new(
+        "PATCH",
+        "/observability/destinations/{id}",
+        "updateObservabilityDestination",
+        "Observability",
+        &[ok("DestinationAnswer")],
+    )
+    .with(&["DestinationId", "SkipTest"])
+    .taking(Json("UpdateDestination"))
+    .failing(&[404, 409]),
+    Description::new(
+        "DELETE",
+        "/observability/destinations/{id}",
+        "deleteObservabilityDestination",
+        "Observability",
+        DELETED,
+    )
+    .with(&["DestinationId"])
+    .failing(&[404]),
     Description::new("GET", "/presets", "listPresets", "Presets", &[ok("PresetList")]).with(PAGE).failing(&[400]),
     Description::new("GET", "/presets/{slug}", "getPreset", "Presets", &[ok("PresetAnswer")])
         .with(&["PresetSlug"])

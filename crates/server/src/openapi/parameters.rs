@@ -26,6 +26,12 @@ pub fn parameters() -> Value {
             "The id of the generation, or of the message that answered.",
             json!({"type": "string", "minLength": 1}),
         ),
+        "DestinationId": parameter("path", "id", "The id of the destination.", uuid()),
+        "SkipTest": query(
+            "skip_test",
+            "Whether the destination is not asked if it is there.",
+            json!({"type": "string", "enum": ["true", "false", "1", "0"], "default": "false"}),
+        ),
         "GuardrailId": parameter("path", "id", "The id of the guardrail, or that of a workspace's own.", uuid()),
         "CredentialId": parameter("path", "id", "The id of the credential.", uuid()),
         "WorkspaceRef": parameter(

@@ -5,13 +5,16 @@ use serde_json::{Map, Value, json};
 use super::parameters::{callback_url, code_challenge, preset_slug, provider};
 
 mod answers;
+mod destinations;
 mod guardrails;
 mod requests;
 
 /// All schemas, by name.
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [shared(), messages(), requests::schemas(), answers::schemas(), guardrails::schemas()] {
+    for group in
+        [shared(), messages(), requests::schemas(), answers::schemas(), guardrails::schemas(), destinations::schemas()]
+    {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }

@@ -17,7 +17,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, eventually, hash_of, hello, hello_streamed, user};
+use crate::harness::{
+    Account, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, assert_not_found, assert_refused, eventually, hash_of, hello,
+    hello_streamed, on_both, user,
+};
 
 const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -397,4 +400,129 @@ async fn rules_and_keys_decide_what_is_told() {
     heard(&collector, &wanted).await;
     assert_eq!(collector.generations(), HashSet::from([wanted]));
     assert!(!collector.told()[0].body.contains("important"), "rules look, they do not tell");
+}
+
+const HERE: &str = "[egress]\nallow = [\"127.0.0.1/32\"]\n";
+
+impl Receiver {
+    fn url(&self) -> String {
+        format!("http://{}/v1/traces", self.address)
+    }
+
+    /// Lets people of a workspace name it, on its own port.
+    fn allowed(&self) -> String {
+        format!("{HERE}ports = [80, 443, {}]\n", self.address.port())
+    }
+}
+
+fn webhook(url: &str) -> Value {
+    json!({"type": "webhook", "name": "hook", "config": {"url": url, "headers": {"x-secret": "planted-header-secret"}}})
+}
+
+const DESTINATIONS: &str = "/observability/destinations";
+
+on_both! {
+    async fn people_have_somebody_told_of_their_workspace(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
+        let account = Account::start(database, builder).await;
+        let made = account.data("POST", DESTINATIONS, Some(webhook(&hook.url())), 201).await;
+        let test = hook.told().remove(0);
+        assert_eq!((test.headers["x-test-connection"].as_str(), test.body.as_str()), ("true", "{\"resourceSpans\":[]}"));
+        assert_eq!(test.headers["x-secret"], "planted-header-secret");
+        assert_eq!(made["config"], json!({"url": hook.url(), "headers": {"x-secret": "pla...cret"}}), "secrets are masked");
+        for (member, value) in [
+            ("type", json!("webhook")), ("name", json!("hook")), ("enabled", json!(true)), ("sampling_rate", json!(1.0)),
+            ("privacy_mode", json!(false)), ("api_key_hashes", Value::Null), ("filter_rules", Value::Null),
+            ("workspace_id", json!(&*account.workspace.0)), ("regions", json!(["global"])),
+        ] {
+            assert_eq!(made[member], value, "{member}");
+        }
+        let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+        assert_eq!(account.ask("GET", &path).await.json()["data"], made);
+        assert_eq!(account.ask("GET", DESTINATIONS).await.json(), json!({"data": [made], "total_count": 1}));
+        let id = asked(&account.gate, hello(MODEL)).await;
+        let span = heard(&hook, &id).await;
+        assert!(attribute(&span, "gen_ai.input.messages").is_some());
+
+        // What comes back as it was shown stays, and what is not named too.
+        let change = json!({"privacy_mode": true, "config": made["config"], "filter_rules": {"groups": []}});
+        let changed = account.data("PATCH", &path, Some(change), 200).await;
+        assert_eq!((&changed["config"], &changed["privacy_mode"]), (&made["config"], &json!(true)));
+        let id = asked(&account.gate, hello(MODEL)).await;
+        let span = heard(&hook, &id).await;
+        assert_eq!(attribute(&span, "gen_ai.input.messages"), None);
+        assert_eq!(hook.told().last().unwrap().headers["x-secret"], "planted-header-secret");
+
+        // A workspace's own switch, and the end of a destination.
+        let switch = async |is_on: bool| {
+            let change = json!({"is_observability_broadcast_enabled": is_on});
+            account.data("PATCH", "/workspaces/default", Some(change), 200).await;
+        };
+        switch(false).await;
+        let unheard = asked(&account.gate, hello(MODEL)).await;
+        switch(true).await;
+        let id = asked(&account.gate, hello(MODEL)).await;
+        heard(&hook, &id).await;
+        assert!(!hook.generations().contains(&unheard), "it was switched off");
+        let before = hook.told().len();
+        assert_eq!(account.ask("DELETE", &path).await.json(), json!({"deleted": true}));
+        assert_not_found(&account.ask("GET", &path).await);
+        assert_not_found(&account.ask("DELETE", &path).await);
+        asked(&account.gate, hello(MODEL)).await;
+        assert_eq!(hook.told().len(), before);
+        for action in ["created", "updated", "deleted"] {
+            assert!(account.audited().await.contains(&format!("destination.{action}")), "{action}");
+        }
+        assert!(!account.gate.stderr().contains("planted"), "{}", account.gate.stderr());
+    }
+
+    async fn what_cannot_be_a_destination_is_refused_by_name(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
+        let account = Account::start(database, builder).await;
+        let with = |changes: Value| {
+            let mut body = webhook(&hook.url());
+            body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            body
+        };
+        for (changes, path) in [
+            (json!({"type": "pigeon"}), "type"),
+            (json!({"type": "s3"}), "type"),
+            (json!({"name": ""}), "name"),
+            (json!({"name": "x".repeat(256)}), "name"),
+            (json!({"config": 1}), "config"),
+            (json!({"config": {}}), "config.url"),
+            (json!({"config": {"url": "ftp://a"}}), "config.url"),
+            (json!({"config": {"url": "http://10.0.0.1/x"}}), "config.url"),
+            (json!({"config": {"url": "http://169.254.169.254/latest"}}), "config.url"),
+            (json!({"config": {"url": "http://example.com/x"}}), "config.url"),
+            (json!({"config": {"url": "https://localhost/x"}}), "config.url"),
+            (json!({"config": {"url": hook.url(), "method": "GET"}}), "config.method"),
+            (json!({"config": {"url": hook.url(), "stranger": "1"}}), "config.stranger"),
+            (json!({"config": {"url": hook.url(), "headers": {"Host": "x"}}}), "config.headers.Host"),
+            (json!({"config": {"url": hook.url(), "headers": {"x-a": "b\r\nx-c: d"}}}), "config.headers.x-a"),
+            (json!({"sampling_rate": 0}), "sampling_rate"),
+            (json!({"sampling_rate": 1.5}), "sampling_rate"),
+            (json!({"api_key_hashes": []}), "api_key_hashes"),
+            (json!({"api_key_hashes": ["x"]}), "api_key_hashes[0]"),
+            (json!({"filter_rules": {"groups": [{"rules": [{"field": "model", "operator": "gt", "value": 1}]}]}}), "filter_rules.groups[0].rules[0].operator"),
+            (json!({"workspace_id": "00000000-0000-7000-8000-000000000000"}), "workspace_id"),
+        ] {
+            assert_refused(&account.send("POST", DESTINATIONS, with(changes)).await, path);
+        }
+        hook.says(500);
+        let failed = account.send("POST", DESTINATIONS, with(json!({}))).await;
+        assert_eq!(failed.status, 400);
+        assert_eq!(failed.json()["error"]["metadata"]["test"]["status"], 500, "{}", failed.body_text());
+        assert_eq!(account.send("POST", &format!("{DESTINATIONS}?skip_test=true"), with(json!({}))).await.status, 201);
+        hook.says(200);
+        assert_eq!(account.send("POST", DESTINATIONS, with(json!({}))).await.status, 409, "the name is taken");
+        for number in 1..5 {
+            let name = format!("hook-{number}");
+            assert_eq!(account.send("POST", DESTINATIONS, with(json!({"name": name}))).await.status, 201);
+        }
+        assert_eq!(account.send("POST", DESTINATIONS, with(json!({"name": "sixth"}))).await.status, 409);
+        assert_not_found(&account.ask("GET", &format!("{DESTINATIONS}/x")).await);
+    }
 }

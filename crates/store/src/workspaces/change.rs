@@ -8,6 +8,7 @@ use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
 use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
+use crate::destinations::DESTINATIONS_CHANGED;
 use crate::guardrails::GUARDRAILS_CHANGED;
 use crate::keys::HOLD_KEYS;
 use crate::ledger::LIMITS_CHANGED;
@@ -130,6 +131,9 @@ impl Store {
                 return Err(Refused::IsDefault.into());
             }
             refuse_taken_slug!(transaction, new);
+            if old.is_broadcast_enabled != new.is_broadcast_enabled {
+                sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            }
             sqlx::query(
                 "UPDATE workspaces SET name = $3, slug = $4, description = $5, default_text_model = $6, \
                  default_image_model = $7, default_provider_sort = $8, is_broadcast_enabled = $9, \
@@ -215,6 +219,7 @@ impl Store {
             // Nobody can name its presets any more; their slugs are free again.
             sqlx::query(HOLD_PRESETS).execute(&mut *transaction).await?;
             sqlx::query(GUARDRAILS_CHANGED).execute(&mut *transaction).await?;
+            sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             for emptied in [
                 "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
                  (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",

@@ -1,0 +1,106 @@
+//! Destinations that people of a workspace made, as they are used: all in memory, fresh within a second of any change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use tidegate_core::{KeyHash, Secret};
+use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
+use tidegate_store::destinations::DestinationRow;
+use tidegate_store::vault::Vault;
+use tidegate_store::{Store, StoreError};
+
+use crate::Gateway;
+
+/// Keeps what is sealed here apart from other uses of the same key.
+const LABEL: &str = "destination";
+
+pub struct Stored {
+    store: Arc<Store>,
+    seen: AtomicI64,
+    list: ArcSwap<Vec<Arc<Destination>>>,
+}
+
+impl Stored {
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store, seen: AtomicI64::new(-1), list: ArcSwap::default() }
+    }
+
+    pub(crate) fn list(&self) -> Arc<Vec<Arc<Destination>>> {
+        self.list.load_full()
+    }
+
+    /// Takes over what changed in the store since the last call.
+    pub(crate) async fn refresh(&self, vault: &Vault) -> Result<(), StoreError> {
+        if self.store.destinations_seq().await? == self.seen.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let (seq, rows) = self.store.all_destinations().await?;
+        let mut list = Vec::with_capacity(rows.len());
+        for row in rows {
+            match destination(&row, vault) {
+                Some(destination) => list.push(Arc::new(destination)),
+                None => tracing::error!(destination = %row.id, "a stored destination cannot be used"),
+            }
+        }
+        self.list.store(Arc::new(list));
+        self.seen.store(seq, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Gateway {
+    /// Takes over changed destinations at once.
+    pub async fn refresh_destinations(&self) -> Result<(), StoreError> {
+        self.told.refresh(&self.vault).await
+    }
+}
+
+/// As it is sealed.
+#[derive(Default, Serialize, Deserialize)]
+struct Plain {
+    values: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+}
+
+/// Seals a configuration for the destination with this id.
+pub fn sealed(vault: &Vault, id: &str, config: &Config) -> Option<Vec<u8>> {
+    let text = |value: &Secret| value.expose(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let plain = |map: &BTreeMap<String, Secret>| map.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    let plain = Plain { values: plain(&config.values), headers: plain(&config.headers) };
+    let plain = Secret::new(serde_json::to_vec(&plain).ok()?);
+    plain.expose(|bytes| vault.seal_blob(LABEL, id.as_bytes(), bytes)).ok()
+}
+
+/// The opposite.
+pub fn opened(vault: &Vault, id: &str, sealed: &[u8]) -> Option<Config> {
+    let plain = Secret::new(vault.open_blob(LABEL, id.as_bytes(), sealed)?);
+    let plain: Plain = plain.expose(|bytes| serde_json::from_slice(bytes)).ok()?;
+    let secret =
+        |map: BTreeMap<String, String>| map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    Some(Config { values: secret(plain.values), headers: secret(plain.headers) })
+}
+
+fn destination(row: &DestinationRow, vault: &Vault) -> Option<Destination> {
+    let kind = Kind::parse(&row.kind)?;
+    let target = opened(vault, &row.id, &row.sealed)?.target(kind).ok()?;
+    let settings = &row.settings;
+    let keys = settings.api_key_hashes.as_ref().map(|keys| keys.iter().filter_map(|key| KeyHash::parse(key)).collect());
+    let filter = settings.filter_rules.as_ref().map(Filter::read).transpose().ok()?.flatten();
+    Some(Destination {
+        id: row.id.clone(),
+        kind,
+        target,
+        scope: Scope { workspace: Some(row.workspace.clone()), keys, filter, share: settings.sampling_rate },
+        is_private: settings.privacy_mode,
+        tells: Tells {
+            cost: settings.broadcast_generation_cost,
+            identity: settings.broadcast_generation_identity,
+            context: settings.broadcast_generation_request_context,
+        },
+        is_operators: false,
+    })
+}

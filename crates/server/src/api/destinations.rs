@@ -1,0 +1,382 @@
+//! `/observability/destinations`: who is told of a workspace's requests. Secrets go in and come out masked.
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tidegate_core::{KeyHash, Secret};
+use tidegate_gateway::{Failure, broadcast};
+use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
+use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDestination, new_destination_id};
+use tidegate_store::{Refused, StoreError};
+use tidegate_wire::error::ErrorType;
+
+use super::account::{Answering, Instant, Request, data, deleted, internal, not_found, page};
+use super::form::{Form, parse_uuid, refused};
+use crate::router::Call;
+
+const LONGEST_NAME: usize = 255;
+const LONGEST_VALUE: usize = 8_192;
+const MOST_KEYS: usize = 1_000;
+/// Types of the public interface that this build cannot tell anything.
+const UNBUILT: [&str; 7] = ["clickhouse", "datadog", "opik", "posthog", "s3", "snowflake", "weave"];
+/// From so many characters on the ends of a secret are shown.
+const SHOWN_FROM: usize = 16;
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    name: &'a str,
+    enabled: bool,
+    config: Map<String, Value>,
+    api_key_hashes: Option<&'a [String]>,
+    filter_rules: Option<&'a Value>,
+    sampling_rate: f64,
+    privacy_mode: bool,
+    broadcast_generation_cost: bool,
+    broadcast_generation_cost_allocation: bool,
+    broadcast_generation_identity: bool,
+    broadcast_generation_request_context: bool,
+    regions: [&'static str; 1],
+    workspace_id: &'a str,
+    created_at: Instant,
+    updated_at: Instant,
+}
+
+impl<'a> Shown<'a> {
+    fn of(row: &'a DestinationRow, request: &Request) -> Self {
+        let settings = &row.settings;
+        let config = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
+        Self {
+            id: &row.id,
+            kind: &row.kind,
+            name: &row.name,
+            enabled: row.enabled,
+            config: shown(&row.kind, &config),
+            api_key_hashes: settings.api_key_hashes.as_deref(),
+            filter_rules: settings.filter_rules.as_ref(),
+            sampling_rate: settings.sampling_rate,
+            privacy_mode: settings.privacy_mode,
+            broadcast_generation_cost: settings.broadcast_generation_cost,
+            broadcast_generation_cost_allocation: false,
+            broadcast_generation_identity: settings.broadcast_generation_identity,
+            broadcast_generation_request_context: settings.broadcast_generation_request_context,
+            regions: ["global"],
+            workspace_id: &row.workspace.0,
+            created_at: Instant(row.created),
+            updated_at: Instant(row.updated),
+        }
+    }
+}
+
+fn masked(secret: &Secret) -> String {
+    secret.expose(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let letters: Vec<char> = text.chars().collect();
+        if letters.len() < SHOWN_FROM {
+            return "***".to_owned();
+        }
+        let ends = |part: &[char]| part.iter().collect::<String>();
+        format!("{}...{}", ends(&letters[..3]), ends(&letters[letters.len() - 4..]))
+    })
+}
+
+/// A configuration as it is shown: of secrets and headers only what a mask leaves.
+fn shown(kind: &str, config: &Config) -> Map<String, Value> {
+    let fields = Kind::parse(kind).map(Kind::fields).unwrap_or_default();
+    let is_secret = |name: &str| fields.iter().any(|field| field.name == name && field.is_secret);
+    let mut members = Map::new();
+    for (name, value) in &config.values {
+        let plain = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        members.insert(name.clone(), json!(if is_secret(name) { masked(value) } else { value.expose(plain) }));
+    }
+    if !config.headers.is_empty() {
+        let headers: Map<String, Value> =
+            config.headers.iter().map(|(name, value)| (name.clone(), json!(masked(value)))).collect();
+        members.insert("headers".to_owned(), Value::Object(headers));
+    }
+    members
+}
+
+pub fn list(call: Call) -> Answering {
+    Box::pin(async move {
+        let mut request = Request::of(call)?;
+        let (offset, limit) = (request.query.offset(), request.query.limit());
+        let workspace = request.query.uuid("workspace_id");
+        request.query.check()?;
+        let workspace = match workspace {
+            Some(id) => Some(request.workspace("workspace_id", Some(id)).await?),
+            None => None,
+        };
+        let listed = request.app.store.list_destinations(&request.tenant, workspace.as_ref(), offset, limit).await;
+        let (rows, total) = listed.map_err(internal)?;
+        Ok(page(&rows.iter().map(|row| Shown::of(row, &request)).collect::<Vec<_>>(), total))
+    })
+}
+
+pub fn show(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let row = addressed(&request).await?;
+        Ok(data(StatusCode::OK, &Shown::of(&row, &request)))
+    })
+}
+
+pub fn create(call: Call) -> Answering {
+    Box::pin(async move {
+        let mut request = Request::of(call)?;
+        let skips = request.query.flag("skip_test").unwrap_or(false);
+        request.query.check()?;
+        let body = request.body().await?;
+        let mut form = Form::read(&body)?;
+        let workspace = form.uuid("workspace_id");
+        let kind = form.value("type", |reader, raw| {
+            let said: Option<String> = serde_json::from_str(raw.get()).ok();
+            if said.as_deref().is_some_and(|said| UNBUILT.contains(&said)) {
+                return reader.refuse("is not supported by this build yet");
+            }
+            reader.word(raw, &Kind::ALL)
+        });
+        let kind = form.require("type", kind);
+        let wanted = read(&mut form, DestinationSettings::default());
+        let name = form.require("name", wanted.name);
+        let config = wanted.config.map(|config| config.onto(Config::default(), &Map::new()));
+        let config = form.require("config", config);
+        form.finish()?;
+        let (Some(kind), Some(name), Some(config)) = (kind, name, config) else { return Err(Failure::internal()) };
+        let workspace = request.workspace("workspace_id", workspace).await?;
+        let id = new_destination_id(request.by.at);
+        let sealed = checked(&request, (kind, &id), &config, skips).await?;
+        let new = NewDestination {
+            id,
+            workspace,
+            kind: kind.as_str().to_owned(),
+            name,
+            enabled: wanted.enabled.unwrap_or(true),
+            settings: wanted.settings,
+            sealed,
+        };
+        let made = request.app.store.create_destination(&request.tenant, &request.by, new).await.map_err(refusal)?;
+        request.app.destinations_changed().await;
+        Ok(data(StatusCode::CREATED, &Shown::of(&made, &request)))
+    })
+}
+
+pub fn update(call: Call) -> Answering {
+    Box::pin(async move {
+        let mut request = Request::of(call)?;
+        let skips = request.query.flag("skip_test").unwrap_or(false);
+        request.query.check()?;
+        let body = request.body().await?;
+        let mut row = addressed(&request).await?;
+        let mut form = Form::read(&body)?;
+        let wanted = read(&mut form, row.settings.clone());
+        form.finish()?;
+        row.settings = wanted.settings;
+        row.name = wanted.name.unwrap_or(row.name);
+        row.enabled = wanted.enabled.unwrap_or(row.enabled);
+        if let (Some(config), Some(kind)) = (wanted.config, Kind::parse(&row.kind)) {
+            let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
+            let masks = shown(&row.kind, &known);
+            row.sealed = checked(&request, (kind, &row.id), &config.onto(known, &masks), skips).await?;
+        }
+        row.updated = request.by.at;
+        let written = request.app.store.write_destination(&request.tenant, &request.by, &row).await.map_err(refusal)?;
+        if !written {
+            return Err(not_found());
+        }
+        request.app.destinations_changed().await;
+        Ok(data(StatusCode::OK, &Shown::of(&row, &request)))
+    })
+}
+
+pub fn delete(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
+        let gone = request.app.store.delete_destination(&request.tenant, &request.by, &id).await.map_err(internal)?;
+        request.app.destinations_changed().await;
+        if gone { Ok(deleted()) } else { Err(not_found()) }
+    })
+}
+
+async fn addressed(request: &Request) -> Result<DestinationRow, Failure> {
+    let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
+    let found = request.app.store.find_destination(&request.tenant, &id).await.map_err(internal)?;
+    found.ok_or_else(not_found)
+}
+
+fn refusal(error: StoreError) -> Failure {
+    let conflict = |text: &str| Failure::new(409, ErrorType::InvalidRequest, text.to_owned());
+    match error {
+        StoreError::Conflict => conflict("The workspace has a destination with this name"),
+        StoreError::Refused(Refused::TooManyDestinations) => {
+            conflict("The workspace has as many destinations of this type as it may have")
+        }
+        StoreError::Missing => refused("workspace_id", "is not a workspace of this account"),
+        error => internal(error),
+    }
+}
+
+/// The members of a body.
+struct Wanted {
+    name: Option<String>,
+    enabled: Option<bool>,
+    config: Option<Given>,
+    settings: DestinationSettings,
+}
+
+/// A configuration as a body gives it; a member that is null is taken away.
+struct Given {
+    values: Vec<(String, Option<Secret>)>,
+    headers: Option<Vec<(String, Secret)>>,
+}
+
+impl Given {
+    /// The whole of it: what is not given stays, and so does what comes back as it was shown.
+    fn onto(self, known: Config, masks: &Map<String, Value>) -> Config {
+        let mut config = known;
+        let is_mask = |shown: Option<&Value>, value: &Secret| {
+            let shown = shown.and_then(Value::as_str).filter(|text| text.contains("...") || *text == "***");
+            shown.is_some_and(|shown| value.expose(|bytes| bytes == shown.as_bytes()))
+        };
+        for (name, value) in self.values {
+            match value {
+                None => drop(config.values.remove(&name)),
+                Some(value) if is_mask(masks.get(&name), &value) => {}
+                Some(value) => drop(config.values.insert(name, value)),
+            }
+        }
+        if let Some(headers) = self.headers {
+            let mut old = std::mem::take(&mut config.headers);
+            for (name, value) in headers {
+                let mask = masks.get("headers").and_then(|headers| headers.get(&name));
+                let kept = is_mask(mask, &value).then(|| old.remove(&name)).flatten();
+                config.headers.insert(name, kept.unwrap_or(value));
+            }
+        }
+        config
+    }
+}
+
+fn read(form: &mut Form<'_>, known: DestinationSettings) -> Wanted {
+    let mut settings = known;
+    let name = form.text("name", 1..=LONGEST_NAME);
+    let enabled = form.flag("enabled");
+    let config = form.value("config", |reader, raw| {
+        let Ok(Value::Object(members)) = serde_json::from_str::<Value>(raw.get()) else {
+            return reader.refuse("must be an object");
+        };
+        let mut given = Given { values: Vec::new(), headers: None };
+        for (name, value) in members {
+            match (name.as_str(), value) {
+                ("headers", Value::Null) => given.headers = Some(Vec::new()),
+                ("headers", Value::Object(headers)) => {
+                    let mut read = Vec::new();
+                    for (header, value) in headers {
+                        match value {
+                            Value::String(text) if text.len() <= LONGEST_VALUE => {
+                                read.push((header, Secret::new(text)))
+                            }
+                            _ => {
+                                return reader.refuse(format!(
+                                    "headers.{header} must be a string of at most {LONGEST_VALUE} bytes"
+                                ));
+                            }
+                        }
+                    }
+                    given.headers = Some(read);
+                }
+                (_, Value::Null) => given.values.push((name, None)),
+                (_, Value::String(text)) if text.len() <= LONGEST_VALUE => {
+                    given.values.push((name, Some(Secret::new(text))))
+                }
+                _ => return reader.refuse(format!("{name} must be a string of at most {LONGEST_VALUE} bytes")),
+            }
+        }
+        Some(given)
+    });
+    let keys = form.nullable("api_key_hashes", |reader, raw| {
+        reader.list(raw, 1..=MOST_KEYS, |reader, raw| reader.key_hash(raw).map(|hash: KeyHash| hash.to_hex()))
+    });
+    if let Some(keys) = keys {
+        settings.api_key_hashes = keys;
+    }
+    let mut mistake = None;
+    let rules = form.nullable("filter_rules", |reader, raw: &RawValue| {
+        let Ok(value) = serde_json::from_str::<Value>(raw.get()) else { return reader.refuse("must be an object") };
+        match Filter::read(&value) {
+            Ok(_) => Some(value),
+            Err(wrong) if wrong.path.is_empty() => reader.refuse(wrong.message),
+            Err(wrong) => {
+                mistake = Some(wrong);
+                None
+            }
+        }
+    });
+    if let Some(wrong) = mistake {
+        form.issues.add(format!("filter_rules.{}", wrong.path), wrong.message);
+    }
+    if let Some(rules) = rules {
+        settings.filter_rules = rules;
+    }
+    if let Some(share) = form.value("sampling_rate", |reader, raw| reader.number(raw, 0.0001..=1.0)) {
+        settings.sampling_rate = share;
+    }
+    for (name, kept) in [
+        ("privacy_mode", &mut settings.privacy_mode),
+        ("broadcast_generation_cost", &mut settings.broadcast_generation_cost),
+        ("broadcast_generation_identity", &mut settings.broadcast_generation_identity),
+        ("broadcast_generation_request_context", &mut settings.broadcast_generation_request_context),
+    ] {
+        if let Some(said) = form.flag(name) {
+            *kept = said;
+        }
+    }
+    Wanted { name, enabled, config, settings }
+}
+
+/// Looks whether a destination can be reached with this configuration, and seals it.
+async fn checked(
+    request: &Request,
+    (kind, id): (Kind, &str),
+    config: &Config,
+    skips: bool,
+) -> Result<Vec<u8>, Failure> {
+    let target = config.target(kind).map_err(|wrong| refused(&format!("config.{}", wrong.member), wrong.message))?;
+    let gateway = &request.app.gateway;
+    if let Err(problem) = broadcast::may_be_called(&target.url, &gateway.snapshot().settings.egress) {
+        let member = kind.address();
+        return Err(refused(&format!("config.{member}"), problem));
+    }
+    let destination = Destination {
+        id: id.to_owned(),
+        kind,
+        target,
+        scope: Scope::default(),
+        is_private: true,
+        tells: Tells::default(),
+        is_operators: false,
+    };
+    if !skips {
+        let (status, detail) = match broadcast::test(gateway, &destination).await {
+            Ok(200..300) => (None, None),
+            Ok(400) if kind == Kind::Webhook => (None, None),
+            Ok(status) => (Some(status), Some("it does not take what it is told")),
+            Err(problem) => (None, Some(problem)),
+        };
+        if let Some(detail) = detail {
+            let mut failure = Failure::new(
+                400,
+                ErrorType::InvalidRequest,
+                "The destination did not pass its connection test; `?skip_test=true` leaves it out",
+            );
+            failure.more_mut().metadata = Some(json!({"test": {"status": status, "detail": detail}}).to_string());
+            return Err(failure);
+        }
+    }
+    broadcast::sealed_config(&request.app.vault, id, config).ok_or_else(Failure::internal)
+}
