@@ -45,7 +45,8 @@ impl Gateway {
     ) -> Result<Counted, Failure> {
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
-        let mut body = body;
+        // A provider that counts reads as much as one that answers.
+        let mut body = self.passed(key, body)?;
         let mut envelope = relay::read(&body, settings, Purpose::Count)?;
         if envelope.names_preset {
             let applied = Box::pin(self.presets.applied(key, settings, &envelope, &body)).await?;

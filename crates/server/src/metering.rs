@@ -62,7 +62,8 @@ impl Metering {
         }
         let (ledger, wants) = Ledger::new(clock.clone(), metrics.clone());
         let ledger = Arc::new(ledger);
-        let reader = journal.reader();
+        // Letters are read apart: however many there are, the money does not wait for them.
+        let (reader, broadcasts) = (journal.reader(), journal.reader());
         let (_, settled) = reader.counts().await.context("the journal cannot be read")?;
         if settled > 0 {
             ledger.outgoing.spill();
@@ -87,14 +88,14 @@ impl Metering {
         let treasury = tasks::spawn("keep accounts with the store", treasury.run(stopped));
         let mut watchers = vec![
             tasks::spawn("prove the ledger", prove(store.clone(), folder.clone(), recovered > 0)),
-            tasks::spawn("look for lost calls", recover::reap(ledger.clone(), reader.clone(), longest_call)),
+            tasks::spawn("look for lost calls", recover::reap(ledger.clone(), reader, longest_call)),
             tasks::spawn("watch the clock", watch_clock(ledger.clone(), store.clone())),
         ];
         if settings.ledger.retention_days > 0 {
             let days = settings.ledger.retention_days;
             watchers.push(tasks::spawn("retire old records", retire(store.clone(), clock.clone(), days)));
         }
-        Ok(Self { ledger, reader, writer, treasury, stop, watchers })
+        Ok(Self { ledger, reader: broadcasts, writer, treasury, stop, watchers })
     }
 
     /// To be called when nobody admits calls any more: everything is settled, written and forwarded, leases go back.

@@ -132,10 +132,14 @@ impl Conductor {
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
         let Outcome { mut text, mut is_error, mut shown, found, spent, fee } = outcome;
         if let Some(held) = self.gate.guardrails.of(&self.key).filter(|held| held.has_filters()) {
-            let (passed, judged) = held.scan_result(text);
+            let (passed, judged) = held.scan_result(&mut text, shown.as_mut().map(|(_, content)| content));
             self.gate.note_judged(&judged);
-            is_error |= passed.is_none();
-            text = passed.unwrap_or_else(|| WITHHELD.to_owned());
+            if !passed {
+                (text, is_error) = (WITHHELD.to_owned(), true);
+                if let Some((kind, content)) = &mut shown {
+                    *content = json!({"type": format!("{kind}_error"), "error_code": "unavailable"});
+                }
+            }
         }
         self.find(found);
         spent.iter().for_each(|spent| self.sums.add_inner(spent));

@@ -36,7 +36,11 @@ const MOST_ATTEMPTS: i64 = 50;
 /// How long it stays known that a letter was given up.
 const BURIED_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// Letters that wait for one destination at most.
-const MOST_WAITING: usize = 1_000_000;
+const MOST_WAITING: u64 = 1_000_000;
+const MOST_BYTES: u64 = 2 << 30;
+/// How often it is looked how much waits, and for whom nobody will ever fetch it.
+const TIDY: Duration = Duration::from_secs(10);
+const CLEAR: Duration = Duration::from_secs(60 * 60);
 /// After so many failures in a row it is only asked now and then.
 const FAILURES: u32 = 5;
 const PROBE: Duration = Duration::from_secs(30);
@@ -57,6 +61,7 @@ enum Answer {
 /// Keeps a task for each destination of the configuration.
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     let mut workers: HashMap<String, Running> = HashMap::new();
+    let mut cleared = gateway.clock.instant();
     loop {
         let known: Vec<Arc<Destination>> = {
             let (snapshot, stored) = (gateway.snapshot(), gateway.told.list());
@@ -69,6 +74,13 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
                 let worker = Worker { gateway: gateway.clone(), reader: reader.clone(), id: destination.id.clone() };
                 Running(tasks::spawn("tell a destination", worker.run()))
             });
+        }
+        let now = gateway.clock.instant();
+        if now >= cleared + CLEAR {
+            cleared = now;
+            let names = known.iter().map(|destination| destination.id.clone()).collect();
+            let before = Timestamp(gateway.clock.now().0 - OLDEST_MS);
+            gateway.ledger.queue.chore(Chore::Others(names, before)).await;
         }
         sleep(LOOK).await;
     }
@@ -93,6 +105,7 @@ impl Worker {
     async fn run(self) {
         let mut posted = self.gateway.ledger.queue.posted();
         let (mut failures, mut size) = (0_u32, BATCH);
+        let mut tidied = None;
         loop {
             posted.borrow_and_update();
             let now = self.gateway.clock.now();
@@ -104,7 +117,11 @@ impl Worker {
                     continue;
                 }
             };
-            self.bound(now).await;
+            let instant = self.gateway.clock.instant();
+            if tidied.is_none_or(|last| instant >= last + TIDY) {
+                tidied = Some(instant);
+                self.bound(now).await;
+            }
             let youth = due.first().map(|first| GATHER.as_millis() as i64 - (now.0 - first.created_at));
             let is_fresh = due.len() < size && due.first().is_some_and(|first| first.attempts == 0);
             if let Some(wait) = youth.filter(|wait| is_fresh && *wait > 0) {
@@ -243,15 +260,16 @@ impl Worker {
 
     /// Holds the outbox within its bounds, and tells how full it is.
     async fn bound(&self, now: Timestamp) {
-        let Ok((waiting, _)) = self.reader.outbox_depth(&self.id).await else { return };
+        let Ok((waiting, bytes)) = self.reader.outbox_depth(&self.id).await else { return };
         let Some(destination) = self.destination() else { return };
         let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
         self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        if waiting as usize > MOST_WAITING {
-            let chore = Chore::Bound(self.id.clone(), MOST_WAITING, Timestamp(now.0 - BURIED_MS));
-            let gone = self.gateway.ledger.queue.chore(chore).await.unwrap_or(0);
-            self.dropped(destination.kind, "full", gone);
-        }
+        // Of too many bytes the oldest quarter goes, until they fit.
+        let most = if bytes > MOST_BYTES { waiting * 3 / 4 } else { MOST_WAITING };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let chore = Chore::Bound(self.id.clone(), most, Timestamp(now.0 - BURIED_MS));
+        let gone = self.gateway.ledger.queue.chore(chore).await.unwrap_or(0);
+        self.dropped(destination.kind, "full", gone);
     }
 
     fn count(&self, kind: Kind, outcome: &'static str, by: u64) {

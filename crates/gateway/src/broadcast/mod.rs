@@ -109,14 +109,16 @@ impl Overheard {
         }
     }
 
-    fn said(&self, metadata: &str) -> Said {
+    /// What the caller calls it.
+    fn named(&self) -> Said {
         let trace = self.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok());
-        Said {
-            trace: trace.unwrap_or_default(),
-            parent: self.parent.clone(),
-            request: self.body.as_ref().and_then(|body| serde_json::from_slice(body).ok()),
-            answer: blocks(&self.answer, metadata),
-        }
+        Said { trace: trace.unwrap_or_default(), parent: self.parent.clone(), ..Said::default() }
+    }
+
+    /// With what was said.
+    fn said(&self, named: Said, metadata: &str) -> Said {
+        let request = self.body.as_ref().and_then(|body| serde_json::from_slice(body).ok());
+        Said { request, answer: blocks(&self.answer, metadata), ..named }
     }
 }
 
@@ -149,10 +151,20 @@ pub(crate) fn letters(
     overheard: &Overheard,
     metadata: &str,
 ) -> Vec<Letter> {
-    let said = overheard.said(metadata);
+    let named = overheard.named();
+    let concerned: Vec<&Arc<Destination>> = audience
+        .destinations
+        .iter()
+        .chain(stored)
+        .filter(|destination| destination.scope.may_admit(&destination.id, exchange, &named))
+        .collect();
+    if concerned.is_empty() {
+        return Vec::new();
+    }
+    let said = overheard.said(named, metadata);
     let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service };
     let mut letters = Vec::new();
-    for destination in audience.destinations.iter().chain(stored) {
+    for destination in concerned {
         let Some(told) = destination.told(exchange, &said, maker) else { continue };
         match sealed(vault, &destination.id, &told) {
             Some(payload) => letters.push(Letter {

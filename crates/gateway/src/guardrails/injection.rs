@@ -111,25 +111,25 @@ fn decoded(token: &str) -> Vec<String> {
 /// space between words.
 struct Normal {
     text: String,
-    /// Where each byte comes from.
-    from: Vec<Range<usize>>,
+    /// Where each word begins, and where it comes from.
+    words: Vec<(usize, Range<usize>)>,
 }
 
 impl Normal {
     fn of(text: &str) -> Self {
-        let mut normal = Self { text: String::with_capacity(text.len()), from: Vec::with_capacity(text.len()) };
+        let mut normal = Self { text: String::with_capacity(text.len()), words: Vec::new() };
         let mut rest = 0;
         for apart in APART.find_iter(text) {
-            normal.words(text, rest..apart.start());
+            normal.take_words(text, rest..apart.start());
             let joined: String = apart.as_str().chars().filter(|each| each.is_alphanumeric()).collect();
             normal.push_word(&joined, apart.range());
             rest = apart.end();
         }
-        normal.words(text, rest..text.len());
+        normal.take_words(text, rest..text.len());
         normal
     }
 
-    fn words(&mut self, text: &str, range: Range<usize>) {
+    fn take_words(&mut self, text: &str, range: Range<usize>) {
         let mut start = None;
         let is_part = |each: char| each.is_alphanumeric() || matches!(each, '@' | '$' | '\'');
         for (place, each) in text[range.clone()].char_indices() {
@@ -167,14 +167,15 @@ impl Normal {
         }
         if !self.text.is_empty() {
             self.text.push(' ');
-            self.from.push(from.start..from.start);
         }
-        self.from.extend(std::iter::repeat_n(from, word.len()));
+        self.words.push((self.text.len(), from));
         self.text.push_str(&word);
     }
 
     fn place(&self, range: Range<usize>) -> Range<usize> {
-        let (Some(first), Some(last)) = (self.from.get(range.start), self.from.get(range.end.saturating_sub(1))) else {
+        let word =
+            |place: usize| self.words.get(self.words.partition_point(|(start, _)| *start <= place).checked_sub(1)?);
+        let (Some((_, first)), Some((_, last))) = (word(range.start), word(range.end.saturating_sub(1))) else {
             return 0..0;
         };
         first.start..last.end

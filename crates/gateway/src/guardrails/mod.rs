@@ -28,7 +28,7 @@ use crate::ledger::rules::Rules;
 pub(crate) use scan::{Blocked, Judged};
 
 /// What a pattern may take in memory when it is compiled, in bytes.
-const MOST_COMPILED: usize = 4 << 20;
+const MOST_COMPILED: usize = 256 << 10;
 /// Combinations that are remembered.
 const COMBINATIONS: usize = 1_024;
 

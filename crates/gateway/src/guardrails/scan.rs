@@ -11,6 +11,21 @@ use tidegate_wire::error::ErrorType;
 use super::{Filter, Held, Sought, injection};
 use crate::failure::Failure;
 
+/// Phrases that are told at most.
+const MOST_PHRASES: usize = 20;
+/// Members whose text is not said to a model: names, references, and what is sealed or encoded.
+const UNSAID: [&str; 9] = [
+    "type",
+    "id",
+    "tool_use_id",
+    "signature",
+    "encrypted_content",
+    "encrypted_index",
+    "cache_control",
+    "media_type",
+    "caller",
+];
+
 /// A request that may go on.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
@@ -54,12 +69,12 @@ struct Findings<'h> {
 impl Held {
     /// Looks through the body of a request.
     pub fn scan(&self, body: &Bytes) -> Result<Passed, Box<Blocked>> {
-        let Ok(mut request) = serde_json::from_slice::<Value>(body) else { return Ok(Passed::default()) };
+        let Ok(mut request) = serde_json::from_slice::<Value>(body) else { return Err(unreadable()) };
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
         let mut is_changed = false;
         let mut look = |value: &mut Value, is_user: bool| {
             each_text(value, &mut |text| {
-                if let Some(redacted) = findings.text(text, is_user) {
+                if let Some(redacted) = findings.deep(text, is_user) {
                     *text = redacted;
                     is_changed = true;
                 }
@@ -79,16 +94,32 @@ impl Held {
 }
 
 impl Held {
-    /// Looks at a text that no message has brought: the result of a tool. Without what was found, where that is to be
-    /// taken out; nothing where it does not let the text through.
-    pub fn scan_result(&self, text: String) -> (Option<String>, Judged) {
+    /// Looks at the result of a tool before anybody reads it: what the model gets, and what the client is shown. False when
+    /// it must be withheld.
+    pub fn scan_result(&self, text: &mut String, shown: Option<&mut Value>) -> (bool, Judged) {
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
-        let redacted = findings.text(&text, false).unwrap_or(text);
+        if let Some(redacted) = findings.deep(text, false) {
+            *text = redacted;
+        }
+        if let Some(shown) = shown {
+            said_in(shown, &mut |text| {
+                if let Some(redacted) = findings.deep(text, false) {
+                    *text = redacted;
+                }
+            });
+        }
         match findings.judge(None) {
-            Ok(passed) => (Some(redacted), passed.judged),
-            Err(blocked) => (None, blocked.judged),
+            Ok(passed) => (true, passed.judged),
+            Err(blocked) => (false, blocked.judged),
         }
     }
+}
+
+/// What cannot be looked through does not go on: numbers and characters that no program can hold hide what is beside them.
+fn unreadable() -> Box<Blocked> {
+    let text = "Invalid request: the body holds a number or a character that a content filter cannot read";
+    let failure = Failure::new(400, ErrorType::InvalidRequest, text);
+    Box::new(Blocked { failure, judged: Judged::default() })
 }
 
 /// Hands out what a message says, with whether a person said it. Thinking is left alone: it is signed.
@@ -100,19 +131,45 @@ fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, boo
             Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
                 each(block, "input", &mut |input| look(input, false))
             }
-            Some("tool_result" | "mcp_tool_result" | "search_result") => {
+            Some("thinking" | "redacted_thinking" | "image" | "audio" | "container_upload") => {}
+            Some("tool_result" | "mcp_tool_result") => {
                 each(block, "content", &mut |inner| content(inner, false, look));
             }
             Some("document") => {
                 each(block, "title", &mut |title| look(title, is_user));
+                each(block, "context", &mut |context| look(context, is_user));
                 each(block, "source", &mut |source| match source.get("type").and_then(Value::as_str) {
                     Some("text") => each(source, "data", &mut |data| look(data, is_user)),
                     Some("content") => each(source, "content", &mut |inner| content(inner, is_user, look)),
                     _ => {}
                 });
             }
-            _ => {}
+            _ => said_in(block, &mut |text| {
+                let mut said = Value::String(std::mem::take(text));
+                look(&mut said, false);
+                if let Value::String(said) = said {
+                    *text = said;
+                }
+            }),
         }
+    }
+}
+
+/// Every text inside a block of any kind that a model may get to read.
+fn said_in(block: &mut Value, look: &mut dyn FnMut(&mut String)) {
+    match block {
+        Value::String(text) => look(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| said_in(value, look)),
+        Value::Object(members) => {
+            // Of a source only a text is said; the rest is encoded.
+            let is_encoded = members.get("media_type").is_some_and(|kind| kind != "text/plain");
+            for (name, value) in members.iter_mut() {
+                if !UNSAID.contains(&name.as_str()) && !(name == "data" && is_encoded) {
+                    said_in(value, look);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -152,6 +209,26 @@ impl Filter {
 }
 
 impl Findings<'_> {
+    /// The same for a text that may itself be JSON, as results of tools are: its words are looked at as they are read, not
+    /// as they are written.
+    fn deep(&mut self, text: &str, is_user: bool) -> Option<String> {
+        if !text.trim_start().starts_with(['{', '[']) {
+            return self.text(text, is_user);
+        }
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        let Some(Ok(mut value)) = values.next() else { return self.text(text, is_user) };
+        let rest = &text[values.byte_offset()..];
+        let mut is_changed = false;
+        each_text(&mut value, &mut |inner| {
+            if let Some(redacted) = self.text(inner, is_user) {
+                *inner = redacted;
+                is_changed = true;
+            }
+        });
+        let told = self.text(rest, is_user);
+        (is_changed || told.is_some()).then(|| format!("{value}{}", told.as_deref().unwrap_or(rest)))
+    }
+
     /// Notes what a text holds; the text without it where something is to be taken out.
     fn text(&mut self, text: &str, is_user: bool) -> Option<String> {
         let mut cuts: Vec<(Range<usize>, &str)> = Vec::new();
@@ -162,9 +239,11 @@ impl Findings<'_> {
             let found: Vec<Range<usize>> = match &filter.sought {
                 Sought::Builtin(Builtin::RegexPromptInjection) => {
                     let found = injection::find(text);
-                    let new = found.iter().map(|(_, phrase)| phrase).filter(|phrase| !self.phrases.contains(phrase));
-                    let new: Vec<String> = new.cloned().collect();
-                    self.phrases.extend(new);
+                    for (_, phrase) in &found {
+                        if self.phrases.len() < MOST_PHRASES && !self.phrases.contains(phrase) {
+                            self.phrases.push(phrase.clone());
+                        }
+                    }
                     found.into_iter().map(|(range, _)| range).collect()
                 }
                 Sought::Builtin(builtin) => super::find::find(*builtin, text),
@@ -351,6 +430,42 @@ mod tests {
         assert_eq!(blocked.failure.message, "Request blocked: prompt injection patterns detected");
         let metadata = blocked.failure.more.as_ref().and_then(|more| more.metadata.clone()).unwrap();
         assert_eq!(metadata, r#"{"patterns":["ignore all previous instructions"]}"#);
+    }
+
+    #[test]
+    fn nothing_hides_in_what_cannot_be_read_or_in_other_blocks() {
+        let held = held(&[(Sought::Builtin(Builtin::Email), Action::Block, false)]);
+        let hidden =
+            br#"{"messages":[{"role":"user","content":"a@b.example"}],"tools":[{"input_schema":{"maximum":1e999}}]}"#;
+        assert_eq!(held.scan(&Bytes::from_static(hidden)).unwrap_err().failure.status, 400);
+        for block in [
+            json!({"type": "web_fetch_tool_result", "content": {"content": {"source": {"type": "text", "media_type": "text/plain", "data": "a@b.example"}}}}),
+            json!({"type": "search_result", "title": "a@b.example", "content": []}),
+            json!({"type": "document", "context": "a@b.example", "source": {"type": "url", "url": "x"}}),
+            json!({"type": "advisor_tool_result", "content": {"text": "a@b.example"}}),
+            json!({"type": "tool_result", "content": "{\"page\":\"one\\na@b.example\"}"}),
+        ] {
+            let body = json!({"messages": [{"role": "user", "content": [block]}]}).to_string();
+            assert!(held.scan(&Bytes::from(body)).is_err(), "{block}");
+        }
+        let fine =
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a@b.example"}});
+        let body = json!({"messages": [{"role": "user", "content": [fine]}]}).to_string();
+        assert!(held.scan(&Bytes::from(body)).is_ok());
+    }
+
+    #[test]
+    fn results_are_read_as_they_are_meant_and_so_is_what_is_shown() {
+        let held = held(&[(Sought::Builtin(Builtin::Ssn), Action::Redact, false)]);
+        let mut text = r#"{"content":"first\n078-05-1120"}
+Cite it."#
+            .to_owned();
+        let mut shown =
+            json!({"content": {"source": {"type": "text", "media_type": "text/plain", "data": "first\n078-05-1120"}}});
+        let (passed, judged) = held.scan_result(&mut text, Some(&mut shown));
+        assert!(passed && judged.entries.len() == 1);
+        assert_eq!(text, "{\"content\":\"first\\n[SSN]\"}\nCite it.");
+        assert_eq!(shown["content"]["source"]["data"], "first\n[SSN]");
     }
 
     #[test]

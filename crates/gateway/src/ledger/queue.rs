@@ -123,6 +123,8 @@ pub enum Chore {
     Resolve(Vec<(i64, Fate)>),
     /// At most so many wait for a destination; the dead of before the instant go.
     Bound(String, usize, Timestamp),
+    /// What waits since before the instant for nobody of these goes.
+    Others(Vec<String>, Timestamp),
 }
 
 struct Queued {
@@ -363,6 +365,7 @@ impl Writer {
         for (chore, done) in chores {
             let count = match &chore {
                 Chore::Resolve(fates) => self.journal.resolve(fates).await.map(|()| 0),
+                Chore::Others(known, before) => self.journal.forget_others(known, *before).await,
                 Chore::Bound(destination, most, buried) => self.journal.bound_outbox(destination, *most, *buried).await,
             };
             match count {

@@ -176,7 +176,9 @@ impl Gateway {
         }
         if envelope.traits.sealed_results && !agent::is_for(&envelope, &snapshot) {
             drop(envelope);
-            body = agent::opened(self, key, &body).unwrap_or(body);
+            if let Some(opened) = agent::opened(self, key, &body) {
+                body = self.passed(key, opened)?;
+            }
             envelope = read(&body, settings, Purpose::Generate)?;
         }
         if envelope.asked.deferred_tools {
@@ -207,6 +209,8 @@ impl Gateway {
         body: Bytes,
         inner: &Inner,
     ) -> Result<Reply, Failure> {
+        // What earlier requests found and only we can read is told in words by now.
+        let body = self.passed(key, body)?;
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), Some(inner))).await
     }
@@ -400,6 +404,13 @@ impl Gateway {
             ));
         }
         failure
+    }
+
+    /// The body with what the caller's filters take out.
+    pub(crate) fn passed(&self, key: &KeyEntry, body: Bytes) -> Result<Bytes, Failure> {
+        let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) else { return Ok(body) };
+        let passed = held.scan(&body).map_err(|blocked| blocked.failure)?;
+        Ok(passed.body.unwrap_or(body))
     }
 
     pub(crate) fn note_judged(&self, judged: &Judged) {

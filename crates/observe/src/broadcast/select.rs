@@ -272,12 +272,17 @@ fn texts(value: &Value) -> String {
 }
 
 impl Scope {
-    /// Whether a request belongs to what a destination wants to hear of.
-    pub fn admits(&self, destination: &str, exchange: &Exchange, said: &Said, key_name: &str) -> bool {
+    /// Whether it may want to hear of a request, as far as that can be told without reading it.
+    pub fn may_admit(&self, destination: &str, exchange: &Exchange, said: &Said) -> bool {
         self.workspace.as_ref().is_none_or(|workspace| *workspace == exchange.workspace)
             && self.keys.as_ref().is_none_or(|keys| keys.contains(&exchange.key))
-            && self.filter.as_ref().is_none_or(|filter| filter.passes(exchange, said, key_name))
             && is_drawn(self.share, destination, unit(exchange, said))
+    }
+
+    /// Whether a request belongs to what a destination wants to hear of.
+    pub fn admits(&self, destination: &str, exchange: &Exchange, said: &Said, key_name: &str) -> bool {
+        self.may_admit(destination, exchange, said)
+            && self.filter.as_ref().is_none_or(|filter| filter.passes(exchange, said, key_name))
     }
 }
 

@@ -12,7 +12,7 @@ use tidegate_store::guardrails::{
 use tidegate_store::workspaces::Workspace;
 use tidegate_store::{Refused, StoreError};
 
-use super::account::{Answering, Dollars, Instant, Request, data, deleted, internal, not_found, page};
+use super::account::{Answering, Dollars, Instant, Request, conflict, data, deleted, internal, not_found, page};
 use super::form::{Form, Reader, parse_uuid, refused};
 use crate::router::Call;
 
@@ -143,7 +143,7 @@ pub fn create(call: Call) -> Answering {
             limit: change.limit.flatten(),
             window: change.window.flatten(),
             include_byok: change.include_byok.unwrap_or(false),
-            rules: canonical(&request, change.rules.unwrap_or_default()),
+            rules: canonical(&request, change.rules.map(|(_, rules)| rules).unwrap_or_default()),
         };
         let made = request.app.store.create_guardrail(&request.tenant, &request.by, new).await.map_err(refusal)?;
         request.app.guardrails_changed().await;
@@ -174,7 +174,7 @@ pub fn update(call: Call) -> Answering {
         let mut form = Form::read(&body)?;
         let mut change = read(&mut form, known.map(|known| known.rules).unwrap_or_default());
         form.finish()?;
-        change.rules = change.rules.map(|rules| canonical(&request, rules));
+        change.rules = change.rules.map(|(before, rules)| (before, canonical(&request, rules)));
         let changed = store.update_guardrail(&request.tenant, &request.by, &id, own_of.as_ref(), &change);
         let changed = Box::pin(changed).await;
         let guardrail = changed.map_err(refusal)?.ok_or_else(not_found)?;
@@ -209,6 +209,7 @@ fn refusal(error: StoreError) -> Failure {
     match error {
         StoreError::Refused(rule @ Refused::NameOfDefault) => refused("name", rule.to_string()),
         StoreError::Refused(rule) => refused("workspace_id", rule.to_string()),
+        StoreError::Conflict => conflict(),
         StoreError::Missing => refused("workspace_id", "is not a workspace of this account"),
         error => internal(error),
     }
@@ -226,7 +227,7 @@ fn read(form: &mut Form<'_>, rules: GuardrailRules) -> GuardrailChange {
         limit,
         window: form.nullable_word("reset_interval", &INTERVALS),
         include_byok: form.flag("include_byok_in_budgets"),
-        rules: Some(read_rules(form, rules)),
+        rules: Some((rules.clone(), read_rules(form, rules))),
     }
 }
 

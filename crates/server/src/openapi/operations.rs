@@ -184,7 +184,7 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("PATCH", "/guardrails/{id}", "updateGuardrail", "Guardrails", &[ok("GuardrailAnswer")])
         .with(&["GuardrailId"])
         .taking(Json("UpdateGuardrail"))
-        .failing(&[404]),
+        .failing(&[404, 409]),
     Description::new("DELETE", "/guardrails/{id}", "deleteGuardrail", "Guardrails", DELETED)
         .with(&["GuardrailId"])
         .failing(&[404]),

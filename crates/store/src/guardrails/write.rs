@@ -28,8 +28,8 @@ pub struct GuardrailChange {
     pub limit: Option<Option<Money>>,
     pub window: Option<Option<Window>>,
     pub include_byok: Option<bool>,
-    /// All of them, as they are after the change.
-    pub rules: Option<GuardrailRules>,
+    /// All of them, as they were before the change and as they are after it.
+    pub rules: Option<(GuardrailRules, GuardrailRules)>,
 }
 
 impl Store {
@@ -99,6 +99,10 @@ impl Store {
             };
             if known.is_default && change.name.as_ref().is_some_and(|name| *name != known.name) {
                 return Err(Refused::NameOfDefault.into());
+            }
+            // Somebody else has changed them since they were read: what they set must not be lost.
+            if change.rules.as_ref().is_some_and(|(before, _)| *before != known.rules) {
+                return Err(StoreError::Conflict);
             }
             let old = shown(&known);
             let guardrail = changed(known, change, by);
@@ -209,7 +213,7 @@ fn changed(known: Guardrail, change: &GuardrailChange, by: &By) -> Guardrail {
         limit: change.limit.unwrap_or(known.limit),
         window: change.window.unwrap_or(known.window),
         include_byok: change.include_byok.unwrap_or(known.include_byok),
-        rules: change.rules.clone().unwrap_or(known.rules),
+        rules: change.rules.as_ref().map_or(known.rules, |(_, after)| after.clone()),
         updated: Some(by.at),
         ..known
     }

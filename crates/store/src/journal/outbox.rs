@@ -36,8 +36,8 @@ pub enum Fate {
 }
 
 pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, \
-     destination TEXT NOT NULL, generation TEXT NOT NULL, payload BLOB NOT NULL, created_at INTEGER NOT NULL, \
-     due_at INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT, died_at INTEGER)";
+     destination TEXT NOT NULL, generation TEXT NOT NULL, created_at INTEGER NOT NULL, due_at INTEGER NOT NULL, \
+     attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT, died_at INTEGER, bytes INTEGER NOT NULL, payload BLOB NOT NULL)";
 pub(super) const INDEX: &str =
     "CREATE INDEX IF NOT EXISTS outbox_by_destination ON outbox (destination, due_at) WHERE died_at IS NULL";
 
@@ -46,12 +46,13 @@ impl Journal {
     pub(super) async fn post(&mut self, letters: &[Letter]) -> Result<()> {
         for letter in letters {
             sqlx::query(
-                "INSERT INTO outbox (destination, generation, payload, created_at, due_at) VALUES ($1, $2, $3, $4, $4)",
+                "INSERT INTO outbox (destination, generation, payload, created_at, due_at, bytes) VALUES ($1, $2, $3, $4, $4, $5)",
             )
             .bind(&letter.destination)
             .bind(letter.generation.as_str())
             .bind(&letter.payload)
             .bind(letter.at.0)
+            .bind(i64::try_from(letter.payload.len()).unwrap_or(i64::MAX))
             .execute(&mut self.connection)
             .await?;
         }
@@ -112,6 +113,21 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Takes away what has waited since before an instant for somebody who is none of these: nobody will ever fetch it.
+    pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
+        let known = serde_json::to_string(known).expect("texts are always JSON");
+        let gone = sqlx::query(
+            "DELETE FROM outbox WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1))",
+        )
+        .bind(known)
+        .bind(before.0)
+        .execute(&mut self.connection)
+        .await?;
+        Ok(gone.rows_affected())
+    }
+}
+
 impl JournalReader {
     /// What is due for a destination, oldest first, and when the next of the others is.
     pub async fn due(
@@ -122,7 +138,7 @@ impl JournalReader {
     ) -> Result<(Vec<Waiting>, Option<Timestamp>)> {
         let due = sqlx::query_as(
             "SELECT id, generation, payload, created_at, attempts FROM outbox \
-             WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY id LIMIT $3",
+             WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY due_at, id LIMIT $3",
         )
         .bind(destination)
         .bind(now.0)
@@ -139,13 +155,14 @@ impl JournalReader {
         Ok((due, next.map(Timestamp)))
     }
 
-    /// How many wait for a destination, and since when the oldest does.
-    pub async fn outbox_depth(&self, destination: &str) -> Result<(u64, Option<Timestamp>)> {
-        let (count, oldest): (i64, Option<i64>) =
-            sqlx::query_as("SELECT COUNT(*), MIN(created_at) FROM outbox WHERE destination = $1 AND died_at IS NULL")
-                .bind(destination)
-                .fetch_one(&self.0)
-                .await?;
-        Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp)))
+    /// How many wait for a destination, and how many bytes that is.
+    pub async fn outbox_depth(&self, destination: &str) -> Result<(u64, u64)> {
+        let (count, bytes): (i64, i64) = sqlx::query_as(
+            "SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM outbox WHERE destination = $1 AND died_at IS NULL",
+        )
+        .bind(destination)
+        .fetch_one(&self.0)
+        .await?;
+        Ok((u64::try_from(count).unwrap_or(0), u64::try_from(bytes).unwrap_or(0)))
     }
 }
