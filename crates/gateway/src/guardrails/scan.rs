@@ -164,7 +164,8 @@ fn said_in(block: &mut Value, look: &mut dyn FnMut(&mut String)) {
             // Of a source only a text is said; the rest is encoded.
             let is_encoded = members.get("media_type").is_some_and(|kind| kind != "text/plain");
             for (name, value) in members.iter_mut() {
-                if !UNSAID.contains(&name.as_str()) && !(name == "data" && is_encoded) {
+                let is_unsaid = UNSAID.contains(&name.as_str()) || (name == "data" && is_encoded);
+                if !is_unsaid {
                     said_in(value, look);
                 }
             }
