@@ -43,7 +43,11 @@ struct Receiver {
 
 impl Receiver {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at("127.0.0.1:0").await
+    }
+
+    async fn at(place: &str) -> Self {
+        let listener = TcpListener::bind(place).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (status, told) = (Arc::new(AtomicU16::new(200)), Arc::<Mutex<Vec<Told>>>::default());
         let mut serving = JoinSet::new();
@@ -402,7 +406,9 @@ async fn rules_and_keys_decide_what_is_told() {
     assert!(!collector.told()[0].body.contains("important"), "rules look, they do not tell");
 }
 
-const HERE: &str = "[egress]\nallow = [\"127.0.0.1/32\"]\n";
+/// Where people may have somebody told: not the address of the database, which nobody may point at.
+const ELSEWHERE: &str = "127.0.0.2:0";
+const ALLOWED: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n";
 
 impl Receiver {
     fn url(&self) -> String {
@@ -411,7 +417,7 @@ impl Receiver {
 
     /// Lets people of a workspace name it, on its own port.
     fn allowed(&self) -> String {
-        format!("{HERE}ports = [80, 443, {}]\n", self.address.port())
+        format!("{ALLOWED}ports = [80, 443, {}]\n", self.address.port())
     }
 }
 
@@ -423,7 +429,7 @@ const DESTINATIONS: &str = "/observability/destinations";
 
 on_both! {
     async fn people_have_somebody_told_of_their_workspace(database: &Database) {
-        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
         let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
         let account = Account::start(database, builder).await;
         let made = account.data("POST", DESTINATIONS, Some(webhook(&hook.url())), 201).await;
@@ -478,7 +484,7 @@ on_both! {
     }
 
     async fn what_cannot_be_a_destination_is_refused_by_name(database: &Database) {
-        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
         let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
         let account = Account::start(database, builder).await;
         let with = |changes: Value| {
