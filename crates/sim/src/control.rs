@@ -6,6 +6,7 @@
 //! | `GET /_sim/requests` | the last requests: `[{"method", "path", "headers": [[name, value]], "body_base64"}]` |
 //! | `DELETE /_sim/requests` | forgets them |
 //! | `PUT /_sim/script` | replaces the script and starts its sequence anew |
+//! | `POST /_sim/sink` | takes anything and forgets it |
 //!
 //! A script is a [`Script`] in JSON. All members are optional:
 //!
@@ -78,6 +79,7 @@ pub(crate) fn route(state: &State, method: &Method, path: &str, body: &Bytes) ->
             state.seen().clear();
             empty()
         }
+        (&Method::POST, "sink") => empty(),
         (&Method::PUT, "script") => match serde_json::from_slice::<Script>(body) {
             Ok(script) => {
                 state.set(script);

@@ -103,6 +103,12 @@ auth_failures_per_minute = 1000000
 [log]
 level = "warn"
 
+[[destinations]]
+name = "bench"
+type = "otel-collector"
+privacy_mode = true
+config = {{ endpoint = "http://{upstream}/_sim/sink" }}
+
 [[models]]
 id = "{MODEL}"
 name = "m"
