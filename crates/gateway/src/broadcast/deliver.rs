@@ -58,7 +58,7 @@ enum Answer {
     TooLarge,
 }
 
-/// Keeps a task for each destination of the configuration.
+/// Keeps a task for each destination, of the configuration and of the store.
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     let mut workers: HashMap<String, Running> = HashMap::new();
     let mut cleared = gateway.clock.instant();

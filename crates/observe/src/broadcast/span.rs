@@ -297,7 +297,9 @@ fn part(block: &Value) -> Value {
             if let Some(text) = text {
                 return json!({"type": "text", "content": text});
             }
-            let bytes = source["data"].as_str().map_or(0, |data| data.len() / 4 * 3);
+            // Base64: four letters for three bytes, and a mark for each that is missing at the end.
+            let size = |data: &str| (data.trim_end_matches('=').len() * 3) / 4;
+            let bytes = source["data"].as_str().map_or(0, size);
             let media = source["media_type"].as_str().unwrap_or("by reference");
             json!({"type": "text", "content": format!("[{kind} {media}, {bytes} bytes]")})
         }
