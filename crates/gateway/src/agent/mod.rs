@@ -155,8 +155,8 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let places = match prepared.as_ref().and_then(|prepared| prepared.places.clone()) {
-        Some(places) => places,
+    let places = match prepared.as_ref().and_then(|prepared| prepared.purse.as_ref()) {
+        Some(purse) => purse.places().clone(),
         None => Arc::new(gate.enter(key, settings)?),
     };
     let inner = Inner::new(places, conversation(key, headers, envelope), (applied, prepared));

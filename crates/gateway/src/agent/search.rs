@@ -302,6 +302,13 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
     }
 }
 
+impl Search {
+    /// What one search may cost.
+    pub(crate) fn most(&self) -> Money {
+        self.terms.engine.fee.of(self.terms.most as u64)
+    }
+}
+
 /// A search that was made before the first turn: what it found can be cited.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {

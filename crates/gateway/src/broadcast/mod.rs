@@ -109,6 +109,11 @@ impl Overheard {
         }
     }
 
+    /// Forgets what was said.
+    pub fn hush(&mut self) {
+        self.body = None;
+    }
+
     /// What the caller calls it.
     fn named(&self) -> Said {
         let trace = self.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok());

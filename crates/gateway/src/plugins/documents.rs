@@ -20,12 +20,12 @@ use tokio::time::timeout;
 
 pub(crate) use text::Texts;
 
-use super::Prepared;
 use super::options::{FileParser, PdfEngine};
+use super::{Prepared, Stage};
 use crate::egress::Budget;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::Wishes;
+use crate::relay::{Purse, Wishes};
 use crate::{Gateway, Snapshot};
 use text::{Given, Job, Problem, Told};
 
@@ -43,6 +43,7 @@ pub(super) struct Scene<'a> {
     pub snapshot: &'a Arc<Snapshot>,
     pub key: &'a Arc<KeyEntry>,
     pub options: &'a FileParser,
+    pub stage: &'a Stage<'a>,
 }
 
 impl Scene<'_> {
@@ -63,11 +64,9 @@ impl Scene<'_> {
         if found.is_empty() {
             return Ok(None);
         }
-        if made.places.is_none() {
-            made.places = Some(Arc::new(self.gate.enter(self.key, &self.snapshot.settings)?));
-        }
+        let purse = self.stage.purse(made)?;
         let with_images = engine != PdfEngine::Embedded && self.serves(envelope, &[Modality::Image]).await;
-        let read = self.read(found, engine, with_images);
+        let read = self.read(found, engine, with_images, &purse);
         let texts = self.gate.unless_aborted(timeout(LONGEST, read)).await.ok_or_else(Failure::unavailable)?;
         let texts = texts.map_err(|_| {
             Failure::invalid("Invalid request: the documents take too long to read: send fewer or shorter ones")
@@ -132,7 +131,13 @@ impl Scene<'_> {
     }
 
     /// Reads all of them, a few at a time, and gives back their texts in their order.
-    async fn read(&self, found: Vec<Found>, engine: PdfEngine, with_images: bool) -> Result<Vec<Told>, Failure> {
+    async fn read(
+        &self,
+        found: Vec<Found>,
+        engine: PdfEngine,
+        with_images: bool,
+        purse: &Arc<Purse>,
+    ) -> Result<Vec<Told>, Failure> {
         let (mut running, budget) = (JoinSet::new(), Arc::new(Budget::new(MOST_BYTES)));
         let mut texts: Vec<Option<Told>> = found.iter().map(|_| None).collect();
         // One that the caller did not choose may give way to one that can read more.
@@ -144,9 +149,10 @@ impl Scene<'_> {
             {
                 let Self { gate, snapshot, key, .. } = *self;
                 let (gate, snapshot, workspace) = (gate.clone(), snapshot.clone(), key.workspace.clone());
-                let budget = budget.clone();
+                let (budget, purse) = (budget.clone(), purse.clone());
                 running.spawn(async move {
-                    let job = Job { gate: &gate, settings: &snapshot.settings, workspace: &workspace, budget: &budget };
+                    let (settings, budget) = (&snapshot.settings, &*budget);
+                    let job = Job { gate: &gate, settings, workspace: &workspace, budget, purse: &purse };
                     let read = job.read(&found.given, engine, may_turn, with_images).await;
                     (place, read.map_err(|problem| refusal(&found.path, problem, &snapshot)))
                 });
@@ -184,6 +190,7 @@ fn refusal(path: &str, problem: Problem, snapshot: &Snapshot) -> Failure {
             "Invalid request: {path} is a document without a text layer: send pictures of its pages, or use a model \
              that reads files"
         )),
+        Problem::Unpaid(failure) => *failure,
         Problem::Service => {
             Failure::new(502, ErrorType::ProviderUnavailable, "The service that reads scanned documents did not answer")
         }

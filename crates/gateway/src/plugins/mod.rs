@@ -28,7 +28,7 @@ pub use options::PdfEngine;
 use crate::agent::Before;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{self, Body, Places, Reply};
+use crate::relay::{self, Body, Purse, Reply};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot};
 use options::Plugins;
@@ -43,7 +43,7 @@ pub(crate) struct Told {
     pub strategy: Option<&'static str>,
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
-    /// What is charged beside the call itself.
+    /// What was paid beside the call itself.
     pub fee: Money,
 }
 
@@ -63,8 +63,8 @@ pub(crate) struct Prepared {
     pub is_online: bool,
     /// For whom its conversation is made shorter where it is too long.
     pub compression: Compression,
-    /// Its places in the limits of requests in flight, where it had to wait for something.
-    pub places: Option<Arc<Places>>,
+    /// What it pays from, where it had to wait for something; its places in the limits of requests in flight are there.
+    pub purse: Option<Arc<Purse>>,
 }
 
 fn brand(settings: &Settings) -> Brand<'_> {
@@ -103,40 +103,32 @@ pub(crate) async fn prepare(
     gate: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     key: &Arc<KeyEntry>,
-    body: &Bytes,
-    envelope: &Envelope<'_>,
-) -> Result<Prepared, Failure> {
+    (body, envelope): (&Bytes, &Envelope<'_>),
+    made: &mut Prepared,
+) -> Result<(), Failure> {
     let (plugins, unheard) = entries(envelope, &snapshot.settings)?;
-    let mut made = Prepared {
-        body: None,
-        told: Told::default(),
-        heals: None,
-        warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
-        searched: None,
-        is_online: false,
-        compression: plugins.compression,
-        places: None,
-    };
-    let stage = Stage { gate, snapshot, key, plugins: &plugins };
+    made.warnings = plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect();
+    made.compression = plugins.compression;
+    let model = envelope.model.as_deref().unwrap_or_default();
+    let stage = Stage { gate, snapshot, key, plugins: &plugins, model };
     if plugins.moderation {
-        made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
-        let model = envelope.model.as_deref().unwrap_or_default();
+        let purse = stage.purse(made)?;
         stage.ran("moderation");
-        moderate::moderate(gate, &snapshot.settings, body, model, &mut made).await?;
+        moderate::moderate((gate, &purse), &snapshot.settings, body, model, made).await?;
     }
     match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
         Some(chosen) => {
             stage.ran("router");
             let envelope = relay::read(&chosen, &snapshot.settings, Purpose::Generate)?;
-            stage.prepare(&chosen, &envelope, &mut made).await?;
+            stage.prepare(&chosen, &envelope, made).await?;
             made.body = made.body.take().or_else(|| Some(chosen.clone()));
         }
-        None => stage.prepare(body, envelope, &mut made).await?,
+        None => stage.prepare(body, envelope, made).await?,
     }
     if !unheard.is_empty() {
         defaults::say(&mut made.told.entries, &unheard);
     }
-    Ok(made)
+    Ok(())
 }
 
 /// What is done once it is known which models may answer.
@@ -145,6 +137,8 @@ struct Stage<'a> {
     snapshot: &'a Arc<Snapshot>,
     key: &'a Arc<KeyEntry>,
     plugins: &'a Plugins,
+    /// As the caller wrote it.
+    model: &'a str,
 }
 
 impl Stage<'_> {
@@ -152,9 +146,17 @@ impl Stage<'_> {
         self.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin }).inc();
     }
 
+    /// Opened by the first who has to wait for something.
+    fn purse(&self, made: &mut Prepared) -> Result<Arc<Purse>, Failure> {
+        if made.purse.is_none() {
+            made.purse = Some(Arc::new(Purse::open(self.gate, self.snapshot, self.key, self.model)?));
+        }
+        made.purse.clone().ok_or_else(Failure::internal)
+    }
+
     async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
-        let Self { gate, snapshot, key, plugins } = *self;
-        let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser };
+        let Self { gate, snapshot, key, plugins, .. } = *self;
+        let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser, stage: self };
         made.body = Box::pin(scene.parsed(body, envelope, made)).await?;
         if made.body.is_some() {
             self.ran("file-parser");
@@ -169,10 +171,8 @@ impl Stage<'_> {
         let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
         made.heals = schema(&request).filter(|_| heals);
         if let Some(wanted) = searches {
-            if made.places.is_none() {
-                made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
-            }
-            if wanted.run(gate, &mut request, made).await {
+            let purse = self.purse(made)?;
+            if wanted.run(gate, &purse, &mut request, made).await? {
                 self.ran("web");
                 made.body = Some(Value::Object(request.clone()).to_string().into());
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tidegate_core::Money;
 use tidegate_tools::moderation::{Verdict, pieces, shown};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::quoted;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::Prepared;
 use crate::Gateway;
 use crate::failure::Failure;
+use crate::relay::{Aside, Purse};
 use crate::snapshot::{Moderation, Settings};
 use crate::upstream::whole;
 
@@ -22,7 +24,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 
 /// Refuses a request whose text is flagged. `model`: as the caller wrote it.
 pub(super) async fn moderate(
-    gate: &Gateway,
+    (gate, purse): (&Gateway, &Purse),
     settings: &Settings,
     body: &Bytes,
     model: &str,
@@ -35,26 +37,33 @@ pub(super) async fn moderate(
     if pieces.is_empty() {
         return Ok(());
     }
+    let aside = purse.hold("moderation", moderation.price_per_call).await?;
     let began = Instant::now();
     let judged = timeout(PATIENCE, judged(gate, moderation, &pieces)).await.unwrap_or(Err("it did not answer in time"));
     let latency_ms = began.elapsed().as_millis() as u64;
     let (verdict, decision) = match judged {
         Ok(verdict) => {
-            made.told.fee = made.told.fee.plus(moderation.price_per_call);
             let decision = if verdict.flagged { "blocked" } else { "allowed" };
             (verdict, decision)
         }
         Err(problem) => {
             tracing::warn!(backend = moderation.backend.name(), problem, "a request could not be judged");
             if moderation.denies_on_error {
+                aside.into_iter().for_each(Aside::forget);
                 return Err(Failure::unavailable());
             }
             (Verdict::default(), "unknown")
         }
     };
-    let cost =
-        if verdict.flagged || decision == "unknown" { "0".to_owned() } else { moderation.price_per_call.to_string() };
-    let cost: Value = serde_json::from_str(&cost).unwrap_or_default();
+    // Whoever is refused, or not judged at all, is not charged for it.
+    let fee = if decision == "allowed" { moderation.price_per_call } else { Money::ZERO };
+    match aside {
+        Some(aside) if fee > Money::ZERO => aside.pay(gate, moderation.backend.name(), fee).await,
+        Some(aside) => aside.forget(),
+        None => {}
+    }
+    made.told.fee = made.told.fee.plus(fee);
+    let cost: Value = serde_json::from_str(&fee.to_string()).unwrap_or_default();
     let data = json!({
         "flagged": verdict.flagged,
         "decision": decision,

@@ -11,6 +11,7 @@ use super::options::Plugins;
 use super::route::last_words;
 use crate::agent::{self, Before, Search};
 use crate::failure::Failure;
+use crate::relay::{Aside, Purse};
 use crate::{Gateway, Snapshot};
 
 /// Characters of the last user message that are searched for.
@@ -83,7 +84,13 @@ fn tool(members: &Map<String, Value>) -> Value {
 
 impl Wanted {
     /// Does it; whether the request was changed.
-    pub async fn run(self, gate: &Gateway, request: &mut Map<String, Value>, made: &mut Prepared) -> bool {
+    pub async fn run(
+        self,
+        gate: &Gateway,
+        purse: &Purse,
+        request: &mut Map<String, Value>,
+        made: &mut Prepared,
+    ) -> Result<bool, Failure> {
         made.is_online = true;
         let entry = |engine: &str, results: Option<usize>, cost: Money| {
             let cost: serde_json::Number = serde_json::from_str(&cost.to_string()).unwrap_or_else(|_| 0.into());
@@ -93,25 +100,30 @@ impl Wanted {
         match self {
             Self::Native(tool) => {
                 let tools = request.entry("tools").or_insert_with(|| json!([]));
-                let Value::Array(tools) = tools else { return false };
+                let Value::Array(tools) = tools else { return Ok(false) };
                 let is_search = |tool: &Value| tool.get("name").and_then(Value::as_str) == Some("web_search");
                 if tools.iter().any(is_search) {
-                    return false;
+                    return Ok(false);
                 }
                 tools.push(tool);
                 made.told.entries.push(entry("native", None, Money::ZERO));
-                true
+                Ok(true)
             }
             Self::Here { search, prompt } => {
                 let words = last_words(request);
                 let query: String = words.trim().chars().take(QUERY).collect();
                 if query.is_empty() {
-                    return false;
+                    return Ok(false);
                 }
+                let aside = purse.hold("a web search", search.most()).await?;
                 let Some(before) = Before::search(gate, search, &query).await else {
+                    aside.into_iter().for_each(Aside::forget);
                     made.warnings.push("dropped:plugins.web".to_owned());
-                    return false;
+                    return Ok(false);
                 };
+                if let Some(aside) = aside {
+                    aside.pay(gate, before.engine(), before.fee()).await;
+                }
                 let now = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
                 let date = now.split('T').next().unwrap_or_default();
                 insert(request, &told(&prompt.replace("{date}", date), &before.found));
@@ -119,7 +131,7 @@ impl Wanted {
                 made.told.fee = made.told.fee.plus(fee);
                 made.told.entries.push(entry(before.engine(), Some(before.found.len()), fee));
                 made.searched = Some(before);
-                true
+                Ok(true)
             }
         }
     }

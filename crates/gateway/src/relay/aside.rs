@@ -1,20 +1,74 @@
-//! What a loop does besides its turns, and what must be on record all the same: a tool that costs something, and the end
-//! that a client that leaves makes of it while no turn is under way.
+//! What a request does besides its calls, and what must be on record all the same: a plugin or a tool that costs something,
+//! and the end that a client that leaves makes of a loop while no turn is under way.
 
 use std::sync::Arc;
 
-use tidegate_core::Money;
+use tidegate_core::{GenerationId, Money};
+use tidegate_wire::error::ErrorType;
 
 use super::Inner;
+use super::admit::Places;
 use super::settle::Ticket;
+use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
 
-/// A record beside the turns of a loop. Dropping it closes it as cancelled, with nothing to pay.
+/// Pays for what is done to a request before it is planned. What was paid stays paid, whatever becomes of the request; its
+/// records name the one that the request will have.
+pub(crate) struct Purse {
+    gate: Arc<Gateway>,
+    snapshot: Arc<Snapshot>,
+    key: Arc<KeyEntry>,
+    model: Arc<str>,
+    root: GenerationId,
+    places: Arc<Places>,
+}
+
+impl Purse {
+    /// `model`: as the caller wrote it. The request takes its places in the limits of requests in flight here.
+    pub fn open(
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        model: &str,
+    ) -> Result<Self, Failure> {
+        let places = Arc::new(gate.enter(key, &snapshot.settings)?);
+        let root = GenerationId::new(gate.ledger.now());
+        let (gate, snapshot, key) = (gate.clone(), snapshot.clone(), key.clone());
+        Ok(Self { gate, snapshot, key, model: model.into(), root, places })
+    }
+
+    /// Holds what something may cost at most; nothing is written down of what is free.
+    pub async fn hold(&self, what: &str, most: Money) -> Result<Option<Aside>, Failure> {
+        if most == Money::ZERO {
+            return Ok(None);
+        }
+        let places = self.places.clone().into();
+        let mut ticket = Ticket::of(&self.gate, &self.snapshot, &self.key, places, self.model.clone(), 0);
+        ticket.belongs_to(self.root);
+        let short = || {
+            let text =
+                format!("Insufficient credits: {what} may cost ${most}, which the limits of this key do not cover");
+            Failure::new(402, ErrorType::PaymentRequired, text)
+        };
+        Aside(ticket).held(most).await.map(Some).ok_or_else(short)
+    }
+
+    /// What the request will be known by.
+    pub fn root(&self) -> GenerationId {
+        self.root
+    }
+
+    pub fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+}
+
+/// A record beside the calls of a request. Dropping it closes it as cancelled, with nothing to pay.
 pub(crate) struct Aside(Ticket);
 
 impl Aside {
-    /// `model`: the one that the loop is with.
+    /// In a loop. `model`: the one that it is with.
     pub fn open(
         gate: &Arc<Gateway>,
         snapshot: &Arc<Snapshot>,

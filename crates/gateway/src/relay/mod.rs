@@ -40,7 +40,7 @@ use tidegate_wire::json;
 use tidegate_wire::messages;
 use tokio::time::timeout;
 
-pub(crate) use aside::Aside;
+pub(crate) use aside::{Aside, Purse};
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub(crate) use pump::PING;
 pub(crate) use stream::error_frame;
@@ -132,7 +132,14 @@ impl Gateway {
         let mut judged = Vec::new();
         let held = self.guardrails.of(key).filter(|held| held.has_filters());
         if let Some(held) = &held {
-            let passed = held.scan(&body).map_err(|blocked| self.blocked(&snapshot, headers, &envelope, *blocked))?;
+            let passed = match held.scan(&body) {
+                Ok(passed) => passed,
+                Err(blocked) => {
+                    let failure = self.blocked(&snapshot, headers, &envelope, *blocked);
+                    let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), None, failure);
+                    return Err(Box::pin(failure).await);
+                }
+            };
             self.note_judged(&passed.judged);
             if let Some(changed) = passed.body {
                 drop(envelope);
@@ -142,19 +149,32 @@ impl Gateway {
             judged = passed.judged.entries;
         }
         if plugins::is_for(&envelope, settings) {
-            let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await;
-            let made = made.map_err(|mut failure| {
+            let mut made = Prepared::default();
+            if let Err(mut failure) =
+                Box::pin(plugins::prepare(self, &snapshot, key, (&body, &envelope), &mut made)).await
+            {
                 if failure.more.is_some() && !wants_metadata(headers, &snapshot.names) {
                     failure.more_mut().routing = None;
                 }
-                failure
-            })?;
+                let purse = made.purse.as_deref();
+                let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), purse, failure);
+                return Err(Box::pin(failure).await);
+            }
             if let Some(changed) = &made.body {
                 let mut changed = changed.clone();
                 // Documents and pages have words of their own.
                 if let Some(held) = &held {
                     let passed = held.scan(&changed);
-                    let passed = passed.map_err(|blocked| self.blocked(&snapshot, headers, &envelope, *blocked))?;
+                    let passed = match passed {
+                        Ok(passed) => passed,
+                        Err(mut blocked) => {
+                            blocked.judged.entries.splice(0..0, judged.into_iter().chain(made.told.entries));
+                            let failure = self.blocked(&snapshot, headers, &envelope, *blocked);
+                            let purse = made.purse.as_deref();
+                            let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), purse, failure);
+                            return Err(Box::pin(failure).await);
+                        }
+                    };
                     let more = passed.judged.without(&judged);
                     self.note_judged(&more);
                     judged.extend(more.entries);
@@ -229,8 +249,8 @@ impl Gateway {
         let session = header_session(headers)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
-            None => match prepared.and_then(|prepared| prepared.places.clone()) {
-                Some(places) => places.into(),
+            None => match prepared.and_then(|prepared| prepared.purse.as_ref()) {
+                Some(purse) => purse.places().clone().into(),
                 None => self.enter(key, settings)?.into(),
             },
         };
@@ -242,6 +262,9 @@ impl Gateway {
         if let Some(prepared) = prepared {
             let is_first = inner.is_none_or(|inner| inner.root.get().is_none());
             ticket.tell(&prepared.told, is_first);
+            if let (Some(purse), true) = (&prepared.purse, is_first) {
+                ticket.known_as(purse.root());
+            }
         }
         let id = ticket.id();
         if let Some(inner) = inner {
@@ -388,6 +411,34 @@ impl Gateway {
                 Err(failure)
             }
         }
+    }
+
+    /// A request that was looked at and goes no further is on record all the same; what it said is not told to anybody.
+    async fn stopped(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        headers: &HeaderMap,
+        (body, envelope): (&Bytes, &Envelope<'_>),
+        purse: Option<&Purse>,
+        failure: Failure,
+    ) -> Failure {
+        let places = match purse {
+            Some(purse) => purse.places().clone().into(),
+            None => match self.enter(key, &snapshot.settings) {
+                Ok(places) => places.into(),
+                Err(failure) => return failure,
+            },
+        };
+        let session = envelope.session_id.as_deref().or_else(|| header_session(headers).ok().flatten());
+        let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender(headers, session), body);
+        ticket.hush();
+        if let Some(purse) = purse {
+            ticket.known_as(purse.root());
+        }
+        let failure = Failure { generation: Some(ticket.id()), ..failure };
+        self.settled(&mut ticket.fail(&failure)).await;
+        failure
     }
 
     /// The answer to a request that a guardrail blocks, with what was looked at where the caller wants to know.

@@ -228,7 +228,6 @@ impl Ticket {
     /// What each limit of the call sees when it costs so much at list price.
     pub fn demands(&self, list: Money, is_byok: bool) -> Demands {
         let (credit, list) = if is_byok { (self.fee(list), Some(list)) } else { (list, None) };
-        let credit = credit.plus(self.extra());
         let demand = |rule: &Rule| Demand { rule: rule.clone(), amount: counted(rule, credit, list) };
         // What goes through a customer's own credential is none of the business of limits that do not count it.
         let concerns = |demand: &Demand| !is_byok || demand.rule.counts_byok || demand.amount > Money::ZERO;

@@ -110,8 +110,8 @@ pub(super) struct Ticket {
     told: Option<Box<Changed>>,
     /// For destinations, where some want to hear of it.
     overheard: Option<Box<Overheard>>,
-    /// What that costs beside the call; nothing once it is part of what was carried over.
-    extra: Money,
+    /// What was paid for that beside the call: it is shown with its cost, and on records of its own.
+    beside: Money,
     /// What the attempt under way left out, as an entry of the metadata.
     compressed: Option<Box<str>>,
 }
@@ -206,7 +206,7 @@ impl Ticket {
             presence: Arc::default(),
             told: None,
             overheard: None,
-            extra: Money::ZERO,
+            beside: Money::ZERO,
             compressed: None,
         }
     }
@@ -218,10 +218,10 @@ impl Ticket {
     }
 
     /// What was done to the request before it was planned; for the metadata.
-    /// Only the first turn of a loop pays for it.
+    /// Only the first turn of a loop shows what was paid for it.
     pub fn tell(&mut self, told: &Changed, is_first: bool) {
         if is_first {
-            self.extra = told.fee;
+            self.beside = told.fee;
         }
         self.told = Some(Box::new(told.clone()));
     }
@@ -229,6 +229,18 @@ impl Ticket {
     /// What was left out of the request for the attempt under way; for the metadata.
     pub fn compressed(&mut self, entry: Option<String>) {
         self.compressed = entry.map(Into::into);
+    }
+
+    /// Gives it the id that records of what was done before it name.
+    pub fn known_as(&mut self, id: GenerationId) {
+        self.edit().id = id;
+    }
+
+    /// What was said is told to nobody.
+    pub fn hush(&mut self) {
+        if let Some(overheard) = &mut self.overheard {
+            overheard.hush();
+        }
     }
 
     /// Names the preset of the request.
@@ -518,7 +530,6 @@ impl Ticket {
             prompt: cost.unwrap_or_default().prompt,
             completion: cost.unwrap_or_default().completion,
         };
-        self.extra = Money::ZERO;
         self.carried = Some(Box::new(match self.carried.take() {
             Some(earlier) => earlier.plus(&part),
             None => part,

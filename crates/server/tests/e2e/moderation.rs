@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
 use crate::agent::{MODEL, PROTOCOLS, asked, gate_for, message};
-use crate::harness::{Service, hello};
+use crate::harness::{INFERENCE_KEY, Service, Tidegate, eventually, hello};
+
+const PRICED: &str = "[moderation]\nbackend = \"keywords\"\nkeywords = [\"Wreck\"]\nprice_per_call = 0.5\n";
 
 fn saying(text: &str, stream: bool) -> Value {
     let mut body = hello(MODEL);
@@ -24,8 +26,7 @@ fn entry(metadata: &Value) -> Value {
 async fn what_is_flagged_is_refused_and_costs_nothing_on_every_protocol() {
     for protocol in PROTOCOLS {
         let sim = Sim::start(Behaviour::says("At six.")).await;
-        let config = "[moderation]\nbackend = \"keywords\"\nkeywords = [\"Wreck\"]\nprice_per_call = 0.5\n";
-        let gate = gate_for(&sim, protocol, config).await;
+        let gate = gate_for(&sim, protocol, PRICED).await;
         for stream in [false, true] {
             let case = format!("{protocol:?} {stream}");
             let answer = message(&asked(&gate, &saying("All is well", stream)).await);
@@ -97,4 +98,72 @@ async fn services_judge_and_what_is_done_without_an_answer_is_the_operators_choi
     let bare = gate_for(&sim, PROTOCOLS[0], "").await;
     let (status, _, _, text) = asked(&bare, &saying("hi", false)).await.error();
     assert_eq!((status, &*text), (400, "moderation is not configured on this deployment"));
+}
+
+async fn spent(gate: &Tidegate) -> f64 {
+    let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+    key["data"]["usage"].as_f64().unwrap()
+}
+
+async fn record(gate: &Tidegate, id: &str) -> Value {
+    gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json()["data"].take()
+}
+
+#[tokio::test]
+async fn a_fee_is_on_record_whatever_becomes_of_the_request() {
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::says("At six.")).await;
+        let gate = gate_for(&sim, protocol, PRICED).await;
+        for stream in [false, true] {
+            let case = format!("{protocol:?} {stream}");
+            let before = spent(&gate).await;
+            let reply = asked(&gate, &saying("All is well", stream)).await;
+            let cost = message(&reply)["usage"]["cost"].as_f64().unwrap();
+            assert!(cost > 0.5 && cost < 0.51, "{case}: {cost}");
+            assert!((spent(&gate).await - before - cost).abs() < 1e-9, "{case}");
+            let told = record(&gate, reply.header("x-generation-id").unwrap()).await;
+            assert!((told["total_cost"].as_f64().unwrap() - cost).abs() < 1e-9, "{case}: {told}");
+
+            // It was judged, and then nobody answered.
+            sim.set(Behaviour::status(500));
+            let before = spent(&gate).await;
+            let reply = asked(&gate, &saying("All is well", stream)).await;
+            assert!((spent(&gate).await - before - 0.5).abs() < 1e-9, "{case}");
+            let told = record(&gate, reply.header("x-generation-id").unwrap()).await;
+            assert_eq!(told["total_cost"].as_f64(), Some(0.5), "{case}: {told}");
+            sim.set(Behaviour::says("At six."));
+
+            // It was judged, and then nobody could be asked at all.
+            let before = spent(&gate).await;
+            let mut nowhere = saying("All is well", stream);
+            nowhere["provider"] = json!({"only": ["nobody"]});
+            assert!(asked(&gate, &nowhere).await.status >= 400, "{case}");
+            assert!((spent(&gate).await - before - 0.5).abs() < 1e-9, "{case}");
+
+            // What is flagged costs nothing, and is on record.
+            let before = spent(&gate).await;
+            let reply = asked(&gate, &saying("the wreck", stream)).await;
+            let told = record(&gate, reply.header("x-generation-id").unwrap()).await;
+            assert_eq!((told["total_cost"].as_f64(), told["model"].as_str()), (Some(0.0), Some(MODEL)), "{case}: {told}");
+            assert!((spent(&gate).await - before).abs() < 1e-9, "{case}");
+        }
+        let verified = gate.place.run(&["ledger", "verify"]).await;
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_fee_that_nobody_can_pay_is_not_run_up() {
+    let (sim, guard) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
+    let config = format!("[moderation]\nbackend = \"http\"\nurl = \"{}\"\nprice_per_call = 0.5\n", guard.url("/judge"));
+    let gate = gate_for(&sim, PROTOCOLS[0], &config).await;
+    let made = gate.place.run(&["keys", "create", "--name", "poor", "--limit", "0.1"]).await;
+    let key = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let is_known = async || gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200;
+    eventually("the key is known", std::time::Duration::from_secs(10), is_known).await;
+    let reply = gate.ask("POST", "/v1/messages").key(&key).json(saying("hi", false).to_string()).send().await;
+    let (status, _, _, text) = reply.error();
+    assert_eq!(status, 402, "{text}");
+    assert!(text.contains("moderation may cost $0.5"), "{text}");
+    assert_eq!((guard.asked().len(), sim.calls()), (0, 0));
 }

@@ -15,6 +15,8 @@ use tidegate_tools::page::Kind;
 use super::super::options::PdfEngine;
 use crate::Gateway;
 use crate::egress::{Budget, Wanted};
+use crate::failure::Failure;
+use crate::relay::{Aside, Purse};
 use crate::snapshot::Settings;
 use crate::upstream::whole;
 
@@ -22,6 +24,9 @@ use crate::upstream::whole;
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 const ROOM: u64 = 64 << 20;
 const USUAL: usize = 1_024;
+/// Bytes of a page at least, and pages that are paid for at most, as far as it is guessed before.
+const LEAST_PAGE: usize = 2 << 10;
+const MOST_PAGES: usize = 500;
 
 /// A document as it was sent.
 pub(super) enum Given {
@@ -49,7 +54,7 @@ pub(super) struct Told {
 }
 
 /// Why there is no text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Problem {
     Base64,
     Type,
@@ -59,6 +64,8 @@ pub(super) enum Problem {
     Textless,
     /// The service for pictures of pages did not answer.
     Service,
+    /// Its fee is more than there is.
+    Unpaid(Box<Failure>),
 }
 
 /// Texts by workspace, engine and the hash of the document: nobody learns from it what others have sent.
@@ -100,6 +107,7 @@ pub(super) struct Job<'a> {
     pub settings: &'a Settings,
     pub workspace: &'a WorkspaceId,
     pub budget: &'a Budget,
+    pub purse: &'a Purse,
 }
 
 impl Job<'_> {
@@ -175,6 +183,28 @@ impl Job<'_> {
         if let Some(text) = self.gate.texts.known(&key, now) {
             return Ok(Told { text, engine, is_known: true, fee: Money::ZERO });
         }
+        // Nobody knows yet how many pages it has. Pictures of pages are larger than this.
+        let most = bytes.len().div_ceil(LEAST_PAGE).clamp(1, MOST_PAGES);
+        let held = self.purse.hold("reading a scanned document", service.price(most)).await;
+        let aside = held.map_err(|failure| Problem::Unpaid(Box::new(failure)))?;
+        let read = match self.seen(service, bytes, with_images).await {
+            Ok(read) => read,
+            Err(problem) => {
+                aside.into_iter().for_each(Aside::forget);
+                return Err(problem);
+            }
+        };
+        let fee = service.price(read.pages);
+        if let Some(aside) = aside {
+            aside.pay(self.gate, engine.as_str(), fee).await;
+        }
+        let text = if read.text.is_empty() { "[no text was found]".to_owned() } else { read.text };
+        let text = Arc::new(Read { title: None, pages: Some(read.pages), text, images: read.images });
+        self.gate.texts.keep(key, text.clone(), now);
+        Ok(Told { text, engine, is_known: false, fee })
+    }
+
+    async fn seen(&self, service: &ocr::Service, bytes: &Bytes, with_images: bool) -> Result<ocr::Read, Problem> {
         let failed = |problem: &str| {
             tracing::warn!(problem, "a scanned document could not be read");
             Problem::Service
@@ -191,12 +221,7 @@ impl Job<'_> {
         }
         let body = whole(answer.into_body(), self.settings.max_answer_bytes).await;
         let body = body.map_err(|_| failed("the answer broke off or is too long"))?;
-        let read = ocr::read(&body).ok_or_else(|| failed("the answer is not of the usual form"))?;
-        let fee = service.price(read.pages);
-        let text = if read.text.is_empty() { "[no text was found]".to_owned() } else { read.text };
-        let text = Arc::new(Read { title: None, pages: Some(read.pages), text, images: read.images });
-        self.gate.texts.keep(key, text.clone(), now);
-        Ok(Told { text, engine, is_known: false, fee })
+        ocr::read(&body).ok_or_else(|| failed("the answer is not of the usual form"))
     }
 }
 

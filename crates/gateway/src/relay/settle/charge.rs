@@ -132,8 +132,8 @@ impl Ticket {
         self.edit().cache_discount = cost.map(|cost| cost.cache_discount).filter(|discount| *discount != Money::ZERO);
         let is_byok = self.open_exchange().is_byok;
         let Some(cost) = cost else {
-            let cost = if is_byok { "0" } else { "null" };
-            return Charged { cost: cost.to_owned(), details: "null".to_owned(), is_byok };
+            let cost = if is_byok { self.beside.to_string() } else { "null".to_owned() };
+            return Charged { cost, details: "null".to_owned(), is_byok };
         };
         let (mut prompt, mut completion) = if insured { Default::default() } else { (cost.prompt, cost.completion) };
         let exchange = self.open_exchange();
@@ -148,7 +148,7 @@ impl Ticket {
         let details = format!(
             r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{prompt},"upstream_inference_completions_cost":{completion}}}"#
         );
-        Charged { cost: charged.to_string(), details, is_byok }
+        Charged { cost: charged.plus(self.beside).to_string(), details, is_byok }
     }
 
     /// What was used before the present attempt, if that goes on with what an earlier one said.
@@ -171,22 +171,16 @@ impl Ticket {
         let is_absurd = list.is_some_and(|list| list > most && self.is_admitted);
         let list = list.map(|list| if is_absurd { most } else { list });
         let fee = list.map(|list| self.fee(list));
-        let extra = if waived { Money::ZERO } else { self.extra };
         let exchange = self.edit();
         exchange.upstream_cost = list;
         exchange.is_clamped |= is_absurd;
         let charged = list.map(|list| if waived { Money::ZERO } else { list });
         (exchange.cost, exchange.list_cost) = if exchange.is_byok {
             // Through a customer's own credential the provider charges them; what we charge is a fee.
-            (Some(if waived { Money::ZERO } else { fee.unwrap_or_default().plus(extra) }), charged)
+            (Some(if waived { Money::ZERO } else { fee.unwrap_or_default() }), charged)
         } else {
-            (charged.map(|charged| charged.plus(extra)), None)
+            (charged, None)
         };
-    }
-
-    /// What plugins charge for beside the call.
-    pub fn extra(&self) -> Money {
-        self.extra
     }
 
     /// What we charge for a call through a customer's own credential.
