@@ -69,6 +69,18 @@ pub fn day(instant: Timestamp) -> i64 {
     instant.0.div_euclid(DAY_MS)
 }
 
+/// The day of a date as `YYYY-MM-DD`, counted as [`day`] does.
+pub fn parse_day(text: &str) -> Option<i64> {
+    let date: Date = text.parse().ok().filter(|_| text.len() == "2026-08-24".len())?;
+    let instant = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    Some(day(Timestamp(instant.as_millisecond())))
+}
+
+/// A day as `YYYY-MM-DD`.
+pub fn day_text(day: i64) -> String {
+    date_of(day).to_string()
+}
+
 fn midnight(day: i64) -> Timestamp {
     Timestamp(day.saturating_mul(DAY_MS))
 }

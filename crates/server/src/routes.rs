@@ -5,8 +5,8 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    assignments, auth_codes, budgets, byok, credits, destinations, endpoints, explain, generation, guardrails, health,
-    key, keys, members, messages, models, pages, presets, workspaces,
+    activity, assignments, auth_codes, budgets, byok, credits, destinations, endpoints, explain, generation,
+    guardrails, health, key, keys, members, messages, models, pages, presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -127,6 +127,7 @@ pub static ROUTES: &[Route] = &[
     managed(Method::PATCH, "/keys/{hash}", "Change an inference key", keys::update),
     managed(Method::DELETE, "/keys/{hash}", "Delete an inference key", keys::delete),
     api(Method::GET, "/generation", Callers::Both, "The record of a finished request", generation::show),
+    managed(Method::GET, "/activity", "What was asked for and spent, by day and model", activity::show).list(),
     managed(Method::GET, "/credits", "What the account has and has used", credits::show),
     managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list).list(),
     managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),

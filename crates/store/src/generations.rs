@@ -429,7 +429,7 @@ fn other_usage(usage: &Usage) -> Option<String> {
 
 /// PostgreSQL cannot hold the character NUL. Clients and upstreams can send it, and one such record must not hold up all
 /// that wait behind it.
-fn storable(text: &str) -> Cow<'_, str> {
+pub(crate) fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{FFFD}").into() } else { text.into() }
 }
 

@@ -20,6 +20,7 @@ mod open;
 mod retention;
 mod sessions;
 
+pub mod activity;
 pub mod audit;
 pub mod auth_codes;
 pub mod budgets;

@@ -8,6 +8,7 @@ use tidegate_core::{
     Account, Exchange, KeyHash, Money, OrganisationId, Tenant, Timestamp, Window, WorkspaceId, window,
 };
 
+use crate::activity::Activities;
 use crate::dialect::Shapes;
 use crate::error::Unreadable;
 use crate::{Result, Store, dialect};
@@ -252,6 +253,7 @@ impl Totals {
 pub(crate) struct Days {
     pub keys: BTreeMap<(KeyHash, i64), KeyDay>,
     pub accounts: BTreeMap<(Account, i64), (OrganisationId, Totals)>,
+    pub activity: Activities,
 }
 
 pub(crate) struct KeyDay {
@@ -267,6 +269,7 @@ impl Days {
         let (credit, byok) = added(exchange.cost, exchange.is_byok, exchange.list_cost);
         let totals = Totals { credit: Money(credit), byok: Money(byok), requests: 1 };
         let number = window::day(exchange.started);
+        self.activity.add(exchange, number, totals);
         let day = self.keys.entry((exchange.key, number)).or_insert_with(|| KeyDay {
             organisation: exchange.organisation.clone(),
             workspace: exchange.workspace.clone(),
@@ -317,6 +320,7 @@ macro_rules! add_days {
             }
             upsert.execute(&mut *$transaction).await?;
         }
+        $crate::activity::add_activity!($transaction, $days.activity, $numbered);
     };
 }
 pub(crate) use add_days;

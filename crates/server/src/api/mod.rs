@@ -1,6 +1,7 @@
 //! One module per group of operations. A handler reads its input, calls what does the work and forms the answer.
 
 pub mod account;
+pub mod activity;
 pub mod assignments;
 pub mod auth_codes;
 pub mod budgets;

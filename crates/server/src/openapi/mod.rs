@@ -11,12 +11,13 @@ mod operations;
 mod parameters;
 mod schemas;
 
-const TAGS: [(&str, &str); 13] = [
+const TAGS: &[(&str, &str)] = &[
     ("Messages", "Generating, in Anthropic's format."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
     ("Generations", "Records of finished requests."),
     ("Keys", "Keys for inference, and what they may spend."),
+    ("Activity", "What was asked for and spent, by day."),
     ("Credits", "What the account was given and has used."),
     ("Credentials", "Keys of providers that the account brings."),
     ("Guardrails", "What keys, members and workspaces are held to."),

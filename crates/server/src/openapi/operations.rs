@@ -161,6 +161,9 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
         .with(&["GenerationRef"])
         .failing(&[400, 404]),
+    Description::new("GET", "/activity", "getActivity", "Activity", &[ok("ActivityAnswer")])
+        .with(&["ActivityDate", "ActivityKey", "ActivityUser", "ActivityWorkspace", "ActivityGroup"])
+        .failing(&[400]),
     Description::new("GET", "/credits", "getCredits", "Credits", &[ok("CreditsAnswer")]),
     Description::new("GET", "/credits/grants", "listGrants", "Credits", &[ok("GrantList")]).with(PAGE).failing(&[400]),
     Description::new(

@@ -26,6 +26,19 @@ pub fn parameters() -> Value {
             "The id of the generation, or of the message that answered.",
             json!({"type": "string", "minLength": 1}),
         ),
+        "ActivityDate": query(
+            "date",
+            "One of the last 30 completed days, in UTC; without it all of them.",
+            json!({"type": "string", "format": "date"}),
+        ),
+        "ActivityKey": query("api_key_hash", "Only what was done with this key.", key_hash()),
+        "ActivityUser": query(
+            "user_id",
+            "Only what was done with keys that this member made.",
+            json!({"type": "string", "minLength": 1}),
+        ),
+        "ActivityWorkspace": query("workspace_id", "Only that of this workspace.", uuid()),
+        "ActivityGroup": query("group_by", "Tells workspaces apart.", word(&["workspace"])),
         "DestinationId": parameter("path", "id", "The id of the destination.", uuid()),
         "SkipTest": query(
             "skip_test",

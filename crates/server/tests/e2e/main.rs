@@ -3,6 +3,7 @@
 
 mod accounts_keys;
 mod accounts_workspaces;
+mod activity;
 mod admission;
 mod advisors;
 mod agent;

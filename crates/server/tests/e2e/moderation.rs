@@ -144,7 +144,11 @@ async fn a_fee_is_on_record_whatever_becomes_of_the_request() {
             let before = spent(&gate).await;
             let reply = asked(&gate, &saying("the wreck", stream)).await;
             let told = record(&gate, reply.header("x-generation-id").unwrap()).await;
-            assert_eq!((told["total_cost"].as_f64(), told["model"].as_str()), (Some(0.0), Some(MODEL)), "{case}: {told}");
+            assert_eq!(
+                (told["total_cost"].as_f64(), told["model"].as_str()),
+                (Some(0.0), Some(MODEL)),
+                "{case}: {told}"
+            );
             assert!((spent(&gate).await - before).abs() < 1e-9, "{case}");
         }
         let verified = gate.place.run(&["ledger", "verify"]).await;

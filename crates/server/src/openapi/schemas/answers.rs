@@ -46,6 +46,7 @@ pub fn schemas() -> Value {
         keys(),
         current_key(),
         credits(),
+        activity(),
         credentials(),
         presets(),
         workspaces(),
@@ -308,6 +309,27 @@ fn keys() -> Value {
             "key": {"type": "string", "minLength": 8, "description": "The raw key. It is not shown again."},
         })),
     })
+}
+
+fn activity() -> Value {
+    let (dollars, count) = (|| json!({"type": "number", "minimum": 0}), || json!({"type": "integer", "minimum": 0}));
+    let text = || json!({"type": "string"});
+    let mut day = full(json!({
+        "date": {"type": "string", "format": "date"},
+        "model": text(),
+        "model_permaslug": text(),
+        "endpoint_id": text(),
+        "provider_name": text(),
+        "usage": dollars(),
+        "byok_usage_inference": dollars(),
+        "requests": count(),
+        "prompt_tokens": count(),
+        "completion_tokens": count(),
+        "reasoning_tokens": count(),
+    }));
+    // Only where it is asked for.
+    day["properties"]["workspace_id"] = uuid();
+    json!({"Activity": day, "ActivityAnswer": data(json!({"type": "array", "items": to("Activity")}))})
 }
 
 fn credits() -> Value {
