@@ -179,8 +179,8 @@ pub(crate) fn letters(
     letters
 }
 
-fn sealed(vault: &Vault, destination: &str, told: &str) -> Option<Vec<u8>> {
+fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(told.as_bytes()).ok()?;
+    packed.write_all(told).ok()?;
     vault.seal_blob(LABEL, destination.as_bytes(), &packed.finish().ok()?).ok()
 }

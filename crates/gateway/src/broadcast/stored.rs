@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{KeyHash, Secret};
-use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::DestinationRow;
 use tidegate_store::vault::Vault;

@@ -1,19 +1,27 @@
-//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, `otlp`), and where it
-//! goes (`kind`). Pure functions; who keeps and sends it is elsewhere.
+//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, then `otlp`, `object` or
+//! `rows`), where it goes (`kind`, `target`) and in which calls (`parcel`). Pure functions; who keeps and sends it is
+//! elsewhere.
 
 pub mod kind;
-pub mod otlp;
+pub mod object;
+mod otlp;
+mod parcel;
+mod record;
+pub mod rows;
 pub mod select;
 mod span;
+pub mod target;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 use tidegate_core::{Exchange, KeyHash, WorkspaceId};
 
-pub use kind::{Kind, Target};
+pub use kind::Kind;
+pub use parcel::Parcel;
 pub use select::Filter;
-pub use span::{Attribute, Span, SpanKind, spans};
+pub use span::{Attribute, Part, Span, SpanKind, spans};
+pub use target::{Shape, Target};
 
 /// Somebody who is told.
 pub struct Destination {
@@ -100,10 +108,15 @@ pub struct Service {
 
 impl Destination {
     /// What it is told of a request; nothing where that is none of its business.
-    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<String> {
+    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
         self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
             let spans = spans(exchange, said, self, maker);
-            otlp::resource_spans(&spans, maker.service).to_string()
+            let trace = record::Trace { spans: &spans, exchange, said, maker };
+            match &self.target.shape {
+                Shape::Otlp => otlp::resource_spans(&spans, maker.service).to_string().into_bytes(),
+                Shape::Object(bucket) => object::told(&trace, bucket),
+                Shape::Rows(_) => rows::told(&trace),
+            }
         })
     }
 }

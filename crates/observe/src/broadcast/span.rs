@@ -21,6 +21,24 @@ pub enum SpanKind {
     Client = 3,
 }
 
+/// What of a request a span stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What the caller names around it.
+    Around,
+    /// A call of a model.
+    Generation,
+}
+
+impl Part {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Around => "SPAN",
+            Self::Generation => "GENERATION",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     pub name: String,
@@ -33,6 +51,7 @@ pub struct Span {
     pub id: String,
     pub parent: Option<String>,
     pub name: String,
+    pub part: Part,
     pub kind: SpanKind,
     pub start_nanos: i64,
     pub end_nanos: i64,
@@ -93,6 +112,7 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         id,
         parent,
         name: name.to_owned(),
+        part: Part::Around,
         kind: SpanKind::Internal,
         start_nanos,
         end_nanos,
@@ -134,6 +154,7 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         id: hash(exchange.id.as_str(), 8),
         parent,
         name: said.named("generation_name").map_or_else(|| format!("chat {}", exchange.model), str::to_owned),
+        part: Part::Generation,
         kind: SpanKind::Client,
         start_nanos,
         end_nanos,
@@ -145,9 +166,14 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
     spans
 }
 
+/// Members of `trace` that mean nothing to us.
+pub(super) fn own_members(said: &Said) -> impl Iterator<Item = (&String, &Value)> {
+    said.trace.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()))
+}
+
 /// What the caller said of the trace in words of its own.
 fn own_words(said: &Said) -> Vec<Attribute> {
-    let others = said.trace.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+    let others = own_members(said);
     let plain = |value: &Value| match value {
         Value::Object(_) | Value::Array(_) => Value::String(value.to_string()),
         other => other.clone(),

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tidegate_core::{KeyHash, Secret};
 use tidegate_gateway::{Failure, broadcast};
-use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDestination, new_destination_id};
 use tidegate_store::{Refused, StoreError};
@@ -20,7 +20,7 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_VALUE: usize = 8_192;
 const MOST_KEYS: usize = 1_000;
 /// Types of the public interface that this build cannot tell anything.
-const UNBUILT: [&str; 7] = ["clickhouse", "datadog", "opik", "posthog", "s3", "snowflake", "weave"];
+const UNBUILT: [&str; 5] = ["datadog", "opik", "posthog", "snowflake", "weave"];
 /// From so many characters on the ends of a secret are shown.
 const SHOWN_FROM: usize = 16;
 

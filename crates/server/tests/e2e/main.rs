@@ -11,6 +11,7 @@ mod auth_matrix;
 mod authorize_page;
 mod bad_input;
 mod broadcast;
+mod broadcast_kinds;
 mod byok;
 mod byok_refusals;
 mod byok_routing;
