@@ -9,11 +9,11 @@ use std::time::Duration;
 use aws_lc_rs::{digest, hmac};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::object::Bucket;
-use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape};
+use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape, Verb};
 use tidegate_observe::metrics::{Delivery, Receiver};
 use tidegate_providers::sigv4;
 use tidegate_store::journal::{Fate, JournalReader, Waiting};
@@ -21,7 +21,7 @@ use tidegate_store::vault::Vault;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::LABEL;
+use super::{LABEL, packed};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
 use crate::{Gateway, tasks};
@@ -334,12 +334,20 @@ async fn call(
         value.set_sensitive(true);
         headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| "a header cannot be sent")?, value);
     }
-    let method = if target.is_put { Method::PUT } else { Method::POST };
+    let method = match parcel.verb {
+        Verb::Get => Method::GET,
+        Verb::Post => Method::POST,
+        Verb::Put => Method::PUT,
+    };
     let uri: Uri = parcel.url.parse().map_err(|_| "no address")?;
     if let Shape::Object(bucket) = &target.shape {
         sign(bucket, &method, &uri, &mut headers, &parcel.body, gateway.clock.now()).ok_or("it cannot be signed")?;
     }
-    let body = Bytes::from(parcel.body);
+    let mut body = Bytes::from(parcel.body);
+    if target.is_packed {
+        body = packed(&body).ok_or("it cannot be packed")?.into();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     if !destination.is_operators {
         let rules = &gateway.snapshot().settings.egress;
         let sent = gateway.egress.send(&parcel.url, method, headers, body, rules).await;

@@ -180,7 +180,11 @@ pub(crate) fn letters(
 }
 
 fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {
+    vault.seal_blob(LABEL, destination.as_bytes(), &packed(told)?).ok()
+}
+
+fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(told).ok()?;
-    vault.seal_blob(LABEL, destination.as_bytes(), &packed.finish().ok()?).ok()
+    packed.write_all(bytes).ok()?;
+    packed.finish().ok()
 }

@@ -14,6 +14,11 @@ pub enum Kind {
     Ramp,
     S3,
     ClickHouse,
+    Weave,
+    Opik,
+    Datadog,
+    PostHog,
+    Snowflake,
 }
 
 /// A member of a destination's configuration.
@@ -38,7 +43,7 @@ const fn usual(name: &'static str, default: &'static str) -> Field {
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("otel-collector", Self::OtelCollector),
         ("webhook", Self::Webhook),
         ("langfuse", Self::Langfuse),
@@ -51,6 +56,11 @@ impl Kind {
         ("ramp", Self::Ramp),
         ("s3", Self::S3),
         ("clickhouse", Self::ClickHouse),
+        ("weave", Self::Weave),
+        ("opik", Self::Opik),
+        ("datadog", Self::Datadog),
+        ("posthog", Self::PostHog),
+        ("snowflake", Self::Snowflake),
     ];
 
     pub fn parse(text: &str) -> Option<Self> {
@@ -64,18 +74,21 @@ impl Kind {
     /// The member that says where it is.
     pub fn address(self) -> &'static str {
         match self {
-            Self::OtelCollector | Self::Langsmith | Self::S3 => "endpoint",
+            Self::OtelCollector | Self::Langsmith | Self::S3 | Self::PostHog => "endpoint",
             Self::ClickHouse => "host",
-            Self::Webhook => "url",
+            Self::Webhook | Self::Datadog => "url",
+            Self::Snowflake => "account",
             Self::NewRelic => "region",
             Self::Sentry => "otlpEndpoint",
-            Self::Langfuse | Self::Grafana | Self::Arize | Self::Braintrust | Self::Ramp => "baseUrl",
+            Self::Langfuse | Self::Grafana | Self::Arize | Self::Braintrust | Self::Ramp | Self::Weave | Self::Opik => {
+                "baseUrl"
+            }
         }
     }
 
     /// The members of its configuration besides `headers`, which all of them have.
     pub fn fields(self) -> &'static [Field] {
-        const COLLECTOR: &[Field] = &[needed("endpoint")];
+        const COLLECTOR: &[Field] = &[needed("endpoint"), usual("protocol", "http/json"), usual("compression", "none")];
         const WEBHOOK: &[Field] = &[needed("url"), usual("method", "POST")];
         const LANGFUSE: &[Field] =
             &[secret("publicKey"), secret("secretKey"), usual("baseUrl", "https://us.cloud.langfuse.com")];
@@ -115,6 +128,24 @@ impl Kind {
             secret("password"),
             usual("table", "TIDEGATE_TRACES"),
         ];
+        const WEAVE: &[Field] =
+            &[secret("apiKey"), needed("entity"), needed("project"), usual("baseUrl", "https://trace.wandb.ai")];
+        const OPIK: &[Field] = &[
+            secret("apiKey"),
+            needed("workspace"),
+            needed("projectName"),
+            usual("baseUrl", "https://www.comet.com/opik/api"),
+        ];
+        const DATADOG: &[Field] = &[secret("apiKey"), needed("mlApp"), usual("url", "https://api.us5.datadoghq.com")];
+        const POSTHOG: &[Field] = &[secret("apiKey"), usual("endpoint", "https://us.i.posthog.com")];
+        const SNOWFLAKE: &[Field] = &[
+            needed("account"),
+            secret("token"),
+            usual("database", "SNOWFLAKE_LEARNING_DB"),
+            usual("schema", "PUBLIC"),
+            usual("table", "TIDEGATE_TRACES"),
+            usual("warehouse", "COMPUTE_WH"),
+        ];
         match self {
             Self::OtelCollector => COLLECTOR,
             Self::Webhook => WEBHOOK,
@@ -128,6 +159,11 @@ impl Kind {
             Self::Ramp => RAMP,
             Self::S3 => S3,
             Self::ClickHouse => CLICKHOUSE,
+            Self::Weave => WEAVE,
+            Self::Opik => OPIK,
+            Self::Datadog => DATADOG,
+            Self::PostHog => POSTHOG,
+            Self::Snowflake => SNOWFLAKE,
         }
     }
 }

@@ -1,14 +1,18 @@
-//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, then `otlp`, `object` or
-//! `rows`), where it goes (`kind`, `target`) and in which calls (`parcel`). Pure functions; who keeps and sends it is
+//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, then `otlp` or the
+//! form of one vendor), where it goes (`kind`, `target`) and in which calls (`parcel`). Pure functions; who keeps and sends it is
 //! elsewhere.
 
+mod datadog;
+mod events;
 pub mod kind;
+mod message;
 pub mod object;
 mod otlp;
 mod parcel;
 mod record;
 pub mod rows;
 pub mod select;
+pub mod snowflake;
 mod span;
 pub mod target;
 
@@ -18,7 +22,7 @@ use serde_json::{Map, Value};
 use tidegate_core::{Exchange, KeyHash, WorkspaceId};
 
 pub use kind::Kind;
-pub use parcel::Parcel;
+pub use parcel::{Parcel, Verb};
 pub use select::Filter;
 pub use span::{Attribute, Part, Span, SpanKind, spans};
 pub use target::{Shape, Target};
@@ -113,9 +117,17 @@ impl Destination {
             let spans = spans(exchange, said, self, maker);
             let trace = record::Trace { spans: &spans, exchange, said, maker };
             match &self.target.shape {
-                Shape::Otlp => otlp::resource_spans(&spans, maker.service).to_string().into_bytes(),
+                Shape::Otlp(otlp) => {
+                    let spans = otlp::resource_spans(&spans, maker.service, &otlp.resource);
+                    match otlp.is_protobuf {
+                        true => otlp::protobuf(spans),
+                        false => otlp::json(&spans).to_string().into_bytes(),
+                    }
+                }
                 Shape::Object(bucket) => object::told(&trace, bucket),
-                Shape::Rows(_) => rows::told(&trace),
+                Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace),
+                Shape::Datadog(_) => datadog::told(&trace),
+                Shape::Events(_) => events::told(&trace),
             }
         })
     }

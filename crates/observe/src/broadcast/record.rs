@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_core::{Exchange, Timestamp};
 
-use super::span::{Span, own_members};
+use super::span::{Span, hash, own_members};
 use super::{Maker, Said};
 
 /// What was said, which has a place of its own everywhere.
@@ -122,4 +122,27 @@ impl Span {
 /// JSON that travels as text; what was cut is no longer any and stays text.
 fn unpacked(value: &Value) -> Value {
     value.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| json!(value))
+}
+
+/// The messages of a span as role and text, for those who know no parts; what is no text is told as JSON.
+pub(super) fn spoken(span: &Span, name: &str) -> Option<Vec<Value>> {
+    let Value::Array(messages) = unpacked(span.get(name)?) else { return None };
+    let text = |part: &Value| match part["content"].as_str() {
+        Some(text) if part["type"] == "text" => text.to_owned(),
+        _ => part.to_string(),
+    };
+    let content = |message: &Value| {
+        let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        parts.iter().map(text).collect::<Vec<_>>().join("\n")
+    };
+    let told = messages.iter().map(|message| json!({"role": message["role"], "content": content(message)}));
+    let system = span.get("gen_ai.system_instructions").filter(|_| name == "gen_ai.input.messages").map(unpacked);
+    let system = system.map(|parts| json!({"role": "system", "content": content(&json!({"parts": parts}))}));
+    Some(system.into_iter().chain(told).collect())
+}
+
+/// The same for the same text, in the form of a UUID of the version whose bits are anybody's own.
+pub(super) fn uuid(text: &str) -> String {
+    let hex = hash(text, 16);
+    format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }

@@ -1,4 +1,4 @@
-//! One row per span, in a table of ClickHouse.
+//! One row per span, in a table of ClickHouse. Snowflake gets the same rows.
 
 use serde_json::{Map, Value, json};
 
@@ -54,9 +54,7 @@ pub struct Table {
 impl Table {
     pub(super) fn read(text: &impl Fn(&str) -> String) -> Result<Self, (&'static str, &'static str)> {
         let name = text("table");
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-        if !begins || name.len() > 128 || !name.bytes().all(is_word) {
+        if !is_table(&name) {
             return Err(("table", "must be a name of letters, digits and _ that does not begin with a digit"));
         }
         if text("host").contains(['?', '#']) {
@@ -94,6 +92,13 @@ impl Table {
         );
         (self.query(None), statement)
     }
+}
+
+/// Whether a name can stand in a statement as it is.
+pub(super) fn is_table(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+    begins && name.len() <= 128 && name.bytes().all(is_word)
 }
 
 /// The rows of a request, a line each.

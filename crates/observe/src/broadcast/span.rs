@@ -62,7 +62,8 @@ pub struct Span {
     pub events: Vec<(&'static str, i64, Vec<Attribute>)>,
 }
 
-fn hash(text: &str, bytes: usize) -> String {
+/// The first so many bytes of a text's hash, as hex.
+pub(super) fn hash(text: &str, bytes: usize) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     hash.as_ref()[..bytes].iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");

@@ -9,6 +9,7 @@ use tidegate_core::Secret;
 use super::kind::Kind;
 use super::object::Bucket;
 use super::rows::Table;
+use super::snowflake::Warehouse;
 
 /// Names that a caller must not give a header: they belong to the connection or to somebody's cloud.
 const FORBIDDEN: [&str; 9] = [
@@ -36,17 +37,31 @@ pub struct Target {
     pub url: String,
     pub is_put: bool,
     pub headers: Vec<(String, Secret)>,
+    /// Bodies are compressed on the way.
+    pub is_packed: bool,
     pub shape: Shape,
 }
 
 /// In which form it is told.
 pub enum Shape {
-    /// OTLP as JSON.
-    Otlp,
+    Otlp(Otlp),
     /// One object per request, in a bucket.
     Object(Bucket),
     /// One row per span, in a table of ClickHouse.
     Rows(Table),
+    /// The same in one of Snowflake.
+    Statement(Warehouse),
+    /// Spans of an application, by its name.
+    Datadog(String),
+    /// Events of a project, by its key.
+    Events(Secret),
+}
+
+#[derive(Default)]
+pub struct Otlp {
+    pub is_protobuf: bool,
+    /// What else the sender is, by name.
+    pub resource: Vec<(String, String)>,
 }
 
 /// What is wrong with a configuration: its member, and what it should be.
@@ -86,9 +101,23 @@ impl Config {
         };
         let bearer = |name: &str| ("authorization".to_owned(), Secret::new(format!("Bearer {}", text(name))));
         let with = |header: &str, name: &str| (header.to_owned(), Secret::new(text(name)));
-        let mut shape = Shape::Otlp;
+        let mut shape = Shape::Otlp(Otlp::default());
+        let mut is_packed = false;
         let (member, url, mut headers) = match kind {
-            Kind::OtelCollector => ("endpoint", text("endpoint"), Vec::new()),
+            Kind::OtelCollector => {
+                let is_protobuf = match text("protocol").as_str() {
+                    "http/json" => false,
+                    "http/protobuf" => true,
+                    _ => return Err(wrong("protocol", "must be http/json or http/protobuf")),
+                };
+                is_packed = match text("compression").as_str() {
+                    "none" => false,
+                    "gzip" => true,
+                    _ => return Err(wrong("compression", "must be none or gzip")),
+                };
+                shape = Shape::Otlp(Otlp { is_protobuf, ..Otlp::default() });
+                ("endpoint", text("endpoint"), Vec::new())
+            }
             Kind::Webhook => ("url", text("url"), Vec::new()),
             Kind::Langfuse => {
                 ("baseUrl", under("baseUrl", "/api/public/otel/v1/traces"), vec![basic("publicKey", "secretKey")])
@@ -131,6 +160,34 @@ impl Config {
                 ("baseUrl", under("baseUrl", "/otel/v1/traces"), vec![bearer("apiKey"), parent])
             }
             Kind::Ramp => ("baseUrl", text("baseUrl"), vec![bearer("apiKey")]),
+            Kind::Weave => {
+                let resource = ["entity", "project"].map(|name| (format!("wandb.{name}"), text(name)));
+                shape = Shape::Otlp(Otlp { is_protobuf: true, resource: resource.into() });
+                ("baseUrl", under("baseUrl", "/otel/v1/traces"), vec![with("wandb-api-key", "apiKey")])
+            }
+            Kind::Opik => {
+                shape = Shape::Otlp(Otlp { is_protobuf: true, ..Otlp::default() });
+                let headers = vec![
+                    with("authorization", "apiKey"),
+                    with("comet-workspace", "workspace"),
+                    with("projectname", "projectName"),
+                ];
+                ("baseUrl", under("baseUrl", "/v1/private/otel/v1/traces"), headers)
+            }
+            Kind::Datadog => {
+                shape = Shape::Datadog(text("mlApp"));
+                ("url", text("url").trim_end_matches('/').to_owned(), vec![with("dd-api-key", "apiKey")])
+            }
+            Kind::PostHog => {
+                shape = Shape::Events(Secret::new(text("apiKey")));
+                ("endpoint", text("endpoint").trim_end_matches('/').to_owned(), Vec::new())
+            }
+            Kind::Snowflake => {
+                let (warehouse, url) = Warehouse::read(&text).map_err(|(member, message)| wrong(member, message))?;
+                shape = Shape::Statement(warehouse);
+                let kind = Secret::new("PROGRAMMATIC_ACCESS_TOKEN");
+                ("account", url, vec![bearer("token"), ("x-snowflake-authorization-token-type".to_owned(), kind)])
+            }
             Kind::S3 => {
                 let bucket = Bucket::read(&text).map_err(|(member, message)| wrong(member, message))?;
                 let url = bucket.url.clone();
@@ -167,9 +224,27 @@ impl Config {
             if !is_clean {
                 return Err(wrong(&format!("headers.{name}"), "must not hold line breaks or other control characters"));
             }
+            // Those who are used to OTLP's exporters say with these how it is to be written.
+            if let (Shape::Otlp(otlp), false) = (&mut shape, kind == Kind::Webhook) {
+                let said = value.expose(|bytes| String::from_utf8_lossy(bytes).trim().to_ascii_lowercase());
+                match (small.as_str(), said.as_str()) {
+                    ("content-type", "application/json") => otlp.is_protobuf = false,
+                    ("content-type", "application/x-protobuf") => otlp.is_protobuf = true,
+                    ("content-type", _) => {
+                        return Err(wrong(
+                            &format!("headers.{name}"),
+                            "must be application/json or application/x-protobuf",
+                        ));
+                    }
+                    ("content-encoding", "gzip") => is_packed = true,
+                    ("content-encoding", _) => return Err(wrong(&format!("headers.{name}"), "must be gzip")),
+                    _ => headers.push((small, value.expose(|bytes| Secret::new(bytes)))),
+                }
+                continue;
+            }
             headers.push((small, value.expose(|bytes| Secret::new(bytes))));
         }
-        Ok(Target { url, is_put, headers, shape })
+        Ok(Target { url, is_put, headers, is_packed, shape })
     }
 }
 

@@ -15,7 +15,7 @@ fn shown(target: &Target) -> (String, Vec<String>) {
 #[test]
 fn each_vendor_is_reached_where_it_listens() {
     type Row = (Kind, &'static [(&'static str, &'static str)], &'static str, &'static [&'static str]);
-    let table: [Row; 6] = [
+    let table: [Row; 11] = [
         (Kind::OtelCollector, &[("endpoint", "http://c:4318/v1/traces")], "http://c:4318/v1/traces", &[]),
         (
             Kind::Langfuse,
@@ -47,6 +47,26 @@ fn each_vendor_is_reached_where_it_listens() {
             "https://api.braintrust.dev/otel/v1/traces",
             &["authorization: Bearer k", "x-bt-parent: project_id:p"],
         ),
+        (
+            Kind::Weave,
+            &[("apiKey", "k"), ("entity", "e"), ("project", "p")],
+            "https://trace.wandb.ai/otel/v1/traces",
+            &["wandb-api-key: k"],
+        ),
+        (
+            Kind::Opik,
+            &[("apiKey", "k"), ("workspace", "w"), ("projectName", "p")],
+            "https://www.comet.com/opik/api/v1/private/otel/v1/traces",
+            &["authorization: k", "comet-workspace: w", "projectname: p"],
+        ),
+        (Kind::Datadog, &[("apiKey", "k"), ("mlApp", "a")], "https://api.us5.datadoghq.com", &["dd-api-key: k"]),
+        (Kind::PostHog, &[("apiKey", "k"), ("endpoint", "https://eu.i.posthog.com/")], "https://eu.i.posthog.com", &[]),
+        (
+            Kind::Snowflake,
+            &[("account", "My_Org-acct.privatelink"), ("token", "t")],
+            "https://my-org-acct.privatelink.snowflakecomputing.com",
+            &["authorization: Bearer t", "x-snowflake-authorization-token-type: PROGRAMMATIC_ACCESS_TOKEN"],
+        ),
     ];
     for (kind, values, url, headers) in table {
         let target = config(values, &[]).target(kind).map_err(|wrong| wrong.member).unwrap();
@@ -67,9 +87,31 @@ fn what_is_missing_or_wrong_is_named() {
         (Kind::Webhook, &webhook, &[("x-a", "b\r\nx-c: d")], "headers.x-a"),
         (Kind::Webhook, &webhook, &[("x a", "b")], "headers.x a"),
         (Kind::NewRelic, &[("licenseKey", "k"), ("region", "asia")], &[], "region"),
+        (Kind::OtelCollector, &[("endpoint", "https://x"), ("protocol", "grpc")], &[], "protocol"),
+        (Kind::OtelCollector, &[("endpoint", "https://x"), ("compression", "br")], &[], "compression"),
+        (Kind::OtelCollector, &[("endpoint", "https://x")], &[("Content-Type", "text/csv")], "headers.Content-Type"),
+        (Kind::OtelCollector, &[("endpoint", "https://x")], &[("content-encoding", "br")], "headers.content-encoding"),
+        (Kind::Snowflake, &[("account", "evil.com/x"), ("token", "t")], &[], "account"),
+        (Kind::Snowflake, &[("account", "a..b"), ("token", "t")], &[], "account"),
+        (Kind::Snowflake, &[("account", "a"), ("token", "t"), ("table", "t(")], &[], "table"),
         (Kind::Sentry, &[("otlpEndpoint", "https://s"), ("dsn", "https://s/1")], &[], "dsn"),
     ] {
         let wrong = config(values, headers).target(kind).err().map(|wrong| wrong.member);
         assert_eq!(wrong.as_deref(), Some(member));
     }
+}
+
+#[test]
+fn collectors_are_told_how_they_say() {
+    let told = |values: &[(&str, &str)], headers: &[(&str, &str)]| {
+        let values = [&[("endpoint", "https://x")], values].concat();
+        let target = config(&values, headers).target(Kind::OtelCollector).map_err(|wrong| wrong.member).unwrap();
+        assert!(target.headers.is_empty(), "what is decided by a header is not sent twice");
+        let Shape::Otlp(otlp) = target.shape else { panic!("a collector takes OTLP") };
+        (otlp.is_protobuf, target.is_packed)
+    };
+    assert_eq!(told(&[], &[]), (false, false));
+    assert_eq!(told(&[("protocol", "http/protobuf"), ("compression", "gzip")], &[]), (true, true));
+    let headers = [("Content-Type", "application/x-protobuf"), ("Content-Encoding", "gzip")];
+    assert_eq!(told(&[], &headers), (true, true));
 }

@@ -39,7 +39,7 @@ pub struct Destination {
     /// Names it in logs and metrics, and what waits for it: a new name is a new destination.
     pub name: String,
     /// `otel-collector`, `webhook`, `langfuse`, `langsmith`, `grafana`, `newrelic`, `sentry`, `arize`, `braintrust`, `ramp`,
-    /// `s3` or `clickhouse`.
+    /// `weave`, `opik`, `datadog`, `posthog`, `s3`, `clickhouse` or `snowflake`.
     #[serde(rename = "type")]
     pub kind: String,
     /// What its type needs. Values may be `env:NAME`, `file:PATH` or `cmd:[…]`.

@@ -239,38 +239,161 @@ const COLUMNS: [(&str, &str); 7] = [
     ("INPUT OUTPUT METADATA ATTRIBUTES MODEL_PARAMETERS", "json"),
 ];
 
+fn datadog(receiver: &Receiver) -> String {
+    format!("url = \"http://{}/\", apiKey = \"planted-key\", mlApp = \"tides\"", receiver.address)
+}
+
+fn posthog(receiver: &Receiver) -> String {
+    format!("endpoint = \"http://{}\", apiKey = \"phc_planted\"", receiver.address)
+}
+
+fn weave(receiver: &Receiver) -> String {
+    format!("baseUrl = \"http://{}\", apiKey = \"planted-key\", entity = \"tides\", project = \"p\"", receiver.address)
+}
+
+/// The form is that of Datadog's "LLM Observability HTTP API".
+#[tokio::test]
+async fn datadog_gets_spans_of_its_own_form() {
+    let (sim, receiver) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start()
+        .endpoint_with(MODEL, &sim, PRICED)
+        .config(&configured("datadog", &datadog(&receiver), ""))
+        .config("[observability]\nenvironment = \"test\"\n")
+        .run()
+        .await;
+    let record = asked(&gate, question(true)).await;
+    let told = calls(&receiver, 1).await.remove(0);
+    assert_eq!(told.line, "POST /api/intake/llm-obs/v1/trace/spans");
+    assert_eq!(told.headers["dd-api-key"], "planted-key");
+    let body: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!((&body["data"]["type"], &body["data"]["attributes"]["ml_app"]), (&json!("span"), &json!("tides")));
+    let spans = body["data"]["attributes"]["spans"].as_array().unwrap();
+    let [root, generation] = spans.as_slice() else { panic!("{body}") };
+    assert_eq!(
+        (&root["parent_id"], &root["meta"]["kind"], &root["name"]),
+        (&json!("undefined"), &json!("workflow"), &json!("Checkout"))
+    );
+    assert_eq!((&generation["parent_id"], &generation["trace_id"]), (&root["span_id"], &json!(TRACE)));
+    assert_eq!(
+        (&generation["name"], &generation["status"], &generation["session_id"]),
+        (&json!("Answer"), &json!("ok"), &json!("s-1"))
+    );
+    assert_eq!(generation["tags"], json!(["service:tidegate", "env:test", "user_id:u-1"]));
+    let meta = &generation["meta"];
+    assert_eq!(meta["kind"], "llm");
+    let messages =
+        json!([{"role": "system", "content": "spoken-system"}, {"role": "user", "content": "spoken-question"}]);
+    assert_eq!(meta["input"]["messages"], messages);
+    assert_eq!(meta["output"]["messages"][0]["role"], "assistant");
+    for (member, value) in [
+        ("model_name", json!(MODEL)),
+        ("model_provider", json!("P0")),
+        ("temperature", json!(0.5)),
+        ("max_tokens", json!(64)),
+        ("feature", json!("tides")),
+    ] {
+        assert_eq!(meta["metadata"][member], value, "{member}");
+    }
+    let metrics = &generation["metrics"];
+    assert_eq!(metrics["input_tokens"], record["native_tokens_prompt"]);
+    assert_eq!(metrics["output_tokens"], record["native_tokens_completion"]);
+    assert_eq!(metrics["total_cost"], record["total_cost"]);
+    let (start, long) = (generation["start_ns"].as_i64().unwrap(), generation["duration"].as_i64().unwrap());
+    assert!(start > 1_700_000_000_000_000_000 && long >= 0, "{start} {long}");
+    sim.set(Behaviour::status(400));
+    gate.messages(hello(MODEL)).await;
+    let failed: Value = serde_json::from_str(&calls(&receiver, 2).await[1].body).unwrap();
+    let failed = &failed["data"]["attributes"]["spans"][0];
+    assert_eq!(failed["status"], "error");
+    assert!(failed["meta"]["error"]["type"].is_string(), "{failed}");
+}
+
+/// The names are those of PostHog's "Manual capture".
+#[tokio::test]
+async fn posthog_gets_an_event_for_each_call_of_a_model() {
+    let (sim, receiver) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start()
+        .endpoint_with(MODEL, &sim, PRICED)
+        .config(&configured("posthog", &posthog(&receiver), ""))
+        .run()
+        .await;
+    let mut body = question(true);
+    body["trace"]["deep"] = json!({"a": {"b": {"c": {"d": 1}}}});
+    let record = asked(&gate, body).await;
+    let told = calls(&receiver, 1).await.remove(0);
+    assert_eq!(told.line, "POST /batch/");
+    let body: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!(body["api_key"], "phc_planted");
+    let [event] = body["batch"].as_array().unwrap().as_slice() else { panic!("{body}") };
+    assert_eq!((&event["event"], &event["distinct_id"]), (&json!("$ai_generation"), &json!("u-1")));
+    assert_eq!(event["uuid"].as_str().unwrap().len(), 36);
+    assert!(event["timestamp"].as_str().unwrap().ends_with('Z'));
+    let properties = &event["properties"];
+    let messages =
+        json!([{"role": "system", "content": "spoken-system"}, {"role": "user", "content": "spoken-question"}]);
+    for (name, value) in [
+        ("$ai_trace_id", json!(TRACE)),
+        ("$ai_session_id", json!("s-1")),
+        ("$ai_span_name", json!("Answer")),
+        ("$ai_model", json!(MODEL)),
+        ("$ai_provider", json!("P0")),
+        ("$ai_input", messages),
+        ("$ai_input_tokens", record["native_tokens_prompt"].clone()),
+        ("$ai_output_tokens", record["native_tokens_completion"].clone()),
+        ("$ai_total_cost_usd", record["total_cost"].clone()),
+        ("$ai_http_status", json!(200)),
+        ("$ai_is_error", json!(false)),
+        ("$ai_stream", json!(true)),
+        ("$ai_temperature", json!(0.5)),
+        ("$ai_tools", json!([{"name": "spoken_tool", "input_schema": {"type": "object"}}])),
+        ("trace_name", json!("Checkout")),
+        ("metadata_feature", json!("tides")),
+        ("metadata_deep", json!({"a": {"b": {"c": "[truncated]"}}})),
+    ] {
+        assert_eq!(properties[name], value, "{name}");
+    }
+    assert_eq!(properties["$ai_output_choices"][0]["role"], "assistant");
+    assert!(properties["$ai_latency"].as_f64() >= properties["$ai_time_to_first_token"].as_f64());
+    // Without a user there is no person.
+    asked(&gate, hello(MODEL)).await;
+    let body: Value = serde_json::from_str(&calls(&receiver, 2).await[1].body).unwrap();
+    let event = &body["batch"][0];
+    assert_eq!(event["properties"]["$process_person_profile"], false);
+}
+
 #[tokio::test]
 async fn whatever_its_type_nobody_hears_in_privacy_what_was_said() {
+    type Written = fn(&Receiver) -> String;
+    let table: [(&str, Written); 5] =
+        [("s3", bucket), ("clickhouse", clickhouse), ("datadog", datadog), ("posthog", posthog), ("weave", weave)];
     let sim = Sim::start(Behaviour::Echo).await;
-    let (store, table) = (Receiver::start().await, Receiver::start().await);
     let mut start = Tidegate::start().endpoint(MODEL, &sim);
-    for (kind, config) in [("s3", bucket(&store)), ("clickhouse", clickhouse(&table))] {
-        start = start.config(&configured(kind, &config, "privacy_mode = true"));
+    let mut receivers = Vec::new();
+    for (kind, config) in table {
+        let receiver = Receiver::start().await;
+        start = start.config(&configured(kind, &config(&receiver), "privacy_mode = true"));
+        receivers.push((kind, receiver));
     }
-    let gate = start.run().await;
+    // Somebody else may know, so it is known what was said.
+    let other = Receiver::start().await;
+    let gate = start.config(&other.config("webhook", "")).run().await;
+    let mut ids = Vec::new();
     for stream in [false, true] {
-        asked(&gate, question(stream)).await;
+        ids.push(asked(&gate, question(stream)).await["id"].as_str().unwrap().to_owned());
     }
-    for receiver in [&store, &table] {
-        eventually("it hears of both", PATIENCE, async || {
-            receiver
-                .told()
-                .iter()
-                .map(|told| {
-                    told.body
-                        .matches("\"gen_ai.response.model\":")
-                        .count()
-                        .max(told.body.matches("\"finishReason\":").count())
-                })
-                .sum::<usize>()
-                >= 1
-        })
-        .await;
+    for (kind, receiver) in &receivers {
+        let hears = |id: &String| receiver.told().iter().any(|told| told.body.contains(id));
+        eventually("it hears of both", PATIENCE, async || ids.iter().all(hears)).await;
         for told in receiver.told() {
-            assert!(!told.body.contains("spoken") && !told.body.contains("planted"), "{}", told.body);
-            assert!(told.body.contains("tides"), "what the caller says of the trace stays");
+            assert!(!told.body.contains("spoken"), "{kind}: {}", told.body);
+            assert!(told.body.contains("tides"), "{kind}: what the caller says of the trace stays");
+            assert_eq!(told.body.contains("planted"), *kind == "posthog", "only PostHog has its key in the body");
         }
     }
+    eventually("the other one hears it", PATIENCE, async || {
+        other.told().iter().any(|told| told.body.contains("spoken-question"))
+    })
+    .await;
     assert!(!gate.stderr().contains("planted"), "{}", gate.stderr());
 }
 
@@ -303,10 +426,24 @@ on_both! {
         assert_eq!((test.line.as_str(), test.body.as_str()), ("PUT /traces/tidegate-traces/connection-test.json", "{}"));
         assert!(test.headers["authorization"].contains("/us-east-1/s3/aws4_request"));
 
+        for (kind, config, line, body) in [
+            ("datadog", json!({"url": at, "apiKey": "planted-api-key-of-it", "mlApp": "a"}), "GET /api/v1/validate", ""),
+            ("posthog", json!({"endpoint": at, "apiKey": "planted-api-key-of-it"}), "POST /flags/?v=2", r#"{"api_key":"planted-api-key-of-it","distinct_id":"connection-test"}"#),
+            ("weave", json!({"baseUrl": at, "apiKey": "planted-api-key-of-it", "entity": "e", "project": "p"}), "POST /otel/v1/traces", ""),
+            ("opik", json!({"baseUrl": at, "apiKey": "planted-api-key-of-it", "workspace": "w", "projectName": "p"}), "POST /v1/private/otel/v1/traces", ""),
+        ] {
+            let made = account.data("POST", DESTINATIONS, Some(json!({"type": kind, "name": kind, "config": config})), 201).await;
+            assert_eq!(made["config"]["apiKey"], "pla...f-it", "{kind}");
+            let test = receiver.told().pop().unwrap();
+            assert_eq!((test.line.as_str(), test.body.as_str()), (line, body));
+            let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+            assert_eq!(account.ask("DELETE", &path).await.status, 200);
+        }
+
         let reply = account.gate.messages(hello(MODEL)).await;
         let id = reply.header("x-generation-id").unwrap().to_owned();
         eventually("both hear of it", PATIENCE, async || {
-            receiver.told().iter().skip(2).filter(|told| told.body.contains(&id)).count() == 2
+            receiver.told().iter().skip(6).filter(|told| told.body.contains(&id)).count() == 2
         }).await;
 
         receiver.says(403);

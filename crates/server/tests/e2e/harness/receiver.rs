@@ -111,7 +111,7 @@ async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec
         let head = String::from_utf8_lossy(&seen[..end]).into_owned();
         let length =
             head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
-        let length: usize = length.unwrap().trim().parse().unwrap();
+        let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
         if seen.len() >= end + 4 + length {
             break (head, seen[end + 4..].to_vec());
         }
