@@ -22,6 +22,7 @@ fn span(trace: &Trace<'_>, span: &Span) -> Value {
     let kind = match span.part {
         Part::Around => "workflow",
         Part::Generation => "llm",
+        Part::Tool => "tool",
     };
     let mut metadata = trace.metadata();
     let mut metrics = Map::new();

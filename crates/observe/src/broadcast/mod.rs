@@ -19,7 +19,7 @@ pub mod target;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
-use tidegate_core::{Exchange, KeyHash, WorkspaceId};
+use tidegate_core::{Exchange, KeyHash, Timestamp, WorkspaceId};
 
 pub use kind::Kind;
 pub use parcel::{Parcel, Verb};
@@ -70,6 +70,21 @@ pub struct Said {
     /// The request in the Messages format, and the blocks of its answer; nothing where nobody wants to know.
     pub request: Option<Value>,
     pub answer: Vec<Value>,
+    /// The tools that were run for the model before this call of it.
+    pub tools: Vec<Used>,
+}
+
+/// A tool that was run here for a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Used {
+    pub name: String,
+    /// Of the model's call.
+    pub id: String,
+    pub arguments: Value,
+    pub result: String,
+    pub is_error: bool,
+    pub started: Timestamp,
+    pub ended: Timestamp,
 }
 
 impl Said {

@@ -7,12 +7,14 @@ use aws_lc_rs::digest;
 use serde_json::{Map, Value, json};
 use tidegate_core::{Exchange, Money, Outcome};
 
-use super::{Destination, Maker, Said};
+use super::{Destination, Maker, Said, Used};
 
 /// What is told of one side's words at most, in bytes.
 const MOST_SAID: usize = 256 << 10;
 /// Keys of `trace` that mean something to us; all others are the caller's own.
 const KNOWN: [&str; 5] = ["trace_id", "trace_name", "span_name", "generation_name", "parent_span_id"];
+/// What a tool says that failed; why it did is part of its result.
+const TOOL_ERROR: &str = "tool_error";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum Part {
     Around,
     /// A call of a model.
     Generation,
+    /// A tool that was run for it.
+    Tool,
 }
 
 impl Part {
@@ -35,6 +39,7 @@ impl Part {
         match self {
             Self::Around => "SPAN",
             Self::Generation => "GENERATION",
+            Self::Tool => "TOOL",
         }
     }
 }
@@ -143,9 +148,15 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
     }
     let failed = exchange.attempts.iter().filter(|attempt| !(200..300).contains(&attempt.status));
     let event = |attempt: &tidegate_core::exchange::AttemptRecord| {
+        let reason = match attempt.status {
+            0 => "connection_error".to_owned(),
+            408 => "timeout".to_owned(),
+            status => status.to_string(),
+        };
         let attributes = vec![
             Attribute { name: "gen_ai.provider.name".into(), value: json!(&*attempt.provider) },
             Attribute { name: "http.response.status_code".into(), value: json!(attempt.status) },
+            Attribute { name: "error.type".into(), value: json!(reason) },
         ];
         ("gen_ai.attempt", end_nanos, attributes)
     };
@@ -162,9 +173,49 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         attributes,
         error,
         events: failed.map(event).collect(),
-        trace,
+        trace: trace.clone(),
     });
+    let used = said.tools.iter().enumerate();
+    spans.extend(used.map(|(place, used)| tool(exchange, &trace, (place, used), destination, brand)));
     spans
+}
+
+/// A tool that was run, under the first call of the model.
+fn tool(
+    exchange: &Exchange,
+    trace: &str,
+    (place, used): (usize, &Used),
+    destination: &Destination,
+    brand: &str,
+) -> Span {
+    let request = exchange.parent.as_ref().unwrap_or(&exchange.id);
+    let mut attributes = Vec::with_capacity(8);
+    let mut add = |name: &str, value: Value| attributes.push(Attribute { name: name.to_owned(), value });
+    add("gen_ai.operation.name", json!("execute_tool"));
+    add("gen_ai.tool.name", json!(used.name));
+    add("gen_ai.tool.call.id", json!(used.id));
+    add("gen_ai.tool.type", json!("extension"));
+    if !destination.is_private {
+        add("gen_ai.tool.call.arguments", json!(cut(used.arguments.to_string())));
+        add("gen_ai.tool.call.result", json!(cut(used.result.clone())));
+    }
+    if used.is_error {
+        add("error.type", json!(TOOL_ERROR));
+    }
+    add(&format!("{brand}.request_id"), json!(request.as_str()));
+    Span {
+        trace: trace.to_owned(),
+        id: hash(&format!("{}tool{place}", exchange.id.as_str()), 8),
+        parent: Some(hash(request.as_str(), 8)),
+        name: format!("execute_tool {}", used.name),
+        part: Part::Tool,
+        kind: SpanKind::Internal,
+        start_nanos: used.started.0.saturating_mul(NANOS_PER_MILLI),
+        end_nanos: used.ended.0.saturating_mul(NANOS_PER_MILLI),
+        attributes,
+        error: used.is_error.then(|| TOOL_ERROR.to_owned()),
+        events: Vec::new(),
+    }
 }
 
 /// Members of `trace` that mean nothing to us.
