@@ -1,6 +1,7 @@
 """What destinations are told is read with OpenTelemetry's own types."""
 
 import base64
+import gzip
 import http.server
 import json
 import threading
@@ -21,7 +22,10 @@ class Collector:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
-                told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                told.append((self.path, self.headers, body))
                 self.send_response(200)
                 self.send_header("content-length", "2")
                 self.end_headers()
@@ -31,14 +35,18 @@ class Collector:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def spans(self):
-        """All spans so far. Ids are hex in OTLP's JSON and base64 in protobuf's own."""
+    def spans(self, path="/v1/traces"):
+        """All spans so far that came there. Ids are hex in OTLP's JSON and base64 in protobuf's own."""
         spans = []
-        for told in list(self.told):
-            told = json.loads(json.dumps(told))
+        for _, headers, body in [each for each in self.told if each[0] == path]:
+            if headers["content-type"] == "application/x-protobuf":
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    spans += [(resource.resource, span) for scope in resource.scope_spans for span in scope.spans]
+                continue
+            told = json.loads(body)
             for resource in told["resourceSpans"]:
                 for scope in resource["scopeSpans"]:
                     for span in scope["spans"]:
@@ -50,12 +58,17 @@ class Collector:
                 spans += [(resource.resource, span) for scope in resource.scope_spans for span in scope.spans]
         return spans
 
-    def wait_for(self, count):
+    def wait_for(self, count, path="/v1/traces"):
         end = time.monotonic() + 20
-        while len(self.spans()) < count and time.monotonic() < end:
+        while len(self.spans(path)) < count and time.monotonic() < end:
             time.sleep(0.05)
-        assert len(self.spans()) >= count
-        return self.spans()
+        assert len(self.spans(path)) >= count
+        return self.spans(path)
+
+    def wait_for_name(self, name, path):
+        end = time.monotonic() + 20
+        while time.monotonic() < end and not any(span.name == name for _, span in self.spans(path)):
+            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +84,20 @@ def client(upstream, collector, tmp_path_factory):
 [[destinations]]
 name = "collector"
 type = "otel-collector"
-config = {{ endpoint = "{collector.url}" }}
+config = {{ endpoint = "{collector.url}/v1/traces" }}
+[[destinations]]
+name = "binary"
+type = "otel-collector"
+config = {{ endpoint = "{collector.url}/binary", protocol = "http/protobuf", compression = "gzip" }}
+[[destinations]]
+name = "headers"
+type = "otel-collector"
+config = {{ endpoint = "{collector.url}/headers" }}
+headers = {{ content-type = "application/x-protobuf" }}
+[[destinations]]
+name = "weave"
+type = "weave"
+config = {{ baseUrl = "{collector.url}", apiKey = "k", entity = "team", project = "tides" }}
 """
     gateway = start_gateway(upstream, tmp_path_factory.mktemp("broadcast"), settings)
     yield anthropic.Anthropic(base_url=gateway.url, api_key=INFERENCE_KEY, max_retries=0, timeout=20)
@@ -112,3 +138,34 @@ def test_every_type_is_what_the_official_types_say(client, collector):
         (block.id, block.name, block.input) for block in expected
     ]
     assert attributes(spans[0][0])["service.name"] == "tidegate"
+
+
+def test_both_forms_say_the_same(client, collector):
+    trace = {"trace_name": "Failing"}
+    with pytest.raises(anthropic.APIStatusError):
+        client.messages.create(
+            model="test/sim-status-400",
+            max_tokens=64,
+            messages=[{"role": "user", "content": "x"}],
+            extra_body={"trace": trace},
+        )
+    for path in ("/v1/traces", "/binary", "/headers", "/otel/v1/traces"):
+        collector.wait_for_name("Failing", path)
+        told = {span.span_id: span for _, span in collector.spans()}
+        assert len(collector.spans(path)) == len(told)
+        for resource, span in collector.spans(path):
+            assert span == told[span.span_id], path
+            own = attributes(resource)
+            entity = own.get("wandb.entity"), own.get("wandb.project")
+            assert entity == (("team", "tides") if path.startswith("/otel") else (None, None))
+    kinds = {}
+    for path, headers, _ in collector.told:
+        kinds.setdefault(path, set()).add(headers["content-type"])
+    assert kinds == {
+        "/v1/traces": {"application/json"},
+        "/binary": {"application/x-protobuf"},
+        "/headers": {"application/x-protobuf"},
+        "/otel/v1/traces": {"application/x-protobuf"},
+    }
+    assert all(headers["wandb-api-key"] == "k" for path, headers, _ in collector.told if path.startswith("/otel"))
+    assert all(headers["content-encoding"] == "gzip" for path, headers, _ in collector.told if path == "/binary")

@@ -9,6 +9,7 @@ use tidegate_core::Timestamp;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
+const CONTENT: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Headers that proxies and clients change or add on the way; a signature over them would not hold.
@@ -41,6 +42,13 @@ pub struct Service<'a> {
     pub name: &'a str,
 }
 
+impl Service<'_> {
+    /// The store of objects alone signs a path as it is sent, and wants the hash of the body in a header.
+    fn is_object_store(&self) -> bool {
+        self.name == "s3"
+    }
+}
+
 /// Why a request cannot be signed: it names no host, a key cannot stand in a header, or the time is out of this world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsignable;
@@ -70,7 +78,11 @@ pub fn sign(
         token.set_sensitive(true);
         headers.insert(TOKEN, token);
     }
-    let (canonical, signed) = canonical_request(method, uri, headers, body);
+    if service.is_object_store() {
+        headers.insert(CONTENT, HeaderValue::from_str(&sha256(body)).map_err(|_| Unsignable)?);
+    }
+    let path = if service.is_object_store() { uri.path().to_owned() } else { encoded_again(uri.path()) };
+    let (canonical, signed) = canonical_request(method, &path, uri.query(), headers, body);
     let scope = format!("{day}/{}/{}/aws4_request", service.region, service.name);
     let to_sign = format!("{ALGORITHM}\n{time}\n{scope}\n{}", sha256(canonical.as_bytes()));
     let signature = hex(mac(&signing_key(credentials, day, service), to_sign.as_bytes()).as_ref());
@@ -85,7 +97,13 @@ pub fn sign(
 }
 
 /// The request in the form that is signed, and the names of the headers in it.
-fn canonical_request(method: &Method, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> (String, String) {
+fn canonical_request(
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> (String, String) {
     let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).filter(|name| !UNSIGNED.contains(name)).collect();
     names.sort_unstable();
     let mut lines = String::new();
@@ -94,7 +112,7 @@ fn canonical_request(method: &Method, uri: &Uri, headers: &HeaderMap, body: &[u8
         writeln!(lines, "{name}:{}", values.join(",")).expect("a string takes everything");
     }
     let signed = names.join(";");
-    let (path, query) = (encoded_again(uri.path()), canonical_query(uri.query().unwrap_or_default()));
+    let query = canonical_query(query.unwrap_or_default());
     (format!("{method}\n{path}\n{query}\n{lines}\n{signed}\n{}", sha256(body)), signed)
 }
 
@@ -185,7 +203,8 @@ mod tests {
     #[test]
     fn the_published_request_has_the_published_signature() {
         let headers = signed(HeaderMap::new(), &KEYS);
-        let canonical = canonical_request(&Method::POST, &Uri::from_static(URI), &headers, BODY).0;
+        let path = encoded_again(Uri::from_static(URI).path());
+        let canonical = canonical_request(&Method::POST, &path, None, &headers, BODY).0;
         let wanted = "POST\n/model/arn%253Aaws%253Abedrock%253Aus-east-1%253A111122223333%253Ainference-profile%252Fus.example.model-v1%253A0/converse\n\ncontent-type:application/json\nhost:bedrock-runtime.us-east-1.amazonaws.com\nx-amz-date:20261102T100000Z\n\ncontent-type;host;x-amz-date\nc3335e07d6e89650bf94cb98664be69f8774dbc3198df221f113db0a59ea14f0";
         assert_eq!(canonical, wanted);
         assert_eq!(
@@ -193,6 +212,37 @@ mod tests {
             "AWS4-HMAC-SHA256 Credential=TIDEKEY/20261102/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date, Signature=eac8221d8b85d7896ae5c1a8c8c2db160448275506ebc2a2a3a4fb4e17e5658e"
         );
         assert!(headers[AUTHORIZATION].is_sensitive());
+    }
+
+    /// Both are examples of "Authenticating Requests: Using the Authorization Header", in Amazon's reference of S3.
+    #[test]
+    fn objects_have_the_published_signatures() {
+        const KEYS: Credentials<'static> = Credentials {
+            access_key_id: "AKIAIOSFODNN7EXAMPLE",
+            secret_access_key: b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            session_token: None,
+        };
+        const S3: Service<'static> = Service { region: "us-east-1", name: "s3" };
+        // 2013-05-24T00:00:00Z
+        const NOW: Timestamp = Timestamp(1_369_353_600_000);
+        let signature = |method: Method, uri: &'static str, more: &[(&'static str, &'static str)], body: &[u8]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in more {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            sign(&method, &Uri::from_static(uri), &mut headers, body, &KEYS, &S3, NOW).unwrap();
+            headers[AUTHORIZATION].to_str().unwrap().rsplit_once("Signature=").unwrap().1.to_owned()
+        };
+        let get =
+            signature(Method::GET, "https://examplebucket.s3.amazonaws.com/test.txt", &[("range", "bytes=0-9")], b"");
+        assert_eq!(get, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+        let put = signature(
+            Method::PUT,
+            "https://examplebucket.s3.amazonaws.com/test%24file.text",
+            &[("date", "Fri, 24 May 2013 00:00:00 GMT"), ("x-amz-storage-class", "REDUCED_REDUNDANCY")],
+            b"Welcome to Amazon S3.",
+        );
+        assert_eq!(put, "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_core::Timestamp;
+use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::ToolCall;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout_at};
@@ -22,6 +24,9 @@ pub(super) const RESULTS: usize = 400_000;
 
 /// In place of a result that a guardrail does not let through.
 const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
+
+/// When a call began and when it ended.
+type Times = (Timestamp, Timestamp);
 
 impl Conductor {
     pub fn remember_names(&mut self, ours: &[Call], others: &[Call]) {
@@ -54,7 +59,9 @@ impl Conductor {
         // No turn is under way that would be on record as cancelled when the client leaves.
         let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
-        let mut running: JoinSet<(usize, Outcome)> = JoinSet::new();
+        let began = self.gate.clock.now();
+        let mut times = vec![(began, began); calls.len()];
+        let mut running: JoinSet<(usize, Outcome, Times)> = JoinSet::new();
         let desk = self.desk(&calls, turn.model().unwrap_or_default());
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
@@ -69,7 +76,9 @@ impl Conductor {
             tokio::select! {
                 joined = running.join_next() => match joined {
                     None => break false,
-                    Some(Ok((place, outcome))) => outcomes[place] = Some(outcome),
+                    Some(Ok((place, outcome, taken))) => {
+                        (outcomes[place], times[place]) = (Some(outcome), taken);
+                    }
                     // One that panicked is one that failed.
                     Some(Err(_)) => {}
                 },
@@ -87,7 +96,10 @@ impl Conductor {
             self.errors += u64::from(outcome.is_error);
             let told = if outcome.is_error { "error" } else { "ok" };
             self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
-            results.push(self.told_of(call, outcome, sink).await?);
+            let name = tool.block.clone();
+            let result = self.told_of(call, outcome, sink).await?;
+            self.note_used(name, call, &result, times[place]);
+            results.push(result);
         }
         leaving.forget();
         self.sums.is_used = true;
@@ -96,6 +108,22 @@ impl Conductor {
         self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
         self.messages.push(json!({"role": "user", "content": results}));
         Ok(is_late)
+    }
+
+    /// Keeps a call for those who are told of requests, as the model got to read it.
+    fn note_used(&self, name: String, call: &Call, result: &Value, (started, ended): Times) {
+        if !self.gate.is_told(&self.snapshot) {
+            return;
+        }
+        self.inner.note_used(Used {
+            name,
+            id: call.id.clone(),
+            arguments: call.input.clone(),
+            result: result["content"].as_str().unwrap_or_default().to_owned(),
+            is_error: result["is_error"] == true,
+            started,
+            ended,
+        });
     }
 
     /// What the calls work with. Only those who ask other models need to know what was said.
@@ -115,15 +143,17 @@ impl Conductor {
         }
     }
 
-    fn start(&self, running: &mut JoinSet<(usize, Outcome)>, desk: &Desk, place: usize, call: &Call) {
+    fn start(&self, running: &mut JoinSet<(usize, Outcome, Times)>, desk: &Desk, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
         let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
         let desk = desk.clone();
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
         running.spawn(async move {
+            let started = desk.gate.clock.now();
             let work = run(&desk, &tool, &input);
             let late = || failed(&tool, &input, "execution_time_exceeded");
-            (place, timeout_at(limit, work).await.unwrap_or_else(|_| late()))
+            let outcome = timeout_at(limit, work).await.unwrap_or_else(|_| late());
+            (place, outcome, (started, desk.gate.clock.now()))
         });
     }
 

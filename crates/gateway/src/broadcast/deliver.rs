@@ -1,7 +1,7 @@
 //! Brings letters to their destinations: one task for each of them, which reads what is due, sends it in batches, and
 //! notes what became of it. At least once: what was sent and not noted is sent again, with the same ids.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,19 @@ use std::time::Duration;
 use aws_lc_rs::{digest, hmac};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::Timestamp;
-use tidegate_observe::broadcast::{Destination, Kind, otlp};
+use tidegate_observe::broadcast::object::Bucket;
+use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape, Verb};
 use tidegate_observe::metrics::{Delivery, Receiver};
+use tidegate_providers::sigv4;
 use tidegate_store::journal::{Fate, JournalReader, Waiting};
 use tidegate_store::vault::Vault;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::LABEL;
+use super::{LABEL, packed};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
 use crate::{Gateway, tasks};
@@ -27,6 +29,8 @@ use crate::{Gateway, tasks};
 /// Letters and bytes of one call.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 4 << 20;
+/// Calls to one destination at a time, where letters do not share one.
+const AT_ONCE: usize = 8;
 /// How long the first letter of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
 const CALL: Duration = Duration::from_secs(10);
@@ -56,6 +60,29 @@ enum Answer {
     Never(String),
     /// It is too much at once.
     TooLarge,
+}
+
+impl Answer {
+    fn of(called: Result<(u16, Option<u64>), &'static str>) -> Self {
+        match called {
+            Err(problem) => Self::Later(problem.to_owned(), None),
+            Ok((status, wait)) => match status {
+                200..300 => Self::Taken,
+                413 => Self::TooLarge,
+                408 | 425 | 429 | 500.. => Self::Later(format!("status {status}"), wait.map(Duration::from_secs)),
+                _ => Self::Never(format!("status {status}")),
+            },
+        }
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Taken => "delivered",
+            Self::Later(..) => "postponed",
+            Self::Never(_) => "refused",
+            Self::TooLarge => "too_large",
+        }
+    }
 }
 
 /// Keeps a task for each destination, of the configuration and of the store.
@@ -136,46 +163,37 @@ impl Worker {
             }
             let Some(destination) = self.destination() else { return };
             let (batch, unreadable) = self.opened(due);
-            let answer = match batch.is_empty() {
-                true => Answer::Taken,
-                false => self.send(&destination, &batch).await,
-            };
-            let outcome = match &answer {
-                Answer::Taken => "delivered",
-                Answer::Later(..) => "postponed",
-                Answer::Never(_) => "refused",
-                Answer::TooLarge => "too_large",
-            };
-            self.count(destination.kind, outcome, 1);
+            let dead = |why: &str| Fate::Dead(now, why.to_owned());
             let mut fates: Vec<(i64, Fate)> =
-                unreadable.into_iter().map(|id| (id, Fate::Dead(now, "it could not be opened".to_owned()))).collect();
-            match answer {
-                Answer::Taken => {
-                    (failures, size) = (0, BATCH);
-                    fates.extend(batch.iter().map(|(letter, _)| (letter.id, Fate::Delivered)));
-                }
-                Answer::TooLarge if batch.len() > 1 => {
-                    size = batch.len() / 2;
-                    continue;
-                }
-                Answer::TooLarge => {
-                    (failures, size) = (0, BATCH);
-                    fates
-                        .extend(batch.iter().map(|(letter, _)| (letter.id, Fate::Dead(now, "it is too large".into()))));
-                }
-                Answer::Never(error) => {
-                    failures = 0;
-                    tracing::warn!(destination = %self.id, error, letters = batch.len(), "a destination refuses what it is told");
-                    fates.extend(batch.iter().map(|(letter, _)| (letter.id, Fate::Dead(now, error.clone()))));
-                }
-                Answer::Later(error, wait) => {
-                    failures += 1;
-                    if failures == 1 || failures == FAILURES {
-                        tracing::warn!(destination = %self.id, error, failures, "a destination does not take what it is told");
+                unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
+            let told: Vec<&[u8]> = batch.iter().map(|(_, told)| told.as_slice()).collect();
+            let parcels = destination.target.parcels(&told);
+            let carried: HashSet<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
+            let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
+            fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
+            let (mut most, mut is_down) = (BATCH, false);
+            for (letters, answer) in self.send(&destination, &batch, parcels).await {
+                self.count(destination.kind, answer.outcome(), 1);
+                let letters = letters.iter().map(|place| &batch[*place].0);
+                match answer {
+                    Answer::Taken => fates.extend(letters.map(|letter| (letter.id, Fate::Delivered))),
+                    Answer::TooLarge if letters.len() > 1 => most = most.min(letters.len() / 2),
+                    Answer::TooLarge => fates.extend(letters.map(|letter| (letter.id, dead("it is too large")))),
+                    Answer::Never(error) => {
+                        tracing::warn!(destination = %self.id, error, letters = letters.len(), "a destination refuses what it is told");
+                        fates.extend(letters.map(|letter| (letter.id, dead(&error))));
                     }
-                    fates.extend(batch.iter().map(|(letter, _)| (letter.id, self.later(letter, &error, wait, now))));
+                    Answer::Later(error, wait) => {
+                        if !is_down && matches!(failures + 1, 1 | FAILURES) {
+                            tracing::warn!(destination = %self.id, error, failures, "a destination does not take what it is told");
+                        }
+                        is_down = true;
+                        fates.extend(letters.map(|letter| (letter.id, self.later(letter, &error, wait, now))));
+                    }
                 }
             }
+            size = most;
+            failures = if is_down { failures + 1 } else { 0 };
             let dead = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dead(..))).count();
             self.dropped(destination.kind, "given_up", dead as u64);
             while self.gateway.ledger.queue.chore(Chore::Resolve(fates.clone())).await.is_none() {
@@ -204,42 +222,60 @@ impl Worker {
     }
 
     /// The letters that can be read and fit in one call, and the ids of those that cannot be read.
-    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, String)>, Vec<i64>) {
+    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Vec<u8>)>, Vec<i64>) {
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
             match open(&self.gateway.vault, &self.id, &letter.payload) {
                 None => unreadable.push(letter.id),
-                Some(text) => {
-                    bytes += text.len();
+                Some(told) => {
+                    bytes += told.len();
                     if bytes > BATCH_BYTES && !batch.is_empty() {
                         break;
                     }
-                    batch.push((letter, text));
+                    batch.push((letter, told));
                 }
             }
         }
         (batch, unreadable)
     }
 
-    async fn send(&self, destination: &Destination, batch: &[(Waiting, String)]) -> Answer {
-        let body = otlp::export(batch.iter().map(|(_, text)| text.as_str()));
-        let Some(headers) = self.headers(destination, batch, &body) else {
-            return Answer::Never("a header cannot be sent".to_owned());
-        };
-        match timeout(CALL, call(&self.gateway, destination, headers, Bytes::from(body))).await {
-            Err(_) => Answer::Later("no answer in time".to_owned(), None),
-            Ok(Err(problem)) => Answer::Later(problem.to_owned(), None),
-            Ok(Ok((status, wait))) => match status {
-                200..300 => Answer::Taken,
-                413 => Answer::TooLarge,
-                408 | 425 | 429 | 500.. => Answer::Later(format!("status {status}"), wait.map(Duration::from_secs)),
-                _ => Answer::Never(format!("status {status}")),
-            },
+    /// Makes all these calls, a few at once; which letters each carried, and what came of it.
+    async fn send(
+        &self,
+        destination: &Arc<Destination>,
+        batch: &[(Waiting, Vec<u8>)],
+        parcels: Vec<Parcel>,
+    ) -> Vec<(Vec<usize>, Answer)> {
+        let mut parcels = parcels.into_iter();
+        let (mut answers, mut running) = (Vec::new(), JoinSet::new());
+        loop {
+            while running.len() < AT_ONCE
+                && let Some(parcel) = parcels.next()
+            {
+                let letters: Vec<&Waiting> = parcel.letters.iter().map(|place| &batch[*place].0).collect();
+                let more = self.headers(destination, &letters, &parcel.body);
+                let (gateway, destination) = (self.gateway.clone(), destination.clone());
+                running.spawn(async move {
+                    let letters = parcel.letters.clone();
+                    let Some(more) = more else {
+                        return (letters, Answer::Never("a header cannot be sent".to_owned()));
+                    };
+                    let called = timeout(CALL, call(&gateway, &destination, more, parcel)).await;
+                    (letters, Answer::of(called.unwrap_or(Err("no answer in time"))))
+                });
+            }
+            // A call that panics leaves its letters as they are.
+            match running.join_next().await {
+                Some(Ok(answer)) => answers.push(answer),
+                Some(Err(_)) => {}
+                None => return answers,
+            }
         }
     }
 
-    fn headers(&self, destination: &Destination, batch: &[(Waiting, String)], body: &str) -> Option<HeaderMap> {
-        let mut headers = own_headers(destination)?;
+    /// What webhooks get beside the rest.
+    fn headers(&self, destination: &Destination, letters: &[&Waiting], body: &[u8]) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::new();
         if destination.kind == Kind::Webhook {
             let snapshot = self.gateway.snapshot();
             let brand = &snapshot.settings.brand;
@@ -247,9 +283,8 @@ impl Worker {
                 let name = HeaderName::from_bytes(format!("x-{brand}-{name}").as_bytes()).ok()?;
                 headers.insert(name, HeaderValue::from_str(&value).ok()?)
             };
-            let first = batch.first().map(|(letter, _)| letter)?;
-            add("delivery", delivery_id(batch));
-            add("attempt", (first.attempts + 1).to_string());
+            add("delivery", delivery_id(letters));
+            add("attempt", (letters.first()?.attempts + 1).to_string());
             if let Some(secret) = &snapshot.settings.audience.webhook_secret {
                 let at = self.gateway.clock.now().0 / 1_000;
                 add("signature", format!("t={at},v1={}", secret.expose(|key| signature(key, at, body))));
@@ -285,64 +320,103 @@ impl Worker {
     }
 }
 
-/// The headers that a destination always gets.
-fn own_headers(destination: &Destination) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for (name, value) in &destination.target.headers {
-        let mut value = value.expose(HeaderValue::from_bytes).ok()?;
-        value.set_sensitive(true);
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
-    }
-    Some(headers)
-}
-
 /// Calls a destination: the status of its answer, and after how many seconds it wants to be asked again.
 async fn call(
     gateway: &Gateway,
     destination: &Destination,
-    headers: HeaderMap,
-    body: Bytes,
+    mut headers: HeaderMap,
+    parcel: Parcel,
 ) -> Result<(u16, Option<u64>), &'static str> {
-    let method = if destination.target.is_put { Method::PUT } else { Method::POST };
-    let url = &destination.target.url;
+    let target = &destination.target;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(parcel.content_type));
+    for (name, value) in &target.headers {
+        let mut value = value.expose(HeaderValue::from_bytes).map_err(|_| "a header cannot be sent")?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| "a header cannot be sent")?, value);
+    }
+    let method = match parcel.verb {
+        Verb::Get => Method::GET,
+        Verb::Post => Method::POST,
+        Verb::Put => Method::PUT,
+    };
+    let uri: Uri = parcel.url.parse().map_err(|_| "no address")?;
+    if let Shape::Object(bucket) = &target.shape {
+        sign(bucket, &method, &uri, &mut headers, &parcel.body, gateway.clock.now()).ok_or("it cannot be signed")?;
+    }
+    let mut body = Bytes::from(parcel.body);
+    if target.is_packed {
+        body = packed(&body).ok_or("it cannot be packed")?.into();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     if !destination.is_operators {
         let rules = &gateway.snapshot().settings.egress;
-        return gateway.egress.send(url, method, headers, body, rules).await.map_err(|_| "it cannot be reached");
+        let sent = gateway.egress.send(&parcel.url, method, headers, body, rules).await;
+        return sent.map_err(|_| "it cannot be reached");
     }
-    let uri: Uri = url.parse().map_err(|_| "no address")?;
     let sent = gateway.upstream.request(method, &uri, headers, Pieces::from(body)).await;
     let response = sent.map_err(|_| "it cannot be reached")?;
     let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     Ok((response.status().as_u16(), wait))
 }
 
-/// Asks a destination to take nothing at all, to see whether it is there and lets us in.
-pub async fn test(gateway: &Gateway, destination: &Destination) -> Result<u16, &'static str> {
-    let mut headers = own_headers(destination).ok_or("a header cannot be sent")?;
-    headers.insert("x-test-connection", HeaderValue::from_static("true"));
-    let body = Bytes::from(otlp::export([]));
-    let called = timeout(CALL, call(gateway, destination, headers, body)).await.map_err(|_| "no answer in time")?;
-    called.map(|(status, _)| status)
+fn sign(
+    bucket: &Bucket,
+    method: &Method,
+    uri: &Uri,
+    headers: &mut HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Option<()> {
+    let service = sigv4::Service { region: &bucket.region, name: "s3" };
+    let mut signed = |token: Option<&[u8]>| {
+        bucket.access_key_id.expose(|id| {
+            let access_key_id = std::str::from_utf8(id).ok()?;
+            bucket.secret_access_key.expose(|secret_access_key| {
+                let keys = sigv4::Credentials { access_key_id, secret_access_key, session_token: token };
+                sigv4::sign(method, uri, headers, body, &keys, &service, now).ok()
+            })
+        })
+    };
+    match &bucket.session_token {
+        None => signed(None),
+        Some(token) => token.expose(|token| signed(Some(token))),
+    }
 }
 
-fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<String> {
+/// Asks a destination to take nothing at all, to see whether it is there and lets us in.
+pub async fn test(gateway: &Gateway, destination: &Destination) -> Result<u16, &'static str> {
+    let mut outcome = Err("no address");
+    for trial in destination.target.trials() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-test-connection", HeaderValue::from_static("true"));
+        let called = timeout(CALL, call(gateway, destination, headers, trial)).await;
+        outcome = called.unwrap_or(Err("no answer in time")).map(|(status, _)| status);
+        // Who cannot be reached at all will not be at the second try.
+        if matches!(outcome, Ok(200..300) | Err(_)) {
+            break;
+        }
+    }
+    outcome
+}
+
+fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<Vec<u8>> {
     let packed = vault.open_blob(LABEL, destination.as_bytes(), payload)?;
-    let mut text = String::new();
-    GzDecoder::new(&packed[..]).read_to_string(&mut text).ok()?;
-    Some(text)
+    let mut told = Vec::new();
+    GzDecoder::new(&packed[..]).read_to_end(&mut told).ok()?;
+    Some(told)
 }
 
 /// The same for the same letters, however often they are sent.
-fn delivery_id(batch: &[(Waiting, String)]) -> String {
-    let names: Vec<&str> = batch.iter().map(|(letter, _)| letter.generation.as_str()).collect();
+fn delivery_id(letters: &[&Waiting]) -> String {
+    let names: Vec<&str> = letters.iter().map(|letter| letter.generation.as_str()).collect();
     let hash = digest::digest(&digest::SHA256, names.join(",").as_bytes());
     let hex: String = hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     // Of the version whose bits are anybody's own.
     format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
-fn signature(key: &[u8], at: i64, body: &str) -> String {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), format!("{at}.{body}").as_bytes());
+fn signature(key: &[u8], at: i64, body: &[u8]) -> String {
+    let signed = [format!("{at}.").as_bytes(), body].concat();
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &signed);
     tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

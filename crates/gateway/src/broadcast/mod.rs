@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use tidegate_core::{Exchange, Secret, WorkspaceId};
-use tidegate_observe::broadcast::{Destination, Maker, Said, Service};
+use tidegate_observe::broadcast::{Destination, Maker, Said, Service, Used};
 use tidegate_store::journal::Letter;
 use tidegate_store::vault::Vault;
 use tidegate_wire::envelope::Envelope;
@@ -81,6 +81,8 @@ pub(crate) struct Overheard {
     /// Where somebody wants to hear what was said.
     body: Option<Bytes>,
     answer: Vec<u8>,
+    /// The tools that were run since the turn before this one.
+    tools: Vec<Used>,
 }
 
 impl Overheard {
@@ -99,6 +101,7 @@ impl Overheard {
             parent: parent.and_then(Said::traceparent),
             body: reads.then(|| body.clone()),
             answer: Vec::new(),
+            tools: Vec::new(),
         }))
     }
 
@@ -112,6 +115,9 @@ impl Overheard {
     /// Forgets what was said.
     pub fn hush(&mut self) {
         self.body = None;
+
+    pub fn used(&mut self, tools: Vec<Used>) {
+        self.tools = tools;
     }
 
     /// What the caller calls it.
@@ -123,7 +129,7 @@ impl Overheard {
     /// With what was said.
     fn said(&self, named: Said, metadata: &str) -> Said {
         let request = self.body.as_ref().and_then(|body| serde_json::from_slice(body).ok());
-        Said { request, answer: blocks(&self.answer, metadata), ..named }
+        Said { request, answer: blocks(&self.answer, metadata), tools: self.tools.clone(), ..named }
     }
 }
 
@@ -184,8 +190,12 @@ pub(crate) fn letters(
     letters
 }
 
-fn sealed(vault: &Vault, destination: &str, told: &str) -> Option<Vec<u8>> {
+fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {
+    vault.seal_blob(LABEL, destination.as_bytes(), &packed(told)?).ok()
+}
+
+fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(told.as_bytes()).ok()?;
-    vault.seal_blob(LABEL, destination.as_bytes(), &packed.finish().ok()?).ok()
+    packed.write_all(bytes).ok()?;
+    packed.finish().ok()
 }

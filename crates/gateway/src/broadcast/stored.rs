@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{KeyHash, Secret};
-use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::DestinationRow;
 use tidegate_store::vault::Vault;
 use tidegate_store::{Store, StoreError};
 
-use crate::Gateway;
+use crate::{Gateway, Snapshot};
 
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "destination";
@@ -53,6 +53,11 @@ impl Stored {
 }
 
 impl Gateway {
+    /// Whether anybody is told of anything.
+    pub(crate) fn is_told(&self, snapshot: &Snapshot) -> bool {
+        !snapshot.settings.audience.destinations.is_empty() || !self.told.list().is_empty()
+    }
+
     /// Takes over changed destinations at once.
     pub async fn refresh_destinations(&self) -> Result<(), StoreError> {
         self.told.refresh(&self.vault).await

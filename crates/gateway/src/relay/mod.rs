@@ -22,12 +22,14 @@ mod settle;
 mod stream;
 pub(crate) mod translate;
 
-use std::sync::{Arc, OnceLock};
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{GenerationId, Timestamp};
+use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::compress as shorter;
@@ -85,6 +87,8 @@ pub(crate) struct Inner {
     prepared: Option<Box<Prepared>>,
     /// The first turn.
     root: OnceLock<GenerationId>,
+    /// Tools that were run since the last turn, where somebody wants to hear of them.
+    used: Mutex<Vec<Used>>,
 }
 
 impl Inner {
@@ -93,13 +97,23 @@ impl Inner {
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
-        Self { places, conversation, applied, prepared, root: OnceLock::new() }
+        Self { places, conversation, applied, prepared, root: OnceLock::new(), used: Mutex::default() }
     }
 
     /// For a call that a tool makes: part of the same request, and a conversation of its own.
     pub fn beside(&self, conversation: Conversation) -> Self {
         let places = self.places.clone();
-        Self { places, conversation, applied: None, prepared: None, root: self.root.clone() }
+        let (root, used) = (self.root.clone(), Mutex::default());
+        Self { places, conversation, applied: None, prepared: None, root, used }
+    }
+
+    /// A tool was run; the next turn tells of it.
+    pub fn note_used(&self, used: Used) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).push(used);
+    }
+
+    fn used(&self) -> Vec<Used> {
+        mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The first turn, once it has begun.
@@ -269,6 +283,7 @@ impl Gateway {
         let id = ticket.id();
         if let Some(inner) = inner {
             ticket.belongs_to(*inner.root.get_or_init(|| id));
+            ticket.used(inner);
         }
         let listed: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = listed.iter().map(String::as_str).collect();

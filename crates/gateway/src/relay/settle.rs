@@ -17,6 +17,7 @@ use tidegate_wire::envelope::Envelope;
 
 use charge::Carried;
 
+use super::Inner;
 use super::admit::{Held, millis};
 use super::reserve::counted;
 use crate::broadcast::{self, Overheard};
@@ -215,6 +216,13 @@ impl Ticket {
     pub fn belongs_to(&mut self, root: GenerationId) {
         let id = self.id();
         self.edit().parent = (root != id).then_some(root);
+    }
+
+    /// The tools that were run since the turn before this one, for destinations.
+    pub fn used(&mut self, inner: &Inner) {
+        if let Some(overheard) = &mut self.overheard {
+            overheard.used(inner.used());
+        }
     }
 
     /// What was done to the request before it was planned; for the metadata.

@@ -1,19 +1,31 @@
-//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, `otlp`), and where it
-//! goes (`kind`). Pure functions; who keeps and sends it is elsewhere.
+//! What destinations learn of finished requests: which of them (`select`), in which words (`span`, then `otlp` or the
+//! form of one vendor), where it goes (`kind`, `target`) and in which calls (`parcel`). Pure functions; who keeps and sends it is
+//! elsewhere.
 
+mod datadog;
+mod events;
 pub mod kind;
-pub mod otlp;
+mod message;
+pub mod object;
+mod otlp;
+mod parcel;
+mod record;
+pub mod rows;
 pub mod select;
+pub mod snowflake;
 mod span;
+pub mod target;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
-use tidegate_core::{Exchange, KeyHash, WorkspaceId};
+use tidegate_core::{Exchange, KeyHash, Timestamp, WorkspaceId};
 
-pub use kind::{Kind, Target};
+pub use kind::Kind;
+pub use parcel::{Parcel, Verb};
 pub use select::Filter;
-pub use span::{Attribute, Span, SpanKind, spans};
+pub use span::{Attribute, Part, Span, SpanKind, spans};
+pub use target::{Shape, Target};
 
 /// Somebody who is told.
 pub struct Destination {
@@ -58,6 +70,21 @@ pub struct Said {
     /// The request in the Messages format, and the blocks of its answer; nothing where nobody wants to know.
     pub request: Option<Value>,
     pub answer: Vec<Value>,
+    /// The tools that were run for the model before this call of it.
+    pub tools: Vec<Used>,
+}
+
+/// A tool that was run here for a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Used {
+    pub name: String,
+    /// Of the model's call.
+    pub id: String,
+    pub arguments: Value,
+    pub result: String,
+    pub is_error: bool,
+    pub started: Timestamp,
+    pub ended: Timestamp,
 }
 
 impl Said {
@@ -100,10 +127,23 @@ pub struct Service {
 
 impl Destination {
     /// What it is told of a request; nothing where that is none of its business.
-    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<String> {
+    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
         self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
             let spans = spans(exchange, said, self, maker);
-            otlp::resource_spans(&spans, maker.service).to_string()
+            let trace = record::Trace { spans: &spans, exchange, said, maker };
+            match &self.target.shape {
+                Shape::Otlp(otlp) => {
+                    let spans = otlp::resource_spans(&spans, maker.service, &otlp.resource);
+                    match otlp.is_protobuf {
+                        true => otlp::protobuf(spans),
+                        false => otlp::json(&spans).to_string().into_bytes(),
+                    }
+                }
+                Shape::Object(bucket) => object::told(&trace, bucket),
+                Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace),
+                Shape::Datadog(_) => datadog::told(&trace),
+                Shape::Events(_) => events::told(&trace),
+            }
         })
     }
 }

@@ -1,14 +1,22 @@
-//! OTLP over HTTP, as JSON: what collectors and most vendors take.
+//! OTLP over HTTP: what collectors and most vendors take, as protobuf or as JSON. Spans are put into OpenTelemetry's own
+//! messages once; both forms are written from those.
 
+use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use super::Service;
+use super::message::{
+    AnyValue, ArrayValue, Event, ExportTraceServiceRequest, InstrumentationScope, KeyValue, OneValue, Resource,
+    ResourceSpans, ScopeSpans, Span as Wire, Status,
+};
 use super::span::{Attribute, Span};
 
 const SCOPE: &str = "gateway";
+/// `STATUS_CODE_ERROR`.
+const ERROR: i32 = 2;
 
-/// The spans of one trace, as one element of `resourceSpans`.
-pub fn resource_spans(spans: &[Span], service: &Service) -> Value {
+/// The spans of one trace, with more of the sender than all are told.
+pub fn resource_spans(spans: &[Span], service: &Service, more: &[(String, String)]) -> ResourceSpans {
     let brand = &service.brand;
     let mut resource = vec![
         attribute("service.name", &json!(service.name)),
@@ -21,59 +29,132 @@ pub fn resource_spans(spans: &[Span], service: &Service) -> Value {
     if let Some(first) = spans.first() {
         resource.push(attribute(&format!("{brand}.trace.id"), &json!(first.trace)));
     }
-    json!({
-        "resource": {"attributes": resource},
-        "scopeSpans": [{
-            "scope": {"name": format!("{brand}.{SCOPE}"), "version": service.version},
-            "spans": spans.iter().map(span).collect::<Vec<_>>(),
+    resource.extend(more.iter().map(|(name, value)| attribute(name, &json!(value))));
+    ResourceSpans {
+        resource: Some(Resource { attributes: resource }),
+        scope_spans: vec![ScopeSpans {
+            scope: Some(InstrumentationScope { name: format!("{brand}.{SCOPE}"), version: service.version.clone() }),
+            spans: spans.iter().map(span).collect(),
         }],
+    }
+}
+
+/// A whole request of export with these alone. Several of them one after the other are a request, too: that is how protobuf
+/// reads lists.
+pub fn protobuf(spans: ResourceSpans) -> Vec<u8> {
+    ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec()
+}
+
+/// One element of a request of export.
+pub fn json(spans: &ResourceSpans) -> Value {
+    let resource = spans.resource.iter().flat_map(|resource| &resource.attributes);
+    let scopes = spans.scope_spans.iter().map(|scope| {
+        let name = scope.scope.as_ref().map(|scope| json!({"name": scope.name, "version": scope.version}));
+        json!({"scope": name, "spans": scope.spans.iter().map(json_span).collect::<Vec<_>>()})
+    });
+    json!({
+        "resource": {"attributes": resource.map(json_attribute).collect::<Vec<_>>()},
+        "scopeSpans": scopes.collect::<Vec<_>>(),
     })
 }
 
-/// A request of export from elements that were made before.
+/// A request of export from such elements.
 pub fn export<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
     let elements: Vec<&str> = elements.into_iter().collect();
     format!(r#"{{"resourceSpans":[{}]}}"#, elements.join(","))
 }
 
-fn span(span: &Span) -> Value {
+fn span(span: &Span) -> Wire {
+    let event = |(name, at, told): &(&'static str, i64, Vec<Attribute>)| Event {
+        time_unix_nano: u64::try_from(*at).unwrap_or(0),
+        name: (*name).to_owned(),
+        attributes: told.iter().map(|each| attribute(&each.name, &each.value)).collect(),
+    };
+    let status = span.error.as_ref().map(|error| Status { message: error.clone(), code: ERROR });
+    Wire {
+        trace_id: bytes(&span.trace),
+        span_id: bytes(&span.id),
+        parent_span_id: span.parent.as_deref().map(bytes).unwrap_or_default(),
+        name: span.name.clone(),
+        kind: span.kind as i32,
+        start_time_unix_nano: u64::try_from(span.start_nanos).unwrap_or(0),
+        end_time_unix_nano: u64::try_from(span.end_nanos).unwrap_or(0),
+        attributes: span.attributes.iter().map(|each| attribute(&each.name, &each.value)).collect(),
+        events: span.events.iter().map(event).collect(),
+        status: Some(status.unwrap_or_default()),
+    }
+}
+
+/// Ids are hex everywhere but here.
+fn bytes(hex: &str) -> Vec<u8> {
+    let pair = |place: usize| hex.get(place..place + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    (0..hex.len()).step_by(2).filter_map(pair).collect()
+}
+
+fn attribute(name: &str, value: &Value) -> KeyValue {
+    KeyValue { key: name.to_owned(), value: Some(any_value(value)) }
+}
+
+fn any_value(value: &Value) -> AnyValue {
+    let value = match value {
+        Value::Bool(flag) => Some(OneValue::BoolValue(*flag)),
+        Value::Number(number) => Some(match number.as_i64() {
+            Some(whole) => OneValue::IntValue(whole),
+            None => OneValue::DoubleValue(number.as_f64().unwrap_or(0.0)),
+        }),
+        Value::String(text) => Some(OneValue::StringValue(text.clone())),
+        Value::Array(values) => {
+            Some(OneValue::ArrayValue(ArrayValue { values: values.iter().map(any_value).collect() }))
+        }
+        Value::Object(_) => Some(OneValue::StringValue(value.to_string())),
+        Value::Null => None,
+    };
+    AnyValue { value }
+}
+
+fn json_span(span: &Wire) -> Value {
     let mut members = Map::new();
-    members.insert("traceId".into(), json!(span.trace));
-    members.insert("spanId".into(), json!(span.id));
-    if let Some(parent) = &span.parent {
-        members.insert("parentSpanId".into(), json!(parent));
+    let mut add = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
+    add("traceId", json!(hex(&span.trace_id)));
+    add("spanId", json!(hex(&span.span_id)));
+    if !span.parent_span_id.is_empty() {
+        add("parentSpanId", json!(hex(&span.parent_span_id)));
     }
-    members.insert("name".into(), json!(span.name));
-    members.insert("kind".into(), json!(span.kind as i32));
-    members.insert("startTimeUnixNano".into(), json!(span.start_nanos.to_string()));
-    members.insert("endTimeUnixNano".into(), json!(span.end_nanos.to_string()));
-    members.insert("attributes".into(), attributes(&span.attributes));
-    let event = |(name, at, told): &(&'static str, i64, Vec<Attribute>)| json!({"name": name, "timeUnixNano": at.to_string(), "attributes": attributes(told)});
+    add("name", json!(span.name));
+    add("kind", json!(span.kind));
+    add("startTimeUnixNano", json!(span.start_time_unix_nano.to_string()));
+    add("endTimeUnixNano", json!(span.end_time_unix_nano.to_string()));
+    add("attributes", span.attributes.iter().map(json_attribute).collect());
+    let event = |event: &Event| {
+        let attributes: Vec<Value> = event.attributes.iter().map(json_attribute).collect();
+        json!({"name": event.name, "timeUnixNano": event.time_unix_nano.to_string(), "attributes": attributes})
+    };
     if !span.events.is_empty() {
-        members.insert("events".into(), span.events.iter().map(event).collect());
+        add("events", span.events.iter().map(event).collect());
     }
-    let status = span.error.as_ref().map_or_else(|| json!({}), |error| json!({"code": 2, "message": error}));
-    members.insert("status".into(), status);
+    let failed = span.status.as_ref().filter(|status| status.code != 0);
+    add("status", failed.map_or_else(|| json!({}), |status| json!({"code": status.code, "message": status.message})));
     Value::Object(members)
 }
 
-fn attributes(attributes: &[Attribute]) -> Value {
-    attributes.iter().map(|each| attribute(&each.name, &each.value)).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn attribute(name: &str, value: &Value) -> Value {
-    json!({"key": name, "value": any_value(value)})
+fn json_attribute(attribute: &KeyValue) -> Value {
+    json!({"key": attribute.key, "value": attribute.value.as_ref().map_or_else(|| json!({}), json_value)})
 }
 
 /// Whole numbers are texts in this format, as in all of protobuf's JSON.
-fn any_value(value: &Value) -> Value {
-    match value {
-        Value::Bool(flag) => json!({"boolValue": flag}),
-        Value::Number(number) if number.is_f64() => json!({"doubleValue": number}),
-        Value::Number(number) => json!({"intValue": number.to_string()}),
-        Value::String(text) => json!({"stringValue": text}),
-        Value::Array(values) => json!({"arrayValue": {"values": values.iter().map(any_value).collect::<Vec<_>>()}}),
-        Value::Object(_) => json!({"stringValue": value.to_string()}),
-        Value::Null => json!({}),
+fn json_value(value: &AnyValue) -> Value {
+    match &value.value {
+        Some(OneValue::BoolValue(flag)) => json!({"boolValue": flag}),
+        Some(OneValue::DoubleValue(number)) => json!({"doubleValue": number}),
+        Some(OneValue::IntValue(number)) => json!({"intValue": number.to_string()}),
+        Some(OneValue::StringValue(text)) => json!({"stringValue": text}),
+        Some(OneValue::ArrayValue(array)) => {
+            json!({"arrayValue": {"values": array.values.iter().map(json_value).collect::<Vec<_>>()}})
+        }
+        None => json!({}),
     }
 }

@@ -7,18 +7,41 @@ use aws_lc_rs::digest;
 use serde_json::{Map, Value, json};
 use tidegate_core::{Exchange, Money, Outcome};
 
-use super::{Destination, Maker, Said};
+use super::{Destination, Maker, Said, Used};
 
 /// What is told of one side's words at most, in bytes.
 const MOST_SAID: usize = 256 << 10;
 /// Keys of `trace` that mean something to us; all others are the caller's own.
 const KNOWN: [&str; 5] = ["trace_id", "trace_name", "span_name", "generation_name", "parent_span_id"];
+/// What a tool says that failed; why it did is part of its result.
+const TOOL_ERROR: &str = "tool_error";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     Internal = 1,
     Client = 3,
+}
+
+/// What of a request a span stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What the caller names around it.
+    Around,
+    /// A call of a model.
+    Generation,
+    /// A tool that was run for it.
+    Tool,
+}
+
+impl Part {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Around => "SPAN",
+            Self::Generation => "GENERATION",
+            Self::Tool => "TOOL",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +56,7 @@ pub struct Span {
     pub id: String,
     pub parent: Option<String>,
     pub name: String,
+    pub part: Part,
     pub kind: SpanKind,
     pub start_nanos: i64,
     pub end_nanos: i64,
@@ -43,7 +67,8 @@ pub struct Span {
     pub events: Vec<(&'static str, i64, Vec<Attribute>)>,
 }
 
-fn hash(text: &str, bytes: usize) -> String {
+/// The first so many bytes of a text's hash, as hex.
+pub(super) fn hash(text: &str, bytes: usize) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     hash.as_ref()[..bytes].iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -93,6 +118,7 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         id,
         parent,
         name: name.to_owned(),
+        part: Part::Around,
         kind: SpanKind::Internal,
         start_nanos,
         end_nanos,
@@ -122,9 +148,15 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
     }
     let failed = exchange.attempts.iter().filter(|attempt| !(200..300).contains(&attempt.status));
     let event = |attempt: &tidegate_core::exchange::AttemptRecord| {
+        let reason = match attempt.status {
+            0 => "connection_error".to_owned(),
+            408 => "timeout".to_owned(),
+            status => status.to_string(),
+        };
         let attributes = vec![
             Attribute { name: "gen_ai.provider.name".into(), value: json!(&*attempt.provider) },
             Attribute { name: "http.response.status_code".into(), value: json!(attempt.status) },
+            Attribute { name: "error.type".into(), value: json!(reason) },
         ];
         ("gen_ai.attempt", end_nanos, attributes)
     };
@@ -134,20 +166,66 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         id: hash(exchange.id.as_str(), 8),
         parent,
         name: said.named("generation_name").map_or_else(|| format!("chat {}", exchange.model), str::to_owned),
+        part: Part::Generation,
         kind: SpanKind::Client,
         start_nanos,
         end_nanos,
         attributes,
         error,
         events: failed.map(event).collect(),
-        trace,
+        trace: trace.clone(),
     });
+    let used = said.tools.iter().enumerate();
+    spans.extend(used.map(|(place, used)| tool(exchange, &trace, (place, used), destination, brand)));
     spans
+}
+
+/// A tool that was run, under the first call of the model.
+fn tool(
+    exchange: &Exchange,
+    trace: &str,
+    (place, used): (usize, &Used),
+    destination: &Destination,
+    brand: &str,
+) -> Span {
+    let request = exchange.parent.as_ref().unwrap_or(&exchange.id);
+    let mut attributes = Vec::with_capacity(8);
+    let mut add = |name: &str, value: Value| attributes.push(Attribute { name: name.to_owned(), value });
+    add("gen_ai.operation.name", json!("execute_tool"));
+    add("gen_ai.tool.name", json!(used.name));
+    add("gen_ai.tool.call.id", json!(used.id));
+    add("gen_ai.tool.type", json!("extension"));
+    if !destination.is_private {
+        add("gen_ai.tool.call.arguments", json!(cut(used.arguments.to_string())));
+        add("gen_ai.tool.call.result", json!(cut(used.result.clone())));
+    }
+    if used.is_error {
+        add("error.type", json!(TOOL_ERROR));
+    }
+    add(&format!("{brand}.request_id"), json!(request.as_str()));
+    Span {
+        trace: trace.to_owned(),
+        id: hash(&format!("{}tool{place}", exchange.id.as_str()), 8),
+        parent: Some(hash(request.as_str(), 8)),
+        name: format!("execute_tool {}", used.name),
+        part: Part::Tool,
+        kind: SpanKind::Internal,
+        start_nanos: used.started.0.saturating_mul(NANOS_PER_MILLI),
+        end_nanos: used.ended.0.saturating_mul(NANOS_PER_MILLI),
+        attributes,
+        error: used.is_error.then(|| TOOL_ERROR.to_owned()),
+        events: Vec::new(),
+    }
+}
+
+/// Members of `trace` that mean nothing to us.
+pub(super) fn own_members(said: &Said) -> impl Iterator<Item = (&String, &Value)> {
+    said.trace.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()))
 }
 
 /// What the caller said of the trace in words of its own.
 fn own_words(said: &Said) -> Vec<Attribute> {
-    let others = said.trace.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+    let others = own_members(said);
     let plain = |value: &Value| match value {
         Value::Object(_) | Value::Array(_) => Value::String(value.to_string()),
         other => other.clone(),

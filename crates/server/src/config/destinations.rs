@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{KeyHash, WorkspaceId};
 use tidegate_gateway::broadcast::Audience;
-use tidegate_observe::broadcast::kind::Config;
+use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{self, Filter, Kind, Scope, Tells};
 
 use super::lines::Lines;
@@ -38,7 +38,8 @@ impl Default for Observability {
 pub struct Destination {
     /// Names it in logs and metrics, and what waits for it: a new name is a new destination.
     pub name: String,
-    /// `otel-collector`, `webhook`, `langfuse`, `langsmith`, `grafana`, `newrelic`, `sentry`, `arize`, `braintrust` or `ramp`.
+    /// `otel-collector`, `webhook`, `langfuse`, `langsmith`, `grafana`, `newrelic`, `sentry`, `arize`, `braintrust`, `ramp`,
+    /// `weave`, `opik`, `datadog`, `posthog`, `s3`, `clickhouse` or `snowflake`.
     #[serde(rename = "type")]
     pub kind: String,
     /// What its type needs. Values may be `env:NAME`, `file:PATH` or `cmd:[…]`.

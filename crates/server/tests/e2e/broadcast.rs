@@ -2,10 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
@@ -13,10 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tidegate_core::id;
 use tidegate_sim::{Behaviour, Sim};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
+use crate::harness::receiver::{ELSEWHERE, HANGS, Receiver, attribute, attribute_in};
 use crate::harness::{
     Account, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, assert_not_found, assert_refused, eventually, hash_of, hello,
     hello_streamed, on_both, user,
@@ -24,120 +19,6 @@ use crate::harness::{
 
 const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Nobody answers.
-const HANGS: u16 = 0;
-
-#[derive(Clone, Debug)]
-struct Told {
-    headers: BTreeMap<String, String>,
-    body: String,
-}
-
-/// Somebody who is told.
-struct Receiver {
-    address: SocketAddr,
-    status: Arc<AtomicU16>,
-    told: Arc<Mutex<Vec<Told>>>,
-    _serving: JoinSet<()>,
-}
-
-impl Receiver {
-    async fn start() -> Self {
-        Self::at("127.0.0.1:0").await
-    }
-
-    async fn at(place: &str) -> Self {
-        let listener = TcpListener::bind(place).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (status, told) = (Arc::new(AtomicU16::new(200)), Arc::<Mutex<Vec<Told>>>::default());
-        let mut serving = JoinSet::new();
-        let (says, log) = (status.clone(), told.clone());
-        serving.spawn(async move {
-            let mut calls = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                calls.spawn(serve(stream, says.clone(), log.clone()));
-            }
-        });
-        Self { address, status, told, _serving: serving }
-    }
-
-    fn says(&self, status: u16) {
-        self.status.store(status, Ordering::SeqCst);
-    }
-
-    fn told(&self) -> Vec<Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Every span that it was told of, with its resource.
-    fn spans(&self) -> Vec<Value> {
-        let mut spans = Vec::new();
-        for told in self.told() {
-            let body: Value = serde_json::from_str(&told.body).unwrap();
-            for resource in body["resourceSpans"].as_array().unwrap() {
-                for span in resource["scopeSpans"][0]["spans"].as_array().unwrap() {
-                    let mut span = span.clone();
-                    span["resource"] = resource["resource"].clone();
-                    spans.push(span);
-                }
-            }
-        }
-        spans
-    }
-
-    /// The ids of the requests that it was told of.
-    fn generations(&self) -> HashSet<String> {
-        let spans = self.spans();
-        spans.iter().filter_map(|span| attribute(span, "gen_ai.response.id")?.as_str().map(str::to_owned)).collect()
-    }
-
-    fn config(&self, kind: &str, lines: &str) -> String {
-        let (member, name) = if kind == "webhook" { ("url", "hook") } else { ("endpoint", "collector") };
-        let address = self.address;
-        format!(
-            "[[destinations]]\nname = \"{name}\"\ntype = \"{kind}\"\n{lines}\n\
-             config = {{ {member} = \"http://{address}/v1/traces\" }}\n"
-        )
-    }
-}
-
-async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec<Told>>>) {
-    let (mut seen, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    let (head, body) = loop {
-        let Ok(read @ 1..) = stream.read(&mut buffer).await else { return };
-        seen.extend_from_slice(&buffer[..read]);
-        let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&seen[..end]).into_owned();
-        let length =
-            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
-        let length: usize = length.unwrap().trim().parse().unwrap();
-        if seen.len() >= end + 4 + length {
-            break (head, String::from_utf8(seen[end + 4..].to_vec()).unwrap());
-        }
-    };
-    let status = status.load(Ordering::SeqCst);
-    if status == HANGS {
-        return std::future::pending().await;
-    }
-    let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
-    if status == 200 {
-        let headers = head.lines().skip(1).filter_map(header).collect();
-        log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { headers, body });
-    }
-    let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
-    let _ = stream.write_all(answer.as_bytes()).await;
-}
-
-/// What a span says under a name.
-fn attribute(span: &Value, name: &str) -> Option<Value> {
-    attribute_in(&span["attributes"], name)
-}
-
-fn attribute_in(attributes: &Value, name: &str) -> Option<Value> {
-    let found = attributes.as_array()?.iter().find(|each| each["key"] == name)?;
-    let value = found["value"].as_object()?.values().next()?.clone();
-    Some(value)
-}
 
 /// The generation of a call that was answered.
 async fn asked(gate: &Tidegate, body: Value) -> String {
@@ -406,21 +287,6 @@ async fn rules_and_keys_decide_what_is_told() {
     assert!(!collector.told()[0].body.contains("important"), "rules look, they do not tell");
 }
 
-/// Where people may have somebody told: not the address of the database, which nobody may point at.
-const ELSEWHERE: &str = "127.0.0.2:0";
-const ALLOWED: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n";
-
-impl Receiver {
-    fn url(&self) -> String {
-        format!("http://{}/v1/traces", self.address)
-    }
-
-    /// Lets people of a workspace name it, on its own port.
-    fn allowed(&self) -> String {
-        format!("{ALLOWED}ports = [80, 443, {}]\n", self.address.port())
-    }
-}
-
 fn webhook(url: &str) -> Value {
     json!({"type": "webhook", "name": "hook", "config": {"url": url, "headers": {"x-secret": "planted-header-secret"}}})
 }
@@ -497,7 +363,7 @@ on_both! {
         };
         for (changes, path) in [
             (json!({"type": "pigeon"}), "type"),
-            (json!({"type": "s3"}), "type"),
+            (json!({"type": "bigquery"}), "type"),
             (json!({"name": ""}), "name"),
             (json!({"name": "x".repeat(256)}), "name"),
             (json!({"config": 1}), "config"),

@@ -12,6 +12,8 @@ mod auth_matrix;
 mod authorize_page;
 mod bad_input;
 mod broadcast;
+mod broadcast_kinds;
+mod broadcast_tools;
 mod byok;
 mod byok_refusals;
 mod byok_routing;

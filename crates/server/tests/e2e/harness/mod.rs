@@ -10,6 +10,7 @@ mod hand;
 mod http;
 mod load;
 pub mod pdf;
+pub mod receiver;
 mod recorder;
 mod service;
 mod shell;

@@ -1,0 +1,117 @@
+use super::*;
+
+fn config(values: &[(&str, &str)], headers: &[(&str, &str)]) -> Config {
+    let map =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+    Config { values: map(values), headers: map(headers) }
+}
+
+fn shown(target: &Target) -> (String, Vec<String>) {
+    let header =
+        |(name, value): &(String, Secret)| value.expose(|bytes| format!("{name}: {}", String::from_utf8_lossy(bytes)));
+    (target.url.clone(), target.headers.iter().map(header).collect())
+}
+
+#[test]
+fn each_vendor_is_reached_where_it_listens() {
+    type Row = (Kind, &'static [(&'static str, &'static str)], &'static str, &'static [&'static str]);
+    let table: [Row; 11] = [
+        (Kind::OtelCollector, &[("endpoint", "http://c:4318/v1/traces")], "http://c:4318/v1/traces", &[]),
+        (
+            Kind::Langfuse,
+            &[("publicKey", "pk"), ("secretKey", "sk")],
+            "https://us.cloud.langfuse.com/api/public/otel/v1/traces",
+            &["authorization: Basic cGs6c2s="],
+        ),
+        (
+            Kind::Grafana,
+            &[("instanceId", "1"), ("apiKey", "k"), ("baseUrl", "https://g/")],
+            "https://g/otlp/v1/traces",
+            &["authorization: Basic MTpr"],
+        ),
+        (
+            Kind::NewRelic,
+            &[("licenseKey", "k"), ("region", "eu")],
+            "https://otlp.eu01.nr-data.net/v1/traces",
+            &["api-key: k"],
+        ),
+        (
+            Kind::Sentry,
+            &[("otlpEndpoint", "https://s/o"), ("dsn", "https://abc@s/1")],
+            "https://s/o",
+            &["x-sentry-auth: sentry sentry_version=7, sentry_key=abc"],
+        ),
+        (
+            Kind::Braintrust,
+            &[("apiKey", "k"), ("projectId", "p")],
+            "https://api.braintrust.dev/otel/v1/traces",
+            &["authorization: Bearer k", "x-bt-parent: project_id:p"],
+        ),
+        (
+            Kind::Weave,
+            &[("apiKey", "k"), ("entity", "e"), ("project", "p")],
+            "https://trace.wandb.ai/otel/v1/traces",
+            &["wandb-api-key: k"],
+        ),
+        (
+            Kind::Opik,
+            &[("apiKey", "k"), ("workspace", "w"), ("projectName", "p")],
+            "https://www.comet.com/opik/api/v1/private/otel/v1/traces",
+            &["authorization: k", "comet-workspace: w", "projectname: p"],
+        ),
+        (Kind::Datadog, &[("apiKey", "k"), ("mlApp", "a")], "https://api.us5.datadoghq.com", &["dd-api-key: k"]),
+        (Kind::PostHog, &[("apiKey", "k"), ("endpoint", "https://eu.i.posthog.com/")], "https://eu.i.posthog.com", &[]),
+        (
+            Kind::Snowflake,
+            &[("account", "My_Org-acct.privatelink"), ("token", "t")],
+            "https://my-org-acct.privatelink.snowflakecomputing.com",
+            &["authorization: Bearer t", "x-snowflake-authorization-token-type: PROGRAMMATIC_ACCESS_TOKEN"],
+        ),
+    ];
+    for (kind, values, url, headers) in table {
+        let target = config(values, &[]).target(kind).map_err(|wrong| wrong.member).unwrap();
+        assert_eq!(shown(&target), (url.to_owned(), headers.iter().map(|text| (*text).to_owned()).collect()));
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let webhook = [("url", "https://w")];
+    for (kind, values, headers, member) in [
+        (Kind::OtelCollector, &[][..], &[][..], "endpoint"),
+        (Kind::OtelCollector, &[("endpoint", "ftp://x")], &[], "endpoint"),
+        (Kind::OtelCollector, &[("endpoint", "https://x"), ("stranger", "1")], &[], "stranger"),
+        (Kind::Webhook, &[("url", "https://w"), ("method", "GET")], &[], "method"),
+        (Kind::Webhook, &webhook, &[("Host", "evil")], "headers.Host"),
+        (Kind::Webhook, &webhook, &[("Proxy-Authorization", "x")], "headers.Proxy-Authorization"),
+        (Kind::Webhook, &webhook, &[("x-a", "b\r\nx-c: d")], "headers.x-a"),
+        (Kind::Webhook, &webhook, &[("x a", "b")], "headers.x a"),
+        (Kind::NewRelic, &[("licenseKey", "k"), ("region", "asia")], &[], "region"),
+        (Kind::OtelCollector, &[("endpoint", "https://x"), ("protocol", "grpc")], &[], "protocol"),
+        (Kind::OtelCollector, &[("endpoint", "https://x"), ("compression", "br")], &[], "compression"),
+        (Kind::OtelCollector, &[("endpoint", "https://x")], &[("Content-Type", "text/csv")], "headers.Content-Type"),
+        (Kind::OtelCollector, &[("endpoint", "https://x")], &[("content-encoding", "br")], "headers.content-encoding"),
+        (Kind::Snowflake, &[("account", "evil.com/x"), ("token", "t")], &[], "account"),
+        (Kind::Snowflake, &[("account", "a..b"), ("token", "t")], &[], "account"),
+        (Kind::Snowflake, &[("account", "a"), ("token", "t"), ("table", "t(")], &[], "table"),
+        (Kind::Sentry, &[("otlpEndpoint", "https://s"), ("dsn", "https://s/1")], &[], "dsn"),
+    ] {
+        let wrong = config(values, headers).target(kind).err().map(|wrong| wrong.member);
+        assert_eq!(wrong.as_deref(), Some(member));
+    }
+}
+
+#[test]
+fn collectors_are_told_how_they_say() {
+    let told = |values: &[(&str, &str)], headers: &[(&str, &str)]| {
+        let values = [&[("endpoint", "https://x")], values].concat();
+        let target = config(&values, headers).target(Kind::OtelCollector).map_err(|wrong| wrong.member).unwrap();
+        assert!(target.headers.is_empty(), "what is decided by a header is not sent twice");
+        let Shape::Otlp(otlp) = target.shape else { panic!("a collector takes OTLP") };
+        (otlp.is_protobuf, target.is_packed)
+    };
+    assert_eq!(told(&[], &[]), (false, false));
+    assert_eq!(told(&[("protocol", "http/protobuf"), ("compression", "gzip")], &[]), (true, true));
+    let headers = [("Content-Type", "application/x-protobuf"), ("Content-Encoding", "gzip")];
+    assert_eq!(told(&[], &headers), (true, true));
+}
