@@ -68,6 +68,8 @@ pub struct Gateway {
     pub(crate) vault: Arc<Vault>,
     pub guardrails: guardrails::Guardrails,
     pub presets: Presets,
+    /// What workspaces set for plugins.
+    pub plugins: plugins::stored::Stored,
     /// Destinations that people of a workspace made.
     pub told: broadcast::Stored,
     pub clock: Arc<dyn Clock>,
@@ -124,6 +126,7 @@ impl Gateway {
             vault,
             guardrails: guardrails::Guardrails::new(store.clone()),
             presets: Presets::new(store.clone()),
+            plugins: plugins::stored::Stored::new(store.clone()),
             told: broadcast::Stored::new(store),
             clock,
             metrics,
@@ -193,6 +196,7 @@ impl Gateway {
                 self.credentials.refresh().await?;
                 self.guardrails.refresh().await?;
                 self.told.refresh(&self.vault).await?;
+                self.plugins.refresh().await?;
                 self.presets.refresh().await
             };
             let result = result.await;

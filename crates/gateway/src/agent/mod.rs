@@ -91,6 +91,16 @@ pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot) -> Re
     Err(Failure::invalid(problem))
 }
 
+/// Looks at what is set for the search before the first turn, as far as no engine is needed for that.
+pub(crate) fn check_search(members: &Map<String, Value>) -> Result<(), Failure> {
+    Search::check(&reader::Reader { members, path: "plugins[0]".to_owned() })
+}
+
+/// The same for the tool that fetches pages.
+pub(crate) fn check_fetch(members: &Map<String, Value>) -> Result<(), Failure> {
+    fetch::Fetch::of_vendors(&reader::Reader { members, path: "plugins[0]".to_owned() }).map(drop)
+}
+
 /// Whether nobody who could serve speaks the protocol that has a vendor's own tools.
 fn is_foreign(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     let is_native = |index: usize| snapshot.upstreams.get(index).is_none_or(|one| one.protocol == Protocol::Messages);

@@ -11,6 +11,7 @@ mod heal;
 mod moderate;
 mod options;
 mod route;
+pub mod stored;
 mod web;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 
 pub(crate) use documents::Texts;
 pub use options::PdfEngine;
+pub(crate) use stored::Standing;
 
 use crate::agent::Before;
 use crate::failure::Failure;
@@ -43,6 +45,8 @@ pub(crate) struct Told {
     pub strategy: Option<&'static str>,
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
+    /// Plugins for which the request or its workspace was not heard.
+    pub unheard: Vec<String>,
     /// What is charged beside the call itself.
     pub fee: Money,
 }
@@ -53,8 +57,8 @@ pub(crate) struct Prepared {
     /// In place of the one that came, where it was changed.
     pub body: Option<Bytes>,
     pub told: Told,
-    /// What the answer must be, where it is to be repaired.
-    pub heals: Option<Value>,
+    /// How the answer is repaired, where it is.
+    pub heals: Option<Healing>,
     /// What had to be left out, plugins that have no effect in this build among it.
     pub warnings: Vec<String>,
     /// What was found before the first turn.
@@ -67,11 +71,19 @@ pub(crate) struct Prepared {
     pub places: Option<Arc<Places>>,
 }
 
+/// How an answer is repaired.
+pub(crate) struct Healing {
+    /// What it must be.
+    schema: Value,
+    /// Whether the request had no say in it.
+    is_unheard: bool,
+}
+
 fn brand(settings: &Settings) -> Brand<'_> {
     Brand { name: &settings.brand, aliases: &settings.brand_aliases }
 }
 
-/// Whether there may be anything to do for a request.
+/// Whether there may be anything to do for a request of a workspace that sets nothing.
 pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
     let name = envelope.model.as_deref().unwrap_or_default();
     envelope.plugins.is_some()
@@ -81,21 +93,22 @@ pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
         || Router::of(name, brand(settings)).is_some()
 }
 
-/// What counts of what the request and the operator say, and the plugins for which only the operator was heard.
-fn entries(envelope: &Envelope<'_>, settings: &Settings) -> Result<(Plugins, Vec<String>), Failure> {
+/// What counts of what the request and those above it say, and the plugins for which only these were heard.
+fn entries(envelope: &Envelope<'_>, standing: &Standing<'_>) -> Result<(Plugins, Vec<String>), Failure> {
     let given = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
-    let (entries, unheard) = defaults::merged(given.unwrap_or_default(), &settings.plugin_defaults);
+    let (entries, mut unheard) = defaults::merged(given.unwrap_or_default(), &standing.defaults);
+    unheard.extend(standing.unheard.iter().cloned());
     Ok((Plugins::of(&entries)?, unheard))
 }
 
 /// For whom the conversation of a request is made shorter.
-pub(crate) fn compression(envelope: &Envelope<'_>, settings: &Settings) -> Compression {
-    entries(envelope, settings).map_or(Compression::Small, |(plugins, _)| plugins.compression)
+pub(crate) fn compression(envelope: &Envelope<'_>, standing: &Standing<'_>) -> Compression {
+    entries(envelope, standing).map_or(Compression::Small, |(plugins, _)| plugins.compression)
 }
 
 /// Whether documents of a request are made text of when nobody can read them.
-pub(crate) fn may_parse(envelope: &Envelope<'_>, settings: &Settings) -> bool {
-    entries(envelope, settings).is_ok_and(|(plugins, _)| plugins.parser.may_parse())
+pub(crate) fn may_parse(envelope: &Envelope<'_>, standing: &Standing<'_>) -> bool {
+    entries(envelope, standing).is_ok_and(|(plugins, _)| plugins.parser.may_parse())
 }
 
 /// Does what must be done before a request goes out.
@@ -106,10 +119,11 @@ pub(crate) async fn prepare(
     body: &Bytes,
     envelope: &Envelope<'_>,
 ) -> Result<Prepared, Failure> {
-    let (plugins, unheard) = entries(envelope, &snapshot.settings)?;
+    let standing = gate.plugins.standing(&key.workspace, &snapshot.settings);
+    let (plugins, unheard) = entries(envelope, &standing)?;
     let mut made = Prepared {
         body: None,
-        told: Told::default(),
+        told: Told { unheard, ..Told::default() },
         heals: None,
         warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
         searched: None,
@@ -133,9 +147,8 @@ pub(crate) async fn prepare(
         }
         None => stage.prepare(body, envelope, &mut made).await?,
     }
-    if !unheard.is_empty() {
-        defaults::say(&mut made.told.entries, &unheard);
-    }
+    let Told { entries, unheard, .. } = &mut made.told;
+    *entries = std::mem::take(entries).into_iter().map(|entry| defaults::said(entry, unheard)).collect();
     Ok(made)
 }
 
@@ -167,7 +180,8 @@ impl Stage<'_> {
         }
         let body = made.body.as_ref().unwrap_or(body);
         let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-        made.heals = schema(&request).filter(|_| heals);
+        let is_unheard = made.told.unheard.iter().any(|plugin| plugin == "response-healing");
+        made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
         if let Some(wanted) = searches {
             if made.places.is_none() {
                 made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
@@ -218,7 +232,7 @@ fn add_fetch(
 }
 
 /// Repairs the last text of an answer that should be JSON and is not quite.
-pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply {
+pub(crate) fn healed(mut reply: Reply, healing: &Healing, metadata: &str) -> Reply {
     let Body::Full(Some(bytes)) = &reply.body else { return reply };
     let Ok(mut answer) = serde_json::from_slice::<Value>(bytes) else { return reply };
     let ended = answer.get("stop_reason").and_then(Value::as_str);
@@ -229,8 +243,8 @@ pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply 
     let is_text = |block: &&mut Value| block.get("type").and_then(Value::as_str) == Some("text");
     let Some(block) = blocks.iter_mut().rev().find(is_text) else { return reply };
     let said = block.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let Some(made) = heal::healed(&said, schema) else { return reply };
-    let entry = json!({
+    let Some(made) = heal::healed(&said, &healing.schema) else { return reply };
+    let mut entry = json!({
         "type": "response_healing",
         "name": "response-healing",
         "data": {
@@ -241,6 +255,9 @@ pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply 
             "schema_valid": made.is_valid,
         },
     });
+    if healing.is_unheard {
+        entry["data"]["overrides_ignored"] = json!(true);
+    }
     block["text"] = Value::String(made.text);
     if let Some(metadata) = answer.get_mut(metadata) {
         match metadata.get_mut("pipeline") {

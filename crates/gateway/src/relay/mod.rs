@@ -141,7 +141,7 @@ impl Gateway {
             }
             judged = passed.judged.entries;
         }
-        if plugins::is_for(&envelope, settings) {
+        if plugins::is_for(&envelope, settings) || self.plugins.of(&key.workspace).is_some() {
             let made = Box::pin(plugins::prepare(self, &snapshot, key, &body, &envelope)).await;
             let made = made.map_err(|mut failure| {
                 if failure.more.is_some() && !wants_metadata(headers, &snapshot.names) {
@@ -195,7 +195,7 @@ impl Gateway {
             self.served(&snapshot, key, (headers, query), asked, None).await?
         };
         Ok(match heals {
-            Some(schema) => plugins::healed(reply, &schema, &snapshot.names.metadata_member),
+            Some(healing) => plugins::healed(reply, &healing, &snapshot.names.metadata_member),
             None => reply,
         })
     }

@@ -1,6 +1,7 @@
 //! Parameters and headers, each described once and referred to by name.
 
 use serde_json::{Value, json};
+use tidegate_wire::envelope::PLUGINS;
 
 use super::schemas::{date_time, key_hash, money, uuid, word};
 
@@ -26,6 +27,7 @@ pub fn parameters() -> Value {
             "The id of the generation, or of the message that answered.",
             json!({"type": "string", "minLength": 1}),
         ),
+        "PluginId": parameter("path", "plugin_id", "The id of the plugin.", word(&PLUGINS)),
         "DestinationId": parameter("path", "id", "The id of the destination.", uuid()),
         "SkipTest": query(
             "skip_test",

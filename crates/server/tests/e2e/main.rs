@@ -44,6 +44,7 @@ mod overload;
 mod passthrough;
 mod pitfalls;
 mod planted;
+mod plugin_settings;
 mod plugins;
 mod presets;
 mod providers;
