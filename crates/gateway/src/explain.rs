@@ -59,7 +59,9 @@ impl Gateway {
             Own { caller, credentials: &owned.list, resting: &resting }
         });
         let memory = key.map(|key| (&key.workspace, &self.sticky));
-        let mut story = story(&snapshot, body, &Scene { live, own, memory, now })?;
+        let settings = &snapshot.settings;
+        let plugins = key.map_or_else(|| settings.into(), |key| self.plugins.standing(&key.workspace, settings));
+        let mut story = story(&snapshot, body, &Scene { live, own, memory, plugins, now })?;
         let verdicts = story.explained.verdicts.iter().filter(|_| live.is_some());
         for (verdict, passed_over) in verdicts.zip(&mut story.passed_over) {
             let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
@@ -75,7 +77,8 @@ impl Gateway {
 
 /// The same from a configuration alone.
 pub fn from_configuration(snapshot: &Snapshot, body: &Bytes, now: Timestamp) -> Result<Story, Failure> {
-    story(snapshot, body, &Scene { live: None, own: None, memory: None, now })
+    let plugins = (&snapshot.settings).into();
+    story(snapshot, body, &Scene { live: None, own: None, memory: None, plugins, now })
 }
 
 /// What a plan depends on beside the request and the configuration.
@@ -84,6 +87,8 @@ struct Scene<'a> {
     own: Option<Own<'a>>,
     /// The caller's workspace, and where its conversations went.
     memory: Option<(&'a WorkspaceId, &'a Stickiness)>,
+    /// What is set for plugins.
+    plugins: plugins::Standing<'a>,
     now: Timestamp,
 }
 
@@ -127,7 +132,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
     };
     let mut explained = told(wishes.needs);
     // As for a call: documents that nobody can read are given as text.
-    if explained.plan.is_err() && envelope.media.files > 0 && plugins::may_parse(&envelope, settings) {
+    if explained.plan.is_err() && envelope.media.files > 0 && plugins::may_parse(&envelope, &scene.plugins) {
         let needs = Needs { modalities: wishes.needs.modalities.without(Modality::File), ..wishes.needs };
         let without = told(needs);
         if without.plan.is_ok() {
@@ -147,7 +152,7 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         let is_possible = compress::is_possible(&request);
         let needs = Needs {
             input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens),
-            compression: if is_possible { plugins::compression(&envelope, settings) } else { Compression::Never },
+            compression: if is_possible { plugins::compression(&envelope, &scene.plugins) } else { Compression::Never },
             ..wishes.needs
         };
         explained = told(needs);

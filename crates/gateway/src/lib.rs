@@ -38,6 +38,7 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp, WorkspaceId};
 use tidegate_observe::metrics::{Condition, Metrics, Refusal, Served};
+use tidegate_providers::count::Count;
 use tidegate_providers::repair::Refused;
 use tidegate_routing::Endpoint;
 use tidegate_store::learned::LearnedRow;
@@ -68,6 +69,8 @@ pub struct Gateway {
     pub(crate) vault: Arc<Vault>,
     pub guardrails: guardrails::Guardrails,
     pub presets: Presets,
+    /// What workspaces set for plugins.
+    pub plugins: plugins::stored::Stored,
     /// Destinations that people of a workspace made.
     pub told: broadcast::Stored,
     pub clock: Arc<dyn Clock>,
@@ -78,7 +81,7 @@ pub struct Gateway {
     pub(crate) tokens: tokens::Tokens,
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
-    pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
+    pub(crate) counts: Cache<KeyHash, (Count, Timestamp)>,
     /// What `default` stands for in a workspace, and until when that is believed.
     pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
     /// Results of tools that clients do not get to see.
@@ -124,6 +127,7 @@ impl Gateway {
             vault,
             guardrails: guardrails::Guardrails::new(store.clone()),
             presets: Presets::new(store.clone()),
+            plugins: plugins::stored::Stored::new(store.clone()),
             told: broadcast::Stored::new(store),
             clock,
             metrics,
@@ -193,6 +197,7 @@ impl Gateway {
                 self.credentials.refresh().await?;
                 self.guardrails.refresh().await?;
                 self.told.refresh(&self.vault).await?;
+                self.plugins.refresh().await?;
                 self.presets.refresh().await
             };
             let result = result.await;

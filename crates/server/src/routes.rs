@@ -6,7 +6,7 @@ use tidegate_gateway::overload::Level;
 
 use crate::api::{
     activity, assignments, auth_codes, budgets, byok, credits, destinations, endpoints, explain, generation,
-    guardrails, health, key, keys, members, messages, models, pages, presets, workspaces,
+    guardrails, health, key, keys, members, messages, models, pages, plugins, presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -190,6 +190,9 @@ pub static ROUTES: &[Route] = &[
     managed(Method::GET, "/workspaces/{id}/budgets/{interval}", "One budget of a workspace", budgets::show),
     managed(Method::PUT, "/workspaces/{id}/budgets/{interval}", "Set a budget of a workspace", budgets::put),
     managed(Method::DELETE, "/workspaces/{id}/budgets/{interval}", "Delete a budget of a workspace", budgets::delete),
+    managed(Method::GET, "/workspaces/{id}/plugins", "What a workspace sets for plugins", plugins::list).list(),
+    managed(Method::PUT, "/workspaces/{id}/plugins/{plugin_id}", "Set a plugin for a workspace", plugins::put),
+    managed(Method::DELETE, "/workspaces/{id}/plugins/{plugin_id}", "Take that back", plugins::delete),
     managed(
         Method::GET,
         "/organization/members",

@@ -97,6 +97,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
     gateway.guardrails.refresh().await.context("the guardrails could not be loaded")?;
     gateway.refresh_destinations().await.context("the destinations could not be loaded")?;
+    gateway.plugins.refresh().await.context("the settings of plugins could not be loaded")?;
     gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
     gateway.warn_of_misdirected();

@@ -94,6 +94,13 @@ impl App {
         }
     }
 
+    /// The same for what workspaces set for plugins.
+    pub async fn plugins_changed(&self) {
+        if let Err(error) = self.gateway.plugins.refresh().await {
+            tracing::warn!(%error, "a changed setting of a plugin is not known on this node yet");
+        }
+    }
+
     /// Counts an exchange that failed.
     pub fn note_failed_exchange(&self, source: IpAddr, now: Timestamp) {
         let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;

@@ -36,6 +36,7 @@ pub mod ledger;
 pub mod members;
 pub mod meta;
 pub mod organisations;
+pub mod plugins;
 pub mod presets;
 pub mod spend;
 pub mod vault;

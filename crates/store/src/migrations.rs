@@ -36,6 +36,7 @@ const PAIRS: &[Pair] = &[
     pair!(6, "turns", "0006_turns.sql"),
     pair!(7, "guardrails", "0007_guardrails.sql"),
     pair!(8, "destinations", "0008_destinations.sql"),
+    pair!(9, "plugins", "0009_plugins.sql"),
     pair!(10, "activity", "0010_activity.sql"),
 ];
 

@@ -11,6 +11,7 @@ mod calls;
 mod conduct;
 mod fetch;
 mod find;
+mod fusion;
 mod inner;
 mod memory;
 mod reader;
@@ -89,6 +90,16 @@ pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot) -> Re
     let model = envelope.names().next().unwrap_or_default();
     let problem = format!("Invalid request: defer_loading needs {}:{} on {model}", settings.brand, find::NAME);
     Err(Failure::invalid(problem))
+}
+
+/// Looks at what is set for the search before the first turn, as far as no engine is needed for that.
+pub(crate) fn check_search(members: &Map<String, Value>) -> Result<(), Failure> {
+    Search::check(&reader::Reader { members, path: "plugins[0]".to_owned() })
+}
+
+/// The same for the tool that fetches pages.
+pub(crate) fn check_fetch(members: &Map<String, Value>) -> Result<(), Failure> {
+    fetch::Fetch::of_vendors(&reader::Reader { members, path: "plugins[0]".to_owned() }).map(drop)
 }
 
 /// Whether nobody who could serve speaks the protocol that has a vendor's own tools.

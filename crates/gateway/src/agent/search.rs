@@ -37,6 +37,8 @@ const LABEL: &str = "web search result";
 const OURS: &str = "tg1";
 /// How long a search before the first turn may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Results of one search at most.
+const MOST_RESULTS: u64 = 25;
 /// Bytes of an engine's answer at most.
 const LONGEST_ANSWER: usize = 8 << 20;
 /// Engines of the public interface, which may be there or not.
@@ -144,6 +146,18 @@ impl Search {
         Ok(made)
     }
 
+    /// Looks at the members of that plugin that mean the same to every engine.
+    pub(super) fn check(reader: &Reader<'_>) -> Result<(), Failure> {
+        for name in ["search_prompt", "engine", "mode"] {
+            reader.text(name)?;
+        }
+        reader.number("max_results", MOST_RESULTS)?;
+        reader.number("max_uses", u64::MAX)?;
+        domains(reader, "include_domains")?;
+        domains(reader, "exclude_domains")?;
+        country(reader).map(drop)
+    }
+
     fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
         let size = match reader.text("search_context_size")? {
             None => SIZES[1].1,
@@ -154,7 +168,7 @@ impl Search {
         };
         let terms = Terms {
             engine,
-            most: reader.number("max_results", 25)?.unwrap_or(5) as usize,
+            most: reader.number("max_results", MOST_RESULTS)?.unwrap_or(5) as usize,
             max_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(u64::MAX),
             characters: reader.number("max_characters", 100_000)?.map_or(size, |most| most as usize),
             allowed: domains(reader, "allowed_domains")?,

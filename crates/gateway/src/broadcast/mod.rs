@@ -115,6 +115,7 @@ impl Overheard {
     /// Forgets what was said.
     pub fn hush(&mut self) {
         self.body = None;
+    }
 
     pub fn used(&mut self, tools: Vec<Used>) {
         self.tools = tools;

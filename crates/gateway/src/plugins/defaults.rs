@@ -1,13 +1,16 @@
-//! What the operator set for plugins: it stands below what requests say, field by field, or above it where it is frozen.
+//! What the operator and workspaces set for plugins: it stands below what requests say, field by field, or above it where
+//! it is frozen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::options::Plugins;
+use crate::agent;
+use crate::snapshot::Settings;
 
 /// Plugins that are on where nobody mentions them: settings for them need no entry of the request.
-const IMPLICIT: [&str; 3] = ["auto-router", "auto-beta-router", "file-parser"];
+const IMPLICIT: [&str; 4] = ["auto-router", "auto-beta-router", "pareto-router", "file-parser"];
 
 /// By id.
 pub type Defaults = BTreeMap<String, Setting>;
@@ -24,10 +27,52 @@ pub struct Setting {
 impl Setting {
     /// Whether it can be used for this plugin; the problem begins with the member's name.
     pub fn check(&self, id: &str) -> Result<(), String> {
-        let checked = Plugins::of(&[entry(id, self.members.clone())]);
-        let text = |failure: crate::Failure| failure.message.replace("Invalid request: plugins[0].", "");
-        checked.map(drop).map_err(text)
+        let checked = Plugins::of(&[entry(id, self.members.clone())]).and_then(|_| match id {
+            "web" => agent::check_search(&self.members),
+            "web-fetch" => agent::check_fetch(&self.members),
+            _ => Ok(()),
+        });
+        checked.map_err(|failure| problem(&failure))
     }
+
+    /// Whether the engine that it names is there.
+    pub fn check_engine(&self, id: &str, settings: &Settings) -> Result<(), String> {
+        match self.members.get("engine").and_then(Value::as_str) {
+            Some(engine) if id == "web" && engine != "native" => {
+                agent::Search::of_plugin(&self.members, 0, settings).map(drop).map_err(|failure| problem(&failure))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn problem(failure: &crate::Failure) -> String {
+    failure.message.replace("Invalid request: plugins[0].", "")
+}
+
+/// What both levels set together, and the plugins for which the upper one was not heard.
+pub(super) fn over(lower: &Defaults, upper: &Defaults) -> (Defaults, Vec<String>) {
+    let (mut made, mut unheard) = (lower.clone(), Vec::new());
+    let has_router = upper.contains_key("auto-router") || lower.contains_key("auto-router");
+    let both = has_router.then_some("auto-beta-router");
+    let ids: BTreeSet<&str> = upper.keys().map(String::as_str).chain(both).collect();
+    for id in ids {
+        let below = of(lower, id).cloned().unwrap_or_default();
+        let Some(above) = of(upper, id) else { continue };
+        if below.prevents_overrides {
+            unheard.push(id.to_owned());
+            continue;
+        }
+        let members = below.members.into_iter().chain(above.members.clone()).collect();
+        made.insert(id.to_owned(), Setting { members, prevents_overrides: above.prevents_overrides });
+    }
+    (made, unheard)
+}
+
+/// What a level sets for a plugin. What is saved for the one router serves the other, too.
+fn of<'d>(defaults: &'d Defaults, id: &str) -> Option<&'d Setting> {
+    let shared = || defaults.get("auto-router").filter(|_| id == "auto-beta-router");
+    defaults.get(id).or_else(shared)
 }
 
 /// The entries that count, and the plugins for which the request was not heard.
@@ -38,12 +83,11 @@ pub(super) fn merged(given: Vec<Value>, defaults: &Defaults) -> (Vec<Value>, Vec
     }
     let name = |entry: &Value| entry.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut ids: Vec<&str> = defaults.keys().map(String::as_str).collect();
-    // What is saved for the one router serves the other, too.
     if ids.contains(&"auto-router") && !ids.contains(&"auto-beta-router") {
         ids.push("auto-beta-router");
     }
     for id in ids {
-        let Some(setting) = defaults.get(id).or_else(|| defaults.get("auto-router")) else { continue };
+        let Some(setting) = of(defaults, id) else { continue };
         let place = entries.iter().rposition(|entry| name(entry) == id);
         let own = place.and_then(|place| entries[place].as_object().cloned());
         let members = match own {
@@ -60,6 +104,12 @@ pub(super) fn merged(given: Vec<Value>, defaults: &Defaults) -> (Vec<Value>, Vec
             Some(place) if is_on || !setting.prevents_overrides => entries[place] = entry(id, members),
             Some(place) => entries[place] = json!({"id": id, "enabled": false}),
             None if is_on => entries.push(entry(id, members)),
+            // It waits for the models that stand for a panel.
+            None if id == "fusion" => {
+                let mut members = members;
+                members.insert("enabled".into(), Value::Null);
+                entries.push(entry(id, members));
+            }
             None => {}
         }
     }
@@ -71,17 +121,19 @@ fn entry(id: &str, mut members: Map<String, Value>) -> Value {
     Value::Object(members)
 }
 
-/// Says in the metadata of a plugin that the request was not heard.
-pub(super) fn say(entries: &mut [String], unheard: &[String]) {
-    for text in entries {
-        let Ok(mut told) = serde_json::from_str::<Value>(text) else { continue };
-        let name = told.get("name").and_then(Value::as_str).unwrap_or_default();
-        let name = if name == "web-search" { "web" } else { name };
-        if unheard.iter().any(|id| id == name) {
-            told["data"]["overrides_ignored"] = json!(true);
-            *text = told.to_string();
-        }
+/// An entry of the metadata; where the request was not heard for its plugin, it says so.
+pub(crate) fn said(text: String, unheard: &[String]) -> String {
+    if unheard.is_empty() {
+        return text;
     }
+    let Ok(mut told) = serde_json::from_str::<Value>(&text) else { return text };
+    let name = told.get("name").and_then(Value::as_str).unwrap_or_default();
+    let name = if name == "web-search" { "web" } else { name };
+    if !unheard.iter().any(|id| id == name) {
+        return text;
+    }
+    told["data"]["overrides_ignored"] = json!(true);
+    told.to_string()
 }
 
 #[cfg(test)]
@@ -144,7 +196,48 @@ mod tests {
     fn a_mistake_is_found_when_it_is_set() {
         let setting = |members: Value| Setting { members: members.as_object().unwrap().clone(), ..Setting::default() };
         assert_eq!(setting(json!({"cost_tier": "max"})).check("auto-router"), Ok(()));
-        let told = setting(json!({"pdf": {"engine": "x"}})).check("file-parser").unwrap_err();
-        assert!(told.starts_with("pdf.engine must be one of"), "{told}");
+        for (id, members, problem) in [
+            ("file-parser", json!({"pdf": {"engine": "x"}}), "pdf.engine must be one of"),
+            ("web", json!({"max_results": 26}), "max_results must be at most 25"),
+            ("web", json!({"include_domains": "x.org"}), "include_domains must be"),
+            ("web", json!({"search_prompt": 1}), "search_prompt must be a string"),
+            ("web-fetch", json!({"max_uses": 0}), "max_uses must be at least 1"),
+            ("web-fetch", json!({"blocked_domains": [1]}), "blocked_domains[0] must be a string"),
+        ] {
+            let told = setting(members).check(id).unwrap_err();
+            assert!(told.starts_with(problem), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_stands_over_the_operator_field_by_field() {
+        let lower = settings(json!({
+            "web": {"enabled": true, "max_results": 3, "mode": "fast"},
+            "moderation": {"enabled": true, "prevent_overrides": true},
+            "auto-router": {"cost_tier": "max", "pin_model": true},
+        }));
+        let upper = settings(json!({
+            "web": {"max_results": 9, "prevent_overrides": true},
+            "moderation": {"enabled": false},
+            "auto-beta-router": {"cost_tier": "low"},
+        }));
+        let (made, unheard) = over(&lower, &upper);
+        assert_eq!(unheard, ["moderation"], "the operator froze it");
+        let expected = settings(json!({
+            "web": {"enabled": true, "max_results": 9, "mode": "fast", "prevent_overrides": true},
+            "moderation": {"enabled": true, "prevent_overrides": true},
+            "auto-router": {"cost_tier": "max", "pin_model": true},
+            "auto-beta-router": {"cost_tier": "low", "pin_model": true},
+        }));
+        assert_eq!(made, expected);
+        // What the workspace saves for the one router serves the other, over what the operator says of that.
+        let (made, _) = over(
+            &settings(json!({"auto-beta-router": {"cost_tier": "low", "pin_model": true}})),
+            &settings(json!({"auto-router": {"cost_tier": "high"}})),
+        );
+        assert_eq!(
+            made["auto-beta-router"].members,
+            *json!({"cost_tier": "high", "pin_model": true}).as_object().unwrap()
+        );
     }
 }

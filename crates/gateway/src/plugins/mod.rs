@@ -7,10 +7,13 @@
 mod choose;
 pub mod defaults;
 mod documents;
+mod fusion;
 mod heal;
 mod moderate;
 mod options;
+mod pareto;
 mod route;
+pub mod stored;
 mod web;
 
 use std::sync::Arc;
@@ -23,7 +26,10 @@ use tidegate_routing::Compression;
 use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 
 pub(crate) use documents::Texts;
+pub(crate) use fusion::PRESET;
+pub use fusion::PRESETS as FUSION_PRESETS;
 pub use options::PdfEngine;
+pub(crate) use stored::Standing;
 
 use crate::agent::Before;
 use crate::failure::Failure;
@@ -43,6 +49,8 @@ pub(crate) struct Told {
     pub strategy: Option<&'static str>,
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
+    /// Plugins for which the request or its workspace was not heard.
+    pub unheard: Vec<String>,
     /// What was paid beside the call itself.
     pub fee: Money,
 }
@@ -53,9 +61,9 @@ pub(crate) struct Prepared {
     /// In place of the one that came, where it was changed.
     pub body: Option<Bytes>,
     pub told: Told,
-    /// What the answer must be, where it is to be repaired.
-    pub heals: Option<Value>,
-    /// What had to be left out, plugins that have no effect in this build among it.
+    /// How the answer is repaired, where it is.
+    pub heals: Option<Healing>,
+    /// What had to be left out.
     pub warnings: Vec<String>,
     /// What was found before the first turn.
     pub searched: Option<Before>,
@@ -67,11 +75,19 @@ pub(crate) struct Prepared {
     pub purse: Option<Arc<Purse>>,
 }
 
+/// How an answer is repaired.
+pub(crate) struct Healing {
+    /// What it must be.
+    schema: Value,
+    /// Whether the request had no say in it.
+    is_unheard: bool,
+}
+
 fn brand(settings: &Settings) -> Brand<'_> {
     Brand { name: &settings.brand, aliases: &settings.brand_aliases }
 }
 
-/// Whether there may be anything to do for a request.
+/// Whether there may be anything to do for a request of a workspace that sets nothing.
 pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
     let name = envelope.model.as_deref().unwrap_or_default();
     envelope.plugins.is_some()
@@ -81,21 +97,22 @@ pub(crate) fn is_for(envelope: &Envelope<'_>, settings: &Settings) -> bool {
         || Router::of(name, brand(settings)).is_some()
 }
 
-/// What counts of what the request and the operator say, and the plugins for which only the operator was heard.
-fn entries(envelope: &Envelope<'_>, settings: &Settings) -> Result<(Plugins, Vec<String>), Failure> {
+/// What counts of what the request and those above it say, and the plugins for which only these were heard.
+fn entries(envelope: &Envelope<'_>, standing: &Standing<'_>) -> Result<(Plugins, Vec<String>), Failure> {
     let given = envelope.plugins.and_then(|raw| serde_json::from_str::<Vec<Value>>(raw.get()).ok());
-    let (entries, unheard) = defaults::merged(given.unwrap_or_default(), &settings.plugin_defaults);
+    let (entries, mut unheard) = defaults::merged(given.unwrap_or_default(), &standing.defaults);
+    unheard.extend(standing.unheard.iter().cloned());
     Ok((Plugins::of(&entries)?, unheard))
 }
 
 /// For whom the conversation of a request is made shorter.
-pub(crate) fn compression(envelope: &Envelope<'_>, settings: &Settings) -> Compression {
-    entries(envelope, settings).map_or(Compression::Small, |(plugins, _)| plugins.compression)
+pub(crate) fn compression(envelope: &Envelope<'_>, standing: &Standing<'_>) -> Compression {
+    entries(envelope, standing).map_or(Compression::Small, |(plugins, _)| plugins.compression)
 }
 
 /// Whether documents of a request are made text of when nobody can read them.
-pub(crate) fn may_parse(envelope: &Envelope<'_>, settings: &Settings) -> bool {
-    entries(envelope, settings).is_ok_and(|(plugins, _)| plugins.parser.may_parse())
+pub(crate) fn may_parse(envelope: &Envelope<'_>, standing: &Standing<'_>) -> bool {
+    entries(envelope, standing).is_ok_and(|(plugins, _)| plugins.parser.may_parse())
 }
 
 /// Does what must be done before a request goes out.
@@ -106,17 +123,20 @@ pub(crate) async fn prepare(
     (body, envelope): (&Bytes, &Envelope<'_>),
     made: &mut Prepared,
 ) -> Result<(), Failure> {
-    let (plugins, unheard) = entries(envelope, &snapshot.settings)?;
-    made.warnings = plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect();
+    let standing = gate.plugins.standing(&key.workspace, &snapshot.settings);
+    let (plugins, unheard) = entries(envelope, &standing)?;
+    made.told.unheard = unheard;
     made.compression = plugins.compression;
     let model = envelope.model.as_deref().unwrap_or_default();
-    let stage = Stage { gate, snapshot, key, plugins: &plugins, model };
+    let panel = fusion::wanted(&plugins, model, &snapshot.settings)?;
+    let stage = Stage { gate, snapshot, key, plugins: &plugins, panel: panel.as_ref(), model };
     if plugins.moderation {
         let purse = stage.purse(made)?;
         stage.ran("moderation");
         moderate::moderate((gate, &purse), &snapshot.settings, body, model, made).await?;
     }
-    match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
+    let answers = panel.as_ref().and_then(|panel| panel.answers.as_deref());
+    match route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), &mut made.told)? {
         Some(chosen) => {
             stage.ran("router");
             let envelope = relay::read(&chosen, &snapshot.settings, Purpose::Generate)?;
@@ -125,9 +145,8 @@ pub(crate) async fn prepare(
         }
         None => stage.prepare(body, envelope, made).await?,
     }
-    if !unheard.is_empty() {
-        defaults::say(&mut made.told.entries, &unheard);
-    }
+    let Told { entries, unheard, .. } = &mut made.told;
+    *entries = std::mem::take(entries).into_iter().map(|entry| defaults::said(entry, unheard)).collect();
     Ok(())
 }
 
@@ -137,6 +156,7 @@ struct Stage<'a> {
     snapshot: &'a Arc<Snapshot>,
     key: &'a Arc<KeyEntry>,
     plugins: &'a Plugins,
+    panel: Option<&'a fusion::Panel>,
     /// As the caller wrote it.
     model: &'a str,
 }
@@ -155,7 +175,7 @@ impl Stage<'_> {
     }
 
     async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
-        let Self { gate, snapshot, key, plugins, .. } = *self;
+        let Self { gate, snapshot, key, plugins, panel, .. } = *self;
         let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser, stage: self };
         made.body = Box::pin(scene.parsed(body, envelope, made)).await?;
         if made.body.is_some() {
@@ -164,12 +184,14 @@ impl Stage<'_> {
         let heals = plugins.healing && !envelope.stream;
         let name = envelope.model.as_deref().unwrap_or_default();
         let searches = web::wanted(plugins, name, snapshot)?;
-        if plugins.fetch.is_none() && searches.is_none() && !heals {
+        let panel = panel.filter(|panel| panel.adds_tool());
+        if plugins.fetch.is_none() && panel.is_none() && searches.is_none() && !heals {
             return Ok(());
         }
         let body = made.body.as_ref().unwrap_or(body);
         let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-        made.heals = schema(&request).filter(|_| heals);
+        let is_unheard = made.told.unheard.iter().any(|plugin| plugin == "response-healing");
+        made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
         if let Some(wanted) = searches {
             let purse = self.purse(made)?;
             if wanted.run(gate, &purse, &mut request, made).await? {
@@ -181,6 +203,12 @@ impl Stage<'_> {
             && add_fetch(&mut request, parameters, &snapshot.settings, &mut made.told)
         {
             self.ran("web-fetch");
+            made.body = Some(Value::Object(request.clone()).to_string().into());
+        }
+        if let Some(panel) = panel
+            && panel.add(&mut request, &snapshot.settings, &mut made.told)
+        {
+            self.ran("fusion");
             made.body = Some(Value::Object(request).to_string().into());
         }
         Ok(())
@@ -218,7 +246,7 @@ fn add_fetch(
 }
 
 /// Repairs the last text of an answer that should be JSON and is not quite.
-pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply {
+pub(crate) fn healed(mut reply: Reply, healing: &Healing, metadata: &str) -> Reply {
     let Body::Full(Some(bytes)) = &reply.body else { return reply };
     let Ok(mut answer) = serde_json::from_slice::<Value>(bytes) else { return reply };
     let ended = answer.get("stop_reason").and_then(Value::as_str);
@@ -229,8 +257,8 @@ pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply 
     let is_text = |block: &&mut Value| block.get("type").and_then(Value::as_str) == Some("text");
     let Some(block) = blocks.iter_mut().rev().find(is_text) else { return reply };
     let said = block.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let Some(made) = heal::healed(&said, schema) else { return reply };
-    let entry = json!({
+    let Some(made) = heal::healed(&said, &healing.schema) else { return reply };
+    let mut entry = json!({
         "type": "response_healing",
         "name": "response-healing",
         "data": {
@@ -241,6 +269,9 @@ pub(crate) fn healed(mut reply: Reply, schema: &Value, metadata: &str) -> Reply 
             "schema_valid": made.is_valid,
         },
     });
+    if healing.is_unheard {
+        entry["data"]["overrides_ignored"] = json!(true);
+    }
     block["text"] = Value::String(made.text);
     if let Some(metadata) = answer.get_mut(metadata) {
         match metadata.get_mut("pipeline") {

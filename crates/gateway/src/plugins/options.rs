@@ -57,6 +57,35 @@ impl Default for AutoRouter {
     }
 }
 
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pareto {
+    pub enabled: bool,
+    /// From 0 to 1.
+    pub min_score: Option<f64>,
+    /// Dollars for a million tokens of input.
+    pub max_price: Option<f64>,
+}
+
+impl Default for Pareto {
+    fn default() -> Self {
+        Self { enabled: true, min_score: None, max_price: None }
+    }
+}
+
+/// A panel of models.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Fusion {
+    /// Nothing where only models that stand for a panel have it.
+    pub enabled: Option<bool>,
+    pub preset: Option<String>,
+    pub models: Option<Vec<String>>,
+    pub model: Option<String>,
+    pub calls: Option<u64>,
+    pub tools: Option<Value>,
+    /// Its place in the list.
+    pub index: usize,
+}
+
 /// Who makes text of a PDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PdfEngine {
@@ -110,11 +139,12 @@ impl FileParser {
     }
 }
 
-/// What a request wants of the plugins that this build has.
+/// What a request wants of plugins.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
+    pub pareto: Pareto,
     pub moderation: bool,
     pub parser: FileParser,
     pub compression: Compression,
@@ -123,8 +153,7 @@ pub(super) struct Plugins {
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
-    /// Those that this build does not have: they are understood and have no effect.
-    pub unknown: Vec<String>,
+    pub fusion: Option<Fusion>,
 }
 
 impl Default for Plugins {
@@ -132,13 +161,14 @@ impl Default for Plugins {
         Self {
             auto: AutoRouter::default(),
             auto_beta: AutoRouter::default(),
+            pareto: Pareto::default(),
             moderation: false,
             parser: FileParser::default(),
             compression: Compression::Small,
             web: None,
             healing: false,
             fetch: None,
-            unknown: Vec::new(),
+            fusion: None,
         }
     }
 }
@@ -164,9 +194,9 @@ impl Plugins {
                 "response-healing" => plugins.healing = enabled,
                 "web" => plugins.web = Some(enabled.then(|| (read.parameters(), index))),
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
-                // On by themselves, for models of their own.
-                "pareto-router" => {}
-                other if enabled => plugins.unknown.push(other.to_owned()),
+                "pareto-router" => plugins.pareto = read.pareto_router(enabled)?,
+                "fusion" => plugins.fusion = Some(read.fusion()?),
+                // The envelope knows no others.
                 _ => {}
             }
         }
@@ -255,6 +285,59 @@ impl Read<'_> {
         })
     }
 
+    fn pareto_router(&self, enabled: bool) -> Result<Pareto, Failure> {
+        self.word("price_source", &["prompt", "weighted_avg"])?;
+        let number = |name: &str, most: f64, problem: &str| match self.given(name) {
+            None => Ok(None),
+            Some(value) => {
+                let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
+                number.map(Some).ok_or_else(|| self.wrong(name, problem))
+            }
+        };
+        Ok(Pareto {
+            enabled,
+            min_score: number("min_coding_score", 1.0, "must be a number from 0 to 1")?,
+            max_price: number("max_price", f64::MAX, "must be a number of at least 0")?,
+        })
+    }
+
+    fn fusion(&self) -> Result<Fusion, Failure> {
+        let enabled = match self.members.get("enabled") {
+            Some(Value::Null) => None,
+            _ => Some(self.truth("enabled")?.unwrap_or(true)),
+        };
+        self.word("preset", &super::FUSION_PRESETS)?;
+        let models = match self.given("analysis_models") {
+            None => None,
+            Some(value) => {
+                let list = value.as_array().filter(|list| (1..=8).contains(&list.len()));
+                let list = list.ok_or_else(|| self.wrong("analysis_models", "must be an array of 1 to 8 models"))?;
+                let texts: Option<Vec<String>> =
+                    list.iter().map(|one| one.as_str().filter(|text| !text.is_empty()).map(str::to_owned)).collect();
+                Some(texts.ok_or_else(|| self.wrong("analysis_models", "must be an array of 1 to 8 models"))?)
+            }
+        };
+        let model = match self.given("model") {
+            None => None,
+            Some(Value::String(model)) if !model.is_empty() => Some(model.clone()),
+            Some(_) => return Err(self.wrong("model", "must be the id of a model")),
+        };
+        let calls = match self.given("max_tool_calls") {
+            None => None,
+            Some(value) => {
+                let number = value.as_u64().filter(|number| (1..=16).contains(number));
+                Some(number.ok_or_else(|| self.wrong("max_tool_calls", "must be an integer from 1 to 16"))?)
+            }
+        };
+        let tools = match self.given("tools") {
+            None => None,
+            Some(Value::Array(list)) if list.len() <= 8 => Some(Value::Array(list.clone())),
+            Some(_) => return Err(self.wrong("tools", "must be an array of at most 8 tools")),
+        };
+        let preset = self.given("preset").and_then(Value::as_str).map(str::to_owned);
+        Ok(Fusion { enabled, preset, models, model, calls, tools, index: self.index })
+    }
+
     fn file_parser(&self, enabled: bool) -> Result<FileParser, Failure> {
         let pdf = match self.given("pdf") {
             None => None,
@@ -305,7 +388,7 @@ mod tests {
         assert!(made.healing);
         assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
         assert!(made.moderation);
-        assert_eq!(made.unknown, ["fusion"]);
+        assert_eq!(made.fusion, Some(Fusion { enabled: Some(true), index: 5, ..Fusion::default() }));
         assert!(!read(json!([{"id": "response-healing", "enabled": false}])).unwrap().healing);
     }
 
@@ -323,6 +406,26 @@ mod tests {
             let mut entry = entry;
             entry["id"] = json!("auto-router");
             assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
+        }
+        for (member, value, problem) in [
+            ("min_coding_score", json!(1.1), "must be a number from 0 to 1"),
+            ("max_price", json!(-1), "must be a number of at least 0"),
+            ("max_price", json!("1"), "must be a number of at least 0"),
+            ("price_source", json!("list"), "must be one of prompt, weighted_avg"),
+        ] {
+            let made = read(json!([{"id": "pareto-router", member: value}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: plugins[0].{member} {problem}"));
+        }
+        for (member, value, problem) in [
+            ("preset", json!("best"), "must be one of general-high, general-budget, general-fast"),
+            ("analysis_models", json!([]), "must be an array of 1 to 8 models"),
+            ("analysis_models", json!([1]), "must be an array of 1 to 8 models"),
+            ("model", json!(""), "must be the id of a model"),
+            ("max_tool_calls", json!(17), "must be an integer from 1 to 16"),
+            ("tools", json!({}), "must be an array of at most 8 tools"),
+        ] {
+            let made = read(json!([{"id": "fusion", member: value}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: plugins[0].{member} {problem}"));
         }
         let made = read(json!([{"id": "context-compression", "engine": "inside-out"}]));
         assert_eq!(made.unwrap_err(), "Invalid request: plugins[0].engine must be one of middle-out");

@@ -162,7 +162,7 @@ impl Gateway {
             }
             judged = passed.judged.entries;
         }
-        if plugins::is_for(&envelope, settings) {
+        if plugins::is_for(&envelope, settings) || self.plugins.of(&key.workspace).is_some() {
             let mut made = Prepared::default();
             if let Err(mut failure) =
                 Box::pin(plugins::prepare(self, &snapshot, key, (&body, &envelope), &mut made)).await
@@ -229,7 +229,7 @@ impl Gateway {
             self.served(&snapshot, key, (headers, query), asked, None).await?
         };
         Ok(match heals {
-            Some(schema) => plugins::healed(reply, &schema, &snapshot.names.metadata_member),
+            Some(healing) => plugins::healed(reply, &healing, &snapshot.names.metadata_member),
             None => reply,
         })
     }

@@ -28,6 +28,7 @@ use crate::ledger::book::{Demands, Rule};
 use crate::ledger::rules::Rules;
 use crate::ledger::{PATIENCE, Receipt, Refusal, Shared, fail};
 use crate::plugins::Told as Changed;
+use crate::plugins::defaults::said;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 
@@ -236,7 +237,8 @@ impl Ticket {
 
     /// What was left out of the request for the attempt under way; for the metadata.
     pub fn compressed(&mut self, entry: Option<String>) {
-        self.compressed = entry.map(Into::into);
+        let unheard = self.told.as_ref().map_or(&[][..], |told| &told.unheard);
+        self.compressed = entry.map(|entry| said(entry, unheard).into());
     }
 
     /// Gives it the id that records of what was done before it name.

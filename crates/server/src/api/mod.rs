@@ -20,6 +20,7 @@ pub mod members;
 pub mod messages;
 pub mod models;
 pub mod pages;
+pub mod plugins;
 pub mod presets;
 pub mod prices;
 pub mod workspaces;

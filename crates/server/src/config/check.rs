@@ -190,6 +190,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         documents: documents::read(&config.parser, lines, source)?,
         moderation: moderation::read(&config.moderation, lines, source)?,
         plugin_defaults: plugins::read(&config.plugins, lines)?,
+        fusion: plugins::panels(&config.fusion, lines)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,
@@ -508,6 +509,7 @@ impl Checked {
             released: model.released_at.as_deref().map(facts::released).transpose()?,
             hidden: model.hidden,
             distillable: model.distillable,
+            coding_percentile: facts::coding_percentile(model)?,
             ..Model::new(model.id.as_str(), endpoints)
         })
     }

@@ -387,6 +387,22 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("DELETE", "/workspaces/{id}/budgets/{interval}", "deleteBudget", "Workspaces", DELETED)
         .with(&["WorkspaceRef", "Interval"])
         .failing(&[400, 404]),
+    Description::new("GET", "/workspaces/{id}/plugins", "listWorkspacePlugins", "Workspaces", &[ok("PluginList")])
+        .with(&["WorkspaceRef"])
+        .failing(&[404]),
+    Description::new(
+        "PUT",
+        "/workspaces/{id}/plugins/{plugin_id}",
+        "putWorkspacePlugin",
+        "Workspaces",
+        &[ok("PluginAnswer")],
+    )
+    .with(&["WorkspaceRef", "PluginId"])
+    .taking(Json("PutPlugin"))
+    .failing(&[404]),
+    Description::new("DELETE", "/workspaces/{id}/plugins/{plugin_id}", "deleteWorkspacePlugin", "Workspaces", DELETED)
+        .with(&["WorkspaceRef", "PluginId"])
+        .failing(&[400, 404]),
     Description::new("GET", "/organization/members", "listMembers", "Workspaces", &[ok("MemberList")]).with(PAGE),
     Description::new("GET", "/byok", "listCredentials", "Credentials", &[ok("CredentialList")])
         .with(&["Offset", "Limit", "WorkspaceOfCredentials", "Provider"])

@@ -1,6 +1,7 @@
 //! Parameters and headers, each described once and referred to by name.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tidegate_wire::envelope::PLUGINS;
 
 use super::schemas::{date_time, key_hash, money, uuid, word};
 
@@ -19,13 +20,12 @@ fn required_query(name: &str, description: &str, schema: Value) -> Value {
 }
 
 pub fn parameters() -> Value {
+    let parts = [common(), activity()].into_iter().filter_map(|part| part.as_object().cloned());
+    parts.flatten().collect::<Map<_, _>>().into()
+}
+
+fn activity() -> Value {
     json!({
-        "KeyHash": parameter("path", "hash", "SHA-256 of the key, in lower-case hexadecimal.", key_hash()),
-        "GenerationRef": required_query(
-            "id",
-            "The id of the generation, or of the message that answered.",
-            json!({"type": "string", "minLength": 1}),
-        ),
         "ActivityDate": query(
             "date",
             "One of the last 30 completed days, in UTC; without it all of them.",
@@ -39,6 +39,18 @@ pub fn parameters() -> Value {
         ),
         "ActivityWorkspace": query("workspace_id", "Only that of this workspace.", uuid()),
         "ActivityGroup": query("group_by", "Tells workspaces apart.", word(&["workspace"])),
+    })
+}
+
+fn common() -> Value {
+    json!({
+        "KeyHash": parameter("path", "hash", "SHA-256 of the key, in lower-case hexadecimal.", key_hash()),
+        "GenerationRef": required_query(
+            "id",
+            "The id of the generation, or of the message that answered.",
+            json!({"type": "string", "minLength": 1}),
+        ),
+        "PluginId": parameter("path", "plugin_id", "The id of the plugin.", word(&PLUGINS)),
         "DestinationId": parameter("path", "id", "The id of the destination.", uuid()),
         "SkipTest": query(
             "skip_test",

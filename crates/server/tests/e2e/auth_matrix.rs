@@ -58,6 +58,7 @@ fn operations(document: &Value) -> Vec<Operation> {
 fn filled(path: &str) -> String {
     path.replace("{hash}", &"0".repeat(64))
         .replace("{interval}", "daily")
+        .replace("{plugin_id}", "web")
         .replace("{id}", "0198c8b0-0000-7000-8000-00000000dead")
 }
 

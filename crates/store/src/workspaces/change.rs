@@ -12,6 +12,7 @@ use crate::destinations::DESTINATIONS_CHANGED;
 use crate::guardrails::GUARDRAILS_CHANGED;
 use crate::keys::HOLD_KEYS;
 use crate::ledger::LIMITS_CHANGED;
+use crate::plugins::PLUGINS_CHANGED;
 use crate::presets::HOLD_PRESETS;
 use crate::{Refused, Result, Store, dialect};
 
@@ -220,6 +221,7 @@ impl Store {
             sqlx::query(HOLD_PRESETS).execute(&mut *transaction).await?;
             sqlx::query(GUARDRAILS_CHANGED).execute(&mut *transaction).await?;
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            sqlx::query(PLUGINS_CHANGED).execute(&mut *transaction).await?;
             for emptied in [
                 "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
                  (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",
@@ -227,6 +229,7 @@ impl Store {
                 "DELETE FROM guardrail_assignments WHERE organisation_id = $1 AND guardrail_id IN \
                  (SELECT id FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2)",
                 "DELETE FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2",
+                "DELETE FROM workspace_plugins WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_budgets WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_members WHERE organisation_id = $1 AND workspace_id = $2",
             ] {

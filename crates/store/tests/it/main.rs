@@ -13,6 +13,7 @@ mod keys;
 mod ledger;
 mod members;
 mod organisations;
+mod plugins;
 mod presets;
 mod ring;
 mod schema;

@@ -1,6 +1,7 @@
 //! What account operations answer.
 
 use serde_json::{Map, Value, json};
+use tidegate_wire::envelope::PLUGINS;
 
 use super::{flag, full, instant, key_hash, list, object, or_null, preset_slug, text, to, uuid, word};
 
@@ -531,6 +532,17 @@ fn workspaces() -> Value {
             "updated_at": or_null(instant()),
             "created_by": or_null(some_text()),
         })),
+        "Plugin": full(json!({
+            "plugin_id": word(&PLUGINS),
+            "workspace_id": uuid(),
+            "enabled": or_null(flag()),
+            "config": {"type": "object"},
+            "prevent_overrides": flag(),
+            "created_at": instant(),
+            "updated_at": instant(),
+        })),
+        "PluginAnswer": data(to("Plugin")),
+        "PluginList": full(json!({"data": list(to("Plugin"), 0, 10)})),
         "WorkspaceAnswer": data(to("Workspace")),
         "WorkspaceList": page("Workspace"),
         "Budget": budget,

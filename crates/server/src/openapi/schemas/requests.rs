@@ -147,6 +147,11 @@ fn workspaces() -> Value {
             "limit_usd": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
             "include_byok_in_budgets": described(flag(), "For all budgets of the workspace."),
         })),
+        "PutPlugin": object(&[], json!({
+            "enabled": described(or_null(flag()), "Nothing leaves it to the requests."),
+            "config": described(json!({"type": "object"}), "The other members of an entry of `plugins`."),
+            "prevent_overrides": described(flag(), "Whether requests and presets are not heard."),
+        })),
     })
 }
 
