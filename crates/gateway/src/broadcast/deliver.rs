@@ -21,7 +21,7 @@ use tidegate_store::vault::Vault;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::{LABEL, packed};
+use super::{LABEL, PACKED, packed};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
 use crate::{Gateway, tasks};
@@ -401,6 +401,9 @@ pub async fn test(gateway: &Gateway, destination: &Destination) -> Result<u16, &
 
 fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<Vec<u8>> {
     let packed = vault.open_blob(LABEL, destination.as_bytes(), payload)?;
+    if !packed.starts_with(&PACKED) {
+        return Some(packed);
+    }
     let mut told = Vec::new();
     GzDecoder::new(&packed[..]).read_to_end(&mut told).ok()?;
     Some(told)

@@ -4,6 +4,7 @@
 mod deliver;
 mod stored;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub use stored::{Stored, opened, sealed as sealed_config};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.
 const MOST_HEARD: usize = 2 << 20;
+/// What is shorter waits as it is.
+const SMALL: usize = 16 << 10;
+/// How packed bytes begin; nothing that is told does.
+const PACKED: [u8; 2] = [0x1f, 0x8b];
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "broadcast";
 
@@ -192,7 +197,9 @@ pub(crate) fn letters(
 }
 
 fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {
-    vault.seal_blob(LABEL, destination.as_bytes(), &packed(told)?).ok()
+    // Packing what is small costs more than all the rest of it.
+    let packed = if told.len() < SMALL { Cow::Borrowed(told) } else { packed(told)?.into() };
+    vault.seal_blob(LABEL, destination.as_bytes(), &packed).ok()
 }
 
 fn packed(bytes: &[u8]) -> Option<Vec<u8>> {

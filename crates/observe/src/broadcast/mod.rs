@@ -130,15 +130,14 @@ impl Destination {
     pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
         self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
             let spans = spans(exchange, said, self, maker);
+            if let Shape::Otlp(otlp) = &self.target.shape {
+                let spans = otlp::resource_spans(spans, maker.service, &otlp.resource);
+                return if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) };
+            }
             let trace = record::Trace { spans: &spans, exchange, said, maker };
             match &self.target.shape {
-                Shape::Otlp(otlp) => {
-                    let spans = otlp::resource_spans(&spans, maker.service, &otlp.resource);
-                    match otlp.is_protobuf {
-                        true => otlp::protobuf(spans),
-                        false => otlp::json(&spans).to_string().into_bytes(),
-                    }
-                }
+                // Seen to above.
+                Shape::Otlp(_) => Vec::new(),
                 Shape::Object(bucket) => object::told(&trace, bucket),
                 Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace),
                 Shape::Datadog(_) => datadog::told(&trace),

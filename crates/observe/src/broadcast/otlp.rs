@@ -2,7 +2,8 @@
 //! messages once; both forms are written from those.
 
 use prost::Message as _;
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
 
 use super::Service;
 use super::message::{
@@ -16,25 +17,25 @@ const SCOPE: &str = "gateway";
 const ERROR: i32 = 2;
 
 /// The spans of one trace, with more of the sender than all are told.
-pub fn resource_spans(spans: &[Span], service: &Service, more: &[(String, String)]) -> ResourceSpans {
+pub fn resource_spans(spans: Vec<Span>, service: &Service, more: &[(String, String)]) -> ResourceSpans {
     let brand = &service.brand;
     let mut resource = vec![
-        attribute("service.name", &json!(service.name)),
-        attribute("service.version", &json!(service.version)),
-        attribute("service.instance.id", &json!(service.instance)),
+        text("service.name", &service.name),
+        text("service.version", &service.version),
+        text("service.instance.id", &service.instance),
     ];
     if let Some(environment) = &service.environment {
-        resource.push(attribute("deployment.environment.name", &json!(environment)));
+        resource.push(text("deployment.environment.name", environment));
     }
     if let Some(first) = spans.first() {
-        resource.push(attribute(&format!("{brand}.trace.id"), &json!(first.trace)));
+        resource.push(text(&format!("{brand}.trace.id"), &first.trace));
     }
-    resource.extend(more.iter().map(|(name, value)| attribute(name, &json!(value))));
+    resource.extend(more.iter().map(|(name, value)| text(name, value)));
     ResourceSpans {
         resource: Some(Resource { attributes: resource }),
         scope_spans: vec![ScopeSpans {
             scope: Some(InstrumentationScope { name: format!("{brand}.{SCOPE}"), version: service.version.clone() }),
-            spans: spans.iter().map(span).collect(),
+            spans: spans.into_iter().map(span).collect(),
         }],
     }
 }
@@ -46,16 +47,8 @@ pub fn protobuf(spans: ResourceSpans) -> Vec<u8> {
 }
 
 /// One element of a request of export.
-pub fn json(spans: &ResourceSpans) -> Value {
-    let resource = spans.resource.iter().flat_map(|resource| &resource.attributes);
-    let scopes = spans.scope_spans.iter().map(|scope| {
-        let name = scope.scope.as_ref().map(|scope| json!({"name": scope.name, "version": scope.version}));
-        json!({"scope": name, "spans": scope.spans.iter().map(json_span).collect::<Vec<_>>()})
-    });
-    json!({
-        "resource": {"attributes": resource.map(json_attribute).collect::<Vec<_>>()},
-        "scopeSpans": scopes.collect::<Vec<_>>(),
-    })
+pub fn json(spans: &ResourceSpans) -> Vec<u8> {
+    serde_json::to_vec(&Json(spans)).expect("texts and numbers are always JSON")
 }
 
 /// A request of export from such elements.
@@ -64,23 +57,24 @@ pub fn export<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
     format!(r#"{{"resourceSpans":[{}]}}"#, elements.join(","))
 }
 
-fn span(span: &Span) -> Wire {
-    let event = |(name, at, told): &(&'static str, i64, Vec<Attribute>)| Event {
-        time_unix_nano: u64::try_from(*at).unwrap_or(0),
-        name: (*name).to_owned(),
-        attributes: told.iter().map(|each| attribute(&each.name, &each.value)).collect(),
+fn span(span: Span) -> Wire {
+    let all = |told: Vec<Attribute>| told.into_iter().map(attribute).collect();
+    let event = |(name, at, told): (&'static str, i64, Vec<Attribute>)| Event {
+        time_unix_nano: u64::try_from(at).unwrap_or(0),
+        name: name.to_owned(),
+        attributes: all(told),
     };
-    let status = span.error.as_ref().map(|error| Status { message: error.clone(), code: ERROR });
+    let status = span.error.map(|message| Status { message, code: ERROR });
     Wire {
         trace_id: bytes(&span.trace),
         span_id: bytes(&span.id),
         parent_span_id: span.parent.as_deref().map(bytes).unwrap_or_default(),
-        name: span.name.clone(),
+        name: span.name,
         kind: span.kind as i32,
         start_time_unix_nano: u64::try_from(span.start_nanos).unwrap_or(0),
         end_time_unix_nano: u64::try_from(span.end_nanos).unwrap_or(0),
-        attributes: span.attributes.iter().map(|each| attribute(&each.name, &each.value)).collect(),
-        events: span.events.iter().map(event).collect(),
+        attributes: all(span.attributes),
+        events: span.events.into_iter().map(event).collect(),
         status: Some(status.unwrap_or_default()),
     }
 }
@@ -91,20 +85,31 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).filter_map(pair).collect()
 }
 
-fn attribute(name: &str, value: &Value) -> KeyValue {
-    KeyValue { key: name.to_owned(), value: Some(any_value(value)) }
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let both = |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));
+    bytes.iter().flat_map(both).collect()
 }
 
-fn any_value(value: &Value) -> AnyValue {
+fn text(name: &str, value: &str) -> KeyValue {
+    let value = AnyValue { value: Some(OneValue::StringValue(value.to_owned())) };
+    KeyValue { key: name.to_owned(), value: Some(value) }
+}
+
+fn attribute(attribute: Attribute) -> KeyValue {
+    KeyValue { key: attribute.name.into_owned(), value: Some(any_value(attribute.value)) }
+}
+
+fn any_value(value: Value) -> AnyValue {
     let value = match value {
-        Value::Bool(flag) => Some(OneValue::BoolValue(*flag)),
+        Value::Bool(flag) => Some(OneValue::BoolValue(flag)),
         Value::Number(number) => Some(match number.as_i64() {
             Some(whole) => OneValue::IntValue(whole),
             None => OneValue::DoubleValue(number.as_f64().unwrap_or(0.0)),
         }),
-        Value::String(text) => Some(OneValue::StringValue(text.clone())),
+        Value::String(text) => Some(OneValue::StringValue(text)),
         Value::Array(values) => {
-            Some(OneValue::ArrayValue(ArrayValue { values: values.iter().map(any_value).collect() }))
+            Some(OneValue::ArrayValue(ArrayValue { values: values.into_iter().map(any_value).collect() }))
         }
         Value::Object(_) => Some(OneValue::StringValue(value.to_string())),
         Value::Null => None,
@@ -112,49 +117,131 @@ fn any_value(value: &Value) -> AnyValue {
     AnyValue { value }
 }
 
-fn json_span(span: &Wire) -> Value {
-    let mut members = Map::new();
-    let mut add = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
-    add("traceId", json!(hex(&span.trace_id)));
-    add("spanId", json!(hex(&span.span_id)));
-    if !span.parent_span_id.is_empty() {
-        add("parentSpanId", json!(hex(&span.parent_span_id)));
+/// The same messages as protobuf writes them in JSON: ids are hex, whole numbers are texts. Written as it is read: a tree
+/// of it would be as large again.
+struct Json<'a, T: ?Sized>(&'a T);
+
+impl<'a, T> Serialize for Json<'a, [T]>
+where
+    Json<'a, T>: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Json))
     }
-    add("name", json!(span.name));
-    add("kind", json!(span.kind));
-    add("startTimeUnixNano", json!(span.start_time_unix_nano.to_string()));
-    add("endTimeUnixNano", json!(span.end_time_unix_nano.to_string()));
-    add("attributes", span.attributes.iter().map(json_attribute).collect());
-    let event = |event: &Event| {
-        let attributes: Vec<Value> = event.attributes.iter().map(json_attribute).collect();
-        json!({"name": event.name, "timeUnixNano": event.time_unix_nano.to_string(), "attributes": attributes})
-    };
-    if !span.events.is_empty() {
-        add("events", span.events.iter().map(event).collect());
-    }
-    let failed = span.status.as_ref().filter(|status| status.code != 0);
-    add("status", failed.map_or_else(|| json!({}), |status| json!({"code": status.code, "message": status.message})));
-    Value::Object(members)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn json_attribute(attribute: &KeyValue) -> Value {
-    json!({"key": attribute.key, "value": attribute.value.as_ref().map_or_else(|| json!({}), json_value)})
-}
-
-/// Whole numbers are texts in this format, as in all of protobuf's JSON.
-fn json_value(value: &AnyValue) -> Value {
-    match &value.value {
-        Some(OneValue::BoolValue(flag)) => json!({"boolValue": flag}),
-        Some(OneValue::DoubleValue(number)) => json!({"doubleValue": number}),
-        Some(OneValue::IntValue(number)) => json!({"intValue": number.to_string()}),
-        Some(OneValue::StringValue(text)) => json!({"stringValue": text}),
-        Some(OneValue::ArrayValue(array)) => {
-            json!({"arrayValue": {"values": array.values.iter().map(json_value).collect::<Vec<_>>()}})
+impl Serialize for Json<'_, ResourceSpans> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(resource) = &self.0.resource {
+            map.serialize_entry("resource", &Json(resource))?;
         }
-        None => json!({}),
+        map.serialize_entry("scopeSpans", &Json(&self.0.scope_spans[..]))?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, Resource> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("attributes", &Json(&self.0.attributes[..]))?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, ScopeSpans> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(scope) = &self.0.scope {
+            map.serialize_entry("scope", &Json(scope))?;
+        }
+        map.serialize_entry("spans", &Json(&self.0.spans[..]))?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, InstrumentationScope> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", &self.0.name)?;
+        map.serialize_entry("version", &self.0.version)?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, Wire> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let span = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("traceId", &hex(&span.trace_id))?;
+        map.serialize_entry("spanId", &hex(&span.span_id))?;
+        if !span.parent_span_id.is_empty() {
+            map.serialize_entry("parentSpanId", &hex(&span.parent_span_id))?;
+        }
+        map.serialize_entry("name", &span.name)?;
+        map.serialize_entry("kind", &span.kind)?;
+        map.serialize_entry("startTimeUnixNano", &format_args!("{}", span.start_time_unix_nano))?;
+        map.serialize_entry("endTimeUnixNano", &format_args!("{}", span.end_time_unix_nano))?;
+        map.serialize_entry("attributes", &Json(&span.attributes[..]))?;
+        if !span.events.is_empty() {
+            map.serialize_entry("events", &Json(&span.events[..]))?;
+        }
+        map.serialize_entry("status", &span.status.as_ref().map(Json))?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, Event> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", &self.0.name)?;
+        map.serialize_entry("timeUnixNano", &format_args!("{}", self.0.time_unix_nano))?;
+        map.serialize_entry("attributes", &Json(&self.0.attributes[..]))?;
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, Status> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.0.code != 0 {
+            map.serialize_entry("code", &self.0.code)?;
+            map.serialize_entry("message", &self.0.message)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, KeyValue> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("key", &self.0.key)?;
+        if let Some(value) = &self.0.value {
+            map.serialize_entry("value", &Json(value))?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, AnyValue> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match &self.0.value {
+            Some(OneValue::BoolValue(flag)) => map.serialize_entry("boolValue", flag)?,
+            Some(OneValue::DoubleValue(number)) => map.serialize_entry("doubleValue", number)?,
+            Some(OneValue::IntValue(number)) => map.serialize_entry("intValue", &format_args!("{number}"))?,
+            Some(OneValue::StringValue(text)) => map.serialize_entry("stringValue", text)?,
+            Some(OneValue::ArrayValue(array)) => map.serialize_entry("arrayValue", &Json(array))?,
+            None => {}
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Json<'_, ArrayValue> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("values", &Json(&self.0.values[..]))?;
+        map.end()
     }
 }

@@ -86,8 +86,8 @@ impl Span {
 
     /// Everything but what was said.
     pub(super) fn plain(&self) -> Map<String, Value> {
-        let told = self.attributes.iter().filter(|each| !CONTENT.contains(&each.name.as_str()));
-        told.map(|each| (each.name.clone(), each.value.clone())).collect()
+        let told = self.attributes.iter().filter(|each| !CONTENT.contains(&&*each.name));
+        told.map(|each| (each.name.clone().into_owned(), each.value.clone())).collect()
     }
 
     /// What was asked, of a model or of a tool.

@@ -1,6 +1,7 @@
 //! A finished request as spans, in the words of OpenTelemetry's conventions for generative models. Ids are derived, so a
 //! repeated delivery has the same ones.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
@@ -46,7 +47,8 @@ impl Part {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    pub name: String,
+    /// Most are the same in every span.
+    pub name: Cow<'static, str>,
     pub value: Value,
 }
 
@@ -70,7 +72,7 @@ pub struct Span {
 /// The first so many bytes of a text's hash, as hex.
 pub(super) fn hash(text: &str, bytes: usize) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
-    hash.as_ref()[..bytes].iter().fold(String::new(), |mut out, byte| {
+    hash.as_ref()[..bytes].iter().fold(String::with_capacity(2 * bytes), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
         out
     })
@@ -142,7 +144,8 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
     }
     let mut attributes = attributes(exchange, said, destination, maker);
     let brand = &maker.service.brand;
-    let mut own = |name: &str, value: Value| attributes.push(Attribute { name: format!("{brand}.{name}"), value });
+    let mut own =
+        |name: &str, value: Value| attributes.push(Attribute { name: format!("{brand}.{name}").into(), value });
     if let Some(original) = original {
         own("trace.original_id", json!(original));
     }
@@ -190,19 +193,19 @@ fn tool(
 ) -> Span {
     let request = exchange.parent.as_ref().unwrap_or(&exchange.id);
     let mut attributes = Vec::with_capacity(8);
-    let mut add = |name: &str, value: Value| attributes.push(Attribute { name: name.to_owned(), value });
-    add("gen_ai.operation.name", json!("execute_tool"));
-    add("gen_ai.tool.name", json!(used.name));
-    add("gen_ai.tool.call.id", json!(used.id));
-    add("gen_ai.tool.type", json!("extension"));
+    let mut add = |name: Cow<'static, str>, value: Value| attributes.push(Attribute { name, value });
+    add("gen_ai.operation.name".into(), json!("execute_tool"));
+    add("gen_ai.tool.name".into(), json!(used.name));
+    add("gen_ai.tool.call.id".into(), json!(used.id));
+    add("gen_ai.tool.type".into(), json!("extension"));
     if !destination.is_private {
-        add("gen_ai.tool.call.arguments", json!(cut(used.arguments.to_string())));
-        add("gen_ai.tool.call.result", json!(cut(used.result.clone())));
+        add("gen_ai.tool.call.arguments".into(), json!(cut(used.arguments.to_string())));
+        add("gen_ai.tool.call.result".into(), json!(cut(used.result.clone())));
     }
     if used.is_error {
-        add("error.type", json!(TOOL_ERROR));
+        add("error.type".into(), json!(TOOL_ERROR));
     }
-    add(&format!("{brand}.request_id"), json!(request.as_str()));
+    add(format!("{brand}.request_id").into(), json!(request.as_str()));
     Span {
         trace: trace.to_owned(),
         id: hash(&format!("{}tool{place}", exchange.id.as_str()), 8),
@@ -230,8 +233,10 @@ fn own_words(said: &Said) -> Vec<Attribute> {
         Value::Object(_) | Value::Array(_) => Value::String(value.to_string()),
         other => other.clone(),
     };
-    let attribute =
-        |(name, value): (&String, &Value)| Attribute { name: format!("trace.metadata.{name}"), value: plain(value) };
+    let attribute = |(name, value): (&String, &Value)| Attribute {
+        name: format!("trace.metadata.{name}").into(),
+        value: plain(value),
+    };
     others.filter(|(_, value)| !value.is_null()).map(attribute).collect()
 }
 
@@ -248,8 +253,11 @@ fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker
     let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null()).cloned();
     let stop = exchange.stop_reason.as_deref();
     let provider = text(Some(&exchange.provider));
-    let mut listed: Vec<(String, Option<Value>)> = Vec::with_capacity(48);
-    let mut add = |name: &str, value: Option<Value>| listed.push((name.to_owned(), value));
+    let mut made: Vec<Attribute> = Vec::with_capacity(48);
+    let mut put = |name: Cow<'static, str>, value: Option<Value>| {
+        made.extend(value.map(|value| Attribute { name, value }));
+    };
+    let mut add = |name: &'static str, value: Option<Value>| put(name.into(), value);
     add("gen_ai.operation.name", Some(json!("chat")));
     add("gen_ai.provider.name", provider.clone());
     add("gen_ai.system", provider);
@@ -259,9 +267,11 @@ fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker
     add("gen_ai.conversation.id", text(exchange.session.as_deref()));
     add("session.id", text(exchange.session.as_deref()));
     add("user.id", text(exchange.user.as_deref()));
-    for name in ["max_tokens", "temperature", "top_p", "top_k", "stop_sequences"] {
-        add(&format!("gen_ai.request.{name}"), asked(name));
-    }
+    add("gen_ai.request.max_tokens", asked("max_tokens"));
+    add("gen_ai.request.temperature", asked("temperature"));
+    add("gen_ai.request.top_p", asked("top_p"));
+    add("gen_ai.request.top_k", asked("top_k"));
+    add("gen_ai.request.stop_sequences", asked("stop_sequences"));
     add("gen_ai.request.stream", Some(json!(exchange.streamed)));
     add("gen_ai.response.finish_reasons", stop.map(|stop| json!([stop])));
     add("gen_ai.response.finish_reason", stop.map(|stop| json!(stop)));
@@ -297,7 +307,11 @@ fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker
         }
     }
     let brand = &maker.service.brand;
-    let mut ours = |name: &str, value: Option<Value>| add(&format!("{brand}.{name}"), value);
+    let mut ours = |name: &str, value: Option<Value>| {
+        if value.is_some() {
+            put(format!("{brand}.{name}").into(), value);
+        }
+    };
     ours("generation_id", Some(json!(exchange.id.as_str())));
     ours("request_id", Some(json!(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str())));
     ours("attempt", Some(json!(exchange.attempts.len())));
@@ -323,8 +337,6 @@ fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker
         ours("request.user_agent", text(exchange.user_agent.as_deref()));
         ours("request.preset_id", text(exchange.preset.as_deref()));
     }
-    let mut made: Vec<Attribute> =
-        listed.into_iter().filter_map(|(name, value)| Some(Attribute { name, value: value? })).collect();
     made.extend(own_words(said));
     made
 }

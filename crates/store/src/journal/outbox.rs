@@ -4,6 +4,7 @@
 use tidegate_core::{GenerationId, Timestamp};
 
 use super::{Journal, JournalReader, Result};
+use crate::dialect::Shapes;
 
 /// Something to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,20 +42,30 @@ pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS outbox (id INTEGER PR
 pub(super) const INDEX: &str =
     "CREATE INDEX IF NOT EXISTS outbox_by_destination ON outbox (destination, due_at) WHERE died_at IS NULL";
 
+/// A statement of its own for each letter would be a journey to the database each.
+static POSTED: Shapes<5> = Shapes::new([64, 16, 4, 2, 1]);
+
+fn post_text(letters: usize) -> &'static str {
+    POSTED.text(letters, false, "?, ?, ?, ?, ?, ?", |values| {
+        format!("INSERT INTO outbox (destination, generation, payload, created_at, due_at, bytes) VALUES {values}")
+    })
+}
+
 impl Journal {
     /// Inside the transaction of the calls that they tell of.
     pub(super) async fn post(&mut self, letters: &[Letter]) -> Result<()> {
-        for letter in letters {
-            sqlx::query(
-                "INSERT INTO outbox (destination, generation, payload, created_at, due_at, bytes) VALUES ($1, $2, $3, $4, $4, $5)",
-            )
-            .bind(&letter.destination)
-            .bind(letter.generation.as_str())
-            .bind(&letter.payload)
-            .bind(letter.at.0)
-            .bind(i64::try_from(letter.payload.len()).unwrap_or(i64::MAX))
-            .execute(&mut self.connection)
-            .await?;
+        for some in POSTED.cut(letters) {
+            let mut query = sqlx::query(post_text(some.len()));
+            for letter in some {
+                query = query
+                    .bind(&letter.destination)
+                    .bind(letter.generation.as_str())
+                    .bind(&letter.payload)
+                    .bind(letter.at.0)
+                    .bind(letter.at.0)
+                    .bind(i64::try_from(letter.payload.len()).unwrap_or(i64::MAX));
+            }
+            query.execute(&mut self.connection).await?;
         }
         Ok(())
     }
@@ -62,12 +73,19 @@ impl Journal {
     /// Notes what became of letters, all or none.
     pub async fn resolve(&mut self, fates: &[(i64, Fate)]) -> Result<()> {
         self.sync(false).await?;
+        let is_delivered = |(_, fate): &&(i64, Fate)| *fate == Fate::Delivered;
+        let delivered: Vec<i64> = fates.iter().filter(is_delivered).map(|(id, _)| *id).collect();
+        if delivered.len() == fates.len() {
+            return self.delivered(&delivered).await;
+        }
         sqlx::query("BEGIN IMMEDIATE").execute(&mut self.connection).await?;
+        if let Err(error) = self.delivered(&delivered).await {
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+            return Err(error);
+        }
         for (id, fate) in fates {
             let done = match fate {
-                Fate::Delivered => {
-                    sqlx::query("DELETE FROM outbox WHERE id = $1").bind(id).execute(&mut self.connection).await
-                }
+                Fate::Delivered => continue,
                 Fate::Postponed(due, error) => {
                     sqlx::query("UPDATE outbox SET due_at = $2, attempts = attempts + 1, last_error = $3 WHERE id = $1")
                         .bind(id)
@@ -94,6 +112,15 @@ impl Journal {
             }
         }
         sqlx::query("COMMIT").execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    async fn delivered(&mut self, ids: &[i64]) -> Result<()> {
+        let ids = serde_json::to_string(ids).expect("numbers are always JSON");
+        sqlx::query("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each($1))")
+            .bind(ids)
+            .execute(&mut self.connection)
+            .await?;
         Ok(())
     }
 
