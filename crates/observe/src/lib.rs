@@ -7,3 +7,4 @@
 pub mod broadcast;
 pub mod logging;
 pub mod metrics;
+pub mod scrub;

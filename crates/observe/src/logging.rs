@@ -7,6 +7,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::scrub::Scrubbed;
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -23,12 +25,17 @@ pub fn start(format: Format, level: &str) -> Result<(), String> {
     let registry = tracing_subscriber::registry().with(filter);
     let text = format == Format::Text || (format == Format::Auto && terminal);
     let started = if text {
-        let layer =
-            tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(|| Scrubbed(std::io::stderr()))
+            .with_ansi(terminal)
+            .with_target(false);
         registry.with(layer).try_init()
     } else {
-        let layer =
-            tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).with_target(false);
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(|| Scrubbed(std::io::stderr()))
+            .with_target(false);
         registry.with(layer).try_init()
     };
     started.map_err(|error| error.to_string())

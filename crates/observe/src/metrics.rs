@@ -1,6 +1,8 @@
 //! Counters in Prometheus' text format. Labels are bounded: routes, models and providers of the catalogue, statuses;
 //! never keys, users or URLs.
 
+mod flow;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::{Exchange, Outcome};
+
+pub use flow::{Door, Flow, Happened, Refusals, Tool};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Route {
@@ -182,6 +186,7 @@ pub struct Metrics {
     pub learned: Family<Refusal, Gauge>,
     pub response_cache: Family<Looked, Counter>,
     pub response_cache_bytes: Gauge,
+    pub flow: Flow,
 }
 
 /// The counters that requests of one kind end up in. Looking one up hashes its labels under a lock; a recorder meets the
@@ -356,6 +361,7 @@ impl Metrics {
         registry.register("response_cache_bytes", help, response_cache_bytes.clone());
         let build: Family<Build, Gauge> = Family::default();
         build.get_or_create(&Build { version }).set(1);
+        let flow = Flow::new(&mut registry);
         registry.register("build_info", "The running build", build);
         Self {
             registry,
@@ -400,6 +406,7 @@ impl Metrics {
             learned,
             response_cache,
             response_cache_bytes,
+            flow,
         }
     }
 
@@ -418,6 +425,7 @@ impl Metrics {
             }
         };
         ended.generations.inc();
+        self.flow.record(exchange);
         for attempt in &exchange.attempts {
             if attempt.status == 200 && attempt.model == exchange.model && attempt.provider == exchange.provider {
                 ended.answered.inc();
@@ -561,6 +569,9 @@ mod tests {
             r#"generation_duration_seconds_count{provider="P1"} 2"#,
             r#"generation_duration_seconds_sum{provider="P1"} 4.0"#,
             r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#,
+            // Nine tokens in 2 000 - 100 ms, twice.
+            r#"output_tokens_per_second_count{provider="P1"} 2"#,
+            r#"output_tokens_per_second_sum{provider="P1"} 9.473684210526315"#,
             r#"time_to_first_token_seconds_count{provider="P1"} 2"#,
             r#"time_to_first_token_seconds_sum{provider="P1"} 0.2"#,
             r#"tokens_total{provider="P1",kind="cache_read"} 10"#,
@@ -597,6 +608,13 @@ mod tests {
             r#"upstream_attempts_total{provider="P0",status_class="none"} 1"#,
         ] {
             assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
+        }
+        let text = metrics.text(&[]);
+        for line in [
+            r#"tidegate_fallbacks_total{from="P0",to="P1",kind="provider"} 2"#,
+            r#"tidegate_retries_total{provider="P0"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
         }
         // The same model that ends differently is another kind of end, on the same tokens.
         metrics.record(&Exchange { outcome: Outcome::Cancelled, ..exchange("a/b") }, &mut handles);

@@ -110,6 +110,7 @@ fn is_plain(path: &str) -> bool {
 
 /// Serves one request; a panic in it ends this request alone.
 pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) -> Answer {
+    let began = app.gateway.clock.instant();
     let (head, body) = request.into_parts();
     let method = head.method.clone();
     let found = if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST_TARGET) {
@@ -154,6 +155,9 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
         }
     };
     let answer = if route.cors { opened(answer) } else { answer };
+    let taken = app.gateway.clock.instant().saturating_duration_since(began);
+    let door = metrics::Door { route: route.path };
+    app.gateway.metrics.flow.http_duration.get_or_create(&door).observe(taken.as_secs_f64());
     finished(&app, Some(route), &method, request, answer)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::Used;
-use tidegate_observe::metrics::ToolCall;
+use tidegate_observe::metrics::{Tool as ToolOf, ToolCall};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout_at};
 
@@ -96,6 +96,9 @@ impl Conductor {
             self.errors += u64::from(outcome.is_error);
             let told = if outcome.is_error { "error" } else { "ok" };
             self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
+            let (from, to) = times[place];
+            let taken = self.gate.metrics.flow.tool_duration.get_or_create_owned(&ToolOf { tool: tool.kind.name() });
+            taken.observe(to.since(from).as_secs_f64());
             let name = tool.block.clone();
             let result = self.told_of(call, outcome, sink).await?;
             self.note_used(name, call, &result, times[place]);

@@ -21,6 +21,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls_platform_verifier::ConfigVerifierExt as _;
+use tidegate_observe::metrics::{Reason as Counted, Refusals};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -101,6 +102,8 @@ pub struct Egress {
     /// Made at the first fetch over TLS: reading the system's trust store takes time.
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     slots: Semaphore,
+    /// What the rules did not let through, by reason.
+    refusals: Refusals,
 }
 
 impl Default for Egress {
@@ -111,7 +114,27 @@ impl Default for Egress {
 
 impl Egress {
     pub fn with(resolver: impl Resolve + 'static) -> Self {
-        Self { resolver: Box::new(resolver), tls: OnceLock::new(), slots: Semaphore::new(FETCHES) }
+        let (tls, slots) = (OnceLock::new(), Semaphore::new(FETCHES));
+        Self { resolver: Box::new(resolver), tls, slots, refusals: Refusals::default() }
+    }
+
+    /// The same, counting what is refused there.
+    pub fn counting(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
+    }
+
+    fn refused(&self, reason: Reason) -> Refused {
+        let reason_text = match reason {
+            Reason::Url => "url",
+            Reason::Domain => "domain",
+            Reason::Port => "port",
+            Reason::Name => "name",
+            Reason::Address => "address",
+            // It was let through and came to nothing.
+            _ => return Refused(reason),
+        };
+        self.refusals.get_or_create(&Counted { reason: reason_text }).inc();
+        Refused(reason)
     }
 
     /// Fetches what a caller points at.
@@ -161,7 +184,7 @@ impl Egress {
         let outcome = timeout(TOTAL, Box::pin(work)).await.unwrap_or(Err(Reason::TooSlow));
         outcome.map_err(|reason| {
             tracing::info!(?reason, "what a caller wanted to be told of could not be sent");
-            Refused(reason)
+            self.refused(reason)
         })
     }
 
@@ -202,7 +225,7 @@ impl Egress {
             // Neither path nor query: both may be what lets one in.
             let origin = last.as_deref().unwrap_or("none");
             tracing::info!(origin, ?reason, "what a caller pointed at was not fetched");
-            Refused(reason)
+            self.refused(reason)
         })
     }
 

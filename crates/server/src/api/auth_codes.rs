@@ -9,6 +9,7 @@ use serde::Serialize;
 use tidegate_core::key;
 use tidegate_core::{KeyHash, Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_gateway::Failure;
+use tidegate_observe::metrics::Happened;
 use tidegate_store::StoreError;
 use tidegate_store::audit::{Actor, By};
 use tidegate_store::auth_codes::{Issued, Known, NewCode, NotExchanged, Pending};
@@ -117,7 +118,10 @@ pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Resul
         let code = key::authorization_code();
         new.hash = code.expose(KeyHash::of);
         match app.store.create_auth_code(tenant, by, &new, most, once.as_ref()).await {
-            Ok(Issued::New { app_id }) => return Ok(Outcome::Fresh(Fresh { code, app_id, created: by.at })),
+            Ok(Issued::New { app_id }) => {
+                note(app, "created");
+                return Ok(Outcome::Fresh(Fresh { code, app_id, created: by.at }));
+            }
             Ok(Issued::Before { answer }) => return Ok(Outcome::Before(answer)),
             Ok(Issued::Misused) => return Err(refused("Idempotency-Key", "was used for another request")),
             Ok(Issued::Conflict) => return Err(conflict()),
@@ -163,13 +167,23 @@ pub fn exchange(call: Call) -> Answering {
         };
         let known = app.store.find_auth_code(&KeyHash::of(code.as_bytes())).await.map_err(internal)?;
         let verdict = judge(known.as_ref(), Sent { verifier: verifier.as_deref(), method }, now);
+        let event = match verdict {
+            Verdict::Replayed { .. } => "replayed",
+            Verdict::Expired => "expired",
+            _ => "failed",
+        };
         let made = settle(&app, known.as_ref(), verdict, &by, peer.ip()).await;
+        note(&app, if made.is_ok() { "exchanged" } else { event });
         made.inspect_err(|failure| {
             if failure.status == 403 {
                 app.note_failed_exchange(peer.ip(), now);
             }
         })
     })
+}
+
+fn note(app: &App, event: &'static str) {
+    app.gateway.metrics.flow.auth_codes.get_or_create(&Happened { event }).inc();
 }
 
 /// Acts on the verdict.

@@ -439,7 +439,10 @@ async fn health_readiness_version_and_metrics_say_what_they_promise() {
         r#"tidegate_http_requests_total{route="/messages",method="POST",status="401"} 1"#,
         r#"tidegate_upstream_attempts_total{provider="P0",model="vendor/m",status_class="2xx"} 2"#,
         r#"tidegate_auth_failures_total{reason="invalid"} 1"#,
+        r#"tidegate_http_request_duration_seconds_count{route="/messages"} 4"#,
         "tidegate_panics_total 0",
+        // What is caught there is a defect elsewhere.
+        "tidegate_scrubber_hits_total 0",
         "tidegate_records_lost_total 0",
     ] {
         assert!(text.contains(line), "{line} is not in {text}");

@@ -1,0 +1,111 @@
+//! What is measured of requests beside how they ended: how long they took at the door, who had to stand in for whom, how
+//! fast models speak, what was refused on the way out.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate_core::Exchange;
+use tidegate_core::exchange::AttemptRecord;
+
+use super::{Reason, Served, seconds};
+use crate::scrub;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Door {
+    pub route: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Fallback {
+    pub from: String,
+    pub to: String,
+    pub kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct At {
+    pub provider: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Tool {
+    pub tool: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Happened {
+    pub event: &'static str,
+}
+
+/// Counts what egress refuses.
+pub type Refusals = Family<Reason, Counter>;
+
+pub struct Flow {
+    pub http_duration: Family<Door, Histogram>,
+    fallbacks: Family<Fallback, Counter>,
+    retries: Family<At, Counter>,
+    speed: Family<Served, Histogram>,
+    pub tool_duration: Family<Tool, Histogram>,
+    pub auth_codes: Family<Happened, Counter>,
+    pub egress_refusals: Refusals,
+}
+
+/// 1 to 2 000 tokens a second, log-spaced.
+fn tokens_a_second() -> Histogram {
+    Histogram::new((0..16).map(|place| 2_000.0_f64.powf(f64::from(place) / 15.0)))
+}
+
+impl Flow {
+    pub fn new(registry: &mut Registry) -> Self {
+        let flow = Self {
+            http_duration: Family::new_with_constructor(seconds),
+            fallbacks: Family::default(),
+            retries: Family::default(),
+            speed: Family::new_with_constructor(tokens_a_second),
+            tool_duration: Family::new_with_constructor(seconds),
+            auth_codes: Family::default(),
+            egress_refusals: Family::default(),
+        };
+        let help = "From the head of a request to the head of its answer";
+        registry.register_with_unit("http_request_duration", help, Unit::Seconds, flow.http_duration.clone());
+        registry.register("fallbacks", "Attempts that another one had to stand in for", flow.fallbacks.clone());
+        registry.register("retries", "Attempts at the same endpoint again", flow.retries.clone());
+        registry.register("output_tokens_per_second", "How fast answers came once they began", flow.speed.clone());
+        let help = "How long tools ran that this gateway ran";
+        registry.register_with_unit("server_tool_duration", help, Unit::Seconds, flow.tool_duration.clone());
+        registry.register("auth_codes", "What became of authorization codes", flow.auth_codes.clone());
+        let help = "What callers pointed at and was not fetched or called";
+        registry.register("egress_refusals", help, flow.egress_refusals.clone());
+        registry.register("scrubber_hits", "Lines of the log that held what looks like a key", scrub::HITS.clone());
+        flow
+    }
+
+    /// Counts what a finished request had to do.
+    pub(super) fn record(&self, exchange: &Exchange) {
+        for pair in exchange.attempts.windows(2) {
+            self.stood_in(&pair[0], &pair[1]);
+        }
+        // Whole answers say nothing about when they began.
+        let began = exchange.first_content_ms.filter(|_| exchange.streamed && exchange.usage_reported);
+        let spoke = began.map(|began| exchange.duration_ms.saturating_sub(began)).filter(|spoke| *spoke > 0);
+        if let (Some(spoke), None) = (spoke, &exchange.cache_source) {
+            let served = Served { model: exchange.model.to_string(), provider: exchange.provider.to_string() };
+            self.speed.get_or_create(&served).observe(exchange.usage.output as f64 * 1e3 / f64::from(spoke));
+        }
+    }
+
+    fn stood_in(&self, first: &AttemptRecord, next: &AttemptRecord) {
+        let (from, to, kind) = match () {
+            () if first.model != next.model => (&first.model, &next.model, "model"),
+            () if first.provider != next.provider => (&first.provider, &next.provider, "provider"),
+            () if first.is_byok != next.is_byok => (&first.provider, &next.provider, "credential"),
+            () => {
+                self.retries.get_or_create(&At { provider: first.provider.to_string() }).inc();
+                return;
+            }
+        };
+        self.fallbacks.get_or_create(&Fallback { from: from.to_string(), to: to.to_string(), kind }).inc();
+    }
+}
