@@ -138,6 +138,7 @@ pub fn create(call: Call) -> Answering {
         let config = wanted.config.map(|config| config.onto(Config::default(), &Map::new()));
         let config = form.require("config", config);
         form.finish()?;
+        may_set(&request, &DestinationSettings::default(), &wanted.settings)?;
         let (Some(kind), Some(name), Some(config)) = (kind, name, config) else { return Err(Failure::internal()) };
         let workspace = request.workspace("workspace_id", workspace).await?;
         let id = new_destination_id(request.by.at);
@@ -167,6 +168,7 @@ pub fn update(call: Call) -> Answering {
         let mut form = Form::read(&body)?;
         let wanted = read(&mut form, row.settings.clone());
         form.finish()?;
+        may_set(&request, &row.settings, &wanted.settings)?;
         row.settings = wanted.settings;
         row.name = wanted.name.unwrap_or(row.name);
         row.enabled = wanted.enabled.unwrap_or(row.enabled);
@@ -199,6 +201,28 @@ async fn addressed(request: &Request) -> Result<DestinationRow, Failure> {
     let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
     let found = request.app.store.find_destination(&request.tenant, &id).await.map_err(internal)?;
     found.ok_or_else(not_found)
+}
+
+/// Where the operator has locked what destinations may know, nobody changes it; to say what is there already is no change.
+fn may_set(request: &Request, known: &DestinationSettings, wanted: &DestinationSettings) -> Result<(), Failure> {
+    let locked = |settings: &DestinationSettings| {
+        let DestinationSettings {
+            api_key_hashes,
+            filter_rules: _,
+            sampling_rate: _,
+            privacy_mode,
+            broadcast_generation_cost,
+            broadcast_generation_identity,
+            broadcast_generation_request_context,
+        } = settings.clone();
+        let flags = [broadcast_generation_cost, broadcast_generation_identity, broadcast_generation_request_context];
+        (api_key_hashes, privacy_mode, flags)
+    };
+    let is_locked = request.app.gateway.snapshot().settings.audience.locks_privacy;
+    if is_locked && locked(known) != locked(wanted) {
+        return Err(Failure::new(403, ErrorType::PermissionDenied, "Privacy settings are locked"));
+    }
+    Ok(())
 }
 
 fn refusal(error: StoreError) -> Failure {

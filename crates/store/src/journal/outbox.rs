@@ -97,15 +97,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes away the oldest that wait for a destination beyond so many, and the dead of before an instant. Says how many of
-    /// the former there were.
-    pub async fn bound_outbox(&mut self, destination: &str, most: usize, buried: Timestamp) -> Result<u64> {
+    /// Takes away so many of the oldest that wait for a destination, and the dead of before an instant. Says how many of the
+    /// former there were.
+    pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
         let gone = sqlx::query(
-            "DELETE FROM outbox WHERE destination = $1 AND died_at IS NULL AND id <= \
-             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id DESC LIMIT 1 OFFSET $2)",
+            "DELETE FROM outbox WHERE id IN \
+             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id LIMIT $2)",
         )
         .bind(destination)
-        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .bind(i64::try_from(gone).unwrap_or(i64::MAX))
         .execute(&mut self.connection)
         .await?;
         sqlx::query("DELETE FROM outbox WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
