@@ -70,6 +70,8 @@ pub struct Gateway {
     pub presets: Presets,
     /// Destinations that people of a workspace made.
     pub told: broadcast::Stored,
+    /// How they and those of the configuration do.
+    pub tallies: broadcast::Tallies,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -125,6 +127,7 @@ impl Gateway {
             guardrails: guardrails::Guardrails::new(store.clone()),
             presets: Presets::new(store.clone()),
             told: broadcast::Stored::new(store),
+            tallies: broadcast::Tallies::default(),
             clock,
             metrics,
             upstream: upstream::Client::default(),

@@ -117,6 +117,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway: gateway.clone(),
         store: store.clone(),
         vault,
+        journal: metering.reader.clone(),
         router: Router::new(),
         public_url: public_url.clone(),
         trusted_proxies: config.trusted_proxies.clone(),

@@ -21,6 +21,7 @@ use tidegate_store::vault::Vault;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::tally::End;
 use super::{LABEL, packed};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
@@ -95,6 +96,7 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
         };
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
         workers.retain(|id, worker| is_known(id) && !worker.0.is_finished());
+        gateway.tallies.retain(is_known);
         for destination in &known {
             workers.entry(destination.id.clone()).or_insert_with(|| {
                 let worker = Worker { gateway: gateway.clone(), reader: reader.clone(), id: destination.id.clone() };
@@ -198,6 +200,7 @@ impl Worker {
             while self.gateway.ledger.queue.chore(Chore::Resolve(fates.clone())).await.is_none() {
                 sleep(LOOK).await;
             }
+            self.note(&fates);
             if failures >= FAILURES {
                 sleep(PROBE).await;
             }
@@ -305,6 +308,9 @@ impl Worker {
             let chore = Chore::Bound(self.id.clone(), portion, buried);
             let Some(gone) = self.gateway.ledger.queue.chore(chore).await else { break };
             self.dropped(destination.kind, "full", gone);
+            if gone > 0 {
+                self.gateway.tallies.count(&self.id, now, End::Dropped, gone);
+            }
             left = left.saturating_sub(gone);
             if gone == 0 || left <= most {
                 break;
@@ -312,6 +318,27 @@ impl Worker {
         }
         let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
         self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(left).unwrap_or(i64::MAX));
+    }
+
+    /// Counts what became of letters, for those who ask.
+    fn note(&self, fates: &[(i64, Fate)]) {
+        let (tallies, now) = (&self.gateway.tallies, self.gateway.clock.now());
+        let mut ends = [0, 0];
+        for (_, fate) in fates {
+            match fate {
+                Fate::Delivered => ends[0] += 1,
+                Fate::Postponed(_, error) => tallies.failed(&self.id, error),
+                Fate::Dead(_, error) => {
+                    ends[1] += 1;
+                    tallies.failed(&self.id, error);
+                }
+            }
+        }
+        for (end, count) in [End::Delivered, End::Failed].into_iter().zip(ends) {
+            if count > 0 {
+                tallies.count(&self.id, now, end, count);
+            }
+        }
     }
 
     fn count(&self, kind: Kind, outcome: &'static str, by: u64) {

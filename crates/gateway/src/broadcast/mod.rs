@@ -3,6 +3,7 @@
 
 mod deliver;
 mod stored;
+mod tally;
 
 use std::fmt;
 use std::io::Write as _;
@@ -26,6 +27,7 @@ use crate::keys::KeyEntry;
 
 pub use deliver::{deliver, test};
 pub use stored::{Stored, opened, sealed as sealed_config};
+pub use tally::{Standing, Tallies};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.
 const MOST_HEARD: usize = 2 << 20;

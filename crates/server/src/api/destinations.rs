@@ -12,7 +12,7 @@ use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDesti
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 
-use super::account::{Answering, Instant, Request, data, deleted, internal, not_found, page};
+use super::account::{Answering, Instant, Request, answer, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
 
@@ -120,6 +120,41 @@ pub fn show(call: Call) -> Answering {
         let request = Request::of(call)?;
         let row = addressed(&request).await?;
         Ok(data(StatusCode::OK, &Shown::of(&row, &request)))
+    })
+}
+
+/// How a destination does, by what this node knows of it.
+#[derive(Serialize)]
+struct Status {
+    queued: u64,
+    oldest_at: Option<Instant>,
+    delivered_24h: u64,
+    failed_24h: u64,
+    dropped_24h: u64,
+    last_error: Option<String>,
+    last_success_at: Option<Instant>,
+}
+
+pub fn status(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let row = addressed(&request).await?;
+        let gateway = &request.app.gateway;
+        let (queued, oldest, known) = request.app.journal.outbox_standing(&row.id).await.map_err(|error| {
+            tracing::warn!(%error, "what waits for a destination cannot be read");
+            Failure::internal()
+        })?;
+        let standing = gateway.tallies.standing(&row.id, gateway.clock.now());
+        let status = Status {
+            queued,
+            oldest_at: oldest.map(Instant),
+            delivered_24h: standing.delivered,
+            failed_24h: standing.failed,
+            dropped_24h: standing.dropped,
+            last_error: standing.last_error.or(known),
+            last_success_at: standing.last_success.map(Instant),
+        };
+        Ok(answer(StatusCode::OK, &status))
     })
 }
 

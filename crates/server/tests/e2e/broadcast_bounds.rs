@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::receiver::{ELSEWHERE, Receiver, attribute};
 use crate::harness::{
-    Account, Buy, INFERENCE_KEY, MANAGEMENT_KEY, Pace, Place, Tidegate, Till, eventually, hello, on_both,
+    Account, Buy, INFERENCE_KEY, MANAGEMENT_KEY, Pace, Place, Tidegate, Till, assert_not_found, eventually, hello,
+    on_both,
 };
 
 const MODEL: &str = "vendor/m";
@@ -162,5 +163,39 @@ on_both! {
         let same = json!({"name": "other", "privacy_mode": false, "api_key_hashes": null, "sampling_rate": 0.5});
         let changed = account.data("PATCH", &path, Some(same), 200).await;
         assert_eq!((&changed["name"], &changed["sampling_rate"]), (&json!("other"), &json!(0.5)));
+    }
+
+    async fn people_see_how_a_destination_does(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed())).await;
+        let body = json!({"type": "webhook", "name": "hook", "config": {"url": hook.url()}});
+        let made = account.data("POST", DESTINATIONS, Some(body), 201).await;
+        let path = format!("{DESTINATIONS}/{}/status", made["id"].as_str().unwrap());
+        let idle = json!({
+            "queued": 0, "oldest_at": null, "delivered_24h": 0, "failed_24h": 0, "dropped_24h": 0,
+            "last_error": null, "last_success_at": null,
+        });
+        let status = async || account.ask("GET", &path).await.json();
+        assert_eq!(status().await, idle);
+
+        account.gate.messages(hello(MODEL)).await;
+        eventually("it is delivered", PATIENCE, async || status().await["delivered_24h"] == 1).await;
+        let good = status().await;
+        assert_eq!((&good["queued"], &good["last_error"]), (&json!(0), &Value::Null));
+        assert!(good["last_success_at"].is_string(), "{good}");
+
+        hook.says(503);
+        account.gate.messages(hello(MODEL)).await;
+        eventually("it waits", PATIENCE, async || status().await["last_error"] == "status 503").await;
+        let down = status().await;
+        assert_eq!((&down["queued"], &down["failed_24h"]), (&json!(1), &json!(0)));
+        assert!(down["oldest_at"].is_string(), "{down}");
+
+        hook.says(400);
+        eventually("it is given up", PATIENCE, async || status().await["failed_24h"] == 1).await;
+        let refused = status().await;
+        assert_eq!((&refused["queued"], &refused["last_error"], &refused["delivered_24h"]), (&json!(0), &json!("status 400"), &json!(1)));
+        let other = format!("{DESTINATIONS}/00000000-0000-7000-8000-000000000000/status");
+        assert_not_found(&account.ask("GET", &other).await);
     }
 }

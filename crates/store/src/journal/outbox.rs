@@ -155,6 +155,19 @@ impl JournalReader {
         Ok((due, next.map(Timestamp)))
     }
 
+    /// How many wait for a destination, since when the oldest does, and what was wrong last with one of them.
+    pub async fn outbox_standing(&self, destination: &str) -> Result<(u64, Option<Timestamp>, Option<String>)> {
+        let (count, oldest, error): (i64, Option<i64>, Option<String>) = sqlx::query_as(
+            "SELECT COUNT(*), MIN(created_at), (SELECT last_error FROM outbox \
+             WHERE destination = $1 AND last_error IS NOT NULL ORDER BY id DESC LIMIT 1) \
+             FROM outbox WHERE destination = $1 AND died_at IS NULL",
+        )
+        .bind(destination)
+        .fetch_one(&self.0)
+        .await?;
+        Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp), error))
+    }
+
     /// How many wait for a destination, and how many bytes that is.
     pub async fn outbox_depth(&self, destination: &str) -> Result<(u64, u64)> {
         let (count, bytes): (i64, i64) = sqlx::query_as(
