@@ -73,6 +73,8 @@ pub struct Gateway {
     pub plugins: plugins::stored::Stored,
     /// Destinations that people of a workspace made.
     pub told: broadcast::Stored,
+    /// How they and those of the configuration do.
+    pub tallies: broadcast::Tallies,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -129,6 +131,7 @@ impl Gateway {
             presets: Presets::new(store.clone()),
             plugins: plugins::stored::Stored::new(store.clone()),
             told: broadcast::Stored::new(store),
+            tallies: broadcast::Tallies::default(),
             clock,
             egress: egress::Egress::default().counting(metrics.flow.egress_refusals.clone()),
             metrics,

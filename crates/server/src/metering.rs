@@ -8,11 +8,12 @@ use anyhow::Context as _;
 use tidegate_core::{Clock, Timestamp};
 use tidegate_gateway::ledger::treasury::Treasury;
 use tidegate_gateway::ledger::{Ledger, Writer, recover};
-use tidegate_gateway::{relay, tasks};
+use tidegate_gateway::{broadcast, relay, tasks};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::Store;
 use tidegate_store::audit::{By, Change};
 use tidegate_store::journal::{Ballast, Journal, JournalReader};
+use tidegate_store::vault::Vault;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -47,12 +48,17 @@ impl Metering {
         store: &Arc<Store>,
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
+        vault: &Vault,
     ) -> anyhow::Result<Self> {
         let folder = &config.data_dir;
         let mut journal = Journal::open(folder)
             .await
             .with_context(|| format!("the journal {} cannot be opened", folder.join("ledger.db").display()))?;
-        let recovered = recover::recover(&mut journal).await.context("calls of an earlier start cannot be closed")?;
+        let failed = "calls of an earlier start cannot be closed";
+        let left = recover::left(&journal).await.context(failed)?;
+        let letters = broadcast::of_lost(&config.settings.audience, store, vault, &left).await.context(failed)?;
+        recover::close(&mut journal, &left, &letters).await.context(failed)?;
+        let recovered = left.len();
         if recovered > 0 {
             tracing::warn!(calls = recovered, "calls that an earlier start left open were closed");
             metrics.ledger_recovered.inc_by(recovered as u64);

@@ -165,6 +165,7 @@ pub static ROUTES: &[Route] = &[
     managed(Method::GET, "/observability/destinations", "List who is told of requests", destinations::list).list(),
     managed(Method::POST, "/observability/destinations", "Have somebody told of requests", destinations::create),
     managed(Method::GET, "/observability/destinations/{id}", "One destination", destinations::show),
+    managed(Method::GET, "/observability/destinations/{id}/status", "How a destination does", destinations::status),
     managed(Method::PATCH, "/observability/destinations/{id}", "Change a destination", destinations::update),
     managed(Method::DELETE, "/observability/destinations/{id}", "Delete a destination", destinations::delete),
     own(Method::GET, "/presets", "List the presets of the key's workspace, last updated first", presets::list).list(),

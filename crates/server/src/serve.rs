@@ -86,7 +86,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let first = bootstrap(&store, &config, &*clock).await?;
 
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let metering = Metering::start(&config, &store, &clock, &metrics).await?;
+    let metering = Metering::start(&config, &store, &clock, &metrics, &vault).await?;
     let ledger = metering.ledger.clone();
     let redis = config.redis.take();
     let rates = redis.map(|(address, patience)| Arc::new(Rates::new(address, patience, metrics.clone())));
@@ -118,6 +118,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway: gateway.clone(),
         store: store.clone(),
         vault,
+        journal: metering.reader.clone(),
         router: Router::new(),
         public_url: public_url.clone(),
         trusted_proxies: config.trusted_proxies.clone(),

@@ -10,6 +10,7 @@ use tidegate_core::{KeyHash, Tenant, Timestamp};
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::{Failure, Gateway};
 use tidegate_store::Store;
+use tidegate_store::journal::JournalReader;
 use tidegate_store::vault::Vault;
 
 use crate::config::Oauth;
@@ -19,6 +20,8 @@ pub struct App {
     pub gateway: Arc<Gateway>,
     pub store: Arc<Store>,
     pub vault: Arc<Vault>,
+    /// What waits for destinations.
+    pub journal: JournalReader,
     pub router: Router,
     pub public_url: String,
     pub trusted_proxies: Vec<IpNet>,

@@ -21,6 +21,7 @@ use tidegate_store::vault::Vault;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::tally::End;
 use super::{LABEL, PACKED, packed};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
@@ -39,9 +40,8 @@ const OLDEST_MS: i64 = 24 * 60 * 60 * 1000;
 const MOST_ATTEMPTS: i64 = 50;
 /// How long it stays known that a letter was given up.
 const BURIED_MS: i64 = 7 * 24 * 60 * 60 * 1000;
-/// Letters that wait for one destination at most.
-const MOST_WAITING: u64 = 1_000_000;
-const MOST_BYTES: u64 = 2 << 30;
+/// So many go at once where too many wait: the journal's writer has other things to do.
+const PORTION: u64 = 2_000;
 /// How often it is looked how much waits, and for whom nobody will ever fetch it.
 const TIDY: Duration = Duration::from_secs(10);
 const CLEAR: Duration = Duration::from_secs(60 * 60);
@@ -96,6 +96,7 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
         };
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
         workers.retain(|id, worker| is_known(id) && !worker.0.is_finished());
+        gateway.tallies.retain(is_known);
         for destination in &known {
             workers.entry(destination.id.clone()).or_insert_with(|| {
                 let worker = Worker { gateway: gateway.clone(), reader: reader.clone(), id: destination.id.clone() };
@@ -199,6 +200,7 @@ impl Worker {
             while self.gateway.ledger.queue.chore(Chore::Resolve(fates.clone())).await.is_none() {
                 sleep(LOOK).await;
             }
+            self.note(&fates);
             if failures >= FAILURES {
                 sleep(PROBE).await;
             }
@@ -297,14 +299,46 @@ impl Worker {
     async fn bound(&self, now: Timestamp) {
         let Ok((waiting, bytes)) = self.reader.outbox_depth(&self.id).await else { return };
         let Some(destination) = self.destination() else { return };
-        let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
-        self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let bounds = self.gateway.snapshot().settings.audience.bounds;
         // Of too many bytes the oldest quarter goes, until they fit.
-        let most = if bytes > MOST_BYTES { waiting * 3 / 4 } else { MOST_WAITING };
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let chore = Chore::Bound(self.id.clone(), most, Timestamp(now.0 - BURIED_MS));
-        let gone = self.gateway.ledger.queue.chore(chore).await.unwrap_or(0);
-        self.dropped(destination.kind, "full", gone);
+        let most = if bytes > bounds.bytes { (waiting * 3 / 4).min(bounds.letters) } else { bounds.letters };
+        let (mut left, buried) = (waiting, Timestamp(now.0 - BURIED_MS));
+        loop {
+            let portion = left.saturating_sub(most).min(PORTION);
+            let chore = Chore::Bound(self.id.clone(), portion, buried);
+            let Some(gone) = self.gateway.ledger.queue.chore(chore).await else { break };
+            self.dropped(destination.kind, "full", gone);
+            if gone > 0 {
+                self.gateway.tallies.count(&self.id, now, End::Dropped, gone);
+            }
+            left = left.saturating_sub(gone);
+            if gone == 0 || left <= most {
+                break;
+            }
+        }
+        let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
+        self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(left).unwrap_or(i64::MAX));
+    }
+
+    /// Counts what became of letters, for those who ask.
+    fn note(&self, fates: &[(i64, Fate)]) {
+        let (tallies, now) = (&self.gateway.tallies, self.gateway.clock.now());
+        let mut ends = [0, 0];
+        for (_, fate) in fates {
+            match fate {
+                Fate::Delivered => ends[0] += 1,
+                Fate::Postponed(_, error) => tallies.failed(&self.id, error),
+                Fate::Dead(_, error) => {
+                    ends[1] += 1;
+                    tallies.failed(&self.id, error);
+                }
+            }
+        }
+        for (end, count) in [End::Delivered, End::Failed].into_iter().zip(ends) {
+            if count > 0 {
+                tallies.count(&self.id, now, end, count);
+            }
+        }
     }
 
     fn count(&self, kind: Kind, outcome: &'static str, by: u64) {

@@ -3,6 +3,7 @@
 
 mod deliver;
 mod stored;
+mod tally;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,6 +19,7 @@ use tidegate_core::{Exchange, Secret, WorkspaceId};
 use tidegate_observe::broadcast::{Destination, Maker, Said, Service, Used};
 use tidegate_store::journal::Letter;
 use tidegate_store::vault::Vault;
+use tidegate_store::{Store, StoreError};
 use tidegate_wire::envelope::Envelope;
 
 use crate::agent::Assembly;
@@ -26,6 +28,7 @@ use crate::keys::KeyEntry;
 
 pub use deliver::{deliver, test};
 pub use stored::{Stored, opened, sealed as sealed_config};
+pub use tally::{Standing, Tallies};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.
 const MOST_HEARD: usize = 2 << 20;
@@ -43,6 +46,22 @@ pub struct Audience {
     pub service: Service,
     /// Signs what webhooks get.
     pub webhook_secret: Option<Secret>,
+    pub bounds: Bounds,
+    /// What people's destinations may know stays as it is.
+    pub locks_privacy: bool,
+}
+
+/// What waits for one destination at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub letters: u64,
+    pub bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { letters: 1_000_000, bytes: 2 << 30 }
+    }
 }
 
 impl fmt::Debug for Audience {
@@ -169,20 +188,62 @@ pub(crate) fn letters(
     metadata: &str,
 ) -> Vec<Letter> {
     let named = overheard.named();
-    let concerned: Vec<&Arc<Destination>> = audience
-        .destinations
-        .iter()
-        .chain(stored)
-        .filter(|destination| destination.scope.may_admit(&destination.id, exchange, &named))
-        .collect();
+    let concerned = concerned(audience, stored, exchange, &named);
     if concerned.is_empty() {
         return Vec::new();
     }
     let said = overheard.said(named, metadata);
     let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service };
+    written(&concerned, vault, exchange, &said, maker)
+}
+
+/// What they are to be told of calls that a dead process left open: that they were there, and what they cost. What was said
+/// in them is known to nobody.
+pub async fn of_lost(
+    audience: &Audience,
+    store: &Store,
+    vault: &Vault,
+    exchanges: &[Exchange],
+) -> Result<Vec<Letter>, StoreError> {
+    if exchanges.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (_, stored) = stored::all(store, vault).await?;
+    let (mut letters, said) = (Vec::new(), Said::default());
+    for exchange in exchanges {
+        let concerned = concerned(audience, &stored, exchange, &said);
+        if concerned.is_empty() {
+            continue;
+        }
+        let key = store.find_key(&exchange.key).await?;
+        let (name, creator) = key.map(|key| (key.name, key.creator)).unwrap_or_default();
+        let maker = Maker { key_name: &name, creator: creator.as_deref(), service: &audience.service };
+        letters.extend(written(&concerned, vault, exchange, &said, maker));
+    }
+    Ok(letters)
+}
+
+/// Those who may want to hear of a call.
+fn concerned<'a>(
+    audience: &'a Audience,
+    stored: &'a [Arc<Destination>],
+    exchange: &Exchange,
+    named: &Said,
+) -> Vec<&'a Arc<Destination>> {
+    let all = audience.destinations.iter().chain(stored);
+    all.filter(|destination| destination.scope.may_admit(&destination.id, exchange, named)).collect()
+}
+
+fn written(
+    concerned: &[&Arc<Destination>],
+    vault: &Vault,
+    exchange: &Exchange,
+    said: &Said,
+    maker: Maker<'_>,
+) -> Vec<Letter> {
     let mut letters = Vec::new();
     for destination in concerned {
-        let Some(told) = destination.told(exchange, &said, maker) else { continue };
+        let Some(told) = destination.told(exchange, said, maker) else { continue };
         match sealed(vault, &destination.id, &told) {
             Some(payload) => letters.push(Letter {
                 destination: destination.id.clone(),

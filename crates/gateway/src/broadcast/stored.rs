@@ -38,18 +38,24 @@ impl Stored {
         if self.store.destinations_seq().await? == self.seen.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let (seq, rows) = self.store.all_destinations().await?;
-        let mut list = Vec::with_capacity(rows.len());
-        for row in rows {
-            match destination(&row, vault) {
-                Some(destination) => list.push(Arc::new(destination)),
-                None => tracing::error!(destination = %row.id, "a stored destination cannot be used"),
-            }
-        }
+        let (seq, list) = all(&self.store, vault).await?;
         self.list.store(Arc::new(list));
         self.seen.store(seq, Ordering::SeqCst);
         Ok(())
     }
+}
+
+/// All that can be used, and which change that is.
+pub(super) async fn all(store: &Store, vault: &Vault) -> Result<(i64, Vec<Arc<Destination>>), StoreError> {
+    let (seq, rows) = store.all_destinations().await?;
+    let mut list = Vec::with_capacity(rows.len());
+    for row in rows {
+        match destination(&row, vault) {
+            Some(destination) => list.push(Arc::new(destination)),
+            None => tracing::error!(destination = %row.id, "a stored destination cannot be used"),
+        }
+    }
+    Ok((seq, list))
 }
 
 impl Gateway {

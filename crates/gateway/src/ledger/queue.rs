@@ -121,8 +121,8 @@ struct Inner {
 /// Something to be done with the outbox; who asks for it waits.
 pub enum Chore {
     Resolve(Vec<(i64, Fate)>),
-    /// At most so many wait for a destination; the dead of before the instant go.
-    Bound(String, usize, Timestamp),
+    /// So many of the oldest that wait for a destination go, and the dead of before the instant.
+    Bound(String, u64, Timestamp),
     /// What waits since before the instant for nobody of these goes.
     Others(Vec<String>, Timestamp),
 }
@@ -366,7 +366,7 @@ impl Writer {
             let count = match &chore {
                 Chore::Resolve(fates) => self.journal.resolve(fates).await.map(|()| 0),
                 Chore::Others(known, before) => self.journal.forget_others(known, *before).await,
-                Chore::Bound(destination, most, buried) => self.journal.bound_outbox(destination, *most, *buried).await,
+                Chore::Bound(destination, gone, buried) => self.journal.bound_outbox(destination, *gone, *buried).await,
             };
             match count {
                 Ok(count) => drop(done.send(count)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Exchange, GenerationId, Money, Outcome, Settlement, Timestamp};
-use tidegate_store::journal::{Entry, Journal, JournalError, JournalReader, Open};
+use tidegate_store::journal::{Entry, Journal, JournalError, JournalReader, Letter, Open};
 
 use super::Ledger;
 
@@ -14,21 +14,20 @@ const LOOK: Duration = Duration::from_secs(30);
 /// How long after the longest time that a call may take.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Closes what earlier epochs left open; how many those were. To be called before anything else is written.
-pub async fn recover(journal: &mut Journal) -> Result<usize, JournalError> {
+/// What earlier epochs left open, as it is to be closed. To be called before anything else is written.
+pub async fn left(journal: &Journal) -> Result<Vec<Exchange>, JournalError> {
     let left = journal.reader().left_open(journal.node().epoch).await?;
-    let entries: Vec<Entry> = left
-        .into_iter()
-        .map(|open| {
-            let exchange = recovered(open);
-            let data = serde_json::to_string(&exchange).expect("texts and numbers are always JSON");
-            Entry { generation: exchange.id, is_settled: true, data: Some(data), progress: None }
-        })
-        .collect();
-    if !entries.is_empty() {
-        journal.write(&entries, true).await?;
-    }
-    Ok(entries.len())
+    Ok(left.into_iter().map(recovered).collect())
+}
+
+/// Closes it, and leaves what destinations are to be told of it.
+pub async fn close(journal: &mut Journal, left: &[Exchange], letters: &[Letter]) -> Result<(), JournalError> {
+    let entry = |exchange: &Exchange| {
+        let data = serde_json::to_string(exchange).expect("texts and numbers are always JSON");
+        Entry { generation: exchange.id, is_settled: true, data: Some(data), progress: None }
+    };
+    let entries: Vec<Entry> = left.iter().map(entry).collect();
+    if entries.is_empty() { Ok(()) } else { journal.write_with(&entries, letters, true).await }
 }
 
 /// What is charged for a call that nobody closed: what it was known to have cost, and never more than was held for it.

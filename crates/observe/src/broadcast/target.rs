@@ -242,6 +242,10 @@ impl Config {
                 }
                 continue;
             }
+            // What is sent is plain there, whatever a header says.
+            if small == "content-encoding" {
+                return Err(wrong(&format!("headers.{name}"), "is not a header that may be set"));
+            }
             headers.push((small, value.expose(|bytes| Secret::new(bytes))));
         }
         Ok(Target { url, is_put, headers, is_packed, shape })

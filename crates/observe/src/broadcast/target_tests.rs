@@ -83,6 +83,7 @@ fn what_is_missing_or_wrong_is_named() {
         (Kind::OtelCollector, &[("endpoint", "https://x"), ("stranger", "1")], &[], "stranger"),
         (Kind::Webhook, &[("url", "https://w"), ("method", "GET")], &[], "method"),
         (Kind::Webhook, &webhook, &[("Host", "evil")], "headers.Host"),
+        (Kind::Webhook, &webhook, &[("Content-Encoding", "gzip")], "headers.Content-Encoding"),
         (Kind::Webhook, &webhook, &[("Proxy-Authorization", "x")], "headers.Proxy-Authorization"),
         (Kind::Webhook, &webhook, &[("x-a", "b\r\nx-c: d")], "headers.x-a"),
         (Kind::Webhook, &webhook, &[("x a", "b")], "headers.x a"),

@@ -12,7 +12,7 @@ use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDesti
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 
-use super::account::{Answering, Instant, Request, data, deleted, internal, not_found, page};
+use super::account::{Answering, Instant, Request, answer, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
 
@@ -123,6 +123,41 @@ pub fn show(call: Call) -> Answering {
     })
 }
 
+/// How a destination does, by what this node knows of it.
+#[derive(Serialize)]
+struct Status {
+    queued: u64,
+    oldest_at: Option<Instant>,
+    delivered_24h: u64,
+    failed_24h: u64,
+    dropped_24h: u64,
+    last_error: Option<String>,
+    last_success_at: Option<Instant>,
+}
+
+pub fn status(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let row = addressed(&request).await?;
+        let gateway = &request.app.gateway;
+        let (queued, oldest, known) = request.app.journal.outbox_standing(&row.id).await.map_err(|error| {
+            tracing::warn!(%error, "what waits for a destination cannot be read");
+            Failure::internal()
+        })?;
+        let standing = gateway.tallies.standing(&row.id, gateway.clock.now());
+        let status = Status {
+            queued,
+            oldest_at: oldest.map(Instant),
+            delivered_24h: standing.delivered,
+            failed_24h: standing.failed,
+            dropped_24h: standing.dropped,
+            last_error: standing.last_error.or(known),
+            last_success_at: standing.last_success.map(Instant),
+        };
+        Ok(answer(StatusCode::OK, &status))
+    })
+}
+
 pub fn create(call: Call) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
@@ -138,6 +173,7 @@ pub fn create(call: Call) -> Answering {
         let config = wanted.config.map(|config| config.onto(Config::default(), &Map::new()));
         let config = form.require("config", config);
         form.finish()?;
+        may_set(&request, &DestinationSettings::default(), &wanted.settings)?;
         let (Some(kind), Some(name), Some(config)) = (kind, name, config) else { return Err(Failure::internal()) };
         let workspace = request.workspace("workspace_id", workspace).await?;
         let id = new_destination_id(request.by.at);
@@ -167,6 +203,7 @@ pub fn update(call: Call) -> Answering {
         let mut form = Form::read(&body)?;
         let wanted = read(&mut form, row.settings.clone());
         form.finish()?;
+        may_set(&request, &row.settings, &wanted.settings)?;
         row.settings = wanted.settings;
         row.name = wanted.name.unwrap_or(row.name);
         row.enabled = wanted.enabled.unwrap_or(row.enabled);
@@ -199,6 +236,28 @@ async fn addressed(request: &Request) -> Result<DestinationRow, Failure> {
     let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
     let found = request.app.store.find_destination(&request.tenant, &id).await.map_err(internal)?;
     found.ok_or_else(not_found)
+}
+
+/// Where the operator has locked what destinations may know, nobody changes it; to say what is there already is no change.
+fn may_set(request: &Request, known: &DestinationSettings, wanted: &DestinationSettings) -> Result<(), Failure> {
+    let locked = |settings: &DestinationSettings| {
+        let DestinationSettings {
+            api_key_hashes,
+            filter_rules: _,
+            sampling_rate: _,
+            privacy_mode,
+            broadcast_generation_cost,
+            broadcast_generation_identity,
+            broadcast_generation_request_context,
+        } = settings.clone();
+        let flags = [broadcast_generation_cost, broadcast_generation_identity, broadcast_generation_request_context];
+        (api_key_hashes, privacy_mode, flags)
+    };
+    let is_locked = request.app.gateway.snapshot().settings.audience.locks_privacy;
+    if is_locked && locked(known) != locked(wanted) {
+        return Err(Failure::new(403, ErrorType::PermissionDenied, "Privacy settings are locked"));
+    }
+    Ok(())
 }
 
 fn refusal(error: StoreError) -> Failure {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{KeyHash, WorkspaceId};
-use tidegate_gateway::broadcast::Audience;
+use tidegate_gateway::broadcast::{Audience, Bounds};
 use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{self, Filter, Kind, Scope, Tells};
 
@@ -24,11 +24,26 @@ pub struct Observability {
     pub environment: Option<String>,
     /// Signs what webhooks get: `env:NAME`, `file:PATH`, `cmd:["program", "argument"]`, or the secret itself.
     pub webhook_secret: Option<String>,
+    /// What destinations that are made over HTTP may know can be set by nobody: their privacy mode, their keys, and the three
+    /// `broadcast_generation_*`.
+    pub lock_privacy: bool,
+    /// Requests that wait for one destination at most; beyond that the oldest go.
+    pub outbox_letters: u64,
+    /// The same in bytes.
+    pub outbox_bytes: u64,
 }
 
 impl Default for Observability {
     fn default() -> Self {
-        Self { service_name: "tidegate".to_owned(), environment: None, webhook_secret: None }
+        let bounds = Bounds::default();
+        Self {
+            service_name: "tidegate".to_owned(),
+            environment: None,
+            webhook_secret: None,
+            lock_privacy: false,
+            outbox_letters: bounds.letters,
+            outbox_bytes: bounds.bytes,
+        }
     }
 }
 
@@ -115,7 +130,14 @@ pub fn read(raw: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result
         environment: own.environment.clone(),
         brand: raw.service.name.clone(),
     };
-    Ok(Audience { destinations, service, webhook_secret })
+    let bounds = Bounds { letters: own.outbox_letters, bytes: own.outbox_bytes };
+    for (key, value) in [("outbox_letters", bounds.letters), ("outbox_bytes", bounds.bytes)] {
+        if value == 0 {
+            let key = format!("observability.{key}");
+            return Err(lines.named(&key, anyhow!("{key}: must be at least 1")));
+        }
+    }
+    Ok(Audience { destinations, service, webhook_secret, bounds, locks_privacy: own.lock_privacy })
 }
 
 type Mistake = (String, anyhow::Error);

@@ -294,6 +294,15 @@ pub static DESCRIPTIONS: &[Description] = &[
     .with(&["DestinationId"])
     .failing(&[404]),
     Description::new(
+        "GET",
+        "/observability/destinations/{id}/status",
+        "getObservabilityDestinationStatus",
+        "Observability",
+        &[ok("DestinationStatus")],
+    )
+    .with(&["DestinationId"])
+    .failing(&[404]),
+    Description::new(
         "PATCH",
         "/observability/destinations/{id}",
         "updateObservabilityDestination",

@@ -24,14 +24,14 @@ type Body = fn(&str) -> Value;
 
 /// Everything that was planted, by what it is, and everything that came out.
 #[derive(Default)]
-struct Hunt {
-    planted: BTreeMap<String, String>,
-    found: Vec<(String, Vec<u8>)>,
+pub struct Hunt {
+    pub planted: BTreeMap<String, String>,
+    pub found: Vec<(String, Vec<u8>)>,
 }
 
 impl Hunt {
     /// A new secret in the form of a provider's key. Its middle is what is looked for: the ends may be in a label.
-    fn plant(&mut self, what: &str) -> String {
+    pub fn plant(&mut self, what: &str) -> String {
         let middle: String = id::random::<16>().iter().map(|byte| format!("{byte:02x}")).collect();
         self.planted.insert(what.to_owned(), middle.clone());
         format!("sk-{middle}-end0")
@@ -43,13 +43,13 @@ impl Hunt {
         self.planted.insert(what.to_owned(), middle.to_owned());
     }
 
-    fn keep(&mut self, place: &str, reply: &Reply) {
+    pub fn keep(&mut self, place: &str, reply: &Reply) {
         let mut text = format!("{:?}", reply.headers).into_bytes();
         text.extend_from_slice(&reply.body);
         self.found.push((place.to_owned(), text));
     }
 
-    fn look(&self) {
+    pub fn look(&self) {
         for (what, secret) in &self.planted {
             for (name, form) in forms(secret) {
                 for (place, bytes) in &self.found {
@@ -82,7 +82,7 @@ fn forms(secret: &str) -> Vec<(String, Vec<u8>)> {
     forms
 }
 
-async fn files(folder: &Path, hunt: &mut Hunt) {
+pub async fn files(folder: &Path, hunt: &mut Hunt) {
     for entry in std::fs::read_dir(folder).expect("the data folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -90,7 +90,7 @@ async fn files(folder: &Path, hunt: &mut Hunt) {
     }
 }
 
-async fn tables(url: &str, hunt: &mut Hunt) {
+pub async fn tables(url: &str, hunt: &mut Hunt) {
     let mut connection = PgConnection::connect(url).await.expect("the server for tests answers");
     let names = sqlx::query("SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'");
     let names: Vec<String> =

@@ -124,15 +124,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes away the oldest that wait for a destination beyond so many, and the dead of before an instant. Says how many of
-    /// the former there were.
-    pub async fn bound_outbox(&mut self, destination: &str, most: usize, buried: Timestamp) -> Result<u64> {
+    /// Takes away so many of the oldest that wait for a destination, and the dead of before an instant. Says how many of the
+    /// former there were.
+    pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
         let gone = sqlx::query(
-            "DELETE FROM outbox WHERE destination = $1 AND died_at IS NULL AND id <= \
-             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id DESC LIMIT 1 OFFSET $2)",
+            "DELETE FROM outbox WHERE id IN \
+             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id LIMIT $2)",
         )
         .bind(destination)
-        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .bind(i64::try_from(gone).unwrap_or(i64::MAX))
         .execute(&mut self.connection)
         .await?;
         sqlx::query("DELETE FROM outbox WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
@@ -180,6 +180,19 @@ impl JournalReader {
         .fetch_one(&self.0)
         .await?;
         Ok((due, next.map(Timestamp)))
+    }
+
+    /// How many wait for a destination, since when the oldest does, and what was wrong last with one of them.
+    pub async fn outbox_standing(&self, destination: &str) -> Result<(u64, Option<Timestamp>, Option<String>)> {
+        let (count, oldest, error): (i64, Option<i64>, Option<String>) = sqlx::query_as(
+            "SELECT COUNT(*), MIN(created_at), (SELECT last_error FROM outbox \
+             WHERE destination = $1 AND last_error IS NOT NULL ORDER BY id DESC LIMIT 1) \
+             FROM outbox WHERE destination = $1 AND died_at IS NULL",
+        )
+        .bind(destination)
+        .fetch_one(&self.0)
+        .await?;
+        Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp), error))
     }
 
     /// How many wait for a destination, and how many bytes that is.

@@ -41,7 +41,18 @@ pub fn schemas() -> Value {
         ("created_at".to_owned(), instant()),
         ("updated_at".to_owned(), instant()),
     ]);
+    let count = || json!({"type": "integer", "minimum": 0});
+    let status = json!({
+        "queued": count(),
+        "oldest_at": or_null(instant()),
+        "delivered_24h": count(),
+        "failed_24h": count(),
+        "dropped_24h": count(),
+        "last_error": or_null(json!({"type": "string"})),
+        "last_success_at": or_null(instant()),
+    });
     json!({
+        "DestinationStatus": full(status),
         "CreateDestination": object(&["type", "name", "config"], Value::Object(create)),
         "UpdateDestination": object(&[], Value::Object(settings())),
         "Destination": full(Value::Object(shown)),

@@ -22,7 +22,6 @@ pub struct Told {
     pub line: String,
     pub headers: BTreeMap<String, String>,
     pub body: String,
-    pub bytes: Vec<u8>,
 }
 
 /// Somebody who is told.
@@ -125,7 +124,7 @@ async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec
         let headers = head.lines().skip(1).filter_map(header).collect();
         let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
         let body = String::from_utf8_lossy(&bytes).into_owned();
-        log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { line, headers, body, bytes });
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { line, headers, body });
     }
     let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
     let _ = stream.write_all(answer.as_bytes()).await;

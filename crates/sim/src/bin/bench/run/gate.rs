@@ -29,11 +29,11 @@ impl Gate {
     }
 
     /// Starts the program with a data folder that must not exist yet, and waits until it is ready.
-    pub fn start(mut command: Command, upstream: SocketAddr, folder: &Path) -> anyhow::Result<Self> {
+    pub fn start(mut command: Command, upstream: SocketAddr, destination: &str, folder: &Path) -> anyhow::Result<Self> {
         let data = folder.join("data");
         fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
         let config = folder.join("tidegate.toml");
-        fs::write(&config, configuration(upstream))?;
+        fs::write(&config, configuration(upstream, destination))?;
         command.arg("serve").arg("--config").arg(&config).arg("--data-dir").arg(&data);
         command.env("BENCH_KEY", KEY).env("BENCH_MANAGEMENT_KEY", MANAGEMENT_KEY);
         let start = crate::now();
@@ -82,7 +82,7 @@ fn is_ready(addr: SocketAddr) -> bool {
 }
 
 /// Two endpoints of one model, so that there is something to route; limits that a benchmark never reaches.
-fn configuration(upstream: SocketAddr) -> String {
+fn configuration(upstream: SocketAddr, destination: &str) -> String {
     let mut text = format!(
         r#"[service]
 listen = "127.0.0.1:0"
@@ -107,7 +107,7 @@ level = "warn"
 name = "bench"
 type = "otel-collector"
 privacy_mode = true
-config = {{ endpoint = "http://{upstream}/_sim/sink" }}
+config = {{ endpoint = "{destination}" }}
 
 [[models]]
 id = "{MODEL}"

@@ -11,12 +11,12 @@ use crate::table::{Table, figure};
 use crate::upstream::{self, Answers};
 
 /// Not a divisor of a second: the upstream's timers have whole milliseconds, and requests must meet them at any phase.
-const RATE: f64 = 293.0;
-const ROUNDS: usize = 3;
+pub(super) const RATE: f64 = 293.0;
+pub(super) const ROUNDS: usize = 3;
 
 /// In one round; enough for a p99 that is not the worst answer.
-const REQUESTS: usize = 1_500;
-const REQUESTS_QUICK: usize = 300;
+pub(super) const REQUESTS: usize = 1_500;
+pub(super) const REQUESTS_QUICK: usize = 300;
 
 /// Another gateway's answers took 42 ms longer without `TCP_NODELAY`; half of that cannot be noise.
 const WORST_MS: f64 = 20.0;
@@ -139,6 +139,6 @@ fn works(bench: &Bench<'_>, stream: bool) -> Vec<(&'static str, Work)> {
 }
 
 /// Microseconds matter here.
-fn precise(value: Option<f64>) -> String {
+pub(super) fn precise(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
 }

@@ -3,6 +3,7 @@
 //! Three yardsticks are always of the same run: *direct* (driver to upstream), *floor* (a proxy that only forwards) and
 //! *gate* (the gateway). Only their ratios travel between machines.
 
+mod destinations;
 mod gate;
 mod latency;
 mod sizes;
@@ -90,6 +91,7 @@ fn measure(options: &Options, pinning: Pinning, folder: &Path) -> anyhow::Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     keep("work", runtime.block_on(work::measure(&mut bench))?);
     keep("latency", runtime.block_on(latency::measure(&mut bench))?);
+    keep("destinations", runtime.block_on(destinations::measure(&mut bench))?);
     keep("sizes", runtime.block_on(sizes::measure(&bench))?);
     let file = options.out.join("last.json");
     fs::write(&file, serde_json::to_string_pretty(&results)? + "\n")?;
@@ -110,9 +112,9 @@ impl<'a> Bench<'a> {
         bench.gate = match (options.gate_stub, options.gate.is_file()) {
             (true, _) => {
                 println!("note: the gate column is a second floor, not the gateway");
-                Some(bench.start_gate("gate", Core::Measured)?)
+                Some(bench.start_gate("gate", Core::Measured, &bench.sink())?)
             }
-            (false, true) => Some(bench.start_gate("gate", Core::Measured)?),
+            (false, true) => Some(bench.start_gate("gate", Core::Measured, &bench.sink())?),
             (false, false) => {
                 println!("note: {} is not there: only direct and floor are measured", options.gate.display());
                 None
@@ -121,14 +123,19 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Starts a gateway with an empty data folder of its own.
-    fn start_gate(&self, name: &str, core: Core) -> anyhow::Result<Gate> {
+    /// Where a destination answers at once.
+    fn sink(&self) -> String {
+        format!("http://{}/_sim/sink", self.upstream.addr)
+    }
+
+    /// Starts a gateway with an empty data folder of its own, which tells this destination of every call.
+    fn start_gate(&self, name: &str, core: Core, destination: &str) -> anyhow::Result<Gate> {
         if self.options.gate_stub {
             let log = self.folder.join(format!("{name}.log"));
             return Ok(Gate::stub(start_floor(self.pinning, &self.me, self.upstream.addr, &log)?));
         }
         let command = self.pinning.command(core, &self.options.gate);
-        Gate::start(command, self.upstream.addr, &self.folder.join(name))
+        Gate::start(command, self.upstream.addr, destination, &self.folder.join(name))
     }
 
     /// The three ways to the upstream, as far as they are there.

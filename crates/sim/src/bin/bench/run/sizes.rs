@@ -37,7 +37,7 @@ pub async fn measure(bench: &Bench<'_>) -> anyhow::Result<Option<Value>> {
     }
     if bench.has_gate() {
         eprintln!("measuring: start");
-        let starts = (0..5).map(|n| Ok(bench.start_gate(&format!("start-{n}"), Core::Any)?.ready_ms));
+        let starts = (0..5).map(|n| Ok(bench.start_gate(&format!("start-{n}"), Core::Any, &bench.sink())?.ready_ms));
         let starts = starts.collect::<anyhow::Result<Vec<_>>>()?;
         sizes.row("ready after exec (ms)", None, Some(median(&starts).0), 300.0, 100.0);
     }
@@ -51,7 +51,7 @@ async fn memory(bench: &Bench<'_>, sizes: &mut Sizes) -> anyhow::Result<()> {
     let log = bench.folder.join("floor-memory.log");
     let floor = super::start_floor(bench.pinning, &bench.me, bench.upstream.addr, &log)?;
     let gate = match &bench.gate {
-        Some(_) => Some(bench.start_gate("memory", Core::Measured)?),
+        Some(_) => Some(bench.start_gate("memory", Core::Measured, &bench.sink())?),
         None => None,
     };
     let gate = gate.as_ref().map(|gate| &gate.process);
