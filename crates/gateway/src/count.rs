@@ -8,8 +8,9 @@ use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tidegate_core::KeyHash;
 use tidegate_providers::anthropic;
+use tidegate_providers::count::Count;
 use tidegate_providers::translate::Target;
-use tidegate_providers::{Auth, Carriage, Protocol, adapter, count, estimate};
+use tidegate_providers::{Auth, Carriage, Protocol, adapter, clear, count, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{Envelope, Purpose, Wrapped};
 use tidegate_wire::json::Members;
@@ -74,24 +75,34 @@ impl Gateway {
             Some(count) => Some(count),
             None => timeout(LIMIT, self.ask(&snapshot, key, attempt, headers, &envelope, &body)).await.ok().flatten(),
         };
+        let edits = edits_context(&body);
         if let Some(count) = asked {
             self.counts.insert(hash, (count, now.plus(KEPT)));
-            return Ok(Counted { body: Bytes::from(format!(r#"{{"input_tokens":{count}}}"#)), estimated: false });
+            return Ok(Counted { body: told(count, edits), estimated: false });
         }
         let card = &snapshot.places[attempt.endpoint.place].card;
         let count = match Request::parse(&body) {
-            Ok(request) => estimate::tokens(&request, card),
-            Err(_) => estimate::by_bytes(&String::from_utf8_lossy(&body)),
+            Ok(request) => {
+                let original = estimate::tokens(&request, card);
+                let edited = clear::cleared(&request, card);
+                let input = edited.map_or(original, |edited| estimate::tokens(&edited.request, card));
+                Count { input, original: Some(original) }
+            }
+            Err(_) => Count { input: estimate::by_bytes(&String::from_utf8_lossy(&body)), original: None },
         };
-        // Edits of the context are not applied to an estimate: it counts what was there before them.
-        let managed = if edits_context(&body) {
-            format!(r#","context_management":{{"original_input_tokens":{count}}}"#)
-        } else {
-            String::new()
-        };
-        let body = Bytes::from(format!(r#"{{"input_tokens":{count}{managed}}}"#));
-        Ok(Counted { body, estimated: true })
+        Ok(Counted { body: told(count, edits), estimated: true })
     }
+}
+
+/// A count as it is answered, with what there was before the edits of a context where any are asked for.
+fn told(count: Count, edits: bool) -> Bytes {
+    let Count { input, original } = count;
+    let original = original.unwrap_or(input);
+    let managed = match edits {
+        true => format!(r#","context_management":{{"original_input_tokens":{original}}}"#),
+        false => String::new(),
+    };
+    format!(r#"{{"input_tokens":{input}{managed}}}"#).into()
 }
 
 impl Gateway {
@@ -104,7 +115,7 @@ impl Gateway {
         headers: &HeaderMap,
         envelope: &Envelope<'_>,
         body: &Bytes,
-    ) -> Option<u64> {
+    ) -> Option<Count> {
         let Attempt { endpoint, credential, .. } = attempt;
         let upstream = &snapshot.upstreams[endpoint.provider_index];
         let place = &snapshot.places[endpoint.place];
@@ -119,6 +130,7 @@ impl Gateway {
         let uri = own_calls.as_ref().unwrap_or(&place.calls).count.clone()?;
         let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
         let forwarded = relay::forwarded(headers);
+        let mut cleared_tokens = None;
         let (mut head, sent) = match (upstream.protocol, upstream.carriage) {
             (Protocol::Messages, carriage) => {
                 let learned = self.learned.of(&endpoint.provider, &endpoint.upstream_model);
@@ -147,7 +159,11 @@ impl Gateway {
                 (anthropic::headers(&forwarded, carriage, call::beta_header(&fitted.betas)), sent)
             }
             (protocol, _) => {
-                let request = Request::parse(body).ok()?;
+                let mut request = Request::parse(body).ok()?;
+                if let Some(edited) = clear::cleared(&request, &place.card) {
+                    cleared_tokens = Some(edited.tokens());
+                    request = edited.request;
+                }
                 let scope = translate::scope(attempt);
                 let target =
                     Target { card: &place.card, model, scope: &scope, cache_key: None, user: None, stream: false };
@@ -164,7 +180,9 @@ impl Gateway {
             return None;
         }
         let answer = upstream::whole(response.into_body(), LARGEST_ANSWER).await.ok()?;
-        count::read(upstream.protocol, upstream.carriage, &answer)
+        let count = count::read(upstream.protocol, upstream.carriage, &answer)?;
+        // Nobody counts what was not sent.
+        Some(Count { original: cleared_tokens.map(|tokens| count.input + tokens).or(count.original), ..count })
     }
 }
 

@@ -38,6 +38,7 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp, WorkspaceId};
 use tidegate_observe::metrics::{Condition, Metrics, Refusal, Served};
+use tidegate_providers::count::Count;
 use tidegate_providers::repair::Refused;
 use tidegate_routing::Endpoint;
 use tidegate_store::learned::LearnedRow;
@@ -80,7 +81,7 @@ pub struct Gateway {
     pub(crate) tokens: tokens::Tokens,
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
-    pub(crate) counts: Cache<KeyHash, (u64, Timestamp)>,
+    pub(crate) counts: Cache<KeyHash, (Count, Timestamp)>,
     /// What `default` stands for in a workspace, and until when that is believed.
     pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
     /// Results of tools that clients do not get to see.

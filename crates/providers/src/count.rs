@@ -40,10 +40,23 @@ pub fn invoked(call: &[u8]) -> Bytes {
     format!(r#"{{"input":{{"invokeModel":{{"body":"{}"}}}}}}"#, STANDARD.encode(call)).into()
 }
 
+/// A count of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub input: u64,
+    /// Before edits of the context, where the upstream did any.
+    pub original: Option<u64>,
+}
+
 /// The number in an answer.
-pub fn read(protocol: Protocol, carriage: Carriage, answer: &[u8]) -> Option<u64> {
+pub fn read(protocol: Protocol, carriage: Carriage, answer: &[u8]) -> Option<Count> {
+    #[derive(Deserialize)]
+    struct Managed {
+        original_input_tokens: Option<u64>,
+    }
     #[derive(Deserialize)]
     struct Counted {
+        context_management: Option<Managed>,
         input_tokens: Option<u64>,
         #[serde(rename = "inputTokens")]
         amazon: Option<u64>,
@@ -51,11 +64,13 @@ pub fn read(protocol: Protocol, carriage: Carriage, answer: &[u8]) -> Option<u64
         google: Option<u64>,
     }
     let counted: Counted = serde_json::from_slice(answer).ok()?;
-    match (protocol, carriage) {
+    let input = match (protocol, carriage) {
         (Protocol::Messages, Carriage::BedrockInvoke) | (Protocol::Converse, _) => counted.amazon,
         (Protocol::Gemini, _) => counted.google,
         _ => counted.input_tokens,
-    }
+    };
+    let original = counted.context_management.and_then(|managed| managed.original_input_tokens);
+    input.map(|input| Count { input, original })
 }
 
 #[cfg(test)]
@@ -84,13 +99,15 @@ mod tests {
 
     #[test]
     fn every_answer_has_its_own_word_for_the_number() {
-        let plain = Carriage::Plain;
-        assert_eq!(read(Protocol::Messages, plain, br#"{"input_tokens":7}"#), Some(7));
-        assert_eq!(read(Protocol::Responses, plain, br#"{"object":"x","input_tokens":7}"#), Some(7));
-        assert_eq!(read(Protocol::Gemini, plain, br#"{"totalTokens":7}"#), Some(7));
-        assert_eq!(read(Protocol::Converse, plain, br#"{"inputTokens":7}"#), Some(7));
-        assert_eq!(read(Protocol::Messages, Carriage::BedrockInvoke, br#"{"inputTokens":7}"#), Some(7));
+        let (plain, seven) = (Carriage::Plain, Count { input: 7, original: None });
+        assert_eq!(read(Protocol::Messages, plain, br#"{"input_tokens":7}"#), Some(seven));
+        assert_eq!(read(Protocol::Responses, plain, br#"{"object":"x","input_tokens":7}"#), Some(seven));
+        assert_eq!(read(Protocol::Gemini, plain, br#"{"totalTokens":7}"#), Some(seven));
+        assert_eq!(read(Protocol::Converse, plain, br#"{"inputTokens":7}"#), Some(seven));
+        assert_eq!(read(Protocol::Messages, Carriage::BedrockInvoke, br#"{"inputTokens":7}"#), Some(seven));
         assert_eq!(read(Protocol::Gemini, plain, br#"{"input_tokens":7}"#), None);
         assert_eq!(read(Protocol::Messages, plain, b"<html>"), None);
+        let edited = br#"{"input_tokens":7,"context_management":{"original_input_tokens":9}}"#;
+        assert_eq!(read(Protocol::Messages, plain, edited), Some(Count { input: 7, original: Some(9) }));
     }
 }

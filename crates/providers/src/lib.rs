@@ -8,6 +8,7 @@ pub mod adapter;
 pub mod anthropic;
 pub mod cards;
 pub mod chat;
+pub mod clear;
 pub mod cohere;
 pub mod compress;
 pub mod converse;

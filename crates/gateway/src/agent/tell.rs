@@ -50,7 +50,11 @@ impl Conductor {
         let delta: Map<String, Value> =
             told.iter().filter_map(|name| Some(((*name).to_owned(), answer.get(*name)?.clone()))).collect();
         let usage = answer.get("usage").cloned().unwrap_or_default();
-        sink.send("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})).await?;
+        let mut event = json!({"type": "message_delta", "delta": delta, "usage": usage});
+        if let Some(edits) = answer.get("context_management") {
+            event["context_management"] = edits.clone();
+        }
+        sink.send("message_delta", &event).await?;
         let mut stop = json!({"type": "message_stop"});
         if let Some(metadata) = answer.get(member) {
             stop[member.as_str()] = metadata.clone();

@@ -23,7 +23,7 @@ pub(crate) struct Turn {
 }
 
 /// Members that tell how an answer ended.
-const ENDINGS: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
+const ENDINGS: [&str; 5] = ["stop_reason", "stop_sequence", "stop_details", "container", "context_management"];
 
 impl Turn {
     /// `metadata`: the name of the member that tells how it was routed.
@@ -111,6 +111,9 @@ impl Assembly {
                     self.turn.usage.extend(told.map(|(name, value)| (name.clone(), value.clone())));
                 }
                 self.turn.ending.extend(object(event.get("delta").cloned()));
+                let edits =
+                    event.get("context_management").map(|edits| ("context_management".to_owned(), edits.clone()));
+                self.turn.ending.extend(edits);
             }
             "message_stop" => self.turn.metadata = event.get(metadata).cloned(),
             _ => return false,

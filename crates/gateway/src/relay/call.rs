@@ -50,14 +50,24 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
-    let compressed = compress::compressed(job, attempt)?;
+    let edited = match upstream.protocol {
+        // Who speaks the format does the edits.
+        Protocol::Messages => None,
+        _ => translate::edited(job, attempt),
+    };
+    let (changed, edited) = edited.map(|edited| (edited.request, (edited.applied, edited.skipped))).unzip();
+    let compressed = compress::compressed(job, attempt, changed.as_ref())?.or(changed);
     too_long(job, attempt, compressed.as_ref())?;
     let inlined = media::inlined(job, attempt, compressed).await?;
     let (mut headers, body, context) = match upstream.protocol {
         Protocol::Messages => native(job, attempt, upstream, &model, inlined)?,
         _ => {
-            let outgoing = translate::outgoing(job, attempt, upstream, &model, inlined)?;
+            let mut outgoing = translate::outgoing(job, attempt, upstream, &model, inlined)?;
             job.warnings = outgoing.warnings;
+            if let Some((applied, skipped)) = edited {
+                outgoing.context.edits = serde_json::to_string(&applied).ok();
+                job.warnings.extend(skipped.iter().map(|edit| format!("dropped:context_management.{edit}")));
+            }
             let body = without_refused(job, attempt, outgoing.body);
             (translate::headers(upstream.protocol, job.stream), body.into(), Some(outgoing.context))
         }

@@ -11,8 +11,13 @@ use tidegate_wire::messages::Request;
 use super::attempt::Job;
 use super::{prefer, translate};
 
-/// The request as the window of an attempt's endpoint takes it; nothing where it fits, or must fit as it is.
-pub(super) fn compressed(job: &mut Job, attempt: &Attempt) -> Result<Option<Request>, Fault> {
+/// The request as the window of an attempt's endpoint takes it; nothing where it fits, or must fit as it is. `changed`
+/// stands for the body where something else had to be done to it.
+pub(super) fn compressed(
+    job: &mut Job,
+    attempt: &Attempt,
+    changed: Option<&Request>,
+) -> Result<Option<Request>, Fault> {
     job.ticket.compressed(None);
     let endpoint = &attempt.endpoint;
     if !job.compression.is_for(endpoint) {
@@ -25,7 +30,8 @@ pub(super) fn compressed(job: &mut Job, attempt: &Attempt) -> Result<Option<Requ
     if prefer::at_most(job.body.len(), job.shown) <= budget && card.max_messages.is_none() {
         return Ok(None);
     }
-    let Ok(request) = translate::typed(&job.typed, &job.body) else { return Ok(None) };
+    let request = changed.map_or_else(|| translate::typed(&job.typed, &job.body), Ok);
+    let Ok(request) = request else { return Ok(None) };
     let made = compress::middle_out(request, card, budget, card.max_messages);
     let tokens = made.as_ref().map_or_else(|| compress::tokens(request, card), |made| made.compressed.1);
     // An estimate that refuses must be on the safe side.

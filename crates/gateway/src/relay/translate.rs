@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_core::KeyHash;
+use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::StopSupport;
@@ -57,6 +58,12 @@ pub(super) fn outgoing(
     let mut made = made.map_err(|error| unsupported(error.to_string()))?;
     made.context.input_estimate = estimate::rough(&request, card);
     Ok(made)
+}
+
+/// The conversation after the edits that the request asks for; nothing where it has no word of them.
+pub(super) fn edited(job: &Job, attempt: &Attempt) -> Option<Cleared> {
+    let card = &job.snapshot.places[attempt.endpoint.place].card;
+    clear::cleared(typed(&job.typed, &job.body).ok()?, card)
 }
 
 /// The body as it is translated, read at the first need.

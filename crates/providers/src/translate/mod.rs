@@ -106,9 +106,16 @@ pub struct Context {
     pub protocol: &'static str,
     /// Names of the tools as the upstream knows them.
     pub offered: Vec<String>,
+    /// What was taken out of the conversation on its way, where the request asks for that; as JSON.
+    pub edits: Option<String>,
 }
 
 impl Context {
+    /// The member of an answer that tells of edits.
+    fn told_edits(&self) -> String {
+        self.edits.as_ref().map(|edits| format!(r#","context_management":{edits}"#)).unwrap_or_default()
+    }
+
     /// An answer that was cut short: at the caller's limit, or because the model can hold no more.
     pub fn length(&self, counted: &Counted) -> Stop {
         let parts = [counted.input, counted.cache_read, counted.cache_write, counted.output];
@@ -139,6 +146,8 @@ pub struct Stream {
     pub counted: Counted,
     id: String,
     estimate: u64,
+    /// The member that tells of edits.
+    edits: String,
     started: bool,
     stopped: bool,
 }
@@ -151,6 +160,7 @@ impl Stream {
             counted: Counted::default(),
             id: new_id(),
             estimate: context.input_estimate,
+            edits: context.told_edits(),
             started: false,
             stopped: false,
         }
@@ -193,6 +203,7 @@ impl Stream {
         out.put_slice(b"},\"usage\":");
         let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
         out.put_slice(counted.to_json().as_bytes());
+        out.put_slice(self.edits.as_bytes());
         out.put_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
         Ok(())
     }
@@ -352,12 +363,15 @@ pub struct Whole {
     pub encoder: Encoder<Collected>,
     pub counted: Counted,
     estimate: u64,
+    /// The member that tells of edits.
+    edits: String,
 }
 
 impl Whole {
     pub fn new(context: &Context) -> Self {
         let encoder = Encoder::new(Collected::default(), context);
-        Self { encoder, counted: Counted::default(), estimate: context.input_estimate }
+        let (estimate, edits) = (context.input_estimate, context.told_edits());
+        Self { encoder, counted: Counted::default(), estimate, edits }
     }
 
     /// The answer in the Messages format.
@@ -371,6 +385,7 @@ impl Whole {
         out.put_slice(b",\"usage\":");
         let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
         out.put_slice(counted.to_json().as_bytes());
+        out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');
         let is_estimated = !self.counted.is_known();
         Ok(Answered { body: out.freeze(), warnings: self.encoder.warnings, is_estimated })

@@ -84,6 +84,9 @@ pub fn message(reply: &Reply) -> Value {
             "message_delta" => {
                 made["stop_reason"] = data["delta"]["stop_reason"].clone();
                 made["usage"] = data["usage"].clone();
+                if let Some(edits) = data.get("context_management") {
+                    made["context_management"] = edits.clone();
+                }
             }
             "message_stop" => made["tidegate_metadata"] = data["tidegate_metadata"].clone(),
             _ => {}

@@ -18,6 +18,7 @@ mod byok_shell;
 mod chat;
 mod commands;
 mod compression;
+mod context_edits;
 mod count_tokens;
 mod credits;
 mod documents;
