@@ -299,6 +299,8 @@ pub struct Routing {
     pub auto_candidates: Vec<String>,
     /// Which of them come first, by the kind of work; `general` for all others.
     pub auto_ranking: BTreeMap<String, Vec<String>>,
+    /// How well models write programs, by their ids, where that is not what the catalogue says.
+    pub coding_percentiles: BTreeMap<String, f64>,
     pub policy: Policy,
 }
 

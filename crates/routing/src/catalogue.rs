@@ -139,6 +139,8 @@ pub struct Model {
     pub hidden: bool,
     /// Whether its author allows others to learn from its answers.
     pub distillable: bool,
+    /// How well it writes programs: the share of models that do it worse, in percent; where anybody said it.
+    pub coding_percentile: Option<f64>,
     pub endpoints: Vec<Arc<Endpoint>>,
 }
 
@@ -155,6 +157,7 @@ impl Model {
             released: None,
             hidden: false,
             distillable: false,
+            coding_percentile: None,
             id,
             endpoints,
         }

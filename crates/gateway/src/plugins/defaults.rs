@@ -10,7 +10,7 @@ use crate::agent;
 use crate::snapshot::Settings;
 
 /// Plugins that are on where nobody mentions them: settings for them need no entry of the request.
-const IMPLICIT: [&str; 3] = ["auto-router", "auto-beta-router", "file-parser"];
+const IMPLICIT: [&str; 4] = ["auto-router", "auto-beta-router", "pareto-router", "file-parser"];
 
 /// By id.
 pub type Defaults = BTreeMap<String, Setting>;

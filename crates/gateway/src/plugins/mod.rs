@@ -10,6 +10,7 @@ mod documents;
 mod heal;
 mod moderate;
 mod options;
+mod pareto;
 mod route;
 pub mod stored;
 mod web;

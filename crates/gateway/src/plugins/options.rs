@@ -57,6 +57,21 @@ impl Default for AutoRouter {
     }
 }
 
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pareto {
+    pub enabled: bool,
+    /// From 0 to 1.
+    pub min_score: Option<f64>,
+    /// Dollars for a million tokens of input.
+    pub max_price: Option<f64>,
+}
+
+impl Default for Pareto {
+    fn default() -> Self {
+        Self { enabled: true, min_score: None, max_price: None }
+    }
+}
+
 /// Who makes text of a PDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PdfEngine {
@@ -115,6 +130,7 @@ impl FileParser {
 pub(super) struct Plugins {
     pub auto: AutoRouter,
     pub auto_beta: AutoRouter,
+    pub pareto: Pareto,
     pub moderation: bool,
     pub parser: FileParser,
     pub compression: Compression,
@@ -132,6 +148,7 @@ impl Default for Plugins {
         Self {
             auto: AutoRouter::default(),
             auto_beta: AutoRouter::default(),
+            pareto: Pareto::default(),
             moderation: false,
             parser: FileParser::default(),
             compression: Compression::Small,
@@ -164,8 +181,7 @@ impl Plugins {
                 "response-healing" => plugins.healing = enabled,
                 "web" => plugins.web = Some(enabled.then(|| (read.parameters(), index))),
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
-                // On by themselves, for models of their own.
-                "pareto-router" => {}
+                "pareto-router" => plugins.pareto = read.pareto_router(enabled)?,
                 other if enabled => plugins.unknown.push(other.to_owned()),
                 _ => {}
             }
@@ -255,6 +271,22 @@ impl Read<'_> {
         })
     }
 
+    fn pareto_router(&self, enabled: bool) -> Result<Pareto, Failure> {
+        self.word("price_source", &["prompt", "weighted_avg"])?;
+        let number = |name: &str, most: f64, problem: &str| match self.given(name) {
+            None => Ok(None),
+            Some(value) => {
+                let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
+                number.map(Some).ok_or_else(|| self.wrong(name, problem))
+            }
+        };
+        Ok(Pareto {
+            enabled,
+            min_score: number("min_coding_score", 1.0, "must be a number from 0 to 1")?,
+            max_price: number("max_price", f64::MAX, "must be a number of at least 0")?,
+        })
+    }
+
     fn file_parser(&self, enabled: bool) -> Result<FileParser, Failure> {
         let pdf = match self.given("pdf") {
             None => None,
@@ -323,6 +355,15 @@ mod tests {
             let mut entry = entry;
             entry["id"] = json!("auto-router");
             assert_eq!(read(json!([entry])).unwrap_err(), format!("Invalid request: {message}"));
+        }
+        for (member, value, problem) in [
+            ("min_coding_score", json!(1.1), "must be a number from 0 to 1"),
+            ("max_price", json!(-1), "must be a number of at least 0"),
+            ("max_price", json!("1"), "must be a number of at least 0"),
+            ("price_source", json!("list"), "must be one of prompt, weighted_avg"),
+        ] {
+            let made = read(json!([{"id": "pareto-router", member: value}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: plugins[0].{member} {problem}"));
         }
         let made = read(json!([{"id": "context-compression", "engine": "inside-out"}]));
         assert_eq!(made.unwrap_err(), "Invalid request: plugins[0].engine must be one of middle-out");

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tidegate_routing::price::Unit;
-use tidegate_routing::{Endpoint, Modality, Model};
+use tidegate_routing::{Endpoint, Live as _, Modality, Model};
 use tidegate_wire::envelope::{Brand, Envelope};
 use tidegate_wire::error::ErrorType;
 
 use super::Told;
 use super::choose::{self, Candidate, Known, choose};
-use super::options::{AutoRouter, Plugins, Tier};
+use super::options::{AutoRouter, Pareto, Plugins, Tier};
+use super::pareto::{self, Scored};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::Wishes;
@@ -91,7 +92,7 @@ pub(super) fn routed(
         request: &request,
         parses: plugins.parser.may_parse(),
     };
-    let models = scene.routed(router, name, plugins, told)?;
+    let models = scene.routed(router, (name, variants), plugins, told)?;
     told.requested = envelope.names().map(str::to_owned).collect();
     told.strategy = Some(router.strategy());
     name_models(&mut request, &models, variants, envelope);
@@ -111,7 +112,13 @@ struct Scene<'a, 'e> {
 }
 
 impl Scene<'_, '_> {
-    fn routed(&self, router: Router, name: &str, plugins: &Plugins, told: &mut Told) -> Result<Vec<String>, Failure> {
+    fn routed(
+        &self,
+        router: Router,
+        (name, variants): (&str, &str),
+        plugins: &Plugins,
+        told: &mut Told,
+    ) -> Result<Vec<String>, Failure> {
         let nobody = || Failure::new(404, ErrorType::NotFound, "No models match your request and model restrictions");
         match router {
             Router::Free => {
@@ -123,8 +130,10 @@ impl Scene<'_, '_> {
                 free.rotate_left(first);
                 Ok(free.iter().take(3).map(|model| format!("{}:free", model.id)).collect())
             }
-            // Nobody has told how well models write programs.
-            Router::Pareto => Err(nobody()),
+            Router::Pareto => {
+                let is_fast = variants.split(':').any(|variant| variant.trim() == "nitro");
+                self.pareto(name, &plugins.pareto, is_fast, told).ok_or_else(nobody)
+            }
             Router::Auto => self.auto("auto-router", name, &plugins.auto, told).ok_or_else(nobody),
             Router::AutoBeta => self.auto("auto-beta-router", name, &plugins.auto_beta, told).ok_or_else(nobody),
         }
@@ -146,6 +155,37 @@ impl Scene<'_, '_> {
         // Nobody reads files: they are given documents as text.
         wishes.needs.modalities = wishes.needs.modalities.without(Modality::File);
         serving(&wishes)
+    }
+
+    fn pareto(&self, name: &str, options: &Pareto, is_fast: bool, told: &mut Told) -> Option<Vec<String>> {
+        let routing = &self.snapshot.settings.routing;
+        let score = |model: &Model| routing.coding_percentiles.get(&*model.id).copied().or(model.coding_percentile);
+        let live = self.gate.health.view(&self.snapshot.ward);
+        let scored = |model: &&Model| {
+            let ways = || model.endpoints.iter();
+            let speed = ways().filter_map(|way| live.of(way, None).throughput.p50).max_by(f32::total_cmp);
+            let input = |way: &Arc<Endpoint>| way.pricing.as_ref().and_then(|pricing| pricing.base.get(Unit::Input));
+            // Prices are in billionths of a dollar.
+            let price = ways().filter_map(|way| Some(input(way)?.0 as f64 / 1e9)).min_by(f64::total_cmp);
+            let speed = if is_fast { speed } else { None };
+            Some(Scored { id: model.id.to_string(), score: score(model)?, price, speed })
+        };
+        let candidates = self.serving(|model| score(model).is_some()).iter().filter_map(scored).collect();
+        let session = self.envelope.session_id.as_deref();
+        let conversation = Conversation::of(&self.key.workspace, name, session, &self.envelope.opening);
+        let now = self.gate.clock.now();
+        let remembered = self.gate.sticky.model(&conversation, now);
+        let choice = pareto::choose(candidates, options, is_fast, remembered.as_deref())?;
+        self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        let entry = json!({
+            "type": "plugin",
+            "name": "pareto-router",
+            "summary": format!("{} of {}", choice.models[0], choice.told["candidates"]),
+            "cost_usd": 0,
+            "data": choice.told,
+        });
+        told.entries.push(entry.to_string());
+        Some(choice.models)
     }
 
     fn auto(&self, plugin: &str, name: &str, options: &AutoRouter, told: &mut Told) -> Option<Vec<String>> {

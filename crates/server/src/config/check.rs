@@ -508,6 +508,7 @@ impl Checked {
             released: model.released_at.as_deref().map(facts::released).transpose()?,
             hidden: model.hidden,
             distillable: model.distillable,
+            coding_percentile: facts::coding_percentile(model)?,
             ..Model::new(model.id.as_str(), endpoints)
         })
     }

@@ -14,6 +14,8 @@ use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization
 use super::lines::Lines;
 use super::{Source, nearest, raw, search};
 
+const PERCENT: std::ops::RangeInclusive<f64> = 0.0..=100.0;
+
 /// What is wrong with a key of a model, and where in its table.
 #[derive(Debug)]
 pub struct Mistake {
@@ -143,6 +145,17 @@ pub fn released(text: &str) -> Result<Timestamp, Mistake> {
     instant().ok_or_else(|| Mistake { path: "released_at".to_owned(), problem: problem() })
 }
 
+pub fn coding_percentile(model: &raw::Model) -> Result<Option<f64>, Mistake> {
+    let score = model.benchmarks.and_then(|benchmarks| benchmarks.coding_percentile);
+    match score {
+        Some(score) if !PERCENT.contains(&score) => Err(Mistake {
+            path: "benchmarks.coding_percentile".to_owned(),
+            problem: "must be from 0 to 100".to_owned(),
+        }),
+        score => Ok(score),
+    }
+}
+
 pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     let mistake = |key: &str, problem: String| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
     let sort = |name: &str| {
@@ -153,6 +166,9 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     if ![input, output].iter().all(|part| (0.0..=1e6).contains(part)) || input + output == 0.0 {
         return Err(mistake("routing.price_blend", "must be two numbers of at least 0, and not both 0".to_owned()));
     }
+    if let Some((model, _)) = raw.coding_percentiles.iter().find(|(_, score)| !PERCENT.contains(score)) {
+        return Err(mistake("routing.coding_percentiles", format!("{model}: must be from 0 to 100")));
+    }
     let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
     let policy = Policy { blend: (input, output), default_sort };
     Ok(Routing {
@@ -161,6 +177,7 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         repeat: raw.repeat,
         auto_candidates: raw.auto_candidates.clone(),
         auto_ranking: raw.auto_ranking.clone(),
+        coding_percentiles: raw.coding_percentiles.clone(),
         policy,
     })
 }

@@ -124,6 +124,7 @@ const MODEL: &[(&str, &str)] = &[
     ("released_at", "\"2026-05-31\""),
     ("hidden", "false"),
     ("distillable", "true"),
+    ("benchmarks", "{ coding_percentile = 72 }"),
 ];
 const ENDPOINT: &[(&str, &str)] = &[
     ("provider", "\"my-vllm\""),

@@ -360,6 +360,8 @@ pub struct Routing {
     pub auto_candidates: Vec<String>,
     /// Which of them it prefers, by the kind of work (`code:generation`, `translation`, …; `general` for all others).
     pub auto_ranking: BTreeMap<String, Vec<String>>,
+    /// How well models write programs, by their ids, for `tidegate/pareto-code`: instead of the `benchmarks` of the model.
+    pub coding_percentiles: BTreeMap<String, f64>,
     /// Parts of input and of output in the price by which endpoints are compared.
     pub price_blend: [f64; 2],
     /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
@@ -375,6 +377,7 @@ impl Default for Routing {
             repeat: true,
             auto_candidates: Vec::new(),
             auto_ranking: BTreeMap::new(),
+            coding_percentiles: BTreeMap::new(),
             price_blend: [3.0, 1.0],
             default_sort: None,
         }
@@ -629,8 +632,18 @@ pub struct Model {
     /// Whether its author allows others to learn from its answers.
     #[serde(default)]
     pub distillable: bool,
+    pub benchmarks: Option<Benchmarks>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
+}
+
+/// How good a model is.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Benchmarks {
+    /// How well it writes programs, from 0 to 100: the share of models that do it worse. `tidegate/pareto-code` chooses by
+    /// it.
+    pub coding_percentile: Option<f64>,
 }
 
 fn text_only() -> Vec<String> {

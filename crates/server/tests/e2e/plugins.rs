@@ -153,3 +153,60 @@ async fn what_the_operator_sets_stands_below_the_request_or_above_it() {
         assert_eq!(asked(&gate, &beta).await.text(), "a/two", "what is saved for one router serves the other");
     }
 }
+
+#[tokio::test]
+async fn pareto_takes_the_cheapest_that_writes_well_enough_or_the_best_for_a_price() {
+    // One to five dollars; c/gift is not scored.
+    let scores = "[routing.coding_percentiles]\n\"a/one\" = 55\n\"a/two\" = 82\n\"b/three\" = 70\n\
+                  \"b/four\" = 95\n\"c/five\" = 90\n";
+    let (sims, gate) = six(scores).await;
+    let pareto = |session: &str, plugin: Value| {
+        let mut body = hello("tidegate/pareto-code");
+        let mut plugin = plugin;
+        plugin["id"] = json!("pareto-router");
+        body["plugins"] = json!([plugin]);
+        body["session_id"] = json!(session);
+        body
+    };
+    let plain = asked(&gate, &hello("tidegate/pareto-code")).await;
+    assert_eq!(plain.text(), "a/two", "the cheapest of the best: {}", plain.body_text());
+    let told = &plain.json()["tidegate_metadata"];
+    assert_eq!((&told["requested"], &told["strategy"]), (&json!("tidegate/pareto-code"), &json!("pareto")));
+    let entry = &told["pipeline"][0];
+    assert_eq!((&entry["type"], &entry["name"]), (&json!("plugin"), &json!("pareto-router")), "{entry}");
+    let data = &entry["data"];
+    assert_eq!(
+        (&data["tier"], &data["candidates"], &data["score"]),
+        (&json!("high"), &json!(5), &json!(82.0)),
+        "{data}"
+    );
+    let table = [
+        (json!({"min_coding_score": 0.5}), "b/three"),
+        (json!({"min_coding_score": 0.1}), "a/one"),
+        (json!({"max_price": 4}), "b/four"),
+        (json!({"max_price": 3.5, "min_coding_score": 0.1, "price_source": "weighted_avg"}), "a/two"),
+        (json!({"max_price": 1}), "a/one"),
+        (json!({"enabled": false}), "b/four"),
+    ];
+    for (number, (plugin, model)) in table.into_iter().enumerate() {
+        let reply = asked(&gate, &pareto(&number.to_string(), plugin.clone())).await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, model), "{plugin}: {}", reply.body_text());
+    }
+    // A conversation stays where it is while that may be chosen, and companions serve when the first fails.
+    let reply = asked(&gate, &pareto("2", json!({"max_price": 5}))).await;
+    assert_eq!(reply.json()["tidegate_metadata"]["pipeline"][0]["data"]["sticky"], true);
+    sims[1].set(Behaviour::status(500));
+    assert_eq!(asked(&gate, &pareto("f", json!({}))).await.text(), "b/four", "four dollars are less than five");
+    for (plugin, status) in [(json!({"max_price": 0.5}), 404), (json!({"max_price": -1}), 400)] {
+        assert_eq!(asked(&gate, &pareto("n", plugin)).await.status, status);
+    }
+    let fast = asked(&gate, &hello("tidegate/pareto-code:nitro")).await;
+    assert_eq!(fast.status, 200, "{}", fast.body_text());
+}
+
+#[tokio::test]
+async fn pareto_needs_somebody_who_is_scored() {
+    let (_sims, gate) = six("").await;
+    let (status, _, _, message) = asked(&gate, &hello("tidegate/pareto-code")).await.error();
+    assert_eq!((status, &*message), (404, "No models match your request and model restrictions"));
+}
