@@ -223,6 +223,8 @@ pub struct Settings {
     pub moderation: Option<Arc<Moderation>>,
     /// What is set for plugins, below requests or above them.
     pub plugin_defaults: Defaults,
+    /// Panels of models, by their names.
+    pub fusion: BTreeMap<String, FusionPreset>,
     /// Where more can be bought.
     pub credits_url: Option<String>,
     pub ledger: ledger::Terms,
@@ -241,6 +243,14 @@ pub struct Documents {
     pub default: PdfEngine,
     /// What reads pages that are pictures.
     pub ocr: Option<Arc<ocr::Service>>,
+}
+
+/// A panel of models.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FusionPreset {
+    pub analysis_models: Vec<String>,
+    /// Who answers and compares; the first of the panel where nobody is named.
+    pub model: Option<String>,
 }
 
 /// Who judges what people write.
@@ -369,6 +379,7 @@ impl Default for Settings {
             documents: Documents::default(),
             moderation: None,
             plugin_defaults: Defaults::new(),
+            fusion: BTreeMap::new(),
             credits_url: None,
             ledger: ledger::Terms::default(),
             billing: Billing::default(),

@@ -175,5 +175,9 @@ impl Conductor {
 
 /// How long a tool may take.
 fn time_for(tool: &Tool) -> Duration {
-    Duration::from_secs(if tool.kind.asks_others() { 300 } else { 15 })
+    Duration::from_secs(match &tool.kind {
+        Kind::Fusion(_) => 600,
+        kind if kind.asks_others() => 300,
+        _ => 15,
+    })
 }

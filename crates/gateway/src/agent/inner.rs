@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
-use tidegate_wire::envelope::Opening;
+use tidegate_wire::envelope::{Brand, Opening};
 
 use super::conduct::{Broken, Conductor};
 use super::reader::Reader;
@@ -18,6 +18,7 @@ use super::turn::{Turn, is};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{Body, Inner};
+use crate::snapshot::Settings;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 
@@ -186,6 +187,21 @@ impl Guide {
         Ok(guide)
     }
 
+    /// For the members of a panel, who are told nothing but the question.
+    pub fn for_panel(self, most: u64) -> Self {
+        Self { model: None, instructions: None, max_tokens: self.max_tokens.or(Some(most)), ..self }
+    }
+
+    /// For somebody who compares and invents nothing.
+    pub fn analyst(instructions: &str, most: u64) -> Self {
+        Self {
+            instructions: Some(instructions.to_owned()),
+            max_tokens: Some(most),
+            temperature: Some(json!(0)),
+            ..Self::default()
+        }
+    }
+
     /// A request for this model that follows it.
     pub fn request(&self, model: &str, messages: Vec<Value>) -> Map<String, Value> {
         let mut body = Map::new();
@@ -229,4 +245,36 @@ pub(super) fn name(reader: &Reader<'_>, others: &[Option<&str>]) -> Result<Optio
         return Err(reader.wrong("name", &format!("'{name}' is used more than once")));
     }
     Ok(Some(name.to_owned()))
+}
+
+/// The server tools that another model is given; `who` it is, and which of them it cannot have.
+pub(super) fn tools(
+    reader: &Reader<'_>,
+    settings: &Settings,
+    who: &str,
+    forbidden: &[&str],
+) -> Result<Option<Vec<Value>>, Failure> {
+    let list = match reader.get("tools") {
+        None => return Ok(None),
+        Some(Value::Array(list)) => list.clone(),
+        Some(_) => return Err(reader.wrong("tools", "must be an array")),
+    };
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    for (place, tool) in list.iter().enumerate() {
+        let name = brand.tool(tool.get("type").and_then(Value::as_str).unwrap_or_default());
+        let problem = match name {
+            None => format!("must be a server tool ({}:…): a {who} cannot call functions", settings.brand),
+            Some(name) if forbidden.contains(&name) => format!("cannot be a {name}: a {who} has none of its own"),
+            Some(_) => continue,
+        };
+        return Err(reader.wrong(&format!("tools[{place}]"), &problem));
+    }
+    // What is wrong with one of them is said by its path in the whole request.
+    let wrong = |failure: Failure| {
+        let message =
+            failure.message.replace("Invalid request: tools[", &format!("Invalid request: {}.tools[", reader.path));
+        Failure { message: message.into(), ..failure }
+    };
+    Roster::of(&list, settings, false).map_err(wrong)?;
+    Ok(Some(list))
 }

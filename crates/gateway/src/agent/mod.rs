@@ -11,6 +11,7 @@ mod calls;
 mod conduct;
 mod fetch;
 mod find;
+mod fusion;
 mod inner;
 mod memory;
 mod reader;

@@ -172,7 +172,9 @@ fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (
         Kind::WebSearch(_) => search::retold(content, memory),
         Kind::ToolSearch(_) => find::told(content),
         Kind::Advisor(_) => advisor::told(content),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => (content.to_string(), false),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Fusion(_) => {
+            (content.to_string(), false)
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use tidegate_wire::envelope::Brand;
 use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
 use super::find::{self, Find};
+use super::fusion::{self, Fusion};
 use super::reader::Reader;
 use super::search::{self, Before, Search};
 use super::subagent::{self, Subagent};
@@ -19,7 +20,7 @@ use crate::snapshot::Settings;
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 6] = ["bash", "image_generation", "shell", "fusion", "files", "mcp"];
+const UNCONFIGURED: [&str; 5] = ["bash", "image_generation", "shell", "files", "mcp"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +32,7 @@ pub(super) enum Kind {
     ToolSearch(Find),
     Advisor(Advisor),
     Subagent(Subagent),
+    Fusion(Fusion),
 }
 
 /// A tool that the gateway runs.
@@ -268,6 +270,7 @@ fn kind(
             });
             Ok(Kind::Subagent(Subagent::of(reader, settings, &others.collect::<Vec<_>>())?))
         }
+        fusion::NAME => Ok(Kind::Fusion(Fusion::of(reader, settings)?)),
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
         }
@@ -289,18 +292,21 @@ impl Kind {
             Self::ToolSearch(_) => find::NAME,
             Self::Advisor(_) => advisor::NAME,
             Self::Subagent(_) => subagent::NAME,
+            Self::Fusion(_) => fusion::NAME,
         }
     }
 
     /// Whether it asks other models, which takes its time.
     pub fn asks_others(&self) -> bool {
-        matches!(self, Self::Advisor(_) | Self::Subagent(_))
+        matches!(self, Self::Advisor(_) | Self::Subagent(_) | Self::Fusion(_))
     }
 
     /// As its calls are called in answers: tools that others have too are called as they call them.
     fn block(&self, brand: &str) -> String {
         match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Subagent(_) => format!("{brand}:{}", self.name()),
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Subagent(_) | Self::Fusion(_) => {
+                format!("{brand}:{}", self.name())
+            }
             Self::WebFetch(_) | Self::WebSearch(_) | Self::Advisor(_) => self.name().to_owned(),
             Self::ToolSearch(find) => find.function().to_owned(),
         }
@@ -314,6 +320,7 @@ impl Kind {
             Self::WebFetch(fetch) => Self::WebFetch(fetch.begun()),
             Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
             Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
+            Self::Fusion(fusion) => Self::Fusion(fusion.begun()),
             Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) => self.clone(),
         }
     }
@@ -326,7 +333,7 @@ impl Kind {
             Self::ToolSearch(find) => find.required(),
             Self::Advisor(advisor) => advisor.required(),
             Self::Subagent(_) => &["task_name", "task_description"],
-            Self::Datetime { .. } | Self::SearchModels { .. } => &[],
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Fusion(_) => &[],
         }
     }
 
@@ -341,6 +348,7 @@ impl Kind {
             Self::ToolSearch(find) => return find.function().to_owned(),
             Self::Advisor(advisor) => return cut(advisor.function(&plain)),
             Self::Subagent(subagent) => return cut(subagent.function(&plain)),
+            Self::Fusion(_) => fusion::NAME,
         };
         cut(format!("{plain}_{name}"))
     }
@@ -383,6 +391,7 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
         Kind::ToolSearch(find) => find.description(),
         Kind::Advisor(advisor) => advisor.description(),
         Kind::Subagent(subagent) => subagent.description(),
+        Kind::Fusion(fusion) => fusion.description(),
     };
     let mut definition = json!({
         "name": function,

@@ -8,6 +8,7 @@ use tidegate_tools::datetime;
 use super::advisor;
 use super::fetch;
 use super::find;
+use super::fusion;
 use super::inner::{Desk, Spent};
 use super::roster::{Kind, Tool};
 use super::search;
@@ -50,6 +51,7 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
         Kind::WebFetch(_) => fetch::failed(input, code),
         Kind::ToolSearch(_) => find::failed(code, reason(code)),
         Kind::Advisor(_) => advisor::failed(code),
+        Kind::Fusion(_) => fusion::failed("unexpected_error"),
         Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => Outcome::error(code, reason(code)),
     }
 }
@@ -73,6 +75,7 @@ pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
         Kind::ToolSearch(find) => find.run(input),
         Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,
         Kind::Subagent(subagent) => subagent.run(desk, input).await,
+        Kind::Fusion(fusion) => fusion.run(desk, input).await,
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use tidegate_wire::envelope::Brand;
 
 use super::inner::{self, Desk, Guide};
 use super::reader::Reader;
@@ -63,7 +62,7 @@ impl Subagent {
             name: inner::name(reader, &names)?,
             place: others.len(),
             guide: Guide::of(reader)?,
-            tools: tools(reader, settings)?,
+            tools: inner::tools(reader, settings, NAME, &[NAME])?.unwrap_or_default(),
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
             all: others.first().map_or_else(Arc::default, |first| first.terms.all.clone()),
         };
@@ -139,31 +138,4 @@ impl Subagent {
             Err(failure) => failed(&format!("{}: {}", failure.error_type.as_str(), failure.message)),
         }
     }
-}
-
-/// The tools of a subagent: such as the gateway runs, and no further subagent.
-fn tools(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<Value>, Failure> {
-    let list = match reader.get("tools") {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(list)) => list.clone(),
-        Some(_) => return Err(reader.wrong("tools", "must be an array")),
-    };
-    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    for (place, tool) in list.iter().enumerate() {
-        let name = brand.tool(tool.get("type").and_then(Value::as_str).unwrap_or_default());
-        let problem = match name {
-            None => format!("must be a server tool ({}:…): a subagent cannot call functions", settings.brand),
-            Some(NAME) => "cannot be a subagent: a subagent has none of its own".to_owned(),
-            Some(_) => continue,
-        };
-        return Err(reader.wrong(&format!("tools[{place}]"), &problem));
-    }
-    // What is wrong with one of them is said by its path in the whole request.
-    let wrong = |failure: Failure| {
-        let message =
-            failure.message.replace("Invalid request: tools[", &format!("Invalid request: {}.tools[", reader.path));
-        Failure { message: message.into(), ..failure }
-    };
-    Roster::of(&list, settings, false).map_err(wrong)?;
-    Ok(list)
 }

@@ -104,6 +104,12 @@ pub(super) fn merged(given: Vec<Value>, defaults: &Defaults) -> (Vec<Value>, Vec
             Some(place) if is_on || !setting.prevents_overrides => entries[place] = entry(id, members),
             Some(place) => entries[place] = json!({"id": id, "enabled": false}),
             None if is_on => entries.push(entry(id, members)),
+            // It waits for the models that stand for a panel.
+            None if id == "fusion" => {
+                let mut members = members;
+                members.insert("enabled".into(), Value::Null);
+                entries.push(entry(id, members));
+            }
             None => {}
         }
     }

@@ -7,6 +7,7 @@
 mod choose;
 pub mod defaults;
 mod documents;
+mod fusion;
 mod heal;
 mod moderate;
 mod options;
@@ -25,6 +26,8 @@ use tidegate_routing::Compression;
 use tidegate_wire::envelope::{Brand, Envelope, Purpose};
 
 pub(crate) use documents::Texts;
+pub(crate) use fusion::PRESET;
+pub use fusion::PRESETS as FUSION_PRESETS;
 pub use options::PdfEngine;
 pub(crate) use stored::Standing;
 
@@ -60,7 +63,7 @@ pub(crate) struct Prepared {
     pub told: Told,
     /// How the answer is repaired, where it is.
     pub heals: Option<Healing>,
-    /// What had to be left out, plugins that have no effect in this build among it.
+    /// What had to be left out.
     pub warnings: Vec<String>,
     /// What was found before the first turn.
     pub searched: Option<Before>,
@@ -126,20 +129,22 @@ pub(crate) async fn prepare(
         body: None,
         told: Told { unheard, ..Told::default() },
         heals: None,
-        warnings: plugins.unknown.iter().map(|plugin| format!("dropped:plugins.{plugin}")).collect(),
+        warnings: Vec::new(),
         searched: None,
         is_online: false,
         compression: plugins.compression,
         places: None,
     };
-    let stage = Stage { gate, snapshot, key, plugins: &plugins };
+    let name = envelope.model.as_deref().unwrap_or_default();
+    let panel = fusion::wanted(&plugins, name, &snapshot.settings)?;
+    let stage = Stage { gate, snapshot, key, plugins: &plugins, panel: panel.as_ref() };
     if plugins.moderation {
         made.places = Some(Arc::new(gate.enter(key, &snapshot.settings)?));
-        let model = envelope.model.as_deref().unwrap_or_default();
         stage.ran("moderation");
-        moderate::moderate(gate, &snapshot.settings, body, model, &mut made).await?;
+        moderate::moderate(gate, &snapshot.settings, body, name, &mut made).await?;
     }
-    match route::routed(gate, snapshot, key, (body, envelope), &plugins, &mut made.told)? {
+    let answers = panel.as_ref().and_then(|panel| panel.answers.as_deref());
+    match route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), &mut made.told)? {
         Some(chosen) => {
             stage.ran("router");
             let envelope = relay::read(&chosen, &snapshot.settings, Purpose::Generate)?;
@@ -159,6 +164,7 @@ struct Stage<'a> {
     snapshot: &'a Arc<Snapshot>,
     key: &'a Arc<KeyEntry>,
     plugins: &'a Plugins,
+    panel: Option<&'a fusion::Panel>,
 }
 
 impl Stage<'_> {
@@ -167,7 +173,7 @@ impl Stage<'_> {
     }
 
     async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
-        let Self { gate, snapshot, key, plugins } = *self;
+        let Self { gate, snapshot, key, plugins, panel } = *self;
         let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser };
         made.body = Box::pin(scene.parsed(body, envelope, made)).await?;
         if made.body.is_some() {
@@ -176,7 +182,8 @@ impl Stage<'_> {
         let heals = plugins.healing && !envelope.stream;
         let name = envelope.model.as_deref().unwrap_or_default();
         let searches = web::wanted(plugins, name, snapshot)?;
-        if plugins.fetch.is_none() && searches.is_none() && !heals {
+        let panel = panel.filter(|panel| panel.adds_tool());
+        if plugins.fetch.is_none() && panel.is_none() && searches.is_none() && !heals {
             return Ok(());
         }
         let body = made.body.as_ref().unwrap_or(body);
@@ -196,6 +203,12 @@ impl Stage<'_> {
             && add_fetch(&mut request, parameters, &snapshot.settings, &mut made.told)
         {
             self.ran("web-fetch");
+            made.body = Some(Value::Object(request.clone()).to_string().into());
+        }
+        if let Some(panel) = panel
+            && panel.add(&mut request, &snapshot.settings, &mut made.told)
+        {
+            self.ran("fusion");
             made.body = Some(Value::Object(request).to_string().into());
         }
         Ok(())

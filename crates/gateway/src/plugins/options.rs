@@ -72,6 +72,20 @@ impl Default for Pareto {
     }
 }
 
+/// A panel of models.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Fusion {
+    /// Nothing where only models that stand for a panel have it.
+    pub enabled: Option<bool>,
+    pub preset: Option<String>,
+    pub models: Option<Vec<String>>,
+    pub model: Option<String>,
+    pub calls: Option<u64>,
+    pub tools: Option<Value>,
+    /// Its place in the list.
+    pub index: usize,
+}
+
 /// Who makes text of a PDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PdfEngine {
@@ -125,7 +139,7 @@ impl FileParser {
     }
 }
 
-/// What a request wants of the plugins that this build has.
+/// What a request wants of plugins.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plugins {
     pub auto: AutoRouter,
@@ -139,8 +153,7 @@ pub(super) struct Plugins {
     pub healing: bool,
     /// The parameters of the fetch tool that is to be added.
     pub fetch: Option<Map<String, Value>>,
-    /// Those that this build does not have: they are understood and have no effect.
-    pub unknown: Vec<String>,
+    pub fusion: Option<Fusion>,
 }
 
 impl Default for Plugins {
@@ -155,7 +168,7 @@ impl Default for Plugins {
             web: None,
             healing: false,
             fetch: None,
-            unknown: Vec::new(),
+            fusion: None,
         }
     }
 }
@@ -182,7 +195,8 @@ impl Plugins {
                 "web" => plugins.web = Some(enabled.then(|| (read.parameters(), index))),
                 "web-fetch" => plugins.fetch = enabled.then(|| read.parameters()),
                 "pareto-router" => plugins.pareto = read.pareto_router(enabled)?,
-                other if enabled => plugins.unknown.push(other.to_owned()),
+                "fusion" => plugins.fusion = Some(read.fusion()?),
+                // The envelope knows no others.
                 _ => {}
             }
         }
@@ -287,6 +301,43 @@ impl Read<'_> {
         })
     }
 
+    fn fusion(&self) -> Result<Fusion, Failure> {
+        let enabled = match self.members.get("enabled") {
+            Some(Value::Null) => None,
+            _ => Some(self.truth("enabled")?.unwrap_or(true)),
+        };
+        self.word("preset", &super::FUSION_PRESETS)?;
+        let models = match self.given("analysis_models") {
+            None => None,
+            Some(value) => {
+                let list = value.as_array().filter(|list| (1..=8).contains(&list.len()));
+                let list = list.ok_or_else(|| self.wrong("analysis_models", "must be an array of 1 to 8 models"))?;
+                let texts: Option<Vec<String>> =
+                    list.iter().map(|one| one.as_str().filter(|text| !text.is_empty()).map(str::to_owned)).collect();
+                Some(texts.ok_or_else(|| self.wrong("analysis_models", "must be an array of 1 to 8 models"))?)
+            }
+        };
+        let model = match self.given("model") {
+            None => None,
+            Some(Value::String(model)) if !model.is_empty() => Some(model.clone()),
+            Some(_) => return Err(self.wrong("model", "must be the id of a model")),
+        };
+        let calls = match self.given("max_tool_calls") {
+            None => None,
+            Some(value) => {
+                let number = value.as_u64().filter(|number| (1..=16).contains(number));
+                Some(number.ok_or_else(|| self.wrong("max_tool_calls", "must be an integer from 1 to 16"))?)
+            }
+        };
+        let tools = match self.given("tools") {
+            None => None,
+            Some(Value::Array(list)) if list.len() <= 8 => Some(Value::Array(list.clone())),
+            Some(_) => return Err(self.wrong("tools", "must be an array of at most 8 tools")),
+        };
+        let preset = self.given("preset").and_then(Value::as_str).map(str::to_owned);
+        Ok(Fusion { enabled, preset, models, model, calls, tools, index: self.index })
+    }
+
     fn file_parser(&self, enabled: bool) -> Result<FileParser, Failure> {
         let pdf = match self.given("pdf") {
             None => None,
@@ -337,7 +388,7 @@ mod tests {
         assert!(made.healing);
         assert_eq!(made.fetch.unwrap().get("max_uses"), Some(&json!(2)));
         assert!(made.moderation);
-        assert_eq!(made.unknown, ["fusion"]);
+        assert_eq!(made.fusion, Some(Fusion { enabled: Some(true), index: 5, ..Fusion::default() }));
         assert!(!read(json!([{"id": "response-healing", "enabled": false}])).unwrap().healing);
     }
 
@@ -363,6 +414,17 @@ mod tests {
             ("price_source", json!("list"), "must be one of prompt, weighted_avg"),
         ] {
             let made = read(json!([{"id": "pareto-router", member: value}]));
+            assert_eq!(made.unwrap_err(), format!("Invalid request: plugins[0].{member} {problem}"));
+        }
+        for (member, value, problem) in [
+            ("preset", json!("best"), "must be one of general-high, general-budget, general-fast"),
+            ("analysis_models", json!([]), "must be an array of 1 to 8 models"),
+            ("analysis_models", json!([1]), "must be an array of 1 to 8 models"),
+            ("model", json!(""), "must be the id of a model"),
+            ("max_tool_calls", json!(17), "must be an integer from 1 to 16"),
+            ("tools", json!({}), "must be an array of at most 8 tools"),
+        ] {
+            let made = read(json!([{"id": "fusion", member: value}]));
             assert_eq!(made.unwrap_err(), format!("Invalid request: plugins[0].{member} {problem}"));
         }
         let made = read(json!([{"id": "context-compression", "engine": "inside-out"}]));

@@ -26,6 +26,8 @@ pub(super) enum Router {
     AutoBeta,
     Free,
     Pareto,
+    Fusion,
+    FusionFlash,
 }
 
 impl Router {
@@ -42,6 +44,8 @@ impl Router {
             "auto-beta" => Self::AutoBeta,
             "free" => Self::Free,
             "pareto-code" => Self::Pareto,
+            "fusion" => Self::Fusion,
+            "fusion-flash" => Self::FusionFlash,
             _ => return None,
         };
         Some((router, variants))
@@ -52,6 +56,7 @@ impl Router {
             Self::Auto | Self::AutoBeta => "auto",
             Self::Free => "free",
             Self::Pareto => "pareto",
+            Self::Fusion | Self::FusionFlash => "fusion",
         }
     }
 }
@@ -71,13 +76,14 @@ fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &s
     }
 }
 
-/// The body with the models that the name of a router stands for; nothing when its model is no router.
+/// The body with the models that the name of a router stands for; nothing when its model is no router. `answers`: who does
+/// for a panel.
 pub(super) fn routed(
     gate: &Gateway,
     snapshot: &Snapshot,
     key: &KeyEntry,
     (body, envelope): (&Bytes, &Envelope<'_>),
-    plugins: &Plugins,
+    (plugins, answers): (&Plugins, Option<&str>),
     told: &mut Told,
 ) -> Result<Option<Bytes>, Failure> {
     let name = envelope.model.as_deref().unwrap_or_default();
@@ -92,7 +98,10 @@ pub(super) fn routed(
         request: &request,
         parses: plugins.parser.may_parse(),
     };
-    let models = scene.routed(router, (name, variants), plugins, told)?;
+    let models = match (router, answers) {
+        (Router::Fusion | Router::FusionFlash, Some(model)) => vec![model.to_owned()],
+        _ => scene.routed(router, (name, variants), plugins, told)?,
+    };
     told.requested = envelope.names().map(str::to_owned).collect();
     told.strategy = Some(router.strategy());
     name_models(&mut request, &models, variants, envelope);
@@ -134,6 +143,8 @@ impl Scene<'_, '_> {
                 let is_fast = variants.split(':').any(|variant| variant.trim() == "nitro");
                 self.pareto(name, &plugins.pareto, is_fast, told).ok_or_else(nobody)
             }
+            // Nobody who could answer is named.
+            Router::Fusion | Router::FusionFlash => Err(nobody()),
             Router::Auto => self.auto("auto-router", name, &plugins.auto, told).ok_or_else(nobody),
             Router::AutoBeta => self.auto("auto-beta-router", name, &plugins.auto_beta, told).ok_or_else(nobody),
         }

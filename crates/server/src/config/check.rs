@@ -190,6 +190,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         documents: documents::read(&config.parser, lines, source)?,
         moderation: moderation::read(&config.moderation, lines, source)?,
         plugin_defaults: plugins::read(&config.plugins, lines)?,
+        fusion: plugins::panels(&config.fusion, lines)?,
         credits_url: config.service.credits_url.clone(),
         ledger: ledger(&config.ledger)?,
         billing: billing(&config.billing, lines)?,

@@ -37,6 +37,7 @@ pub fn example() -> String {
         "parser",
         "moderation",
         "plugins",
+        "fusion",
         "routing",
         "tools",
         "ledger",
@@ -60,6 +61,13 @@ pub fn example() -> String {
         if section == "plugins" {
             let told = comment(&definition["properties"]["defaults"]);
             let sample = "# [plugins.defaults.response-healing]\n# enabled = true\n# prevent_overrides = false\n";
+            let _ = write!(out, "\n{told}{sample}");
+        }
+        if section == "fusion" {
+            let told = comment(&definition["properties"]["presets"]);
+            let sample = "# [fusion.presets.general-high]\n\
+                          # analysis_models = [\"anthropic/claude-sonnet-5\", \"openai/gpt-5-mini\"]\n\
+                          # model = \"anthropic/claude-sonnet-5\"\n";
             let _ = write!(out, "\n{told}{sample}");
         }
         if section == "tools" {

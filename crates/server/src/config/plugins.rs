@@ -1,7 +1,11 @@
 //! What is set for plugins, from what was written about it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
+use tidegate_gateway::plugins::FUSION_PRESETS;
 use tidegate_gateway::plugins::defaults::{Defaults, Setting};
+use tidegate_gateway::snapshot::FusionPreset;
 use tidegate_wire::envelope::PLUGINS;
 
 use super::lines::Lines;
@@ -29,6 +33,23 @@ pub fn read(raw: &raw::Plugins, lines: &Lines) -> anyhow::Result<Defaults> {
     Ok(defaults)
 }
 
+pub fn panels(raw: &raw::Fusion, lines: &Lines) -> anyhow::Result<BTreeMap<String, FusionPreset>> {
+    let mut panels = BTreeMap::new();
+    for (name, panel) in &raw.presets {
+        let path = format!("fusion.presets.{name}");
+        let mistake = |problem: String| lines.named(&path, anyhow::anyhow!(problem).context(path.clone()));
+        if !FUSION_PRESETS.contains(&name.as_str()) {
+            return Err(mistake(format!("must be one of {}", FUSION_PRESETS.join(", "))));
+        }
+        if !(1..=8).contains(&panel.analysis_models.len()) {
+            return Err(mistake("analysis_models must name one to eight models".to_owned()));
+        }
+        let raw::FusionPreset { analysis_models, model } = panel.clone();
+        panels.insert(name.clone(), FusionPreset { analysis_models, model });
+    }
+    Ok(panels)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::tests::problem;
@@ -50,7 +71,14 @@ mod tests {
                 "plugins.defaults.auto-router: cost_tier must be one of",
             ),
         ];
-        for (text, wanted) in table {
+        let panels = [
+            ("[fusion.presets.best]\nanalysis_models = [\"a/b\"]", "fusion.presets.best: must be one of general-high"),
+            (
+                "[fusion.presets.general-fast]",
+                "fusion.presets.general-fast: analysis_models must name one to eight models",
+            ),
+        ];
+        for (text, wanted) in table.into_iter().chain(panels) {
             let told = problem(text);
             assert!(told.contains("line 1") && told.contains(wanted), "{told}\nnot\n{wanted}");
         }

@@ -18,7 +18,7 @@ use super::destinations::{Destination, Observability};
 
 pub use moderation::Moderation;
 pub use parser::{Ocr, Parser};
-pub use plugins::Plugins;
+pub use plugins::{Fusion, FusionPreset, Plugins};
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -38,6 +38,7 @@ pub struct Config {
     pub parser: Parser,
     pub moderation: Moderation,
     pub plugins: Plugins,
+    pub fusion: Fusion,
     pub routing: Routing,
     pub tools: Tools,
     pub ledger: Ledger,
@@ -388,8 +389,8 @@ impl Default for Routing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `subagent`, `tool_search`,
-    /// `web_fetch`, `web_search`.
+    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `fusion`, `subagent`,
+    /// `tool_search`, `web_fetch`, `web_search`.
     pub disabled: Vec<String>,
     /// Calls that one request may make, whatever its stop conditions say.
     pub max_steps: u64,

@@ -27,6 +27,7 @@ mod extract;
 mod fault_matrix;
 mod faults;
 mod fetch;
+mod fusion;
 mod generation;
 mod guardrails;
 mod harness;
