@@ -117,6 +117,22 @@ async fn who_speaks_the_format_gets_the_edits_as_they_came() {
 }
 
 #[tokio::test]
+async fn a_conversation_that_fits_after_its_edits_is_not_refused() {
+    let sim = Sim::start(Behaviour::says("At noon.")).await;
+    let address = format!("{}/v1", sim.base_url());
+    // The texts are about 160 tokens each: four results and three thoughts, of which two and one are cleared.
+    let lines = "context_length = 1100\nmax_output_tokens = 200";
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, lines).run().await;
+    let mut body = conversation(clearing());
+    body["plugins"] = json!([{"id": "context-compression", "enabled": false}]);
+    let answer = message(&asked(&gate, &body).await);
+    assert_eq!(answer["context_management"]["applied_edits"][1]["cleared_tool_uses"], 2, "{answer}");
+    body["context_management"] = json!({"edits": []});
+    let (status, _, _, text) = asked(&gate, &body).await.error();
+    assert_eq!((status, sim.calls()), (400, 1), "{text}");
+}
+
+#[tokio::test]
 async fn turns_of_a_loop_are_edited_and_the_last_one_tells_of_it() {
     for protocol in [PROTOCOLS[1], PROTOCOLS[3]] {
         let sim = Sim::start(Behaviour::Echo).await;
