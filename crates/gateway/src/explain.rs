@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tidegate_core::{Timestamp, WorkspaceId};
-use tidegate_providers::{compress, estimate};
+use tidegate_providers::{clear, compress, estimate};
 use tidegate_routing::live::Unknown;
 use tidegate_routing::plan::Request;
 use tidegate_routing::plan::explain::{Explained, explain};
@@ -148,7 +148,9 @@ fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, 
         && let Ok(request) = messages::Request::parse(body)
         && let Some(endpoint) = model.and_then(|model| model.endpoints.first())
     {
-        let estimate = estimate::rough(&request, &snapshot.places[endpoint.place].card);
+        let card = &snapshot.places[endpoint.place].card;
+        let edited = clear::cleared(&request, card);
+        let estimate = estimate::rough(edited.as_ref().map_or(&request, |edited| &edited.request), card);
         let is_possible = compress::is_possible(&request);
         let needs = Needs {
             input_tokens: (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens),

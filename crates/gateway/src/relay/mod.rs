@@ -32,6 +32,7 @@ use tidegate_core::{GenerationId, Timestamp};
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_providers::clear;
 use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
@@ -575,7 +576,10 @@ impl Gateway {
         let Ok(request) = translate::typed(typed, body) else { return first };
         let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
         let Some(endpoint) = model.and_then(|model| model.endpoints.first()) else { return first };
-        let estimate = estimate::rough(request, &snapshot.places[endpoint.place].card);
+        let card = &snapshot.places[endpoint.place].card;
+        // Edits that make room are done before anybody reads it, by us or by the endpoint.
+        let edited = clear::cleared(request, card);
+        let estimate = estimate::rough(edited.as_ref().map_or(request, |edited| &edited.request), card);
         // An estimate that refuses must be on the safe side.
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
         if shorter::is_possible(request) {

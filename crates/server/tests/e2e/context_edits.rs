@@ -1,8 +1,6 @@
 //! Edits of the context: done by the gateway where the endpoint does not speak the format, left to the endpoint where it
 //! does.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
@@ -116,6 +114,22 @@ async fn who_speaks_the_format_gets_the_edits_as_they_came() {
     let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
     assert_eq!((&sent["context_management"], &sent["messages"]), (&body["context_management"], &body["messages"]));
     assert_eq!(answer.get("context_management"), None, "it is the endpoint's to tell");
+}
+
+#[tokio::test]
+async fn a_conversation_that_fits_after_its_edits_is_not_refused() {
+    let sim = Sim::start(Behaviour::says("At noon.")).await;
+    let address = format!("{}/v1", sim.base_url());
+    // The texts are about 160 tokens each: four results and three thoughts, of which two and one are cleared.
+    let lines = "context_length = 1100\nmax_output_tokens = 200";
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, lines).run().await;
+    let mut body = conversation(clearing());
+    body["plugins"] = json!([{"id": "context-compression", "enabled": false}]);
+    let answer = message(&asked(&gate, &body).await);
+    assert_eq!(answer["context_management"]["applied_edits"][1]["cleared_tool_uses"], 2, "{answer}");
+    body["context_management"] = json!({"edits": []});
+    let (status, _, _, text) = asked(&gate, &body).await.error();
+    assert_eq!((status, sim.calls()), (400, 1), "{text}");
 }
 
 #[tokio::test]

@@ -515,14 +515,16 @@ async fn routing_metadata_is_there_when_asked_for_and_only_then() {
 async fn the_brand_of_a_deployment_is_in_its_headers_and_members() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let config = "[service]\nname = \"harbour\"\nname_aliases = [\"oldname\"]\n";
-    let gate = Tidegate::start().endpoint(MODEL, &sim).config(config).run().await;
+    let chat = format!("{}/v1", sim.base_url());
+    let start = Tidegate::start().endpoint(MODEL, &sim).protocol_at("vendor/chat", "openai-chat", &chat, "");
+    let gate = start.config(config).run().await;
     for header in ["x-harbour-metadata", "x-oldname-metadata"] {
         let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header(header, "enabled");
         let answer = ask.json(hello(MODEL).to_string()).send().await.json();
         assert!(answer.get("harbour_metadata").is_some(), "{header}");
     }
-    let mut request = hello(MODEL);
-    request["plugins"] = json!([{"id": "fusion"}]);
+    let mut request = hello("vendor/chat");
+    request["inference_geo"] = json!("eu");
     let reply = gate.messages(request).await;
-    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:plugins.fusion"));
+    assert_eq!(reply.header("x-harbour-warnings"), Some("dropped:inference_geo"));
 }
