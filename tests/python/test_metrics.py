@@ -89,3 +89,15 @@ def test_the_alerts_are_valid_and_ask_for_what_there_is(measured):
     assert len(expressions) >= 5
     for expression in expressions:
         assert used(expression) and used(expression) <= known, f"{expression}: {used(expression) - known}"
+
+
+def test_the_page_about_metrics_names_what_there_is(measured):
+    page = (GRAFANA.parents[1] / "docs" / "metrics.md").read_text()
+    named = set(re.findall(r"`(tidegate_[a-z_]+)`", page))
+    assert len(named) >= 35
+    assert named <= names(measured), named - names(measured)
+    families_told = {name.removesuffix("_total") for name in named}
+    # Written short in the page: `_late_total` after the name of its neighbour.
+    short = {end.removesuffix("_total") for end in re.findall(r"`(_[a-z_]+)`", page)}
+    untold = {name for name in families(measured) if name not in families_told and not any(name.endswith(end) for end in short)}
+    assert not untold, untold
