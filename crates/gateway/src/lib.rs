@@ -86,6 +86,8 @@ pub struct Gateway {
     pub(crate) counts: Cache<KeyHash, (Count, Timestamp)>,
     /// What `default` stands for in a workspace, and until when that is believed.
     pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
+    /// What servers of tools offer.
+    pub(crate) mcp: agent::Lists,
     /// Results of tools that clients do not get to see.
     pub(crate) results: agent::Results,
     /// Documents that were read before.
@@ -141,6 +143,7 @@ impl Gateway {
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
             defaults: Cache::new(COUNTS),
+            mcp: agent::Lists::default(),
             results: agent::Results::default(),
             texts: plugins::Texts::default(),
             answers,

@@ -13,6 +13,7 @@ use tokio::time::{Instant, interval_at, timeout_at};
 use super::conduct::{Broken, Conductor};
 use super::fetch;
 use super::inner::Desk;
+use super::mcp;
 use super::roster::{Kind, Tool};
 use super::run::{Outcome, failed, run};
 use super::sink::{Gone, Sink};
@@ -210,6 +211,7 @@ impl Conductor {
 fn time_for(tool: &Tool) -> Duration {
     Duration::from_secs(match &tool.kind {
         Kind::Fusion(_) => 600,
+        Kind::Remote(_) => mcp::CALL.as_secs(),
         kind if kind.asks_others() => 300,
         _ => 15,
     })

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::advisor;
 use super::fetch;
 use super::inner::{self, Answer, Desk, Guide, Spent};
+use super::mcp;
 use super::reader::Reader;
 use super::roster::Roster;
 use super::run::Outcome;
@@ -67,7 +68,7 @@ impl PartialEq for Fusion {
 
 impl Fusion {
     pub fn of(reader: &Reader<'_>, settings: &Settings) -> Result<Self, Failure> {
-        let tools = match inner::tools(reader, settings, "panel", &[NAME, subagent::NAME, advisor::NAME])? {
+        let tools = match inner::tools(reader, settings, "panel", &[NAME, subagent::NAME, advisor::NAME, mcp::NAME])? {
             Some(tools) if tools.len() > MOST_TOOLS => {
                 return Err(reader.wrong("tools", &format!("must have at most {MOST_TOOLS} entries")));
             }

@@ -13,6 +13,7 @@ mod fetch;
 mod find;
 mod fusion;
 mod inner;
+mod mcp;
 mod memory;
 mod reader;
 mod reopen;
@@ -37,6 +38,7 @@ use tidegate_wire::envelope::{Brand, Envelope};
 use tokio::sync::mpsc;
 
 pub use body::LoopBody;
+pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
 pub(crate) use search::{Before, Search};
 pub(crate) use turn::Assembly;
@@ -59,7 +61,26 @@ const WAITING: usize = 32;
 
 /// Whether a request has tools that the gateway runs.
 pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
-    !envelope.server_tools.is_empty() || emulates(envelope, snapshot)
+    !envelope.server_tools.is_empty() || emulates(envelope, snapshot) || calls_servers(envelope, snapshot)
+}
+
+/// Whether servers of tools are named as Anthropic's own interface does where nobody who could serve calls them.
+fn calls_servers(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
+    envelope.asked.mcp_servers && is_foreign(envelope, snapshot)
+}
+
+/// Puts tools of ours in the place of such servers.
+fn take_servers(request: &mut Map<String, Value>, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<(), Failure> {
+    if !calls_servers(envelope, snapshot) {
+        return Ok(());
+    }
+    let Some(servers) = request.remove("mcp_servers") else { return Ok(()) };
+    let added = mcp::of_request(&servers, &snapshot.settings.brand)?;
+    match request.entry("tools").or_insert_with(|| Value::Array(Vec::new())) {
+        Value::Array(tools) => tools.extend(added),
+        _ => return Err(Failure::internal()),
+    }
+    Ok(())
 }
 
 /// Whether somebody who could serve a model searches the web for itself.
@@ -118,6 +139,8 @@ pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot
         return Ok(None);
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    // What servers offer is not asked for only to count it.
+    take_servers(&mut request, envelope, snapshot)?;
     let roster = roster(&request, envelope, snapshot)?;
     let found = find::referenced(request.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice));
     request.insert("tools".into(), Value::Array(roster.upstream_with(&found)));
@@ -149,9 +172,16 @@ pub(crate) async fn serve(
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    take_servers(&mut request, envelope, snapshot)?;
     let mut roster = roster(&request, envelope, snapshot)?;
     roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
+    // From here on others are asked, which takes a place.
+    let places = match prepared.as_ref().and_then(|prepared| prepared.purse.as_ref()) {
+        Some(purse) => purse.places().clone(),
+        None => Arc::new(gate.enter(key, settings)?),
+    };
+    roster.join(gate, snapshot, key).await?;
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let results = gate.results.of(&key.workspace, gate.clock.now());
@@ -166,10 +196,6 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let places = match prepared.as_ref().and_then(|prepared| prepared.purse.as_ref()) {
-        Some(purse) => purse.places().clone(),
-        None => Arc::new(gate.enter(key, settings)?),
-    };
     let inner = Inner::new(places, conversation(key, headers, envelope), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());

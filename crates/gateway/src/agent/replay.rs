@@ -172,7 +172,7 @@ fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (
         Kind::WebSearch(_) => search::retold(content, memory),
         Kind::ToolSearch(_) => find::told(content),
         Kind::Advisor(_) => advisor::told(content),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Fusion(_) => {
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Fusion(_) | Kind::Remote(_) => {
             (content.to_string(), false)
         }
     }

@@ -6,21 +6,25 @@ use serde_json::{Map, Value, json};
 use tidegate_tools::datetime;
 use tidegate_tools::find::Entry;
 use tidegate_wire::envelope::Brand;
+use tokio::task::JoinSet;
 
 use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
 use super::find::{self, Find};
 use super::fusion::{self, Fusion};
+use super::mcp::{self, Remote, Server};
 use super::reader::Reader;
 use super::search::{self, Before, Search};
 use super::subagent::{self, Subagent};
 use crate::failure::Failure;
+use crate::keys::KeyEntry;
 use crate::snapshot::Settings;
+use crate::{Gateway, Snapshot};
 
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 5] = ["bash", "image_generation", "shell", "files", "mcp"];
+const UNCONFIGURED: [&str; 4] = ["bash", "image_generation", "shell", "files"];
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +37,7 @@ pub(super) enum Kind {
     Advisor(Advisor),
     Subagent(Subagent),
     Fusion(Fusion),
+    Remote(Remote),
 }
 
 /// A tool that the gateway runs.
@@ -56,6 +61,8 @@ pub(super) struct Roster {
     deferred: Vec<Value>,
     /// Whether the client has tools of its own.
     pub has_others: bool,
+    /// Servers whose tools are not known yet, and the types that name them.
+    servers: Vec<(Arc<Server>, String)>,
     /// What the deployment calls itself, and so its own engines.
     brand: String,
     /// A search that was made before the first turn.
@@ -104,6 +111,15 @@ impl Roster {
             if name == find::NAME && is_deferred {
                 return Err(Failure::invalid(format!("Invalid request: tools[{place}] cannot be deferred")));
             }
+            if name == mcp::NAME {
+                let server = Server::of(&reader, settings)?;
+                if roster.servers.iter().any(|(known, _)| known.label == server.label) {
+                    let problem = format!("'{}' is used more than once", server.label);
+                    return Err(reader.wrong("server_label", &problem));
+                }
+                roster.servers.push((Arc::new(server), wire));
+                continue;
+            }
             let kind = kind(name, &wire, &reader, vendors.is_some(), (settings, &roster.tools))?;
             let function = kind.function(&settings.brand);
             if roster.tools.iter().any(|tool| tool.function == function) {
@@ -113,17 +129,63 @@ impl Roster {
             let block = kind.block(&settings.brand);
             roster.tools.push(Tool { kind, wire, function, block });
         }
-        let entries = Arc::new(roster.deferred.iter().filter_map(Entry::of).collect::<Vec<_>>());
-        for tool in &mut roster.tools {
-            if let Kind::ToolSearch(find) = &mut tool.kind {
-                find.entries = entries.clone();
-            }
-        }
+        roster.index();
         let clash = roster.tools.iter().find(|tool| names.contains(&tool.function.as_str()));
         match clash {
             Some(tool) => Err(Failure::invalid(format!("tool name conflict: {}", tool.function))),
             None => Ok(roster),
         }
+    }
+
+    /// Tells the search what there is to find.
+    fn index(&mut self) {
+        let entries = Arc::new(self.deferred.iter().filter_map(Entry::of).collect::<Vec<_>>());
+        for tool in &mut self.tools {
+            if let Kind::ToolSearch(find) = &mut tool.kind {
+                find.entries = entries.clone();
+            }
+        }
+    }
+
+    /// Asks the servers what they offer, side by side, and takes that in.
+    pub async fn join(
+        &mut self,
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+    ) -> Result<(), Failure> {
+        if self.servers.is_empty() {
+            return Ok(());
+        }
+        let mut asking = JoinSet::new();
+        for (place, (server, _)) in self.servers.iter().enumerate() {
+            let (server, gate, snapshot, key) = (server.clone(), gate.clone(), snapshot.clone(), key.clone());
+            asking.spawn(async move { (place, server.tools(&gate, &snapshot, &key).await) });
+        }
+        let mut offered: Vec<Vec<Remote>> = self.servers.iter().map(|_| Vec::new()).collect();
+        while let Some(joined) = asking.join_next().await {
+            let (place, tools) = joined.map_err(|_| Failure::internal())?;
+            offered[place] = tools?;
+        }
+        let has_search = self.tools.iter().any(|tool| matches!(tool.kind, Kind::ToolSearch(_)));
+        let wires: Vec<String> = self.servers.iter().map(|(_, wire)| wire.clone()).collect();
+        for (wire, remote) in
+            wires.iter().zip(offered).flat_map(|(wire, tools)| tools.into_iter().map(move |tool| (wire, tool)))
+        {
+            let function = remote.function.clone();
+            let is_taken = |tool: &Value| tool.get("name").and_then(Value::as_str) == Some(&function);
+            if self.upstream.iter().chain(&self.deferred).any(is_taken) {
+                return Err(Failure::invalid(format!("tool name conflict: {function}")));
+            }
+            match remote.is_deferred() && has_search {
+                true => self.deferred.push(remote.definition()),
+                false => self.upstream.push(remote.definition()),
+            }
+            let block = function.clone();
+            self.tools.push(Tool { kind: Kind::Remote(remote), wire: wire.clone(), function, block });
+        }
+        self.index();
+        Ok(())
     }
 
     /// The tool that the model calls so.
@@ -293,6 +355,7 @@ impl Kind {
             Self::Advisor(_) => advisor::NAME,
             Self::Subagent(_) => subagent::NAME,
             Self::Fusion(_) => fusion::NAME,
+            Self::Remote(_) => mcp::NAME,
         }
     }
 
@@ -309,6 +372,7 @@ impl Kind {
             }
             Self::WebFetch(_) | Self::WebSearch(_) | Self::Advisor(_) => self.name().to_owned(),
             Self::ToolSearch(find) => find.function().to_owned(),
+            Self::Remote(remote) => remote.function.clone(),
         }
     }
 
@@ -321,7 +385,7 @@ impl Kind {
             Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
             Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
             Self::Fusion(fusion) => Self::Fusion(fusion.begun()),
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) => self.clone(),
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) | Self::Remote(_) => self.clone(),
         }
     }
 
@@ -333,7 +397,7 @@ impl Kind {
             Self::ToolSearch(find) => find.required(),
             Self::Advisor(advisor) => advisor.required(),
             Self::Subagent(_) => &["task_name", "task_description"],
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Fusion(_) => &[],
+            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Fusion(_) | Self::Remote(_) => &[],
         }
     }
 
@@ -349,6 +413,7 @@ impl Kind {
             Self::Advisor(advisor) => return cut(advisor.function(&plain)),
             Self::Subagent(subagent) => return cut(subagent.function(&plain)),
             Self::Fusion(_) => fusion::NAME,
+            Self::Remote(remote) => return remote.function.clone(),
         };
         cut(format!("{plain}_{name}"))
     }
@@ -365,6 +430,7 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
     let texts = |description: &str| json!({"type": "array", "items": {"type": "string"}, "description": description});
     let text = |description: &str| json!({"type": "string", "description": description});
     let (description, properties) = match kind {
+        Kind::Remote(remote) => return remote.definition(),
         Kind::Datetime { zone } => (
             format!(
                 "Tells the current date and time. Call it whenever the answer depends on what day or time it is now; \

@@ -52,7 +52,9 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
         Kind::ToolSearch(_) => find::failed(code, reason(code)),
         Kind::Advisor(_) => advisor::failed(code),
         Kind::Fusion(_) => fusion::failed("unexpected_error"),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) => Outcome::error(code, reason(code)),
+        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Remote(_) => {
+            Outcome::error(code, reason(code))
+        }
     }
 }
 
@@ -76,6 +78,7 @@ pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
         Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,
         Kind::Subagent(subagent) => subagent.run(desk, input).await,
         Kind::Fusion(fusion) => fusion.run(desk, input).await,
+        Kind::Remote(remote) => remote.run(desk, input).await,
     }
 }
 

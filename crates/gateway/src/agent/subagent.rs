@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 
 use super::inner::{self, Desk, Guide};
+use super::mcp;
 use super::reader::Reader;
 use super::roster::Roster;
 use super::run::Outcome;
@@ -62,7 +63,7 @@ impl Subagent {
             name: inner::name(reader, &names)?,
             place: others.len(),
             guide: Guide::of(reader)?,
-            tools: inner::tools(reader, settings, NAME, &[NAME])?.unwrap_or_default(),
+            tools: inner::tools(reader, settings, NAME, &[NAME, mcp::NAME])?.unwrap_or_default(),
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
             all: others.first().map_or_else(Arc::default, |first| first.terms.all.clone()),
         };

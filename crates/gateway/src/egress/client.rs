@@ -56,6 +56,21 @@ pub struct Fetched {
     pub bytes: Bytes,
 }
 
+/// How much of an answer is read, and how long it is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub bytes: usize,
+    pub time: Duration,
+}
+
+/// What was answered to something that was sent.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
 type Answered = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// What turns a name into addresses; asked once per hop.
@@ -210,6 +225,83 @@ impl Egress {
         tokio::select! {
             biased;
             done = &mut work => done,
+            _ = &mut connection => work.await,
+        }
+    }
+
+    /// Sends something to where a caller points and reads the answer, until `is_whole` has seen enough of it. Nobody is
+    /// followed elsewhere.
+    pub async fn converse(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        rules: &Rules,
+        bounds: Bounds,
+        is_whole: impl FnMut(&Bytes) -> bool + Send,
+    ) -> Result<Said, Refused> {
+        let mut origin = None;
+        let work = async {
+            let _slot = self.slots.acquire().await.map_err(|_| Reason::Busy)?;
+            let place = name::place(url, rules)?;
+            origin = Some(place.origin());
+            let mut request = Request::new(Full::new(body));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = place.target().parse().map_err(|_| Reason::Url)?;
+            *request.headers_mut() = headers;
+            let host = HeaderValue::from_str(&place.authority()).map_err(|_| Reason::Url)?;
+            request.headers_mut().insert(HOST, host);
+            request.headers_mut().insert(USER_AGENT, AGENT);
+            request.headers_mut().insert(ACCEPT_ENCODING, PLAIN);
+            self.conversed(&place, request, rules, bounds.bytes, is_whole).await
+        };
+        let outcome = timeout(bounds.time, Box::pin(work)).await.unwrap_or(Err(Reason::TooSlow));
+        outcome.map_err(|reason| {
+            let origin = origin.as_deref().unwrap_or("none");
+            tracing::info!(origin, ?reason, "whom a caller pointed at did not answer");
+            Refused(reason)
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the client for what callers point at")]
+    async fn conversed(
+        &self,
+        place: &Place,
+        request: Request<Full<Bytes>>,
+        rules: &Rules,
+        most: usize,
+        mut is_whole: impl FnMut(&Bytes) -> bool + Send,
+    ) -> Result<Said, Reason> {
+        let addresses = timeout(LOOKUP, self.addresses(place, rules)).await.map_err(|_| Reason::TooSlow)??;
+        let stream = timeout(CONNECT, self.connected(place, &addresses)).await.map_err(|_| Reason::TooSlow)??;
+        let mut settings = http1::Builder::new();
+        settings.max_buf_size(HEAD);
+        let (mut sender, connection) = settings.handshake(TokioIo::new(stream)).await.map_err(|_| Reason::Broken)?;
+        let mut connection = pin!(connection);
+        let mut work = pin!(async move {
+            let response = sender.send_request(request).await.map_err(|_| Reason::Broken)?;
+            let (head, mut body) = response.into_parts();
+            let is_encoded = |encoding: &HeaderValue| !encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+            if head.headers.get_all(CONTENT_ENCODING).iter().any(is_encoded) {
+                return Err(Reason::Encoding);
+            }
+            let mut bytes = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(|_| Reason::Broken)?.into_data() else { continue };
+                if bytes.len() + data.len() > most {
+                    return Err(Reason::TooLarge);
+                }
+                bytes.extend_from_slice(&data);
+                if is_whole(&data) {
+                    break;
+                }
+            }
+            Ok(Said { status: head.status.as_u16(), headers: head.headers, body: bytes.freeze() })
+        });
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            // The other side has closed; what it said before is still to be read.
             _ = &mut connection => work.await,
         }
     }

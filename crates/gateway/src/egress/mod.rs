@@ -12,7 +12,7 @@ mod name;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Egress, Fetched, Resolve, System};
+pub use client::{Bounds, Egress, Fetched, Resolve, Said, System};
 pub use domains::{Domain, Domains};
 pub(crate) use kind::fitting;
 pub use name::allowed_name;

@@ -389,7 +389,7 @@ impl Default for Routing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `fusion`, `subagent`,
+    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `fusion`, `mcp`, `subagent`,
     /// `tool_search`, `web_fetch`, `web_search`.
     pub disabled: Vec<String>,
     /// Calls that one request may make, whatever its stop conditions say.

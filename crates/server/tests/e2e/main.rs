@@ -40,6 +40,7 @@ mod kills;
 mod ledger_verify;
 mod lifecycle;
 mod loops;
+mod mcp;
 mod media;
 mod models;
 mod moderation;
