@@ -97,16 +97,14 @@ fn attribute(name: &str, value: &Value) -> KeyValue {
 
 fn any_value(value: &Value) -> AnyValue {
     let value = match value {
-        Value::Bool(flag) => Some(OneValue::BoolValue(*flag)),
+        Value::Bool(flag) => Some(OneValue::Bool(*flag)),
         Value::Number(number) => Some(match number.as_i64() {
-            Some(whole) => OneValue::IntValue(whole),
-            None => OneValue::DoubleValue(number.as_f64().unwrap_or(0.0)),
+            Some(whole) => OneValue::Int(whole),
+            None => OneValue::Double(number.as_f64().unwrap_or(0.0)),
         }),
-        Value::String(text) => Some(OneValue::StringValue(text.clone())),
-        Value::Array(values) => {
-            Some(OneValue::ArrayValue(ArrayValue { values: values.iter().map(any_value).collect() }))
-        }
-        Value::Object(_) => Some(OneValue::StringValue(value.to_string())),
+        Value::String(text) => Some(OneValue::String(text.clone())),
+        Value::Array(values) => Some(OneValue::Array(ArrayValue { values: values.iter().map(any_value).collect() })),
+        Value::Object(_) => Some(OneValue::String(value.to_string())),
         Value::Null => None,
     };
     AnyValue { value }
@@ -148,11 +146,11 @@ fn json_attribute(attribute: &KeyValue) -> Value {
 /// Whole numbers are texts in this format, as in all of protobuf's JSON.
 fn json_value(value: &AnyValue) -> Value {
     match &value.value {
-        Some(OneValue::BoolValue(flag)) => json!({"boolValue": flag}),
-        Some(OneValue::DoubleValue(number)) => json!({"doubleValue": number}),
-        Some(OneValue::IntValue(number)) => json!({"intValue": number.to_string()}),
-        Some(OneValue::StringValue(text)) => json!({"stringValue": text}),
-        Some(OneValue::ArrayValue(array)) => {
+        Some(OneValue::Bool(flag)) => json!({"boolValue": flag}),
+        Some(OneValue::Double(number)) => json!({"doubleValue": number}),
+        Some(OneValue::Int(number)) => json!({"intValue": number.to_string()}),
+        Some(OneValue::String(text)) => json!({"stringValue": text}),
+        Some(OneValue::Array(array)) => {
             json!({"arrayValue": {"values": array.values.iter().map(json_value).collect::<Vec<_>>()}})
         }
         None => json!({}),
