@@ -137,6 +137,12 @@ impl Worker {
         loop {
             posted.borrow_and_update();
             let now = self.gateway.clock.now();
+            // Before anything is read: what goes must not be sent as well.
+            let instant = self.gateway.clock.instant();
+            if tidied.is_none_or(|last| instant >= last + TIDY) {
+                tidied = Some(instant);
+                self.bound(now).await;
+            }
             let (due, next) = match self.reader.due(&self.id, now, size).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -145,11 +151,6 @@ impl Worker {
                     continue;
                 }
             };
-            let instant = self.gateway.clock.instant();
-            if tidied.is_none_or(|last| instant >= last + TIDY) {
-                tidied = Some(instant);
-                self.bound(now).await;
-            }
             let youth = due.first().map(|first| GATHER.as_millis() as i64 - (now.0 - first.created_at));
             let is_fresh = due.len() < size && due.first().is_some_and(|first| first.attempts == 0);
             if let Some(wait) = youth.filter(|wait| is_fresh && *wait > 0) {

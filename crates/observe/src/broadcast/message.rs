@@ -98,15 +98,15 @@ pub struct AnyValue {
 #[derive(Clone, PartialEq, Oneof)]
 pub enum OneValue {
     #[prost(string, tag = "1")]
-    StringValue(String),
+    String(String),
     #[prost(bool, tag = "2")]
-    BoolValue(bool),
+    Bool(bool),
     #[prost(int64, tag = "3")]
-    IntValue(i64),
+    Int(i64),
     #[prost(double, tag = "4")]
-    DoubleValue(f64),
+    Double(f64),
     #[prost(message, tag = "5")]
-    ArrayValue(ArrayValue),
+    Array(ArrayValue),
 }
 
 #[derive(Clone, PartialEq, Message)]

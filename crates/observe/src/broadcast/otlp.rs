@@ -92,7 +92,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn text(name: &str, value: &str) -> KeyValue {
-    let value = AnyValue { value: Some(OneValue::StringValue(value.to_owned())) };
+    let value = AnyValue { value: Some(OneValue::String(value.to_owned())) };
     KeyValue { key: name.to_owned(), value: Some(value) }
 }
 
@@ -102,16 +102,16 @@ fn attribute(attribute: Attribute) -> KeyValue {
 
 fn any_value(value: Value) -> AnyValue {
     let value = match value {
-        Value::Bool(flag) => Some(OneValue::BoolValue(flag)),
+        Value::Bool(flag) => Some(OneValue::Bool(flag)),
         Value::Number(number) => Some(match number.as_i64() {
-            Some(whole) => OneValue::IntValue(whole),
-            None => OneValue::DoubleValue(number.as_f64().unwrap_or(0.0)),
+            Some(whole) => OneValue::Int(whole),
+            None => OneValue::Double(number.as_f64().unwrap_or(0.0)),
         }),
-        Value::String(text) => Some(OneValue::StringValue(text)),
+        Value::String(text) => Some(OneValue::String(text)),
         Value::Array(values) => {
-            Some(OneValue::ArrayValue(ArrayValue { values: values.into_iter().map(any_value).collect() }))
+            Some(OneValue::Array(ArrayValue { values: values.into_iter().map(any_value).collect() }))
         }
-        Value::Object(_) => Some(OneValue::StringValue(value.to_string())),
+        Value::Object(_) => Some(OneValue::String(value.to_string())),
         Value::Null => None,
     };
     AnyValue { value }
@@ -227,11 +227,11 @@ impl Serialize for Json<'_, AnyValue> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match &self.0.value {
-            Some(OneValue::BoolValue(flag)) => map.serialize_entry("boolValue", flag)?,
-            Some(OneValue::DoubleValue(number)) => map.serialize_entry("doubleValue", number)?,
-            Some(OneValue::IntValue(number)) => map.serialize_entry("intValue", &format_args!("{number}"))?,
-            Some(OneValue::StringValue(text)) => map.serialize_entry("stringValue", text)?,
-            Some(OneValue::ArrayValue(array)) => map.serialize_entry("arrayValue", &Json(array))?,
+            Some(OneValue::Bool(flag)) => map.serialize_entry("boolValue", flag)?,
+            Some(OneValue::Double(number)) => map.serialize_entry("doubleValue", number)?,
+            Some(OneValue::Int(number)) => map.serialize_entry("intValue", &format_args!("{number}"))?,
+            Some(OneValue::String(text)) => map.serialize_entry("stringValue", text)?,
+            Some(OneValue::Array(array)) => map.serialize_entry("arrayValue", &Json(array))?,
             None => {}
         }
         map.end()

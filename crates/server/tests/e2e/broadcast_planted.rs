@@ -16,8 +16,11 @@ const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(30);
 const DESTINATIONS: &str = "/observability/destinations";
 
-/// Types that can be told somewhere else than at their vendor's, their address, their secrets, and what else they need.
-const KINDS: [(&str, &str, &[&str], &[(&str, &str)]); 15] = [
+/// A type, the member that is its address, its secrets, and what else it needs.
+type Written = (&'static str, &'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// Those that can be told somewhere else than at their vendor's.
+const KINDS: [Written; 15] = [
     ("otel-collector", "endpoint", &[], &[]),
     ("webhook", "url", &[], &[]),
     ("langfuse", "baseUrl", &["publicKey", "secretKey"], &[]),

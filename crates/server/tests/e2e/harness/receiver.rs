@@ -1,5 +1,7 @@
 //! Somebody who is told of requests, and keeps what it was told.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};

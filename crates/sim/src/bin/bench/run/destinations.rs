@@ -1,10 +1,12 @@
 //! What requests notice of a destination that hangs: the same gateway twice, one that is heard and one that is not.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::gate::Gate;
 use super::latency::{RATE, REQUESTS, REQUESTS_QUICK, ROUNDS, precise};
 use super::{Bench, gate, median};
 use crate::client::Work;
@@ -16,6 +18,11 @@ use crate::upstream::{self, Answers};
 
 /// What the one that hangs may add at p99, in milliseconds: more than noise, less than anything that waits.
 const MOST_MS: f64 = 1.0;
+
+/// A process that used less than this between two looks does nothing but wait.
+const QUIET_MS: f64 = 4.0;
+const LOOK: Duration = Duration::from_millis(200);
+const MOST_LOOKS: usize = 100;
 
 pub async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Option<Value>> {
     if !bench.options.wants("destinations") || bench.gate.as_ref().is_none_or(|gate| gate.is_stub) {
@@ -39,6 +46,7 @@ pub async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Option<Value>> {
     let mut reports: Vec<Vec<Report>> = ways.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         for ((way, work), reports) in ways.iter().zip(&mut reports) {
+            quiet(bench.gate.iter().chain([&hanging])).await?;
             let mut pool = Pool::new();
             let warm_up = fixed_rate(work, requests / 10, RATE, &mut pool).await;
             bench.check(&format!("a destination that {way}, warm-up"), &warm_up);
@@ -64,4 +72,19 @@ pub async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Option<Value>> {
     }
     print!("{}", table.text());
     Ok(Some(results.into()))
+}
+
+/// Waits until none of them has anything left to do: they share a core, and what one delivers late must not weigh on the
+/// other.
+async fn quiet(gates: impl Iterator<Item = &Gate>) -> anyhow::Result<()> {
+    for gate in gates {
+        for _ in 0..MOST_LOOKS {
+            let before = gate.process.cpu()?;
+            tokio::time::sleep(LOOK).await;
+            if gate.process.cpu()?.ms_since(&before) < QUIET_MS {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
