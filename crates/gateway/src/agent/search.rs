@@ -317,6 +317,10 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
 }
 
 impl Search {
+    pub(crate) fn engine(&self) -> &str {
+        &self.terms.engine.name
+    }
+
     /// What one search may cost.
     pub(crate) fn most(&self) -> Money {
         self.terms.engine.fee.of(self.terms.most as u64)

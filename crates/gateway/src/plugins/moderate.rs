@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::Prepared;
 use crate::Gateway;
 use crate::failure::Failure;
-use crate::relay::{Aside, Purse};
+use crate::relay::Purse;
 use crate::snapshot::{Moderation, Settings};
 use crate::upstream::whole;
 
@@ -49,7 +49,9 @@ pub(super) async fn moderate(
         Err(problem) => {
             tracing::warn!(backend = moderation.backend.name(), problem, "a request could not be judged");
             if moderation.denies_on_error {
-                aside.into_iter().for_each(Aside::forget);
+                if let Some(aside) = aside {
+                    aside.pay(gate, moderation.backend.name(), Money::ZERO).await;
+                }
                 return Err(Failure::unavailable());
             }
             (Verdict::default(), "unknown")
@@ -57,10 +59,8 @@ pub(super) async fn moderate(
     };
     // Whoever is refused, or not judged at all, is not charged for it.
     let fee = if decision == "allowed" { moderation.price_per_call } else { Money::ZERO };
-    match aside {
-        Some(aside) if fee > Money::ZERO => aside.pay(gate, moderation.backend.name(), fee).await,
-        Some(aside) => aside.forget(),
-        None => {}
+    if let Some(aside) = aside {
+        aside.pay(gate, moderation.backend.name(), fee).await;
     }
     made.told.fee = made.told.fee.plus(fee);
     let cost: Value = serde_json::from_str(&fee.to_string()).unwrap_or_default();

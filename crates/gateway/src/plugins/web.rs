@@ -11,7 +11,7 @@ use super::options::Plugins;
 use super::route::last_words;
 use crate::agent::{self, Before, Search};
 use crate::failure::Failure;
-use crate::relay::{Aside, Purse};
+use crate::relay::Purse;
 use crate::{Gateway, Snapshot};
 
 /// Characters of the last user message that are searched for.
@@ -116,13 +116,16 @@ impl Wanted {
                     return Ok(false);
                 }
                 let aside = purse.hold("a web search", search.most()).await?;
+                let engine = search.engine().to_owned();
                 let Some(before) = Before::search(gate, search, &query).await else {
-                    aside.into_iter().for_each(Aside::forget);
+                    if let Some(aside) = aside {
+                        aside.pay(gate, &engine, Money::ZERO).await;
+                    }
                     made.warnings.push("dropped:plugins.web".to_owned());
                     return Ok(false);
                 };
                 if let Some(aside) = aside {
-                    aside.pay(gate, before.engine(), before.fee()).await;
+                    aside.pay(gate, &engine, before.fee()).await;
                 }
                 let now = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
                 let date = now.split('T').next().unwrap_or_default();

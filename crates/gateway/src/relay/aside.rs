@@ -98,7 +98,7 @@ impl Aside {
         gate.settled(&mut self.0.complete()).await;
     }
 
-    /// Nothing is to be remembered of it.
+    /// Nothing is to be remembered of it. Not for one that holds something: what it did not cost is paid with nothing.
     pub fn forget(self) {
         self.0.refuse();
     }

@@ -171,3 +171,27 @@ async fn a_fee_that_nobody_can_pay_is_not_run_up() {
     assert!(text.contains("moderation may cost $0.5"), "{text}");
     assert_eq!((guard.asked().len(), sim.calls()), (0, 0));
 }
+
+#[tokio::test]
+async fn what_was_held_for_a_fee_that_is_not_due_can_be_spent() {
+    let (sim, guard) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
+    let backend = format!("backend = \"http\"\nurl = \"{}\"\non_error = \"deny\"\n", guard.url("/judge"));
+    let gate = gate_for(&sim, PROTOCOLS[0], &format!("[moderation]\n{backend}price_per_call = 0.5\n")).await;
+    // One fee and the call, not two.
+    let made = gate.place.run(&["keys", "create", "--name", "thrifty", "--limit", "0.9"]).await;
+    let key = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let is_known = async || gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200;
+    eventually("the key is known", std::time::Duration::from_secs(10), is_known).await;
+    let say = async || gate.ask("POST", "/v1/messages").key(&key).json(saying("hi", false).to_string()).send().await;
+    guard.says("/judge", &json!({"flagged": true, "reasons": ["ours"]}));
+    for _ in 0..3 {
+        assert_eq!(say().await.status, 403);
+    }
+    guard.answers("/judge", "500 Internal Server Error", "text/plain", b"no");
+    for _ in 0..3 {
+        assert_eq!(say().await.status, 503);
+    }
+    guard.says("/judge", &json!({"flagged": false}));
+    assert_eq!(say().await.status, 200, "nothing of it is held any more");
+    assert_eq!(say().await.status, 402, "and what was due is spent");
+}

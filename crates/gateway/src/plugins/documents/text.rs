@@ -16,7 +16,7 @@ use super::super::options::PdfEngine;
 use crate::Gateway;
 use crate::egress::{Budget, Wanted};
 use crate::failure::Failure;
-use crate::relay::{Aside, Purse};
+use crate::relay::Purse;
 use crate::snapshot::Settings;
 use crate::upstream::whole;
 
@@ -190,7 +190,9 @@ impl Job<'_> {
         let read = match self.seen(service, bytes, with_images).await {
             Ok(read) => read,
             Err(problem) => {
-                aside.into_iter().for_each(Aside::forget);
+                if let Some(aside) = aside {
+                    aside.pay(self.gate, engine.as_str(), Money::ZERO).await;
+                }
                 return Err(problem);
             }
         };
