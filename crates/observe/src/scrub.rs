@@ -22,7 +22,7 @@ static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
         r"\bAIza[0-9A-Za-z_-]{30,}",
         r"\b(?:gsk_|xai-|r8_|hf_|ghp_|github_pat_|pplx-|tvly-|glsa_|lsv2_|fw_)[A-Za-z0-9_-]{16,}",
         r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-        r#"(?i-u)\b(?:proxy-authorization|authorization|x-api-key|x-goog-api-key|api-key)\b["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?[^\s"',}]{4,}"#,
+        r#"(?i-u)\b(?:proxy-authorization|authorization|x-api-key|x-goog-api-key|api-key)\b\\?["']?\s*[:=]\s*\\?["']?(?:[A-Za-z0-9-]{1,20}\s+)?[^\s"',}\\]{4,}"#,
         r#"(?i-u)\bbearer\s+[^\s"',}]{8,}"#,
     ];
     Regex::new(&forms.join("|")).expect("the forms are written here")
@@ -73,6 +73,8 @@ mod tests {
             (r#"{"authorization":"Bearer abcd1234"}"#, r#"{"[redacted]"}"#),
             ("Authorization: Basic dXNlcjpwdw== end", "[redacted] end"),
             ("x-api-key=own-key-0123", "[redacted]"),
+            (r#"{\"x-api-key\":\"own-key-0123\"}"#, r#"{\"[redacted]\"}"#),
+            ("Authorization: Token abcdef123456 end", "[redacted] end"),
             ("got bearer 0123456789 there", "got [redacted] there"),
         ] {
             assert_eq!(clean(text), expected);

@@ -15,6 +15,9 @@ pub(crate) static ACTIVITY_DAYS: Shapes<4> = Shapes::new([64, 16, 4, 1]);
 /// More than any call can use: what an upstream claims beyond it must not make a sum that no column holds.
 const MOST_TOKENS: u64 = 1_000_000_000_000;
 
+/// For requests that nobody answered.
+const UNKNOWN: &str = "unknown";
+
 /// What a batch of records adds, in a fixed order.
 #[derive(Default)]
 pub(crate) struct Activities(pub BTreeMap<Place, Activity>);
@@ -44,7 +47,8 @@ impl Activities {
             day,
             workspace: exchange.workspace.clone(),
             key: exchange.key,
-            model: exchange.model.clone(),
+            // Until a provider was chosen the model is whatever the caller wrote, and anybody can write anything.
+            model: if exchange.provider.is_empty() { UNKNOWN.into() } else { exchange.model.clone() },
             provider: exchange.provider.clone(),
         };
         let tokens = |count: u64| i64::try_from(count.min(MOST_TOKENS)).unwrap_or(i64::MAX);

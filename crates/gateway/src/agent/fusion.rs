@@ -123,6 +123,12 @@ impl Fusion {
         let (mut responses, mut lost, mut failures, mut spent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (model, answer) in self.terms.models.iter().zip(answers) {
             match answer.unwrap_or_else(|| Err(Failure::internal())) {
+                // What it cost is due, whatever it said.
+                Ok(answer) if answer.text.trim().is_empty() => {
+                    lost.push(json!({"model": model, "error": "The model said nothing", "status_code": 502}));
+                    failures.push(502);
+                    spent.push(answer.spent);
+                }
                 Ok(answer) => {
                     responses.push(json!({"model": model, "content": answer.text}));
                     spent.push(answer.spent);
@@ -140,12 +146,14 @@ impl Fusion {
                 _ => "all_panels_failed",
             };
             let told = json!({"status": "error", "failure_reason": reason, "failed_models": lost});
-            return Outcome { text: told.to_string(), is_error: true, ..Outcome::default() };
+            return Outcome { text: told.to_string(), is_error: true, spent, ..Outcome::default() };
         }
         let mut told = json!({"status": "ok"});
         if let Some((analysis, used)) = self.terms.analysed(desk, &prompt, &responses).await {
-            told["analysis"] = analysis;
             spent.push(used);
+            if let Some(analysis) = analysis {
+                told["analysis"] = analysis;
+            }
         }
         told["responses"] = Value::Array(responses);
         if !lost.is_empty() {
@@ -163,22 +171,17 @@ impl Terms {
         }
         let request = self.guide.request(model, vec![json!({"role": "user", "content": prompt})]);
         let settings = &desk.snapshot.settings;
-        let answer = if self.tools.is_empty() {
-            desk.ask(request, SPENT).await?
-        } else {
-            // Everybody counts anew what the tools may be used for.
-            let roster = Roster::of(&self.tools, settings, false)?;
-            let limits = Limits::of(None, Some(self.calls), settings.tools.max_steps);
-            desk.work(request, roster, limits, SPENT).await?
-        };
-        match answer.text.trim().is_empty() {
-            true => Err(Failure::new(502, ErrorType::ProviderUnavailable, "The model said nothing")),
-            false => Ok(answer),
+        if self.tools.is_empty() {
+            return desk.ask(request, SPENT).await;
         }
+        // Everybody counts anew what the tools may be used for.
+        let roster = Roster::of(&self.tools, settings, false)?;
+        let limits = Limits::of(None, Some(self.calls), settings.tools.max_steps);
+        desk.work(request, roster, limits, SPENT).await
     }
 
-    /// What the analyst makes of it; nothing where that is no analysis.
-    async fn analysed(&self, desk: &Desk, prompt: &str, responses: &[Value]) -> Option<(Value, Spent)> {
+    /// What the analyst makes of it, if that is an analysis, and what it cost, which is due in any case.
+    async fn analysed(&self, desk: &Desk, prompt: &str, responses: &[Value]) -> Option<(Option<Value>, Spent)> {
         let model = self.analyst.as_deref().unwrap_or_else(|| desk.model());
         let text = |response: &Value, name: &str| response[name].as_str().unwrap_or_default().to_owned();
         let answers = responses.iter().map(|response| {
@@ -188,7 +191,7 @@ impl Terms {
         let guide = Guide::analyst(ANALYST, TOKENS);
         let request = guide.request(model, vec![json!({"role": "user", "content": told})]);
         let answer = desk.ask(request, SPENT).await.ok()?;
-        Some((analysis(&answer.text)?, answer.spent))
+        Some((analysis(&answer.text), answer.spent))
     }
 }
 

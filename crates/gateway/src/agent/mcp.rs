@@ -6,14 +6,17 @@ mod rpc;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde_json::{Map, Value, json};
 use tidegate_core::{KeyHash, Secret, Timestamp};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use super::inner::Desk;
 use super::reader::Reader;
@@ -31,9 +34,14 @@ const VERSION: &str = "2025-06-18";
 /// How long a call may take, and how long one of those before it.
 pub(super) const CALL: Duration = Duration::from_secs(30);
 const SETUP: Duration = Duration::from_secs(10);
-/// How long a list is believed, and how many are.
+/// How long a list is believed, how many there are, and how many bytes of them.
 const KEPT: Duration = Duration::from_secs(300);
 const LISTS: usize = 1_024;
+const LISTS_BYTES: u64 = 32 << 20;
+/// Servers of one request.
+pub(super) const MOST_SERVERS: usize = 16;
+/// Bytes of a list.
+const LIST_BYTES: usize = 512 << 10;
 /// Tools of a server, and pages that they are listed on.
 const MOST_TOOLS: usize = 128;
 const MOST_PAGES: usize = 16;
@@ -64,12 +72,33 @@ pub(super) struct Listed {
     only_reads: bool,
 }
 
+impl Listed {
+    fn bytes(&self) -> usize {
+        self.name.len() + self.description.len() + self.schema.to_string().len() + 64
+    }
+}
+
 /// Lists of servers, by server, what it was asked with, and key.
-pub(crate) struct Lists(Cache<KeyHash, (Arc<Vec<Listed>>, Timestamp)>);
+pub(crate) struct Lists(Cache<KeyHash, (Arc<List>, Timestamp), Size>);
+
+/// What a server offers, and how large that is.
+pub(crate) struct List {
+    tools: Vec<Listed>,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+struct Size;
+
+impl Weighter<KeyHash, (Arc<List>, Timestamp)> for Size {
+    fn weight(&self, _: &KeyHash, (list, _): &(Arc<List>, Timestamp)) -> u64 {
+        list.bytes as u64 + 256
+    }
+}
 
 impl Default for Lists {
     fn default() -> Self {
-        Self(Cache::new(LISTS))
+        Self(Cache::with_weighter(LISTS, LISTS_BYTES, Size))
     }
 }
 
@@ -85,6 +114,8 @@ pub(super) struct Server {
     /// Where it stands in the request, for errors.
     path: String,
     session: OnceCell<Session>,
+    /// The number of the last question.
+    asked: AtomicU64,
 }
 
 impl fmt::Debug for Server {
@@ -144,6 +175,7 @@ impl Server {
             only_reads,
             path: format!("{}.server_url", reader.path),
             session: OnceCell::new(),
+            asked: AtomicU64::new(0),
         })
     }
 
@@ -160,7 +192,7 @@ impl Server {
         let list = match known {
             Some(list) => list,
             None => {
-                let list = self.listed(gate, snapshot).await;
+                let list = timeout(SETUP * 2, self.listed(gate, snapshot)).await.ok().flatten();
                 let problem =
                     "does not answer as a server of the Model Context Protocol: check address and authorization";
                 let list = list.ok_or_else(|| Failure::invalid(format!("Invalid request: {} {problem}", self.path)))?;
@@ -174,7 +206,7 @@ impl Server {
             is_named && (tool.only_reads || !self.only_reads)
         };
         let mut remotes: Vec<Remote> = Vec::new();
-        for tool in list.iter().filter(is_allowed) {
+        for tool in list.tools.iter().filter(is_allowed) {
             let function = function(&self.label, &tool.name);
             // Two names that look alike to the model cannot be told apart.
             if !remotes.iter().any(|known| known.function == function) {
@@ -194,8 +226,8 @@ impl Server {
         KeyHash::of(&text)
     }
 
-    async fn listed(&self, gate: &Gateway, snapshot: &Snapshot) -> Option<Vec<Listed>> {
-        let mut tools = Vec::new();
+    async fn listed(&self, gate: &Gateway, snapshot: &Snapshot) -> Option<List> {
+        let mut tools: Vec<Listed> = Vec::new();
         let mut cursor: Option<String> = None;
         for page in 0..MOST_PAGES {
             let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
@@ -203,13 +235,18 @@ impl Server {
             let listed = result.get("tools")?.as_array()?.iter().filter_map(Listed::of);
             tools.extend(listed);
             cursor = result.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+            // What a server says of its tools goes to the model with every turn.
+            if tools.iter().map(Listed::bytes).sum::<usize>() > LIST_BYTES {
+                return None;
+            }
             if cursor.is_none() || tools.len() >= MOST_TOOLS {
                 tracing::debug!(pages = page + 1, tools = tools.len(), "a server listed its tools");
                 break;
             }
         }
         tools.truncate(MOST_TOOLS);
-        Some(tools)
+        let bytes = tools.iter().map(Listed::bytes).sum();
+        Some(List { tools, bytes })
     }
 
     /// Asks something, within a session that is begun at the first need.
@@ -236,7 +273,7 @@ impl Server {
         let session = Session { id: head.get(rpc::SESSION).cloned(), version };
         // Not answered but with a status, which changes nothing.
         let body = rpc::notification("notifications/initialized");
-        let _ = self.send(gate, snapshot, Some(&session), body, SETUP).await;
+        let _ = self.send(gate, snapshot, Some(&session), (0, body), SETUP).await;
         Ok(session)
     }
 
@@ -249,14 +286,15 @@ impl Server {
         params: Value,
         limit: Duration,
     ) -> Result<(Value, HeaderMap), rpc::Problem> {
-        let body = rpc::request(method, params);
-        let said = self.send(gate, snapshot, session, body, limit).await?;
+        let id = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let body = rpc::request(id, method, params);
+        let said = self.send(gate, snapshot, session, (id, body), limit).await?;
         if said.status != 200 {
             return Err(rpc::Problem::Unreachable);
         }
         let is_stream =
             said.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let result = rpc::answer(&said.body, is_stream)?;
+        let result = rpc::answer(id, &said.body, is_stream)?;
         Ok((result, said.headers))
     }
 
@@ -265,7 +303,7 @@ impl Server {
         gate: &Gateway,
         snapshot: &Snapshot,
         session: Option<&Session>,
-        body: String,
+        (id, body): (u64, String),
         limit: Duration,
     ) -> Result<egress::Said, rpc::Problem> {
         let mut head = HeaderMap::new();
@@ -284,7 +322,7 @@ impl Server {
         }
         let bounds = Bounds { bytes: MOST_BYTES, time: limit };
         let rules = &snapshot.settings.egress;
-        let mut watch = rpc::Watch::default();
+        let mut watch = rpc::Watch::new(id);
         let is_whole = |chunk: &Bytes| watch.sees(chunk);
         let said = gate.egress.converse(&self.url, head, Bytes::from(body), rules, bounds, is_whole).await;
         said.map_err(|_| rpc::Problem::Unreachable)

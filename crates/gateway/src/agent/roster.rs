@@ -1,5 +1,6 @@
 //! The server tools of a request: which there are, what the model sees of them, and what their calls are called.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -117,6 +118,10 @@ impl Roster {
                     let problem = format!("'{}' is used more than once", server.label);
                     return Err(reader.wrong("server_label", &problem));
                 }
+                if roster.servers.len() == mcp::MOST_SERVERS {
+                    let problem = format!("is one too many: at most {} servers are asked", mcp::MOST_SERVERS);
+                    return Err(reader.wrong("server_label", &problem));
+                }
                 roster.servers.push((Arc::new(server), wire));
                 continue;
             }
@@ -169,12 +174,14 @@ impl Roster {
         }
         let has_search = self.tools.iter().any(|tool| matches!(tool.kind, Kind::ToolSearch(_)));
         let wires: Vec<String> = self.servers.iter().map(|(_, wire)| wire.clone()).collect();
+        let known = self.upstream.iter().chain(&self.deferred);
+        let mut taken: HashSet<String> =
+            known.filter_map(|tool| tool.get("name").and_then(Value::as_str)).map(str::to_owned).collect();
         for (wire, remote) in
             wires.iter().zip(offered).flat_map(|(wire, tools)| tools.into_iter().map(move |tool| (wire, tool)))
         {
             let function = remote.function.clone();
-            let is_taken = |tool: &Value| tool.get("name").and_then(Value::as_str) == Some(&function);
-            if self.upstream.iter().chain(&self.deferred).any(is_taken) {
+            if !taken.insert(function.clone()) {
                 return Err(Failure::invalid(format!("tool name conflict: {function}")));
             }
             match remote.is_deferred() && has_search {

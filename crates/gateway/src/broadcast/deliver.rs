@@ -190,7 +190,9 @@ impl Worker {
                             tracing::warn!(destination = %self.id, error, failures, "a destination does not take what it is told");
                         }
                         is_down = true;
-                        fates.extend(letters.map(|letter| (letter.id, self.later(letter, &error, wait, now))));
+                        // Together again, so that who takes them twice can tell.
+                        let drawn = self.gateway.snapshot().draws.next();
+                        fates.extend(letters.map(|letter| (letter.id, self.later(letter, &error, (wait, drawn), now))));
                     }
                 }
             }
@@ -214,12 +216,12 @@ impl Worker {
     }
 
     /// When a letter is tried again; never when it is too old or was tried too often.
-    fn later(&self, letter: &Waiting, error: &str, wait: Option<Duration>, now: Timestamp) -> Fate {
+    fn later(&self, letter: &Waiting, error: &str, (wait, drawn): (Option<Duration>, f64), now: Timestamp) -> Fate {
         if now.0 - letter.created_at > OLDEST_MS || letter.attempts + 1 >= MOST_ATTEMPTS {
             return Fate::Dead(now, error.to_owned());
         }
         let most = 1_000_i64.saturating_mul(1 << letter.attempts.clamp(0, 20)).min(LONGEST_WAIT_MS);
-        let drawn = (self.gateway.snapshot().draws.next() * most as f64) as i64;
+        let drawn = (drawn * most as f64) as i64;
         let told = wait.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)).min(LONGEST_WAIT_MS);
         Fate::Postponed(Timestamp(now.0 + drawn.max(told).max(50)), error.to_owned())
     }

@@ -117,6 +117,8 @@ pub struct Egress {
     /// Made at the first fetch over TLS: reading the system's trust store takes time.
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     slots: Semaphore,
+    /// Those who may take their time must not keep all others waiting.
+    conversations: Semaphore,
     /// What the rules did not let through, by reason.
     refusals: Refusals,
 }
@@ -129,8 +131,8 @@ impl Default for Egress {
 
 impl Egress {
     pub fn with(resolver: impl Resolve + 'static) -> Self {
-        let (tls, slots) = (OnceLock::new(), Semaphore::new(FETCHES));
-        Self { resolver: Box::new(resolver), tls, slots, refusals: Refusals::default() }
+        let (tls, slots, conversations) = (OnceLock::new(), Semaphore::new(FETCHES), Semaphore::new(FETCHES));
+        Self { resolver: Box::new(resolver), tls, slots, conversations, refusals: Refusals::default() }
     }
 
     /// The same, counting what is refused there.
@@ -242,7 +244,7 @@ impl Egress {
     ) -> Result<Said, Refused> {
         let mut origin = None;
         let work = async {
-            let _slot = self.slots.acquire().await.map_err(|_| Reason::Busy)?;
+            let _slot = self.conversations.acquire().await.map_err(|_| Reason::Busy)?;
             let place = name::place(url, rules)?;
             origin = Some(place.origin());
             let mut request = Request::new(Full::new(body));
@@ -259,7 +261,7 @@ impl Egress {
         outcome.map_err(|reason| {
             let origin = origin.as_deref().unwrap_or("none");
             tracing::info!(origin, ?reason, "whom a caller pointed at did not answer");
-            Refused(reason)
+            self.refused(reason)
         })
     }
 

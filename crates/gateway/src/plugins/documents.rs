@@ -142,9 +142,10 @@ impl Scene<'_> {
         let mut texts: Vec<Option<Told>> = found.iter().map(|_| None).collect();
         // One that the caller did not choose may give way to one that can read more.
         let may_turn = self.options.engine.is_none();
-        let mut waiting = found.into_iter().enumerate();
+        let (mut waiting, mut problem) = (found.into_iter().enumerate(), None);
         loop {
             while running.len() < AT_A_TIME
+                && problem.is_none()
                 && let Some((place, found)) = waiting.next()
             {
                 let Self { gate, snapshot, key, .. } = *self;
@@ -158,11 +159,16 @@ impl Scene<'_> {
                 });
             }
             match running.join_next().await {
-                Some(Ok((place, read))) => texts[place] = Some(read?),
+                Some(Ok((place, Ok(read)))) => texts[place] = Some(read),
+                // Those that are being read are waited for: what they cost is due.
+                Some(Ok((_, Err(failure)))) => problem = problem.or(Some(failure)),
                 // It panicked, which is logged there.
-                Some(Err(_)) => return Err(Failure::internal()),
+                Some(Err(_)) => problem = problem.or_else(|| Some(Failure::internal())),
                 None => break,
             }
+        }
+        if let Some(problem) = problem {
+            return Err(problem);
         }
         texts.into_iter().map(|text| text.ok_or_else(Failure::internal)).collect()
     }

@@ -34,8 +34,10 @@ impl Purse {
     ) -> Result<Self, Failure> {
         let places = Arc::new(gate.enter(key, &snapshot.settings)?);
         let root = GenerationId::new(gate.ledger.now());
+        // What nobody has is counted under one name: anybody can invent others.
+        let model = snapshot.catalogue.find(model).map_or_else(|_| "unknown".into(), |named| named.model.id.clone());
         let (gate, snapshot, key) = (gate.clone(), snapshot.clone(), key.clone());
-        Ok(Self { gate, snapshot, key, model: model.into(), root, places })
+        Ok(Self { gate, snapshot, key, model, root, places })
     }
 
     /// Holds what something may cost at most; nothing is written down of what is free.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, PROTOCOLS, asked, asks, bodies, kinds, message};
-use crate::harness::{Tidegate, hello};
+use crate::harness::{INFERENCE_KEY, Tidegate, hello};
 
 /// Dollars for a million tokens of input and of output, of everybody.
 const PRICE: (f64, f64) = (1.0, 2.0);
@@ -126,7 +126,11 @@ async fn a_panel_is_asked_once_and_what_goes_wrong_is_told_to_the_model() {
     // Twice in one turn: the second is told that there is one.
     let twice = asks("Twice.", &[("tidegate_fusion", json!({"prompt": "A?"})), ("tidegate_fusion", json!({}))]);
     sim.set(Script::from(twice).then(Behaviour::says("no JSON")).then(Behaviour::says("Done.")));
-    message(&asked(&gate, &with_panel(one(), json!({}))).await);
+    let reply = asked(&gate, &with_panel(one(), json!({}))).await;
+    let (cost, id) = (message(&reply)["usage"]["cost"].as_f64().unwrap(), reply.header("x-generation-id").unwrap());
+    // The analyst who said nothing of use is paid, too.
+    let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+    assert!((record["data"]["total_cost"].as_f64().unwrap() - cost).abs() < 1e-12, "{record} {cost}");
     let sent = bodies(&sim).pop().unwrap();
     assert!(sent.contains("fusion_invocation_capped"), "{sent}");
     let told = read(&sent);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -217,6 +218,15 @@ async fn only_what_is_allowed_is_shown_and_errors_are_told_to_the_model() {
         assert_eq!(answer["stop_reason"], "end_turn");
         assert!(bodies(&sim).pop().unwrap().contains(told), "{port}");
     }
+    // Two questions side by side have numbers of their own.
+    let both = [("mcp__tides__tide_height", json!({"port": "A"})), ("mcp__tides__tide_height", json!({"port": "B"}))];
+    sim.set(Script::from(asks("", &both)).then(Behaviour::says("Well.")));
+    let before = server.seen().len();
+    message(&asked(&gate, &named(json!({}))).await);
+    let asked_with: Vec<Value> = server.seen()[before..].iter().map(|(_, message)| message["id"].clone()).collect();
+    let numbers: HashSet<String> = asked_with.iter().filter(|id| !id.is_null()).map(Value::to_string).collect();
+    let questions = asked_with.iter().filter(|id| !id.is_null()).count();
+    assert!(questions >= 2 && numbers.len() == questions, "{asked_with:?}");
     // With a search among the tools they are shown once they were found.
     let mut body = named(json!({"defer_loading": true}));
     body["tools"].as_array_mut().unwrap().push(json!({"type": "tidegate:tool_search"}));
@@ -270,6 +280,16 @@ async fn what_cannot_be_called_is_refused_by_its_path() {
         (400, true),
         "{text}"
     );
+    let many: Vec<Value> = (0..17)
+        .map(|place| {
+            let parameters = json!({"server_label": format!("s{place}"), "server_url": url});
+            json!({"type": "tidegate:mcp", "parameters": parameters})
+        })
+        .collect();
+    let mut body = with(json!({"server_label": "t", "server_url": url}));
+    body["tools"] = json!(many);
+    let (status, _, _, text) = asked(&gate, &body).await.error();
+    assert_eq!((status, text.contains("tools[16].parameters.server_label is one too many")), (400, true), "{text}");
     // Who does not allow it calls nobody on the own machine.
     let closed = gate_for(&sim, PROTOCOLS[1], "").await;
     let body = with(json!({"server_label": "t", "server_url": url}));

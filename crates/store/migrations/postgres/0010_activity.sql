@@ -16,7 +16,8 @@ CREATE TABLE activity_days (
 );
 INSERT INTO activity_days (organisation_id, day, workspace_id, key_hash, model, provider, credit_nanos, byok_nanos,
     requests, prompt_tokens, completion_tokens, reasoning_tokens)
-SELECT organisation_id, started_at / 86400000, workspace_id, key_hash, model, provider,
+SELECT organisation_id, started_at / 86400000, workspace_id, key_hash,
+    CASE WHEN provider = '' THEN 'unknown' ELSE model END, provider,
     CAST(SUM(CASE WHEN cost_nanos > 0 THEN cost_nanos ELSE 0 END) AS BIGINT),
     CAST(SUM(CASE WHEN is_byok AND list_cost_nanos > 0 THEN list_cost_nanos ELSE 0 END) AS BIGINT),
     COUNT(*),

@@ -7,8 +7,6 @@ use tidegate_wire::sse::Splitter;
 /// Header names of the transport.
 pub const SESSION: &str = "mcp-session-id";
 pub const PROTOCOL: &str = "mcp-protocol-version";
-/// There is one question on the way at a time, so one number does.
-const ID: u64 = 1;
 /// Bytes of one event.
 const LARGEST: usize = 4 << 20;
 
@@ -21,18 +19,19 @@ pub enum Problem {
     Said(String),
 }
 
-pub fn request(method: &str, params: Value) -> String {
-    json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params}).to_string()
+/// `id`: used once in a session, since several questions may be on their way.
+pub fn request(id: u64, method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
 }
 
 pub fn notification(method: &str) -> String {
     json!({"jsonrpc": "2.0", "method": method}).to_string()
 }
 
-/// The result in an answer.
-pub fn answer(body: &[u8], is_stream: bool) -> Result<Value, Problem> {
+/// The result in the answer to a question.
+pub fn answer(id: u64, body: &[u8], is_stream: bool) -> Result<Value, Problem> {
     let messages = if is_stream { events(body) } else { serde_json::from_slice(body).into_iter().collect() };
-    let answer = messages.into_iter().find(is_ours).ok_or(Problem::Unreachable)?;
+    let answer = messages.into_iter().find(|message| is_ours(id, message)).ok_or(Problem::Unreachable)?;
     match (answer.get("result"), answer.get("error")) {
         (Some(result), _) => Ok(result.clone()),
         (None, Some(error)) => {
@@ -43,28 +42,29 @@ pub fn answer(body: &[u8], is_stream: bool) -> Result<Value, Problem> {
 }
 
 /// Looks for the answer in a stream that may stay open behind it.
-pub struct Watch(Splitter);
-
-impl Default for Watch {
-    fn default() -> Self {
-        Self(Splitter::new(LARGEST))
-    }
+pub struct Watch {
+    id: u64,
+    splitter: Splitter,
 }
 
 impl Watch {
+    pub fn new(id: u64) -> Self {
+        Self { id, splitter: Splitter::new(LARGEST) }
+    }
+
     /// Whether the answer is there, with the next bytes.
     pub fn sees(&mut self, chunk: &Bytes) -> bool {
-        self.0.feed(chunk.clone());
+        self.splitter.feed(chunk.clone());
         let mut is_there = false;
-        while let Ok(Some(frame)) = self.0.next() {
-            is_there |= serde_json::from_slice::<Value>(&frame.data()).is_ok_and(|message| is_ours(&message));
+        while let Ok(Some(frame)) = self.splitter.next() {
+            is_there |= serde_json::from_slice::<Value>(&frame.data()).is_ok_and(|message| is_ours(self.id, &message));
         }
         is_there
     }
 }
 
-fn is_ours(message: &Value) -> bool {
-    message.get("id") == Some(&json!(ID)) && message.get("method").is_none()
+fn is_ours(id: u64, message: &Value) -> bool {
+    message.get("id") == Some(&json!(id)) && message.get("method").is_none()
 }
 
 fn events(body: &[u8]) -> Vec<Value> {
@@ -84,26 +84,27 @@ mod tests {
     #[test]
     fn an_answer_is_found_whole_or_among_events() {
         let whole = br#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#;
-        assert_eq!(answer(whole, false), Ok(json!({"a": 1})));
+        assert_eq!(answer(1, whole, false), Ok(json!({"a": 1})));
         let stream = b"event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n: calm\n\n\
                        event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"a\":2}}\n\n";
-        assert_eq!(answer(stream, true), Ok(json!({"a": 2})));
+        assert_eq!(answer(1, stream, true), Ok(json!({"a": 2})));
         for cut in 0..stream.len() {
-            let mut watch = Watch::default();
+            let mut watch = Watch::new(1);
             let (first, rest) = (Bytes::copy_from_slice(&stream[..cut]), Bytes::copy_from_slice(&stream[cut..]));
             assert!(!watch.sees(&first) && watch.sees(&rest), "cut at {cut}");
         }
-        assert!(!Watch::default().sees(&Bytes::from_static(whole)), "what is no stream ends by itself");
+        assert_eq!(answer(2, whole, false), Err(Problem::Unreachable), "it answers somebody else");
+        assert!(!Watch::new(1).sees(&Bytes::from_static(whole)), "what is no stream ends by itself");
     }
 
     #[test]
     fn an_error_is_told_and_something_else_is_nobody() {
         let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such tool"}}"#;
-        assert_eq!(answer(refused, false), Err(Problem::Said("no such tool".to_owned())));
+        assert_eq!(answer(1, refused, false), Err(Problem::Said("no such tool".to_owned())));
         // A question of the server's own has an id, too.
         let asks = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         for body in [&b"<html>"[..], b"", br#"{"id":2,"result":{}}"#, br#"{"id":1}"#, asks] {
-            assert_eq!(answer(body, false), Err(Problem::Unreachable));
+            assert_eq!(answer(1, body, false), Err(Problem::Unreachable));
         }
     }
 }

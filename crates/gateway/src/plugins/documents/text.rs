@@ -24,8 +24,7 @@ use crate::upstream::whole;
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 const ROOM: u64 = 64 << 20;
 const USUAL: usize = 1_024;
-/// Bytes of a page at least, and pages that are paid for at most, as far as it is guessed before.
-const LEAST_PAGE: usize = 2 << 10;
+/// Pages of a document of which nobody can tell how many it has.
 const MOST_PAGES: usize = 500;
 
 /// A document as it was sent.
@@ -183,8 +182,7 @@ impl Job<'_> {
         if let Some(text) = self.gate.texts.known(&key, now) {
             return Ok(Told { text, engine, is_known: true, fee: Money::ZERO });
         }
-        // Nobody knows yet how many pages it has. Pictures of pages are larger than this.
-        let most = bytes.len().div_ceil(LEAST_PAGE).clamp(1, MOST_PAGES);
+        let most = if service.price(1) == Money::ZERO { 0 } else { self.pages(bytes).await };
         let held = self.purse.hold("reading a scanned document", service.price(most)).await;
         let aside = held.map_err(|failure| Problem::Unpaid(Box::new(failure)))?;
         let read = match self.seen(service, bytes, with_images).await {
@@ -204,6 +202,12 @@ impl Job<'_> {
         let text = Arc::new(Read { title: None, pages: Some(read.pages), text, images: read.images });
         self.gate.texts.keep(key, text.clone(), now);
         Ok(Told { text, engine, is_known: false, fee })
+    }
+
+    /// How many pages it has, or as many as there may be where nobody can tell.
+    async fn pages(&self, bytes: &Bytes) -> usize {
+        let read = self.embedded(Form::Pdf, bytes.clone()).await;
+        read.ok().and_then(|read| read.pages).map_or(MOST_PAGES, |pages| pages.clamp(1, MOST_PAGES))
     }
 
     async fn seen(&self, service: &ocr::Service, bytes: &Bytes, with_images: bool) -> Result<ocr::Read, Problem> {
