@@ -130,18 +130,16 @@ impl Destination {
     pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
         self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
             let spans = spans(exchange, said, self, maker);
-            if let Shape::Otlp(otlp) = &self.target.shape {
-                let spans = otlp::resource_spans(spans, maker.service, &otlp.resource);
-                return if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) };
-            }
-            let trace = record::Trace { spans: &spans, exchange, said, maker };
+            let trace = || record::Trace { spans: &spans, exchange, said, maker };
             match &self.target.shape {
-                // Seen to above.
-                Shape::Otlp(_) => Vec::new(),
-                Shape::Object(bucket) => object::told(&trace, bucket),
-                Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace),
-                Shape::Datadog(_) => datadog::told(&trace),
-                Shape::Events(_) => events::told(&trace),
+                Shape::Otlp(otlp) => {
+                    let spans = otlp::resource_spans(spans, maker.service, &otlp.resource);
+                    if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) }
+                }
+                Shape::Object(bucket) => object::told(&trace(), bucket),
+                Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace()),
+                Shape::Datadog(_) => datadog::told(&trace()),
+                Shape::Events(_) => events::told(&trace()),
             }
         })
     }
