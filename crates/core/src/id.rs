@@ -21,15 +21,8 @@ impl GenerationId {
     }
 
     fn from_parts(now: Timestamp, random: [u8; 10]) -> Self {
-        let millis = u128::from(u64::try_from(now.0).unwrap_or(0) & 0xFFFF_FFFF_FFFF);
-        let mut low = [0_u8; 16];
-        low[6..].copy_from_slice(&random);
-        let value = (millis << 80) | u128::from_be_bytes(low);
         let mut text = *b"gen-00000000000000000000000000";
-        for (place, character) in text[4..].iter_mut().enumerate() {
-            let shift = 5 * (25 - place);
-            *character = CROCKFORD[((value >> shift) & 31) as usize];
-        }
+        text[4..].copy_from_slice(&ordered(now, random));
         Self(text)
     }
 
@@ -73,6 +66,55 @@ impl fmt::Debug for GenerationId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
     }
+}
+
+/// A file that somebody keeps here: `file_` and the same 26 characters, so that files sort by the time they came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId([u8; 31]);
+
+impl FileId {
+    pub fn new(now: Timestamp) -> Self {
+        let mut text = *b"file_00000000000000000000000000";
+        text[5..].copy_from_slice(&ordered(now, pooled()));
+        Self(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("made of ASCII characters")
+    }
+
+    /// Reads an id back; `None` for anything that is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes: [u8; 31] = text.as_bytes().try_into().ok()?;
+        let valid = bytes.starts_with(b"file_") && bytes[5..].iter().all(|byte| CROCKFORD.contains(byte));
+        valid.then_some(Self(bytes))
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// 48 bits of milliseconds and 80 random ones in Crockford base32.
+fn ordered(now: Timestamp, random: [u8; 10]) -> [u8; 26] {
+    let millis = u128::from(u64::try_from(now.0).unwrap_or(0) & 0xFFFF_FFFF_FFFF);
+    let mut low = [0_u8; 16];
+    low[6..].copy_from_slice(&random);
+    let value = (millis << 80) | u128::from_be_bytes(low);
+    let mut text = [0; 26];
+    for (place, character) in text.iter_mut().enumerate() {
+        let shift = 5 * (25 - place);
+        *character = CROCKFORD[((value >> shift) & 31) as usize];
+    }
+    text
 }
 
 /// Names a request that never became a generation: `req_` and 24 base62 characters.
@@ -177,6 +219,17 @@ mod tests {
             "req-01HF7YAT00ZZZZZZZZZZZZZZZZ",
         ] {
             assert_eq!(GenerationId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn files_sort_by_their_time() {
+        let (early, late) = (FileId::new(Timestamp(1_700_000_000_000)), FileId::new(Timestamp(1_700_000_000_001)));
+        assert!(early < late);
+        assert!(early.as_str().starts_with("file_01HF7YAT00"), "{early}");
+        assert_eq!(FileId::parse(early.as_str()), Some(early));
+        for text in ["", "file_", "file-01HF7YAT00ZZZZZZZZZZZZZZZZ", "file_01HF7YAT00ZZZZZZZZZZZZZZZU"] {
+            assert_eq!(FileId::parse(text), None, "{text}");
         }
     }
 

@@ -17,7 +17,7 @@ pub mod window;
 
 pub use clock::{Clock, Timestamp};
 pub use exchange::{Exchange, Outcome, Settlement};
-pub use id::{GenerationId, RequestId};
+pub use id::{FileId, GenerationId, RequestId};
 pub use key::{KeyHash, KeyKind};
 pub use ledger::{Account, Guarded, Posting, Slot};
 pub use money::{Factor, Money, Price};

@@ -6,7 +6,9 @@ use serde_json::json;
 use tidegate_core::{OrganisationId, Tenant, Timestamp, WorkspaceId};
 
 use crate::audit::{By, Change, append_audit};
+use crate::credentials::{Failed, HOLD_CREDENTIALS, Rewrapped, Verified};
 use crate::error::Unreadable;
+use crate::vault::{Vault, VaultError};
 use crate::workspaces::new_id;
 use crate::{Refused, Result, Store, StoreError, dialect};
 
@@ -207,14 +209,68 @@ impl Store {
         })
     }
 
-    /// Writes a destination as it is from now on; false when it is gone.
-    pub async fn write_destination(&self, tenant: &Tenant, by: &By, row: &DestinationRow) -> Result<bool> {
+    /// Seals all destinations of everyone under the active master key. How many were not, and those that no key opens.
+    pub async fn reseal_destinations(&self, vault: &Vault, label: &str) -> Result<Rewrapped> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
+            vault.refresh_if_changed().await.map_err(VaultError::from)?;
+            let rows: Vec<(String, Vec<u8>)> =
+                sqlx::query_as("SELECT id, sealed FROM destinations WHERE sealed IS NOT NULL ORDER BY id")
+                    .fetch_all(&mut *transaction)
+                    .await?;
+            let mut done = Rewrapped::default();
+            for (id, sealed) in rows {
+                match vault.reseal_blob(label, id.as_bytes(), &sealed) {
+                    Ok(None) => {}
+                    Ok(Some(sealed)) => {
+                        sqlx::query("UPDATE destinations SET sealed = $2 WHERE id = $1 AND sealed IS NOT NULL")
+                            .bind(&id)
+                            .bind(sealed)
+                            .execute(&mut *transaction)
+                            .await?;
+                        done.count += 1;
+                    }
+                    Err(error) => done.failed.push(Failed { id, error }),
+                }
+            }
+            if done.count > 0 {
+                // Servers load them again, and the ring with them.
+                sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            Ok(done)
+        })
+    }
+
+    /// Opens what every destination of everyone holds.
+    pub async fn verify_destinations(&self, vault: &Vault, label: &str) -> Result<Verified> {
+        let rows: Vec<(String, Vec<u8>)> = on_reader!(self, pool => {
+            Ok(sqlx::query_as("SELECT id, sealed FROM destinations WHERE sealed IS NOT NULL ORDER BY id")
+                .fetch_all(pool)
+                .await?)
+        })?;
+        let mut verified = Verified { count: rows.len() as u64, ..Verified::default() };
+        let broken = rows.into_iter().filter(|(id, sealed)| vault.open_blob(label, id.as_bytes(), sealed).is_none());
+        verified.failed = broken.map(|(id, _)| Failed { id, error: VaultError::Broken }).collect();
+        Ok(verified)
+    }
+
+    /// Writes a destination as it is from now on; false when it is gone. What it holds is written where it `is_sealed_anew`
+    /// alone: somebody may have sealed it under another key since the row was read.
+    pub async fn write_destination(
+        &self,
+        tenant: &Tenant,
+        by: &By,
+        row: &DestinationRow,
+        is_sealed_anew: bool,
+    ) -> Result<bool> {
         let settings = serde_json::to_string(&row.settings).expect("settings are always JSON");
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             let written = sqlx::query(
-                "UPDATE destinations SET name = $3, enabled = $4, settings = $5, sealed = $6, updated_at = $7 \
+                "UPDATE destinations SET name = $3, enabled = $4, settings = $5, sealed = COALESCE($6, sealed), updated_at = $7 \
                  WHERE organisation_id = $1 AND id = $2 AND deleted_at IS NULL",
             )
             .bind(&*tenant.organisation.0)
@@ -222,7 +278,7 @@ impl Store {
             .bind(&row.name)
             .bind(row.enabled)
             .bind(&settings)
-            .bind(&row.sealed)
+            .bind(is_sealed_anew.then_some(&row.sealed))
             .bind(by.at.0)
             .execute(&mut *transaction)
             .await?;

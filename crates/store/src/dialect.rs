@@ -8,6 +8,7 @@ use sqlx::error::DatabaseError as _;
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteError, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
+use tokio::time::Instant;
 
 use crate::error::{Result, TimedOut};
 use crate::{LOCK_WAIT, POOL_WAIT, STATEMENT_LIMIT};
@@ -20,8 +21,8 @@ const POSTGRES_CONNECTIONS: u32 = 10;
 macro_rules! on_writer {
     ($store:expr, $pool:ident => $body:block) => {
         match $store {
-            $crate::Store::Sqlite { writer: $pool, .. } => $crate::dialect::bounded(async $body).await,
-            $crate::Store::Postgres($pool) => $crate::dialect::bounded(async $body).await,
+            $crate::Store::Sqlite { writer: $pool, .. } => $crate::dialect::timed(module_path!(), async $body).await,
+            $crate::Store::Postgres($pool) => $crate::dialect::timed(module_path!(), async $body).await,
         }
     };
 }
@@ -30,8 +31,8 @@ macro_rules! on_writer {
 macro_rules! on_reader {
     ($store:expr, $pool:ident => $body:block) => {
         match $store {
-            $crate::Store::Sqlite { readers: $pool, .. } => $crate::dialect::bounded(async $body).await,
-            $crate::Store::Postgres($pool) => $crate::dialect::bounded(async $body).await,
+            $crate::Store::Sqlite { readers: $pool, .. } => $crate::dialect::timed(module_path!(), async $body).await,
+            $crate::Store::Postgres($pool) => $crate::dialect::timed(module_path!(), async $body).await,
         }
     };
 }
@@ -58,6 +59,27 @@ macro_rules! on_snapshot {
             }
         }
     };
+}
+
+/// Hears how long a call took, and what it was about.
+type Listener = Box<dyn Fn(&'static str, Duration) + Send + Sync>;
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+/// Has somebody told how long each call of the store takes, by the module that makes it; the first who asks is.
+pub fn listen(listener: impl Fn(&'static str, Duration) + Send + Sync + 'static) {
+    let _ = LISTENER.set(Box::new(listener));
+}
+
+/// As [`bounded`], for a call that is made in this module. It does not go through that: every function that a future is
+/// handed on by makes it larger.
+pub(crate) async fn timed<T>(module: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let heard = LISTENER.get().map(|listener| (listener, Instant::now()));
+    let done = tokio::time::timeout(POOL_WAIT + STATEMENT_LIMIT, call).await;
+    if let Some((listener, began)) = heard {
+        listener(module.split("::").nth(1).unwrap_or("other"), began.elapsed());
+    }
+    done.map_err(|_| TimedOut)?
 }
 
 /// Ends a call that takes too long. SQLite knows no limit for a statement, and PostgreSQL's own does not help when the

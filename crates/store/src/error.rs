@@ -58,6 +58,10 @@ pub enum Refused {
     NameOfDefault,
     #[error("has as many destinations of this type as a workspace may have")]
     TooManyDestinations,
+    #[error("has as many files as a workspace may have")]
+    TooManyFiles,
+    #[error("has no room for a file of this size")]
+    NoRoomForFile,
     #[error("belongs to another workspace")]
     OfAnotherWorkspace,
     #[error("names a key that the account does not have")]

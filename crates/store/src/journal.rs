@@ -1,16 +1,26 @@
 //! The journal of one node: a SQLite file of its own, apart from the main store, in which every call is written down
-//! before its first byte and again before its last one. One row per call, one writer, one statement per group.
+//! before its first byte and again before its last one. One writer, one journey to the database per group.
 //!
-//! The file knows nothing of accounts: what a row holds is the text of an [`tidegate_core::Exchange`], as it stood when
-//! the call was let in or as it ended. Rows leave when the main store has them.
+//! A call that is open has a row of its own, which goes when the call is settled. What was settled together stands in one
+//! row, a line for each call, and goes when the main store has all of it. So nearly all rows are written once, behind the
+//! last one, and leave in the order in which they came: that is what costs a database least.
+//!
+//! The file knows nothing of accounts: what it holds of a call is the text of an [`tidegate_core::Exchange`], as it stood
+//! when the call was let in or as it ended.
 
 mod ballast;
+mod bundle;
 mod error;
+mod group;
 mod outbox;
 mod read;
 
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
@@ -19,31 +29,37 @@ use tidegate_core::{GenerationId, Money};
 
 pub use ballast::{BALLAST_BYTES, Ballast};
 pub use error::JournalError;
-pub use outbox::{Fate, Letter, Waiting};
-pub use read::{JournalReader, JournalRow, Open};
+use group::Group;
+pub use outbox::{Fate, Letter, LetterId, Waiting};
+pub use read::{JournalReader, JournalRow, Open, Settled};
 
 /// The file, in the data folder.
 pub const FILE: &str = "ledger.db";
 /// How long a lock of somebody else is waited for before the journal counts as unavailable.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// Rows per statement. A group is filled up with empty rows to the next of them: few statements, each parsed once.
-const SHAPES: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 512];
-/// The most that one statement takes.
+/// The most that one row, and one statement, takes.
 pub const MOST: usize = 512;
-const COLUMNS: usize = 6;
-/// Pages of the log after which it is folded into the file.
-const CHECKPOINT_PAGES: &str = "4000";
+/// Rows of settled calls that may stay a little longer, to go with others.
+const DEAD: usize = 256;
+/// Bytes of the log after which it is folded into the file.
+const FOLD_BYTES: u64 = 16 << 20;
+/// What a commit adds to the log beside what is in it, about.
+const COMMIT_BYTES: u64 = 20 << 10;
+
+/// Texts of groups that are kept parsed.
+const STATEMENTS: usize = 512;
 
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 
 /// What is written of one call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub generation: GenerationId,
-    pub is_settled: bool,
-    /// The text of its [`Exchange`](tidegate_core::Exchange); none when only its progress is noted.
-    pub data: Option<String>,
-    pub progress: Option<Progress>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// It is let in, or more is held for it than before.
+    Open(GenerationId, &'a str),
+    /// How far it has come; nothing of a call that is not open.
+    Mark(GenerationId, Progress),
+    /// It is over.
+    Settle(GenerationId, &'a str),
 }
 
 /// How far an open call has come.
@@ -54,11 +70,45 @@ pub struct Progress {
     pub output_tokens: u64,
 }
 
+/// Where a settled call stands in the file, until it is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    row: i64,
+    line: u32,
+    /// Lines of that row.
+    of: u32,
+}
+
 /// Who writes here: a name that stays with the file, and a number that grows with every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub id: String,
     pub epoch: i64,
+}
+
+/// The file that commits are added to. It is held open, so that the system tells it of every write that failed.
+#[derive(Clone, Debug)]
+pub struct Log(Arc<File>);
+
+impl Log {
+    /// Brings what was committed to the disk; others may be committed meanwhile.
+    pub fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// Folds the log into the file, without keeping the writer from writing.
+#[derive(Clone, Debug)]
+pub struct Fold(PathBuf);
+
+impl Fold {
+    pub async fn run(self) -> Result<()> {
+        let mut connection = connect(&self.0).await?;
+        let folded = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await;
+        connection.close().await?;
+        folded?;
+        Ok(())
+    }
 }
 
 /// The writing end.
@@ -67,6 +117,21 @@ pub struct Journal {
     connection: SqliteConnection,
     node: Node,
     is_full_sync: bool,
+    /// The rows of calls that are open.
+    open: HashMap<GenerationId, i64>,
+    /// Rows of calls that are settled. They go before anything that says so does.
+    dead: Vec<i64>,
+    /// Lines that were forgotten, of rows that hold others still.
+    forgotten: HashMap<i64, HashSet<u32>>,
+    /// Rows of which everything was.
+    gone: Vec<i64>,
+    next_open: i64,
+    next_settled: i64,
+    /// Never one that was there before: who holds a letter may come back for it when its row is long gone.
+    next_bundle: i64,
+    /// About how many bytes the log has grown by since it was last folded.
+    grown: u64,
+    log: Option<Log>,
 }
 
 impl Journal {
@@ -80,7 +145,42 @@ impl Journal {
         )
         .fetch_one(&mut connection)
         .await?;
-        Ok(Self { path, connection, node: Node { id, epoch }, is_full_sync: true })
+        let last = "SELECT COALESCE((SELECT MAX(id) FROM opened), 0), COALESCE((SELECT MAX(id) FROM settled), 0), \
+                    COALESCE((SELECT MAX(id) FROM bundles), 0)";
+        let (opened, settled, bundles): (i64, i64, i64) = sqlx::query_as(last).fetch_one(&mut connection).await?;
+        let mut journal = Self {
+            path,
+            connection,
+            node: Node { id, epoch },
+            is_full_sync: true,
+            open: HashMap::new(),
+            dead: Vec::new(),
+            forgotten: HashMap::new(),
+            gone: Vec::new(),
+            next_open: opened + 1,
+            next_settled: settled + 1,
+            next_bundle: bundles + 1,
+            grown: 0,
+            log: None,
+        };
+        journal.find_open().await?;
+        Ok(journal)
+    }
+
+    /// Learns which calls earlier starts left open. A process may have died between writing down that a call is settled
+    /// and taking its row away.
+    async fn find_open(&mut self) -> Result<()> {
+        let rows: Vec<(i64, String)> =
+            sqlx::query_as("SELECT id, generation FROM opened").fetch_all(&mut self.connection).await?;
+        let named = |(id, generation): (i64, String)| Some((GenerationId::parse(&generation)?, id));
+        self.open = rows.into_iter().filter_map(named).collect();
+        let reader = self.reader();
+        let over = reader.settled_among(self.open.keys().copied().collect()).await;
+        reader.close().await;
+        for generation in over? {
+            self.dead.extend(self.open.remove(&generation));
+        }
+        Ok(())
     }
 
     pub fn node(&self) -> &Node {
@@ -91,53 +191,78 @@ impl Journal {
         &self.path
     }
 
-    /// Writes a group in one transaction. A call that is settled already stays as it is: the first settling counts.
+    /// Writes a group in one transaction. Says where the calls that it settles stand, in their order.
     /// `full_sync` brings this group, and all before it, to the disk.
-    pub async fn write(&mut self, entries: &[Entry], full_sync: bool) -> Result<()> {
+    pub async fn write(&mut self, entries: &[Entry<'_>], full_sync: bool) -> Result<Vec<Place>> {
         self.write_with(entries, &[], full_sync).await
     }
 
     /// The same, with what destinations are to be told of it.
-    pub async fn write_with(&mut self, entries: &[Entry], letters: &[Letter], full_sync: bool) -> Result<()> {
+    pub async fn write_with(
+        &mut self,
+        entries: &[Entry<'_>],
+        letters: &[Letter],
+        full_sync: bool,
+    ) -> Result<Vec<Place>> {
         self.sync(full_sync).await?;
-        if entries.len() <= MOST && letters.is_empty() {
-            return self.write_some(entries).await;
+        let mut group = Group::new(&self.open, self.node.epoch, (self.next_open, self.next_settled));
+        for entry in entries {
+            group.add(*entry);
         }
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut self.connection).await?;
-        for some in entries.chunks(MOST) {
-            if let Err(error) = self.write_some(some).await {
-                // A failed statement may have ended the transaction itself.
-                let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-                return Err(error);
-            }
+        let is_tidying = self.dead.len() >= DEAD;
+        if is_tidying {
+            group.bury(&self.dead);
         }
-        if let Err(error) = self.post(letters).await {
-            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-            return Err(error);
+        let bundles = bundle::bundles(letters, self.next_bundle);
+        self.next_bundle += bundles.len() as i64;
+        group.write(&bundles, &mut self.connection).await?;
+        self.grown +=
+            COMMIT_BYTES + group.bytes() + bundles.iter().map(|bundle| bundle.payload.len() as u64).sum::<u64>();
+        let written = group.written();
+        if is_tidying {
+            self.dead.clear();
         }
-        sqlx::query("COMMIT").execute(&mut self.connection).await?;
+        for (generation, id) in written.opened {
+            self.open.insert(generation, id);
+            self.next_open = self.next_open.max(id + 1);
+        }
+        for generation in written.settled {
+            self.dead.extend(self.open.remove(&generation));
+        }
+        self.next_settled = written.next_settled;
+        Ok(written.places)
+    }
+
+    /// Whether it is time to fold the log into the file: first with [`Fold`], which does nearly all of it beside the writing
+    /// of others, then with [`Journal::fold`].
+    pub fn is_long(&self) -> bool {
+        self.grown >= FOLD_BYTES
+    }
+
+    /// Somebody who does the first part of it.
+    pub fn folding(&self) -> Fold {
+        Fold(self.path.clone())
+    }
+
+    /// The rest: what came meanwhile. After that the log begins anew.
+    pub async fn fold(&mut self) -> Result<()> {
+        self.grown = 0;
+        sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut self.connection).await?;
         Ok(())
     }
 
-    async fn write_some(&mut self, entries: &[Entry]) -> Result<()> {
-        let Some(shape) = SHAPES.into_iter().find(|shape| *shape >= entries.len()) else { return Ok(()) };
-        let mut query = sqlx::query(upsert_text(shape));
-        for place in 0..shape {
-            let entry = entries.get(place);
-            let progress = entry.and_then(|entry| entry.progress);
-            query = query
-                .bind(entry.map(|entry| entry.generation.as_str()))
-                .bind(entry.map(|_| self.node.epoch))
-                .bind(entry.map(|entry| i64::from(entry.is_settled)))
-                .bind(entry.and_then(|entry| entry.data.as_deref()))
-                .bind(progress.map(|progress| progress.cost.0))
-                .bind(progress.map(|progress| i64::try_from(progress.output_tokens).unwrap_or(i64::MAX)));
+    /// What was written and may not be on the disk yet.
+    pub fn log(&mut self) -> Result<Log> {
+        if let Some(log) = &self.log {
+            return Ok(log.clone());
         }
-        query.execute(&mut self.connection).await?;
-        Ok(())
+        let mut name = self.path.clone().into_os_string();
+        name.push("-wal");
+        let file = File::open(&name).map_err(|error| JournalError::Broken(error.into()))?;
+        Ok(self.log.insert(Log(Arc::new(file))).clone())
     }
 
-    /// Brings everything that was written to the disk.
+    /// Brings everything that was written to the disk, with a commit that waits for it.
     pub async fn flush(&mut self) -> Result<()> {
         self.sync(true).await?;
         // The log is synced with a commit, and a commit needs a change.
@@ -145,27 +270,79 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes away what the main store has.
-    pub async fn forget(&mut self, generations: &[GenerationId]) -> Result<()> {
+    /// Takes away what the main store has. `spoiled`: lines that cannot be read; they are kept apart, and told of by those
+    /// who check the file.
+    pub async fn forget(&mut self, places: &[Place], spoiled: &[Place]) -> Result<()> {
+        // Noted first: whatever fails now is done with the next ones.
+        for place in places {
+            self.note_forgotten(*place);
+        }
         self.sync(false).await?;
-        let ids: Vec<&str> = generations.iter().map(GenerationId::as_str).collect();
-        let ids = serde_json::to_string(&ids).expect("texts are always JSON");
-        sqlx::query("DELETE FROM calls WHERE is_settled = 1 AND generation IN (SELECT value FROM json_each($1))")
-            .bind(ids)
+        for place in spoiled {
+            self.set_aside(*place).await?;
+            self.note_forgotten(*place);
+        }
+        if self.gone.is_empty() {
+            return Ok(());
+        }
+        let mut text = String::from("BEGIN IMMEDIATE; ");
+        if !self.dead.is_empty() {
+            text.push_str(group::BURY);
+        }
+        text.push_str("DELETE FROM settled WHERE id IN (SELECT value FROM json_each(?)); COMMIT");
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text));
+        if !self.dead.is_empty() {
+            query = query.bind(group::list(&self.dead));
+        }
+        if let Err(error) = query.bind(group::list(&self.gone)).execute(&mut self.connection).await {
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+            return Err(error.into());
+        }
+        self.grown += COMMIT_BYTES * (1 + self.gone.len() as u64 / 8);
+        self.dead.clear();
+        self.gone.clear();
+        Ok(())
+    }
+
+    fn note_forgotten(&mut self, place: Place) {
+        let lines = self.forgotten.entry(place.row).or_default();
+        lines.insert(place.line);
+        if lines.len() >= place.of as usize {
+            self.forgotten.remove(&place.row);
+            self.gone.push(place.row);
+        }
+    }
+
+    async fn set_aside(&mut self, place: Place) -> Result<()> {
+        let data: Option<String> = sqlx::query_scalar("SELECT data FROM settled WHERE id = $1")
+            .bind(place.row)
+            .fetch_optional(&mut self.connection)
+            .await?;
+        let line = data.as_deref().and_then(|data| data.lines().nth(place.line as usize)).unwrap_or_default();
+        let (generation, data) = line.split_once('\t').unwrap_or(("", line));
+        sqlx::query("INSERT INTO unreadable (generation, data) VALUES ($1, $2)")
+            .bind(generation)
+            .bind(data)
             .execute(&mut self.connection)
             .await?;
         Ok(())
     }
 
-    /// Closes the file and opens it again, and looks whether it is whole: after a failed sync the system may have thrown
-    /// pages away that a second sync would call safe.
+    /// Closes the file and opens it again, looks whether it is whole, and folds the log into it: after a failed sync the
+    /// system may have thrown pages away that a second sync would call safe. What the log holds is written once more by that.
     pub async fn reopen(&mut self) -> Result<()> {
         let fresh = connect(&self.path).await?;
         let old = std::mem::replace(&mut self.connection, fresh);
-        self.is_full_sync = true;
+        (self.is_full_sync, self.log) = (true, None);
         let _ = old.close().await;
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut self.connection).await?;
-        if verdict == "ok" { Ok(()) } else { Err(JournalError::Damaged(verdict)) }
+        if verdict != "ok" {
+            return Err(JournalError::Damaged(verdict));
+        }
+        let (is_busy, ..): (i64, i64, i64) =
+            sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut self.connection).await?;
+        self.grown = 0;
+        if is_busy == 0 { Ok(()) } else { Err(JournalError::Locked) }
     }
 
     /// Lets the file grow no further, as a full disk would; for tests of what happens then.
@@ -201,50 +378,50 @@ async fn connect(path: &Path) -> Result<SqliteConnection> {
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
-        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        // Folding is seen to apart, so that nobody waits for it.
+        .pragma("wal_autocheckpoint", "0")
         .busy_timeout(LOCK_WAIT)
+        .statement_cache_capacity(STATEMENTS)
         .disable_statement_logging();
     Ok(options.connect().await?)
 }
 
-/// Makes the tables where there are none. The name of the node is made with them.
+/// An older release had a row for each call.
+const TAKE_OVER: [&str; 3] = [
+    "INSERT INTO opened (generation, epoch, data, progress_nanos, progress_tokens) \
+     SELECT generation, epoch, data, progress_nanos, progress_tokens FROM calls WHERE is_settled = 0 \
+     ORDER BY generation",
+    "INSERT INTO settled (calls, data) SELECT 1, generation || char(9) || data || char(10) FROM calls \
+     WHERE is_settled = 1 ORDER BY generation",
+    "DROP TABLE calls",
+];
+
+/// Makes the tables where there are none, and takes over what an older release wrote. The name of the node is made with
+/// them.
 async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     for text in [
         "CREATE TABLE IF NOT EXISTS node (id TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL)",
         "INSERT INTO node (id, epoch) SELECT 'node_' || lower(hex(randomblob(12))), 0 \
          WHERE NOT EXISTS (SELECT 1 FROM node)",
-        "CREATE TABLE IF NOT EXISTS calls (generation TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, \
-         is_settled INTEGER NOT NULL, data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER) \
-         WITHOUT ROWID",
+        "CREATE TABLE IF NOT EXISTS opened (id INTEGER PRIMARY KEY, generation TEXT NOT NULL, epoch INTEGER NOT NULL, \
+         data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER)",
+        "CREATE TABLE IF NOT EXISTS settled (id INTEGER PRIMARY KEY, calls INTEGER NOT NULL, data TEXT NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS unreadable (generation TEXT NOT NULL, data TEXT NOT NULL)",
         outbox::TABLE,
         outbox::INDEX,
     ] {
         sqlx::query(text).execute(&mut *transaction).await?;
     }
+    for (table, texts) in [("calls", &TAKE_OVER[..]), ("outbox", &outbox::TAKE_OVER)] {
+        let is_there: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = $1)")
+            .bind(table)
+            .fetch_one(&mut *transaction)
+            .await?;
+        for text in texts.iter().filter(|_| is_there) {
+            sqlx::query(*text).execute(&mut *transaction).await?;
+        }
+    }
     transaction.commit().await?;
     Ok(())
-}
-
-/// The statement for one of the [`SHAPES`]. Empty rows are left out, and so is how far a call has come of which nothing
-/// else is known: it is over.
-fn upsert_text(rows: usize) -> &'static str {
-    use std::sync::OnceLock;
-    static TEXTS: [OnceLock<String>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
-    let shape = SHAPES.iter().position(|shape| *shape == rows).expect("groups are filled up to these shapes");
-    TEXTS[shape].get_or_init(|| {
-        let row = format!("({})", ["?"; COLUMNS].join(", "));
-        let rows = vec![row; rows].join(", ");
-        format!(
-            "INSERT INTO calls (generation, epoch, is_settled, data, progress_nanos, progress_tokens) \
-             SELECT column1, column2, column3, COALESCE(column4, ''), column5, column6 FROM (VALUES {rows}) \
-             WHERE column1 IS NOT NULL AND (column4 IS NOT NULL \
-             OR EXISTS (SELECT 1 FROM calls known WHERE known.generation = column1)) \
-             ON CONFLICT (generation) DO UPDATE SET is_settled = excluded.is_settled, \
-             data = CASE WHEN excluded.data = '' THEN calls.data ELSE excluded.data END, \
-             progress_nanos = COALESCE(excluded.progress_nanos, calls.progress_nanos), \
-             progress_tokens = COALESCE(excluded.progress_tokens, calls.progress_tokens) \
-             WHERE calls.is_settled = 0"
-        )
-    })
 }

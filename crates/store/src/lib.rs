@@ -21,12 +21,16 @@ mod retention;
 mod sessions;
 
 pub mod activity;
+pub mod analytics;
 pub mod audit;
 pub mod auth_codes;
 pub mod budgets;
+pub mod contents;
 pub mod credentials;
 pub mod credits;
 pub mod destinations;
+pub mod feedback;
+pub mod files;
 pub mod generations;
 pub mod guardrails;
 pub mod idempotency;
@@ -39,6 +43,7 @@ pub mod organisations;
 pub mod plugins;
 pub mod presets;
 pub mod spend;
+pub mod tool_results;
 pub mod vault;
 pub mod verify;
 pub mod workspaces;
@@ -48,6 +53,7 @@ use std::time::Duration;
 
 use sqlx::{PgPool, SqlitePool};
 
+pub use dialect::listen;
 pub use error::{Refused, Result, StoreError};
 pub use log::Log;
 pub use open::OpenError;
@@ -80,6 +86,19 @@ impl Store {
             sqlx::query("SELECT 1 FROM api_keys LIMIT 1").execute(pool).await?;
             Ok(())
         })
+    }
+
+    /// How many connections are at work, by the pool.
+    pub fn in_use(&self) -> Vec<(&'static str, u32)> {
+        macro_rules! used {
+            ($pool:expr) => {
+                $pool.size().saturating_sub(u32::try_from($pool.num_idle()).unwrap_or(u32::MAX))
+            };
+        }
+        match self {
+            Self::Sqlite { writer, readers, .. } => vec![("writer", used!(writer)), ("readers", used!(readers))],
+            Self::Postgres(pool) => vec![("postgres", used!(pool))],
+        }
     }
 
     /// Whether other nodes may use the same store.

@@ -38,6 +38,9 @@ const PAIRS: &[Pair] = &[
     pair!(8, "destinations", "0008_destinations.sql"),
     pair!(9, "plugins", "0009_plugins.sql"),
     pair!(10, "activity", "0010_activity.sql"),
+    pair!(11, "files", "0011_files.sql"),
+    pair!(12, "contents", "0012_contents.sql"),
+    pair!(13, "feedback", "0013_feedback.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

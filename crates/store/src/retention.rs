@@ -40,6 +40,14 @@ impl Store {
             .bind(i64::from(at_most))
             .fetch_all(&mut *transaction)
             .await?;
+            // What was said about them goes with them.
+            sqlx::query(
+                "DELETE FROM generation_feedback WHERE generation_id < $1 AND NOT EXISTS \
+                 (SELECT 1 FROM generations WHERE generations.id = generation_feedback.generation_id)",
+            )
+            .bind(bound.as_str())
+            .execute(&mut *transaction)
+            .await?;
             let totals = totals(&retired);
             let totals: Vec<_> = totals.iter().collect();
             for piece in ARCHIVED.cut(&totals) {

@@ -42,13 +42,14 @@ pub struct Verified {
 }
 
 impl Store {
-    /// How many of the tenant's credentials are sealed under another master key than the active one.
+    /// How many of the tenant's credentials and files are sealed under another master key than the active one.
     pub async fn count_to_rewrap(&self, tenant: &Tenant, vault: &Vault) -> Result<u64> {
         let active = vault.active_id();
         let count: i64 = on_reader!(self, pool => {
             Ok(sqlx::query_scalar(
-                "SELECT COUNT(*) FROM credentials \
-                 WHERE organisation_id = $1 AND master_key_id <> $2 AND ciphertext IS NOT NULL",
+                "SELECT (SELECT COUNT(*) FROM credentials \
+                 WHERE organisation_id = $1 AND master_key_id <> $2 AND ciphertext IS NOT NULL) + \
+                 (SELECT COUNT(*) FROM files WHERE organisation_id = $1 AND master_key_id <> $2)",
             )
             .bind(&*tenant.organisation.0)
             .bind(&*active)
@@ -56,6 +57,21 @@ impl Store {
             .await?)
         })?;
         Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// How many credentials of anyone are sealed under each master key.
+    pub async fn count_by_master_key(&self) -> Result<Vec<(String, i64)>> {
+        on_reader!(self, pool => {
+            Ok(sqlx::query_as(
+                "SELECT master_key_id, CAST(SUM(number) AS BIGINT) FROM ( \
+                 SELECT master_key_id, COUNT(*) AS number FROM credentials \
+                 WHERE master_key_id IS NOT NULL AND ciphertext IS NOT NULL GROUP BY master_key_id \
+                 UNION ALL SELECT master_key_id, COUNT(*) FROM files GROUP BY master_key_id) AS sealed \
+                 GROUP BY master_key_id ORDER BY 1",
+            )
+            .fetch_all(pool)
+            .await?)
+        })
     }
 
     /// Wraps the data keys of the next credentials behind `after` under the active master key, all of them or none. The
@@ -208,8 +224,8 @@ impl Store {
             let check: Option<String> = sqlx::query_scalar(FIND_CHECK).fetch_optional(&mut *transaction).await?;
             let check = check.as_deref().map(meta::read).transpose()?;
             let used: Vec<String> = sqlx::query_scalar(
-                "SELECT DISTINCT master_key_id FROM credentials \
-                 WHERE master_key_id IS NOT NULL AND ciphertext IS NOT NULL",
+                "SELECT master_key_id FROM credentials WHERE master_key_id IS NOT NULL AND ciphertext IS NOT NULL \
+                 UNION SELECT master_key_id FROM generation_contents UNION SELECT master_key_id FROM files",
             )
             .fetch_all(&mut *transaction)
             .await?;

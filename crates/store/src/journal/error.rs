@@ -13,6 +13,8 @@ pub enum JournalError {
     Broken(#[source] sqlx::Error),
     #[error("the journal is damaged: {0}")]
     Damaged(String),
+    #[error("the journal is of an older release: start the server once, which takes it over")]
+    Older,
     #[error("the journal holds something that cannot be read: {0}")]
     Unreadable(String),
 }

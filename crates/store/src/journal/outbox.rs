@@ -1,10 +1,16 @@
 //! What destinations are still to be told. It stands in the journal, so it is written with the settling of its call or
 //! not at all, and a process that dies loses none of it.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use sqlx::Connection as _;
+use sqlx::sqlite::SqliteConnection;
 use tidegate_core::{GenerationId, Timestamp};
 
+use super::bundle::apart;
+use super::group::list;
 use super::{Journal, JournalReader, Result};
-use crate::dialect::Shapes;
 
 /// Something to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,14 +22,46 @@ pub struct Letter {
     pub at: Timestamp,
 }
 
+/// Names a letter as it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LetterId {
+    row: i64,
+    place: u32,
+    /// Letters of that row.
+    of: u32,
+}
+
 /// The same as it waits.
-#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    pub id: i64,
+    pub id: LetterId,
     pub generation: String,
     pub payload: Vec<u8>,
     pub created_at: i64,
+    pub due_at: i64,
     pub attempts: i64,
+}
+
+/// A row of them.
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: i64,
+    destination: String,
+    generation: String,
+    payload: Vec<u8>,
+    letters: u32,
+    created_at: i64,
+    due_at: i64,
+    attempts: i64,
+    last_error: Option<String>,
+}
+
+impl Row {
+    /// Its letters: names, and where they stand. What cannot be taken apart counts as one, which nobody will be able to open.
+    fn apart(&self) -> Vec<(String, Range<usize>)> {
+        let whole = || vec![(self.generation.clone(), 0..self.payload.len())];
+        if self.letters == 1 { whole() } else { apart(&self.payload, self.letters).unwrap_or_else(whole) }
+    }
 }
 
 /// What became of a letter.
@@ -36,107 +74,83 @@ pub enum Fate {
     Dead(Timestamp, String),
 }
 
-pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, \
-     destination TEXT NOT NULL, generation TEXT NOT NULL, created_at INTEGER NOT NULL, due_at INTEGER NOT NULL, \
-     attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT, died_at INTEGER, bytes INTEGER NOT NULL, payload BLOB NOT NULL)";
+/// What a change of one adds to the log, about.
+const LETTER_BYTES: u64 = 8 << 10;
+/// What is read at once of what is due, in bytes; one row at least.
+const READ_BYTES: u64 = 8 << 20;
+
+pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS bundles (id INTEGER PRIMARY KEY, destination TEXT NOT NULL, \
+     due_at INTEGER NOT NULL, letters INTEGER NOT NULL, bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, \
+     attempts INTEGER NOT NULL DEFAULT 0, died_at INTEGER, last_error TEXT, generation TEXT NOT NULL, \
+     payload BLOB NOT NULL)";
 pub(super) const INDEX: &str =
-    "CREATE INDEX IF NOT EXISTS outbox_by_destination ON outbox (destination, due_at) WHERE died_at IS NULL";
-
-/// A statement of its own for each letter would be a journey to the database each.
-static POSTED: Shapes<5> = Shapes::new([64, 16, 4, 2, 1]);
-
-fn post_text(letters: usize) -> &'static str {
-    POSTED.text(letters, false, "?, ?, ?, ?, ?, ?", |values| {
-        format!("INSERT INTO outbox (destination, generation, payload, created_at, due_at, bytes) VALUES {values}")
-    })
-}
+    "CREATE INDEX IF NOT EXISTS bundles_by_destination ON bundles (destination, due_at) WHERE died_at IS NULL";
+/// An older release had a row for each letter.
+pub(super) const TAKE_OVER: [&str; 2] = [
+    "INSERT INTO bundles (destination, due_at, letters, bytes, created_at, attempts, died_at, last_error, generation, \
+     payload) SELECT destination, due_at, 1, bytes, created_at, attempts, died_at, last_error, generation, payload \
+     FROM outbox ORDER BY id",
+    "DROP TABLE outbox",
+];
 
 impl Journal {
-    /// Inside the transaction of the calls that they tell of.
-    pub(super) async fn post(&mut self, letters: &[Letter]) -> Result<()> {
-        for some in POSTED.cut(letters) {
-            let mut query = sqlx::query(post_text(some.len()));
-            for letter in some {
-                query = query
-                    .bind(&letter.destination)
-                    .bind(letter.generation.as_str())
-                    .bind(&letter.payload)
-                    .bind(letter.at.0)
-                    .bind(letter.at.0)
-                    .bind(i64::try_from(letter.payload.len()).unwrap_or(i64::MAX));
-            }
-            query.execute(&mut self.connection).await?;
-        }
-        Ok(())
-    }
-
     /// Notes what became of letters, all or none.
-    pub async fn resolve(&mut self, fates: &[(i64, Fate)]) -> Result<()> {
-        self.sync(false).await?;
-        let is_delivered = |(_, fate): &&(i64, Fate)| *fate == Fate::Delivered;
-        let delivered: Vec<i64> = fates.iter().filter(is_delivered).map(|(id, _)| *id).collect();
-        if delivered.len() == fates.len() {
-            return self.delivered(&delivered).await;
-        }
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut self.connection).await?;
-        if let Err(error) = self.delivered(&delivered).await {
-            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-            return Err(error);
-        }
+    pub async fn resolve(&mut self, fates: &[(LetterId, Fate)]) -> Result<()> {
+        let mut rows: BTreeMap<i64, Vec<(LetterId, &Fate)>> = BTreeMap::new();
         for (id, fate) in fates {
-            let done = match fate {
-                Fate::Delivered => continue,
-                Fate::Postponed(due, error) => {
-                    sqlx::query("UPDATE outbox SET due_at = $2, attempts = attempts + 1, last_error = $3 WHERE id = $1")
-                        .bind(id)
-                        .bind(due.0)
-                        .bind(error)
-                        .execute(&mut self.connection)
-                        .await
+            rows.entry(id.row).or_default().push((*id, fate));
+        }
+        self.grown += LETTER_BYTES * rows.len() as u64;
+        self.sync(false).await?;
+        let (whole, parted): (Vec<_>, Vec<_>) =
+            rows.iter().map(|(row, fates)| (*row, fates, common(fates))).partition(|(_, _, fate)| fate.is_some());
+        let is_delivered = |fate: Option<&Fate>| fate == Some(&Fate::Delivered);
+        let delivered: Vec<i64> =
+            whole.iter().filter(|(_, _, fate)| is_delivered(*fate)).map(|(row, _, _)| *row).collect();
+        if delivered.len() == rows.len() {
+            return remove(&mut self.connection, &delivered).await;
+        }
+        let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await?;
+        remove(&mut transaction, &delivered).await?;
+        for (row, _, fate) in &whole {
+            let text = match fate {
+                Some(Fate::Postponed(..)) => {
+                    "UPDATE bundles SET due_at = $2, attempts = attempts + 1, last_error = $3 WHERE id = $1"
                 }
-                Fate::Dead(at, error) => {
-                    sqlx::query(
-                        "UPDATE outbox SET payload = x'', died_at = $2, attempts = attempts + 1, last_error = $3 \
-                         WHERE id = $1",
-                    )
-                    .bind(id)
-                    .bind(at.0)
-                    .bind(error)
-                    .execute(&mut self.connection)
-                    .await
+                Some(Fate::Dead(..)) => {
+                    "UPDATE bundles SET payload = x'', died_at = $2, attempts = attempts + 1, last_error = $3 \
+                     WHERE id = $1"
                 }
+                Some(Fate::Delivered) | None => continue,
             };
-            if let Err(error) = done {
-                let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-                return Err(error.into());
+            if let Some(Fate::Postponed(at, error) | Fate::Dead(at, error)) = fate {
+                sqlx::query(text).bind(row).bind(at.0).bind(error).execute(&mut *transaction).await?;
             }
         }
-        sqlx::query("COMMIT").execute(&mut self.connection).await?;
-        Ok(())
-    }
-
-    async fn delivered(&mut self, ids: &[i64]) -> Result<()> {
-        let ids = serde_json::to_string(ids).expect("numbers are always JSON");
-        sqlx::query("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each($1))")
-            .bind(ids)
-            .execute(&mut self.connection)
-            .await?;
+        for (row, fates, _) in &parted {
+            part(&mut transaction, *row, fates, &mut self.next_bundle).await?;
+        }
+        transaction.commit().await?;
         Ok(())
     }
 
     /// Takes away so many of the oldest that wait for a destination, and the dead of before an instant. Says how many of the
     /// former there were.
     pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
-        let gone = sqlx::query(
-            "DELETE FROM outbox WHERE id IN \
-             (SELECT id FROM outbox WHERE destination = $1 AND died_at IS NULL ORDER BY id LIMIT $2)",
+        // Whole rows: a few more may go.
+        let gone: Vec<i64> = sqlx::query_scalar(
+            "DELETE FROM bundles WHERE id IN (SELECT id FROM \
+             (SELECT id, SUM(letters) OVER (ORDER BY id) - letters AS others FROM \
+             (SELECT id, letters FROM bundles WHERE destination = $1 AND died_at IS NULL ORDER BY id LIMIT $2)) \
+             WHERE others < $2) RETURNING letters",
         )
         .bind(destination)
         .bind(i64::try_from(gone).unwrap_or(i64::MAX))
-        .execute(&mut self.connection)
+        .fetch_all(&mut self.connection)
         .await?;
-        sqlx::query("DELETE FROM outbox WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
-        Ok(gone.rows_affected())
+        sqlx::query("DELETE FROM bundles WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
+        self.grown += LETTER_BYTES * gone.len() as u64;
+        Ok(u64::try_from(gone.iter().sum::<i64>()).unwrap_or(0))
     }
 }
 
@@ -145,49 +159,63 @@ impl Journal {
     pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
         let known = serde_json::to_string(known).expect("texts are always JSON");
         let gone = sqlx::query(
-            "DELETE FROM outbox WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1))",
+            "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1))",
         )
         .bind(known)
         .bind(before.0)
         .execute(&mut self.connection)
         .await?;
+        self.grown += LETTER_BYTES * gone.rows_affected();
         Ok(gone.rows_affected())
     }
 }
 
 impl JournalReader {
-    /// What is due for a destination, oldest first, and when the next of the others is.
+    /// What is due for a destination, oldest first; where nothing is, when the next will be.
     pub async fn due(
         &self,
         destination: &str,
         now: Timestamp,
         at_most: usize,
     ) -> Result<(Vec<Waiting>, Option<Timestamp>)> {
-        let due = sqlx::query_as(
-            "SELECT id, generation, payload, created_at, attempts FROM outbox \
-             WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY due_at, id LIMIT $3",
+        let listed: String = sqlx::query_scalar(
+            "SELECT json_group_array(json_array(id, letters, bytes)) FROM (SELECT id, letters, bytes FROM bundles \
+             WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY due_at, id LIMIT $3)",
         )
         .bind(destination)
         .bind(now.0)
         .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
-        .fetch_all(&self.0)
+        .fetch_one(&self.0)
         .await?;
+        let listed: Vec<(i64, u64, u64)> = serde_json::from_str(&listed).unwrap_or_default();
+        if !listed.is_empty() {
+            let due = self.rows(&some_of(&listed, at_most as u64)).await?;
+            return Ok((due.iter().flat_map(waiting).take(at_most).collect(), None));
+        }
         let next: Option<i64> = sqlx::query_scalar(
-            "SELECT MIN(due_at) FROM outbox WHERE destination = $1 AND died_at IS NULL AND due_at > $2",
+            "SELECT MIN(due_at) FROM bundles WHERE destination = $1 AND died_at IS NULL AND due_at > $2",
         )
         .bind(destination)
         .bind(now.0)
         .fetch_one(&self.0)
         .await?;
-        Ok((due, next.map(Timestamp)))
+        Ok((Vec::new(), next.map(Timestamp)))
+    }
+
+    async fn rows(&self, ids: &[i64]) -> Result<Vec<Row>> {
+        let rows = sqlx::query_as(
+            "SELECT id, destination, generation, payload, letters, created_at, due_at, attempts, last_error FROM bundles \
+             WHERE id IN (SELECT value FROM json_each($1)) ORDER BY due_at, id",
+        );
+        Ok(rows.bind(list(ids)).fetch_all(&self.0).await?)
     }
 
     /// How many wait for a destination, since when the oldest does, and what was wrong last with one of them.
     pub async fn outbox_standing(&self, destination: &str) -> Result<(u64, Option<Timestamp>, Option<String>)> {
         let (count, oldest, error): (i64, Option<i64>, Option<String>) = sqlx::query_as(
-            "SELECT COUNT(*), MIN(created_at), (SELECT last_error FROM outbox \
+            "SELECT COALESCE(SUM(letters), 0), MIN(created_at), (SELECT last_error FROM bundles \
              WHERE destination = $1 AND last_error IS NOT NULL ORDER BY id DESC LIMIT 1) \
-             FROM outbox WHERE destination = $1 AND died_at IS NULL",
+             FROM bundles WHERE destination = $1 AND died_at IS NULL",
         )
         .bind(destination)
         .fetch_one(&self.0)
@@ -195,14 +223,102 @@ impl JournalReader {
         Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp), error))
     }
 
+    /// How many wait for anybody.
+    pub async fn letters(&self) -> Result<u64> {
+        let count: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(letters), 0) FROM bundles WHERE died_at IS NULL")
+            .fetch_one(&self.0)
+            .await?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
     /// How many wait for a destination, and how many bytes that is.
     pub async fn outbox_depth(&self, destination: &str) -> Result<(u64, u64)> {
         let (count, bytes): (i64, i64) = sqlx::query_as(
-            "SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM outbox WHERE destination = $1 AND died_at IS NULL",
+            "SELECT COALESCE(SUM(letters), 0), COALESCE(SUM(bytes), 0) FROM bundles WHERE destination = $1 AND died_at IS NULL",
         )
         .bind(destination)
         .fetch_one(&self.0)
         .await?;
         Ok((u64::try_from(count).unwrap_or(0), u64::try_from(bytes).unwrap_or(0)))
     }
+}
+
+/// So many rows as hold what is wanted: all of them whole, but where the first holds more already.
+fn some_of(listed: &[(i64, u64, u64)], letters: u64) -> Vec<i64> {
+    let (mut left, mut room) = (letters, READ_BYTES);
+    let mut some = Vec::new();
+    for (row, letters, bytes) in listed {
+        if !some.is_empty() && (*letters > left || *bytes > room) {
+            break;
+        }
+        left = left.saturating_sub(*letters);
+        room = room.saturating_sub(*bytes);
+        some.push(*row);
+    }
+    some
+}
+
+fn waiting(row: &Row) -> Vec<Waiting> {
+    let letter = |(place, (generation, range)): (u32, (String, Range<usize>))| Waiting {
+        id: LetterId { row: row.id, place, of: row.letters },
+        generation,
+        payload: row.payload[range].to_vec(),
+        created_at: row.created_at,
+        due_at: row.due_at,
+        attempts: row.attempts,
+    };
+    (0..).zip(row.apart()).map(letter).collect()
+}
+
+async fn remove(connection: &mut SqliteConnection, rows: &[i64]) -> Result<()> {
+    let text = "DELETE FROM bundles WHERE id IN (SELECT value FROM json_each($1))";
+    sqlx::query(text).bind(list(rows)).execute(connection).await?;
+    Ok(())
+}
+
+/// What became of a whole row, which nearly always is the same for all of it. Of the dead each is to be known by its name.
+fn common<'a>(fates: &[(LetterId, &'a Fate)]) -> Option<&'a Fate> {
+    let (id, first) = *fates.first()?;
+    let is_whole = fates.len() == id.of as usize && fates.iter().all(|(_, fate)| *fate == first);
+    (is_whole && (id.of == 1 || !matches!(first, Fate::Dead(..)))).then_some(first)
+}
+
+/// Gives letters whose fates differ rows of their own. Those that have none stay as they are.
+async fn part(connection: &mut SqliteConnection, id: i64, fates: &[(LetterId, &Fate)], next: &mut i64) -> Result<()> {
+    let row: Option<Row> = sqlx::query_as(
+        "DELETE FROM bundles WHERE id = $1 RETURNING id, destination, generation, payload, letters, created_at, due_at, \
+         attempts, last_error",
+    )
+    .bind(id)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let Some(row) = row else { return Ok(()) };
+    for (place, (generation, range)) in (0..).zip(row.apart()) {
+        let fate = fates.iter().find(|(id, _)| id.place == place).map(|(_, fate)| *fate);
+        let whole = &row.payload[range];
+        let (payload, due_at, attempts, died_at, error) = match fate {
+            Some(Fate::Delivered) => continue,
+            None => (whole, row.due_at, row.attempts, None, row.last_error.as_deref()),
+            Some(Fate::Postponed(due, error)) => (whole, due.0, row.attempts + 1, None, Some(error.as_str())),
+            Some(Fate::Dead(at, error)) => (&[][..], row.due_at, row.attempts + 1, Some(at.0), Some(error.as_str())),
+        };
+        sqlx::query(
+            "INSERT INTO bundles (id, destination, due_at, letters, bytes, created_at, attempts, died_at, last_error, \
+             generation, payload) VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10)",
+        )
+        .bind(*next)
+        .bind(&row.destination)
+        .bind(due_at)
+        .bind(i64::try_from(payload.len()).unwrap_or(i64::MAX))
+        .bind(row.created_at)
+        .bind(attempts)
+        .bind(died_at)
+        .bind(error)
+        .bind(generation)
+        .bind(payload)
+        .execute(&mut *connection)
+        .await?;
+        *next += 1;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Reading the journal: for the start, for what must be forwarded, and for those who check it. Never waits for the
 //! writer, nor does the writer for it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +9,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{ConnectOptions as _, SqlitePool};
 use tidegate_core::{Exchange, GenerationId, Money, Timestamp};
 
-use super::{FILE, Journal, JournalError, Progress, Result};
+use super::{FILE, Journal, JournalError, Place, Progress, Result};
+
+/// Rows of settled calls that are read at a time, and that are looked at.
+const PAGE: i64 = 32;
+const LOOK: i64 = 512;
 
 /// A call that was let in and not settled.
 #[derive(Clone, Debug)]
@@ -18,20 +23,27 @@ pub struct Open {
     pub epoch: i64,
 }
 
-/// A row as it stands in the file, for those who check it.
-#[derive(Clone, Debug, sqlx::FromRow)]
+/// What the file says of one call, for those who check it.
+#[derive(Clone, Debug)]
 pub struct JournalRow {
     pub generation: String,
-    pub epoch: i64,
-    pub is_settled: bool,
     data: String,
 }
 
 impl JournalRow {
-    /// What the row says of its call.
     pub fn exchange(&self) -> Result<Exchange> {
         serde_json::from_str(&self.data).map_err(|error| JournalError::Unreadable(error.to_string()))
     }
+}
+
+/// Settled calls that the main store has not confirmed.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    pub calls: Vec<(Exchange, Place)>,
+    /// Those of them that cannot be read.
+    pub spoiled: Vec<Place>,
+    /// Whether there are no others.
+    pub is_all: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -62,51 +74,131 @@ impl JournalReader {
 
     /// Calls of earlier epochs that were never settled.
     pub async fn left_open(&self, epoch: i64) -> Result<Vec<Open>> {
-        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE is_settled = 0 AND epoch < $1"))
-            .bind(epoch)
-            .fetch_all(&self.0)
-            .await?;
-        Ok(readable(rows))
+        let rows: Vec<Row> =
+            sqlx::query_as(concat!(select!(), " WHERE epoch < $1 ORDER BY id")).bind(epoch).fetch_all(&self.0).await?;
+        self.without_settled(rows).await
     }
 
     /// Calls that were let in before an instant and are still open, oldest first.
     pub async fn overdue(&self, before: Timestamp) -> Result<Vec<Open>> {
         let bound = GenerationId::first_at(before);
-        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE is_settled = 0 AND generation < $1"))
+        // Only open calls have rows here: there are never many.
+        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE generation < $1 ORDER BY id"))
             .bind(bound.as_str())
             .fetch_all(&self.0)
             .await?;
-        Ok(readable(rows))
+        self.without_settled(rows).await
     }
 
-    /// Settled calls that the main store has not confirmed, from the oldest on, and whether that is all of them.
-    pub async fn settled(&self, at_most: usize) -> Result<(Vec<Exchange>, bool)> {
-        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE is_settled = 1 ORDER BY generation LIMIT $1"))
-            .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
+    /// The row of a call stays for a moment after the call was settled.
+    async fn without_settled(&self, rows: Vec<Row>) -> Result<Vec<Open>> {
+        let named = rows.iter().filter_map(|row| GenerationId::parse(&row.generation)).collect();
+        let over = self.settled_among(named).await?;
+        let is_open = |row: &Row| GenerationId::parse(&row.generation).is_none_or(|id| !over.contains(&id));
+        Ok(readable(rows.into_iter().filter(is_open).collect()))
+    }
+
+    /// Which of these calls are settled.
+    pub(super) async fn settled_among(&self, calls: HashSet<GenerationId>) -> Result<HashSet<GenerationId>> {
+        let mut over = HashSet::new();
+        let mut after = i64::MIN;
+        while !calls.is_empty() {
+            let rows = self.settled_rows(after).await?;
+            let Some(last) = rows.last() else { break };
+            after = last.id;
+            let lines = rows.iter().flat_map(|row| row.data.lines());
+            let ids = lines.filter_map(|line| GenerationId::parse(line.split('\t').next()?));
+            over.extend(ids.filter(|id| calls.contains(id)));
+        }
+        Ok(over)
+    }
+
+    async fn settled_rows(&self, after: i64) -> Result<Vec<SettledRow>> {
+        Ok(sqlx::query_as("SELECT id, data FROM settled WHERE id > $1 ORDER BY id LIMIT $2")
+            .bind(after)
+            .bind(PAGE)
             .fetch_all(&self.0)
-            .await?;
-        let is_all = rows.len() < at_most;
-        Ok((readable(rows).into_iter().map(|open| open.exchange).collect(), is_all))
+            .await?)
     }
 
-    /// All rows in the order of their calls, also those that cannot be read; `after` is the last one seen.
-    pub async fn rows(&self, after: &str, at_most: usize) -> Result<Vec<JournalRow>> {
-        Ok(sqlx::query_as(
-            "SELECT generation, epoch, is_settled, data FROM calls WHERE generation > $1 ORDER BY generation LIMIT $2",
-        )
-        .bind(after)
-        .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
-        .fetch_all(&self.0)
-        .await?)
+    /// Settled calls that the main store has not confirmed, from the oldest on, and a few more than so many: those that
+    /// stand together are read together.
+    pub async fn settled(&self, at_most: usize) -> Result<Settled> {
+        let mut settled = Settled::default();
+        let mut after = i64::MIN;
+        loop {
+            let missing = at_most.saturating_sub(settled.calls.len() + settled.spoiled.len());
+            if missing == 0 {
+                return Ok(settled);
+            }
+            // How many calls they hold is asked first: a row may be large, and only so many of them are wanted.
+            let held: Vec<(i64, i64)> =
+                sqlx::query_as("SELECT id, calls FROM settled WHERE id > $1 ORDER BY id LIMIT $2")
+                    .bind(after)
+                    .bind(LOOK)
+                    .fetch_all(&self.0)
+                    .await?;
+            let mut sum = 0;
+            let wanted = held.iter().take_while(|(_, calls)| {
+                let is_wanted = sum < missing;
+                sum += usize::try_from(*calls).unwrap_or(0).max(1);
+                is_wanted
+            });
+            let Some((last, _)) = wanted.last() else {
+                settled.is_all = true;
+                return Ok(settled);
+            };
+            let rows: Vec<SettledRow> =
+                sqlx::query_as("SELECT id, data FROM settled WHERE id > $1 AND id <= $2 ORDER BY id")
+                    .bind(after)
+                    .bind(last)
+                    .fetch_all(&self.0)
+                    .await?;
+            after = *last;
+            for row in rows {
+                row.read(&mut settled);
+            }
+        }
+    }
+
+    /// What the file says of calls that are open, with the start in which they were let in.
+    pub async fn open_rows(&self) -> Result<Vec<(i64, JournalRow)>> {
+        let rows: Vec<(i64, String, String)> =
+            sqlx::query_as("SELECT epoch, generation, data FROM opened ORDER BY id").fetch_all(&self.0).await?;
+        let named = rows.iter().filter_map(|(_, generation, _)| GenerationId::parse(generation)).collect();
+        let over = self.settled_among(named).await?;
+        // What was settled and forgotten between the two looks is in neither of them, nor is it open.
+        let still: Vec<String> = sqlx::query_scalar("SELECT generation FROM opened").fetch_all(&self.0).await?;
+        let still: HashSet<String> = still.into_iter().collect();
+        let is_over = |generation: &str| GenerationId::parse(generation).is_some_and(|id| over.contains(&id));
+        let is_open = |generation: &String| !is_over(generation) && still.contains(generation);
+        let open = rows.into_iter().filter(|(_, generation, _)| is_open(generation));
+        Ok(open.map(|(epoch, generation, data)| (epoch, JournalRow { generation, data })).collect())
+    }
+
+    /// The same of calls that are settled, a few at a time; `after` is where the last look ended.
+    pub async fn next_settled_rows(&self, after: &mut i64) -> Result<Vec<JournalRow>> {
+        let rows = self.settled_rows(*after).await?;
+        *after = rows.last().map_or(*after, |row| row.id);
+        let lines = rows.iter().flat_map(|row| row.data.lines());
+        let split = |line: &str| {
+            let (generation, data) = line.split_once('\t').unwrap_or(("", line));
+            JournalRow { generation: generation.to_owned(), data: data.to_owned() }
+        };
+        Ok(lines.map(split).collect())
+    }
+
+    /// What was found to be unreadable.
+    pub async fn unreadable_rows(&self) -> Result<Vec<JournalRow>> {
+        let rows: Vec<(String, String)> =
+            sqlx::query_as("SELECT generation, data FROM unreadable ORDER BY rowid").fetch_all(&self.0).await?;
+        Ok(rows.into_iter().map(|(generation, data)| JournalRow { generation, data }).collect())
     }
 
     /// How many calls are open and how many wait for the main store.
     pub async fn counts(&self) -> Result<(u64, u64)> {
-        let (open, settled): (i64, i64) =
-            sqlx::query_as("SELECT COALESCE(SUM(is_settled = 0), 0), COALESCE(SUM(is_settled = 1), 0) FROM calls")
-                .fetch_one(&self.0)
-                .await?;
-        Ok((u64::try_from(open).unwrap_or(0), u64::try_from(settled).unwrap_or(0)))
+        let settled: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(calls), 0) FROM settled").fetch_one(&self.0).await?;
+        Ok((self.open_rows().await?.len() as u64, u64::try_from(settled).unwrap_or(0)))
     }
 
     /// The epoch that is under way.
@@ -114,8 +206,12 @@ impl JournalReader {
         Ok(sqlx::query_scalar("SELECT epoch FROM node").fetch_one(&self.0).await?)
     }
 
-    /// Whether the file itself is whole.
+    /// Whether the file itself is whole. One of an older release is not read before a start has taken it over.
     pub async fn is_whole(&self) -> Result<bool> {
+        let is_current = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'opened')";
+        if !sqlx::query_scalar::<_, bool>(is_current).fetch_one(&self.0).await? {
+            return Err(JournalError::Older);
+        }
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&self.0).await?;
         Ok(verdict == "ok")
     }
@@ -127,7 +223,7 @@ impl JournalReader {
 
 macro_rules! select {
     () => {
-        "SELECT generation, epoch, data, progress_nanos, progress_tokens FROM calls"
+        "SELECT generation, epoch, data, progress_nanos, progress_tokens FROM opened"
     };
 }
 use select;
@@ -139,6 +235,29 @@ struct Row {
     data: String,
     progress_nanos: Option<i64>,
     progress_tokens: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct SettledRow {
+    id: i64,
+    data: String,
+}
+
+impl SettledRow {
+    fn read(&self, settled: &mut Settled) {
+        let of = u32::try_from(self.data.lines().count()).unwrap_or(u32::MAX);
+        for (line, text) in (0..).zip(self.data.lines()) {
+            let place = Place { row: self.id, line, of };
+            let data = text.split_once('\t').map_or(text, |(_, data)| data);
+            match serde_json::from_str(data) {
+                Ok(exchange) => settled.calls.push((exchange, place)),
+                Err(error) => {
+                    tracing::error!(%error, "a settled call in the journal is left out");
+                    settled.spoiled.push(place);
+                }
+            }
+        }
+    }
 }
 
 /// One that cannot be read must not hold up all others; `ledger verify` names it, too.

@@ -1,8 +1,11 @@
 //! What is given to clients to keep for us: sealed so that only this deployment reads it, and bound to what it is about.
 
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
-use tidegate_core::id;
+use tidegate_core::{Secret, id};
 
 use super::{MasterKey, Vault, VaultError};
 
@@ -13,28 +16,60 @@ impl Vault {
     /// Seals under a key of its own for each label. The mode withstands a repeated nonce, so one key serves for all of
     /// them: nonce, ciphertext, tag.
     pub fn seal_blob(&self, label: &str, about: &[u8], plain: &[u8]) -> Result<Vec<u8>, VaultError> {
-        let key = key(self.ring.load().active(), label)?;
+        self.seal_named_blob(label, about, plain).map(|(_, sealed)| sealed)
+    }
+
+    /// The same with the id of the master key, for what is kept for long.
+    pub fn seal_named_blob(&self, label: &str, about: &[u8], plain: &[u8]) -> Result<(Box<str>, Vec<u8>), VaultError> {
+        let ring = self.ring.load();
+        let key = ring.active().blobs.key(ring.active(), label)?;
         let nonce = id::random::<NONCE_LEN>();
         let mut sealed = nonce.to_vec();
         let mut body = plain.to_vec();
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(about), &mut body)
             .map_err(|_| VaultError::Broken)?;
         sealed.append(&mut body);
-        Ok(sealed)
+        Ok((ring.active().id.clone(), sealed))
+    }
+
+    /// The same sealed under the active key; `None` where it is. An error where no key of the ring opens it.
+    pub fn reseal_blob(&self, label: &str, about: &[u8], sealed: &[u8]) -> Result<Option<Vec<u8>>, VaultError> {
+        let ring = self.ring.load();
+        if open(ring.active(), label, about, sealed).is_some() {
+            return Ok(None);
+        }
+        let plain = Secret::new(self.open_blob(label, about, sealed).ok_or(VaultError::Broken)?);
+        plain.expose(|plain| self.seal_blob(label, about, plain)).map(Some)
     }
 
     /// Opens what any key of the ring sealed for the same label and the same thing.
     pub fn open_blob(&self, label: &str, about: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, body) = sealed.split_first_chunk::<NONCE_LEN>()?;
-        let length = body.len().checked_sub(MAX_TAG_LEN)?;
-        let ring = self.ring.load();
-        ring.keys().iter().find_map(|master| {
-            let mut plain = body.to_vec();
-            let key = key(master, label).ok()?;
-            key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(about), &mut plain).ok()?;
-            plain.truncate(length);
-            Some(plain)
-        })
+        self.ring.load().keys().iter().find_map(|master| open(master, label, about, sealed))
+    }
+}
+
+fn open(master: &MasterKey, label: &str, about: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let (nonce, body) = sealed.split_first_chunk::<NONCE_LEN>()?;
+    let length = body.len().checked_sub(MAX_TAG_LEN)?;
+    let mut plain = body.to_vec();
+    let key = master.blobs.key(master, label).ok()?;
+    key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(about), &mut plain).ok()?;
+    plain.truncate(length);
+    Some(plain)
+}
+
+/// The keys that were derived from a master key so far: there are few labels, and each key is made once.
+#[derive(Default)]
+pub struct Keys(RwLock<HashMap<Box<str>, Arc<LessSafeKey>>>);
+
+impl Keys {
+    fn key(&self, master: &MasterKey, label: &str) -> Result<Arc<LessSafeKey>, VaultError> {
+        if let Some(key) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(label) {
+            return Ok(key.clone());
+        }
+        let made = Arc::new(key(master, label)?);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(label.into(), made.clone());
+        Ok(made)
     }
 }
 

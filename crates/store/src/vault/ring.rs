@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidegate_core::Secret;
 
+use super::blob::Keys;
 use super::file;
 use super::source::MasterKeySource;
 
@@ -32,6 +33,8 @@ pub struct MasterRing {
 pub struct MasterKey {
     pub id: Box<str>,
     pub key: Secret,
+    /// What was derived from it.
+    pub blobs: Keys,
 }
 
 /// Why there is no ring: one line that says what to do, and never holds a key.
@@ -136,7 +139,7 @@ fn parse_line(line: &[u8]) -> Result<MasterKey, &'static str> {
     let id = id.ok_or("the id must be 1 to 64 letters, digits, dots, dashes or underscores")?;
     let key = Secret::new(STANDARD.decode(encoded).map_err(|_| "the key is not base64")?);
     key.expose(judge)?;
-    Ok(MasterKey { id: id.into(), key })
+    Ok(MasterKey { id: id.into(), key, blobs: Keys::default() })
 }
 
 fn is_id(text: &str) -> bool {

@@ -7,6 +7,7 @@ use super::row::{RawWorkspace, select_workspaces};
 use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
 use crate::auth_codes::MOST_FAILURES;
+use crate::contents::CONTENTS_CHANGED;
 use crate::credentials::{HOLD_CREDENTIALS, TAKE_CHANGES};
 use crate::destinations::DESTINATIONS_CHANGED;
 use crate::guardrails::GUARDRAILS_CHANGED;
@@ -103,6 +104,9 @@ impl Store {
             .bind(by.at.0)
             .execute(&mut *transaction)
             .await?;
+            if workspace.is_io_logging_enabled {
+                sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
+            }
             let change = Change::new("workspace.created", &workspace.id.0).with(workspace.settings());
             append_audit!(transaction, tenant.organisation, by, change);
             transaction.commit().await?;
@@ -135,6 +139,9 @@ impl Store {
             if old.is_broadcast_enabled != new.is_broadcast_enabled {
                 sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             }
+            if old.kept() != new.kept() {
+                sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
+            }
             sqlx::query(
                 "UPDATE workspaces SET name = $3, slug = $4, description = $5, default_text_model = $6, \
                  default_image_model = $7, default_provider_sort = $8, is_broadcast_enabled = $9, \
@@ -164,7 +171,7 @@ impl Store {
         })
     }
 
-    /// Deletes a workspace with its budgets, memberships, credentials, presets and the codes that wait there; false when
+    /// Deletes a workspace with its budgets, memberships, credentials, presets, files and the codes that wait there; false when
     /// the tenant has no such one. The default workspace stays, and so does one with live keys.
     pub async fn delete_workspace(&self, tenant: &Tenant, by: &By, id: &WorkspaceId) -> Result<bool> {
         let deleted = on_writer!(self, pool => {
@@ -222,13 +229,19 @@ impl Store {
             sqlx::query(GUARDRAILS_CHANGED).execute(&mut *transaction).await?;
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             sqlx::query(PLUGINS_CHANGED).execute(&mut *transaction).await?;
+            sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
             for emptied in [
                 "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
                  (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",
                 "DELETE FROM presets WHERE organisation_id = $1 AND workspace_id = $2",
+                "DELETE FROM file_contents WHERE file_id IN \
+                 (SELECT id FROM files WHERE organisation_id = $1 AND workspace_id = $2)",
+                "DELETE FROM files WHERE organisation_id = $1 AND workspace_id = $2",
+                "DELETE FROM tool_results WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM guardrail_assignments WHERE organisation_id = $1 AND guardrail_id IN \
                  (SELECT id FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2)",
                 "DELETE FROM guardrails WHERE organisation_id = $1 AND workspace_id = $2",
+                "DELETE FROM generation_contents WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_plugins WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_budgets WHERE organisation_id = $1 AND workspace_id = $2",
                 "DELETE FROM workspace_members WHERE organisation_id = $1 AND workspace_id = $2",

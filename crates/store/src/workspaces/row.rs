@@ -41,6 +41,12 @@ impl Workspace {
         derived_id(&self.id, "default_guardrail")
     }
 
+    /// What it wants kept of what is said.
+    pub(super) fn kept(&self) -> (bool, u64, Option<&[i64]>) {
+        let share = self.io_logging_sampling_rate.to_bits();
+        (self.is_io_logging_enabled, share, self.io_logging_api_key_ids.as_deref())
+    }
+
     /// The settings that can change, as the audit log shows them.
     pub(super) fn settings(&self) -> Value {
         json!({

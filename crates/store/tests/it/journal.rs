@@ -1,6 +1,6 @@
 use tempfile::TempDir;
 use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, WorkspaceId};
-use tidegate_store::journal::{Ballast, Entry, Journal, JournalError, Progress};
+use tidegate_store::journal::{Ballast, Entry, Journal, JournalError, JournalReader, Place, Progress};
 
 use crate::databases::NOW;
 
@@ -11,23 +11,81 @@ fn exchange(number: i64) -> Exchange {
     Exchange::new(GenerationId::new(started), organisation, workspace, key, "v/m".into(), started)
 }
 
-fn entry(exchange: &Exchange, is_settled: bool) -> Entry {
-    let data = Some(serde_json::to_string(exchange).unwrap());
-    Entry { generation: exchange.id, is_settled, data, progress: None }
+/// What is written of a call.
+enum What<'a> {
+    Open(&'a Exchange),
+    Settle(&'a Exchange),
+    Mark(GenerationId, i64, u64),
+    OddOpen(GenerationId),
+    OddSettle(GenerationId),
+}
+use What::{Mark, OddOpen, OddSettle, Open, Settle};
+
+async fn write(journal: &mut Journal, group: &[What<'_>], full_sync: bool) -> Vec<Place> {
+    let text = |what: &What<'_>| match what {
+        Open(call) | Settle(call) => serde_json::to_string(call).unwrap(),
+        Mark(..) => String::new(),
+        OddOpen(_) | OddSettle(_) => "{".to_owned(),
+    };
+    let texts: Vec<String> = group.iter().map(text).collect();
+    let entry = |(what, text): (&What<'_>, &'static str)| match what {
+        Open(call) => Entry::Open(call.id, text),
+        Settle(call) => Entry::Settle(call.id, text),
+        Mark(id, cost, output_tokens) => {
+            Entry::Mark(*id, Progress { cost: Money(*cost), output_tokens: *output_tokens })
+        }
+        OddOpen(id) => Entry::Open(*id, text),
+        OddSettle(id) => Entry::Settle(*id, text),
+    };
+    let texts = texts.into_iter().map(|text| &*text.leak());
+    let entries: Vec<Entry<'_>> = group.iter().zip(texts).map(entry).collect();
+    journal.write(&entries, full_sync).await.unwrap()
+}
+
+/// The settled calls, and whether these are all.
+async fn settled(reader: &JournalReader, at_most: usize) -> (Vec<Exchange>, bool) {
+    let read = reader.settled(at_most).await.unwrap();
+    (read.calls.into_iter().map(|(call, _)| call).collect(), read.is_all)
 }
 
 #[tokio::test]
 async fn led_13_groups_of_any_size_are_written_whole() {
     let folder = TempDir::new().unwrap();
     let mut journal = Journal::open(folder.path()).await.unwrap();
-    let mut written = 0;
+    let mut all = Vec::new();
     for size in [1, 2, 3, 7, 17, 65, 200, 512, 513, 1_100] {
         let calls: Vec<Exchange> = (0..size).map(exchange).collect();
-        let entries: Vec<Entry> = calls.iter().map(|call| entry(call, false)).collect();
-        journal.write(&entries, size % 2 == 0).await.unwrap();
-        written += calls.len() as u64;
-        assert_eq!(journal.reader().counts().await.unwrap(), (written, 0), "after a group of {size}");
+        let group: Vec<What<'_>> = calls.iter().map(Open).collect();
+        write(&mut journal, &group, size % 2 == 0).await;
+        all.extend(calls);
+        assert_eq!(journal.reader().counts().await.unwrap(), (all.len() as u64, 0), "after a group of {size}");
     }
+    // All of them are settled in groups that cut across those in which they were let in, and forgotten in others again.
+    let mut places = Vec::new();
+    let mut over = 0;
+    for size in [1, 513, 40, 200, 1, 1_100, 3] {
+        let group: Vec<What<'_>> = all[over..over + size].iter().map(Settle).collect();
+        let written = write(&mut journal, &group, false).await;
+        assert_eq!(written.len(), size);
+        places.extend(written);
+        over += size;
+        let left = (all.len() - over) as u64;
+        assert_eq!(journal.reader().counts().await.unwrap(), (left, over as u64), "after a group of {size}");
+    }
+    let mut left = places.len();
+    for some in places.chunks(77) {
+        journal.forget(some, &[]).await.unwrap();
+        left -= some.len();
+        // Rows go when all of them is known elsewhere; so long they are read again.
+        let read = journal.reader().settled(usize::MAX).await.unwrap();
+        if left > 0 {
+            let few = journal.reader().settled(3).await.unwrap();
+            assert!((1..=3 + 512).contains(&few.calls.len()) && !few.is_all, "{left}: {}", few.calls.len());
+        }
+        assert!(read.is_all && (left..left + 512).contains(&read.calls.len()), "{left}: {}", read.calls.len());
+    }
+    let open = (all.len() - over) as u64;
+    assert_eq!(journal.reader().counts().await.unwrap(), (open, 0));
 }
 
 #[tokio::test]
@@ -38,12 +96,13 @@ async fn led_3_a_call_is_settled_once_and_the_first_settling_counts() {
     let first = Exchange { cost: Some(Money(5)), ..call.clone() };
     let second = Exchange { cost: Some(Money(7)), ..call.clone() };
     // All of it in one group: an answer can be quicker than a commit.
-    let group = [entry(&call, false), entry(&first, true), entry(&second, true), entry(&call, false)];
-    journal.write(&group, false).await.unwrap();
-    journal.write(&[entry(&second, true), entry(&call, false)], false).await.unwrap();
-    assert_eq!(journal.reader().settled(10).await.unwrap(), (vec![first], true));
+    let group = [Open(&call), Settle(&first), Settle(&second), Open(&call)];
+    let places = write(&mut journal, &group, false).await;
+    assert_eq!(settled(&journal.reader(), 10).await, (vec![first], true));
     assert_eq!(journal.reader().counts().await.unwrap(), (0, 1));
-    journal.forget(&[call.id]).await.unwrap();
+    assert_eq!(places[0], places[1]);
+    // Whoever is told twice that it is known elsewhere forgets it once.
+    journal.forget(&places, &[]).await.unwrap();
     assert_eq!(journal.reader().counts().await.unwrap(), (0, 0));
 }
 
@@ -52,44 +111,37 @@ async fn led_18_nothing_in_the_journal_can_keep_a_start_from_recovering_the_rest
     let folder = TempDir::new().unwrap();
     let (over, good) = (exchange(1), exchange(2));
     let mut journal = Journal::open(folder.path()).await.unwrap();
-    let mark = |id| Entry {
-        generation: id,
-        is_settled: false,
-        data: None,
-        progress: Some(Progress { cost: Money(1), output_tokens: 1 }),
-    };
     // How far a call has come that is over and forgotten is no call.
-    journal.write(&[entry(&over, true)], false).await.unwrap();
-    journal.forget(&[over.id]).await.unwrap();
-    journal.write(&[mark(over.id), entry(&good, false)], false).await.unwrap();
+    let places = write(&mut journal, &[Settle(&over)], false).await;
+    journal.forget(&places, &[]).await.unwrap();
+    write(&mut journal, &[Mark(over.id, 1, 1), Open(&good)], false).await;
     assert_eq!(journal.reader().counts().await.unwrap(), (1, 0));
-    let odd = Entry { data: Some("{".to_owned()), ..entry(&over, false) };
-    journal.write(&[odd], false).await.unwrap();
+    write(&mut journal, &[OddOpen(over.id)], false).await;
     let left = journal.reader().left_open(i64::MAX).await.unwrap();
     assert_eq!(left.iter().map(|open| open.exchange.id).collect::<Vec<_>>(), [good.id]);
     // What cannot be read is no reason to believe that nothing follows.
-    let odd = Entry { data: Some("{".to_owned()), ..entry(&over, true) };
-    journal.write(&[odd, entry(&good, true)], false).await.unwrap();
-    assert_eq!(journal.reader().settled(1).await.unwrap(), (Vec::new(), false));
-    assert_eq!(journal.reader().settled(3).await.unwrap(), (vec![good], true));
+    write(&mut journal, &[OddSettle(over.id), Settle(&good)], false).await;
+    let read = journal.reader().settled(10).await.unwrap();
+    assert_eq!((read.calls.len(), read.spoiled.len(), read.is_all), (1, 1, true));
+    // It is kept apart, and does not come again.
+    journal.forget(&[read.calls[0].1], &read.spoiled).await.unwrap();
+    assert_eq!(settled(&journal.reader(), 10).await, (Vec::new(), true));
+    let kept = journal.reader().unreadable_rows().await.unwrap();
+    assert_eq!((kept.len(), &*kept[0].generation), (1, over.id.as_str()));
+    assert!(kept[0].exchange().is_err());
 }
 
 #[tokio::test]
 async fn led_18_what_an_earlier_start_left_open_is_found_with_its_progress() {
     let folder = TempDir::new().unwrap();
-    let (silent, spoke) = (exchange(1), exchange(2));
+    let (silent, spoke, over) = (exchange(1), exchange(2), exchange(3));
     let mut journal = Journal::open(folder.path()).await.unwrap();
     let node = journal.node().clone();
-    journal.write(&[entry(&silent, false), entry(&spoke, false)], false).await.unwrap();
-    let marks = [(10, 3), (20, 6)].map(|(cost, tokens)| Entry {
-        generation: spoke.id,
-        is_settled: false,
-        data: None,
-        progress: Some(Progress { cost: Money(cost), output_tokens: tokens }),
-    });
-    for mark in marks {
-        journal.write(&[mark], false).await.unwrap();
-    }
+    write(&mut journal, &[Open(&silent), Open(&spoke), Open(&over)], false).await;
+    let more = Exchange { reserved: Money(9), ..silent.clone() };
+    write(&mut journal, &[Mark(spoke.id, 10, 3), Open(&more), Settle(&over)], false).await;
+    // The last one of a group says most.
+    write(&mut journal, &[Mark(spoke.id, 12, 4), Mark(spoke.id, 15, 5), Mark(spoke.id, 20, 6)], false).await;
     assert!(journal.reader().left_open(node.epoch).await.unwrap().is_empty(), "they are of this epoch");
     drop(journal);
 
@@ -99,13 +151,60 @@ async fn led_18_what_an_earlier_start_left_open_is_found_with_its_progress() {
     let left = journal.reader().left_open(journal.node().epoch).await.unwrap();
     let found: Vec<_> = left.iter().map(|open| (&open.exchange, open.progress)).collect();
     let last = Progress { cost: Money(20), output_tokens: 6 };
-    assert_eq!(found, [(&silent, None), (&spoke, Some(last))]);
+    assert_eq!(found, [(&more, None), (&spoke, Some(last))], "what was held last, and how far it had come");
     // Asked for in full, by time: only the first one is old enough.
     let overdue = journal.reader().overdue(spoke.started).await.unwrap();
     assert_eq!(overdue.iter().map(|open| open.exchange.id).collect::<Vec<_>>(), [silent.id]);
     journal.reopen().await.unwrap();
-    journal.write(&[entry(&spoke, true)], true).await.unwrap();
+    write(&mut journal, &[Settle(&spoke)], true).await;
+    // All that is settled goes, whichever start let it in; what is open stays, and so it does at the next start.
+    let read = journal.reader().settled(10).await.unwrap();
+    let places: Vec<Place> = read.calls.iter().map(|(_, place)| *place).collect();
+    journal.forget(&places, &[]).await.unwrap();
     journal.close().await.unwrap();
+    let journal = Journal::open(folder.path()).await.unwrap();
+    assert_eq!(journal.reader().counts().await.unwrap(), (1, 0));
+    let left = journal.reader().left_open(i64::MAX).await.unwrap();
+    assert_eq!(left.iter().map(|open| open.exchange.id).collect::<Vec<_>>(), [silent.id]);
+}
+
+#[tokio::test]
+async fn led_18_a_journal_of_an_older_release_is_taken_over() {
+    let folder = TempDir::new().unwrap();
+    let (open, over) = (exchange(1), exchange(2));
+    let path = folder.path().join("ledger.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+    for text in [
+        "CREATE TABLE node (id TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL)",
+        "INSERT INTO node VALUES ('node_1', 7)",
+        "CREATE TABLE calls (generation TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, is_settled INTEGER NOT NULL, \
+         data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER) WITHOUT ROWID",
+    ] {
+        sqlx::query(text).execute(&pool).await.unwrap();
+    }
+    for (call, is_settled, nanos) in [(&open, 0, Some(4)), (&over, 1, None)] {
+        sqlx::query("INSERT INTO calls VALUES (?, 7, ?, ?, ?, ?)")
+            .bind(call.id.as_str())
+            .bind(is_settled)
+            .bind(serde_json::to_string(call).unwrap())
+            .bind(nanos)
+            .bind(nanos)
+            .execute(&pool)
+            .await
+            .unwrap();
+    }
+    pool.close().await;
+    let reader = JournalReader::open(folder.path()).unwrap();
+    assert!(matches!(reader.is_whole().await, Err(JournalError::Older)), "who only looks changes nothing");
+    reader.close().await;
+
+    let journal = Journal::open(folder.path()).await.unwrap();
+    assert_eq!((&*journal.node().id, journal.node().epoch), ("node_1", 8));
+    let left = journal.reader().left_open(8).await.unwrap();
+    let found: Vec<_> = left.iter().map(|open| (&open.exchange, open.progress)).collect();
+    assert_eq!(found, [(&open, Some(Progress { cost: Money(4), output_tokens: 4 }))]);
+    assert_eq!(settled(&journal.reader(), 10).await, (vec![over], true));
 }
 
 #[tokio::test]
@@ -119,17 +218,19 @@ async fn led_20_a_lock_of_somebody_else_is_told_apart() {
         .unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *other).await.unwrap();
     let call = exchange(1);
-    let refused = journal.write(&[entry(&call, false)], false).await;
+    let text = serde_json::to_string(&call).unwrap();
+    let refused = journal.write(&[Entry::Open(call.id, &text)], false).await;
     assert!(matches!(refused, Err(JournalError::Locked)), "{refused:?}");
     sqlx::query("ROLLBACK").execute(&mut *other).await.unwrap();
-    journal.write(&[entry(&call, false)], false).await.unwrap();
+    write(&mut journal, &[Open(&call)], false).await;
     // A disk that is full, as SQLite sees it.
-    let calls: Vec<Entry> = (0..400).map(|number| entry(&exchange(number), false)).collect();
+    let calls: Vec<Exchange> = (0..400).map(exchange).collect();
+    let entries: Vec<Entry<'_>> = calls.iter().map(|call| Entry::Open(call.id, &text)).collect();
     journal.limit_pages(1).await.unwrap();
-    let refused = journal.write(&calls, false).await;
+    let refused = journal.write(&entries, false).await;
     assert!(matches!(refused, Err(JournalError::Full)), "{refused:?}");
     journal.limit_pages(u32::MAX).await.unwrap();
-    journal.write(&calls, false).await.unwrap();
+    journal.write(&entries, false).await.unwrap();
     assert_eq!(journal.reader().counts().await.unwrap(), (401, 0), "a group is written whole or not at all");
 }
 

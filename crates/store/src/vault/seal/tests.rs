@@ -12,7 +12,7 @@ const PLACE: Binding = Binding {
 };
 
 fn master(id: &str) -> MasterKey {
-    MasterKey { id: id.into(), key: Secret::new(id::random::<KEY_BYTES>()) }
+    MasterKey { id: id.into(), key: Secret::new(id::random::<KEY_BYTES>()), blobs: Default::default() }
 }
 
 fn is_refused(master: &MasterKey, binding: &Binding, sealed: &Sealed) -> bool {
@@ -109,7 +109,8 @@ fn sec_2_an_absent_destination_is_not_an_empty_one() {
 #[test]
 fn sec_2_the_master_key_is_bound_by_its_id() {
     let one = master("a");
-    let same = MasterKey { id: "b".into(), key: Secret::new(one.key.expose(<[u8]>::to_vec)) };
+    let same =
+        MasterKey { id: "b".into(), key: Secret::new(one.key.expose(<[u8]>::to_vec)), blobs: Default::default() };
     let sealed = seal(&one, &PLACE, &Secret::new("sk-1")).unwrap();
     assert!(is_refused(&same, &PLACE, &sealed));
 }
