@@ -65,7 +65,15 @@ fn request(protocol: Protocol) {
     }
     body.push_str("]}");
     let card = dialect::card_for("in-house", protocol);
-    let target = Target { card: &card, model: "m", scope: "ep-1", cache_key: None, user: None, stream: true };
+    let target = Target {
+        card: &card,
+        model: "m",
+        scope: "ep-1",
+        cache_key: None,
+        user: None,
+        stream: true,
+        tells_searches: false,
+    };
     let body = black_box(body);
     let made = measured(|| {
         let request = Request::parse(body.as_bytes()).expect("the sample is a good request");

@@ -143,7 +143,8 @@ fn responses(slug: &str) -> Card {
             ..base
         },
         "azure" => Card { signed_reasoning: true, cache_key: true, stream_options: true, ..base },
-        "xai" | "openrouter" => Card { signed_reasoning: true, ..base },
+        "xai" => Card { signed_reasoning: true, excluded_domains: true, ..base },
+        "openrouter" => Card { signed_reasoning: true, ..base },
         _ => base,
     }
 }

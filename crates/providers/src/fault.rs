@@ -309,6 +309,7 @@ fn class(status: u16, body: &Body) -> Class {
         "invalid_prompt",
         "bio_policy",
         "image_content_policy_violation",
+        "moderation_blocked",
     ];
     let says = |word: &str| [code, kind, body.inner.as_str()].contains(&word);
     let moderated = status == 403 && (body.inner == "moderation" || words.contains("moderation"));

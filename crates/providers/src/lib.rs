@@ -20,6 +20,7 @@ pub mod eventstream;
 pub mod fault;
 pub mod gemini;
 pub mod google;
+pub mod images;
 pub mod place;
 pub mod platform;
 pub mod repair;

@@ -56,6 +56,15 @@ pub fn count(protocol: Protocol, carriage: Carriage, model: &str) -> Option<Stri
     }
 }
 
+/// The path of a call that makes pictures, if there is one.
+pub fn images(protocol: Protocol, carriage: Carriage, model: &str) -> Option<String> {
+    match protocol {
+        Protocol::Chat | Protocol::Responses => Some("/images/generations".to_owned()),
+        Protocol::Gemini => call(protocol, carriage, model, false).ok(),
+        Protocol::Messages | Protocol::Converse | Protocol::Cohere => None,
+    }
+}
+
 /// The path that answers a question that costs nothing: which models there are.
 pub fn models(protocol: Protocol, carriage: Carriage) -> Option<&'static str> {
     match (protocol, carriage) {
@@ -132,6 +141,14 @@ mod tests {
         assert_eq!(bedrock("us.amazon.nova-pro-v1:0").as_deref(), Some("/model/amazon.nova-pro-v1%3A0/count-tokens"));
         assert_eq!(bedrock("arn:aws:bedrock:us-east-1:1:inference-profile/x"), None);
         assert_eq!(count(Protocol::Chat, Carriage::Plain, "m"), None);
+    }
+
+    #[test]
+    fn pictures_are_asked_for_where_somebody_makes_them() {
+        let path = |protocol| images(protocol, Carriage::Plain, "m");
+        assert_eq!(path(Protocol::Responses).as_deref(), Some("/images/generations"));
+        assert_eq!(path(Protocol::Gemini).as_deref(), Some("/models/m:generateContent"));
+        assert_eq!(path(Protocol::Messages), None);
     }
 
     #[test]

@@ -333,6 +333,17 @@ pub fn supports_cancel(slug: &str) -> bool {
     !going_on.contains(&slug)
 }
 
+/// Whether the vendor itself searches the web for its models on this way, by the way's name.
+pub fn searches(name: &str, protocol: Protocol) -> bool {
+    matches!(
+        (name, protocol),
+        ("anthropic", Protocol::Messages)
+            | ("openai" | "xai", Protocol::Responses)
+            | ("gemini" | "vertex", Protocol::Gemini)
+            | ("perplexity", Protocol::Chat)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,6 +99,13 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     (!is_content).then_some(Repair::Without(refused))
 }
 
+/// The option that a refused call for pictures should do without. What is to be drawn is none.
+pub fn undrawable(status: u16, body: &[u8]) -> Option<Refused> {
+    const DRAWN: [&str; 5] = ["model", "prompt", "n", "contents", "generationConfig"];
+    let member = Some(Error::read(body)).filter(|_| matches!(status, 400 | 422))?.member()?;
+    (!DRAWN.contains(&member.as_str())).then_some(Refused::Member(member))
+}
+
 /// The reasoning that was sent back is not, or no longer, the upstream's own.
 fn is_about_signatures(words: &str) -> bool {
     let damaged = ["invalid", "corrupted"].iter().any(|bad| {
@@ -296,6 +303,18 @@ mod tests {
 
     fn member(name: &str) -> Option<Repair> {
         Some(Repair::Without(Refused::Member(name.to_owned())))
+    }
+
+    #[test]
+    fn a_picture_is_drawn_without_an_option_and_never_without_what_is_to_be_drawn() {
+        let refused = |name: &str| {
+            let body = format!(
+                r#"{{"error":{{"message":"Unknown parameter: '{name}'.","param":"{name}","code":"unknown_parameter"}}}}"#
+            );
+            undrawable(400, body.as_bytes())
+        };
+        assert_eq!(refused("response_format"), Some(Refused::Member("response_format".to_owned())));
+        assert_eq!((refused("prompt"), refused("n"), undrawable(500, b"{}")), (None, None, None));
     }
 
     #[test]

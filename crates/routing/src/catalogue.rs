@@ -8,7 +8,7 @@ use tidegate_core::Timestamp;
 use tidegate_core::money::Price;
 
 use crate::price::Pricing;
-use crate::set::{Modalities, Parameters, Quantization, Variant, Variants};
+use crate::set::{Modalities, Parameters, Quantization, Searcher, Variant, Variants};
 
 /// One model at one provider.
 #[derive(Clone, Debug)]
@@ -34,6 +34,7 @@ pub struct Endpoint {
     pub modalities: Modalities,
     pub parameters: Parameters,
     pub quantization: Quantization,
+    pub searcher: Searcher,
     pub policy: DataPolicy,
     /// `None` is an unknown price, which is not zero.
     pub pricing: Option<Pricing>,
@@ -63,6 +64,7 @@ impl Endpoint {
             modalities: Modalities::ALL,
             parameters: Parameters::ALL,
             quantization: Quantization::Unknown,
+            searcher: Searcher::None,
             policy: DataPolicy::default(),
             pricing: None,
             shadow_price: None,
@@ -130,6 +132,8 @@ pub struct Model {
     pub description: String,
     /// `text`, `image`, `file`, …
     pub input_modalities: Vec<String>,
+    /// What it gives: `text`, `image`, …
+    pub output_modalities: Vec<String>,
     /// Other names under which people know it: dated ids, the vendor's own spelling.
     pub aliases: Vec<String>,
     /// What it is a version of: `claude-sonnet`.
@@ -152,6 +156,7 @@ impl Model {
             name: id.to_string(),
             description: String::new(),
             input_modalities: vec!["text".to_owned()],
+            output_modalities: vec!["text".to_owned()],
             aliases: Vec::new(),
             family: None,
             released: None,
@@ -161,6 +166,16 @@ impl Model {
             id,
             endpoints,
         }
+    }
+
+    /// Whether it answers in words.
+    pub fn writes(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "text")
+    }
+
+    /// Whether pictures can be asked of it.
+    pub fn makes_images(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "image")
     }
 }
 

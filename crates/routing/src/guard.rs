@@ -29,8 +29,9 @@ pub struct Zdr {
 }
 
 impl Zdr {
-    fn of(self, model: &Model) -> bool {
-        let author = model.id.split('/').next().unwrap_or_default().trim_start_matches('~');
+    /// Whether it holds for the model with this id.
+    pub fn covers(self, model: &str) -> bool {
+        let author = model.split('/').next().unwrap_or_default().trim_start_matches('~');
         match author {
             "anthropic" => self.anthropic,
             "google" => self.google,
@@ -52,7 +53,7 @@ impl Guard {
     }
 
     pub fn may_keep(&self, model: &Model, endpoint: &Endpoint) -> bool {
-        !endpoint.policy.retains || !self.zdr.of(model)
+        !endpoint.policy.retains || !self.zdr.covers(&model.id)
     }
 
     pub fn may_train(&self, endpoint: &Endpoint) -> bool {

@@ -22,4 +22,6 @@ pub use live::{Group, Live, Percentiles, Vital};
 pub use plan::{Attempt, Compression, Needs, Plan, PlanError, Request, ServiceTier, Sticky, Strategy};
 pub use preferences::{MaxPrice, Partition, Preferences, Sort, Threshold};
 pub use price::{Ask, Pricing, Terms};
-pub use set::{Modalities, Modality, Parameter, Parameters, Quantization, Quantizations, Variant, Variants};
+pub use set::{
+    Modalities, Modality, Parameter, Parameters, Quantization, Quantizations, Searcher, Searchers, Variant, Variants,
+};

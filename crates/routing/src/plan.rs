@@ -24,7 +24,7 @@ use crate::catalogue::{By, Catalogue, Endpoint, Missing, Model};
 use crate::guard::Guard;
 use crate::live::{Group, Live, Unknown, Vital};
 use crate::preferences::{Partition, Preferences, Sort};
-use crate::set::{Modalities, Parameters, Variants};
+use crate::set::{Modalities, Parameters, Searchers, Variants};
 
 pub use error::{Code, Constraint, PlanError};
 use explain::Record;
@@ -121,6 +121,10 @@ pub struct Needs {
     pub modalities: Modalities,
     pub parameters: Parameters,
     pub has_tools: bool,
+    /// Of a request that searches the web: who may serve it, by how they search.
+    pub searchers: Option<Searchers>,
+    /// The search is the only tool.
+    pub only_searches: bool,
     /// The answer must follow a schema.
     pub structured: bool,
     pub service_tier: ServiceTier,

@@ -159,6 +159,21 @@ words! {
     pub struct Variants(u8);
 }
 
+words! {
+    /// How an endpoint searches the web for its models, which decides what a search there can be told.
+    pub enum Searcher {
+        /// Not at all; somebody else must.
+        None = "none",
+        Anthropic = "anthropic",
+        Openai = "openai",
+        Xai = "xai",
+        Google = "google",
+        /// The model searches whenever it answers, and is told nothing.
+        Itself = "itself",
+    }
+    pub struct Searchers(u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,10 @@ pub(crate) trait Ask {
     fn last_user(&self) -> LastUser;
     /// The names of the tools that may be called.
     fn tools(&self) -> Vec<String>;
+    /// Whether the vendor is to search the web.
+    fn searches(&self) -> bool {
+        false
+    }
     /// How many calls one turn may hold.
     fn most_calls(&self) -> usize;
     /// The id of the call with this number.
@@ -64,13 +68,31 @@ pub(crate) enum Block {
         name: String,
         input: String,
     },
+    /// A search of the vendor's, and what it found: addresses and titles. Protocols that tell of it do so in one piece or
+    /// in two.
+    Search {
+        id: String,
+        query: String,
+        found: Vec<(String, String)>,
+    },
+    Found {
+        id: String,
+        found: Vec<(String, String)>,
+    },
+    /// A text that rests on a page.
+    Cited {
+        pieces: Vec<String>,
+        url: String,
+        title: String,
+    },
 }
 
 impl Block {
     /// Output tokens, all and of thinking: a piece is a token.
     pub fn tokens(&self) -> (u64, u64) {
         match self {
-            Block::Text(pieces) => (pieces.len() as u64, 0),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => (pieces.len() as u64, 0),
+            Block::Search { .. } | Block::Found { .. } => (0, 0),
             Block::Thinking { pieces, .. } => (pieces.len() as u64, pieces.len() as u64),
             Block::RedactedThinking { .. } => (1, 1),
             Block::ToolUse { input, .. } => (json_pieces(input).len() as u64, 0),
@@ -208,6 +230,41 @@ pub(crate) fn asks<A: Ask>(
     let mut blocks = if said.is_empty() { Vec::new() } else { text(said, request).0 };
     blocks.extend(made);
     (blocks, Ending::of("tool_use"))
+}
+
+/// A search of the vendor's, a text that rests on it, and calls of those tools that are on offer.
+pub(crate) fn searches<A: Ask>(
+    request: &A,
+    query: &str,
+    found: &[(String, String)],
+    (says, calls): (&str, &[(String, serde_json::Value)]),
+    ids: &AtomicUsize,
+) -> (Vec<Block>, Ending) {
+    let (mut said, ending) = text(says, request);
+    let mut blocks = Vec::new();
+    if let (true, Some((url, title))) = (request.searches(), found.first()) {
+        let (id, query) = (format!("srvtoolu_sim{:020}", ids.fetch_add(1, SeqCst) + 1), query.to_owned());
+        let (url, title) = (url.clone(), title.clone());
+        blocks.push(Block::Search { id: id.clone(), query, found: found.to_vec() });
+        blocks.push(Block::Found { id, found: found.to_vec() });
+        said = said
+            .into_iter()
+            .map(|block| match block {
+                Block::Text(pieces) => Block::Cited { pieces, url: url.clone(), title: title.clone() },
+                other => other,
+            })
+            .collect();
+    }
+    blocks.append(&mut said);
+    let offered = request.tools();
+    let made = calls.iter().filter(|(name, _)| offered.contains(name)).map(|(name, input)| {
+        let id = A::call_id(ids.fetch_add(1, SeqCst) + 1);
+        Block::ToolUse { id, name: name.clone(), input: input.to_string() }
+    });
+    let before = blocks.len();
+    blocks.extend(made);
+    let ending = if blocks.len() > before { Ending::of("tool_use") } else { ending };
+    (blocks, ending)
 }
 
 /// What a quirk says: calls where there is something to call, text with long characters where not.

@@ -27,7 +27,7 @@
 //! `"hang_before_headers"`, `{"close_mid_stream": {"after": 5}}`,
 //! `{"error_in_stream": {"after": 5, "error_type": "overloaded_error", "message": "Overloaded"}}`,
 //! `{"refuse_member": "seed"}`, `{"refuse_beta": "files-api-2025-04-14"}`, `"refuse_signature"`,
-//! `{"quirk": "no-usage"}` (see [`quirk`](crate::quirk)).
+//! `{"image": {"input_tokens": 3, "output_tokens": 7}}`, `{"quirk": "no-usage"}` (see [`quirk`](crate::quirk)).
 
 use base64::Engine as _;
 use bytes::Bytes;

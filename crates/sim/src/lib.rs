@@ -16,6 +16,7 @@
 //! | `POST …/chat/completions` | OpenAI's Chat Completions, under any prefix: `/v1`, Azure's deployments |
 //! | `POST …/responses` | OpenAI's Responses, under any prefix |
 //! | `POST …/responses/input_tokens` | `{"object": "response.input_tokens", "input_tokens": N}` |
+//! | `POST …/images/generations` | OpenAI's call that makes pictures, under any prefix |
 //! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
 //! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
 //! | `POST …/models/{m}:countTokens` | `{"totalTokens": N}` |
@@ -50,6 +51,7 @@ mod events;
 mod failure;
 mod framing;
 mod gemini;
+mod images;
 mod invoke;
 mod listing;
 mod messages;
@@ -68,6 +70,7 @@ mod state;
 mod token;
 mod vertex;
 
+pub use images::PNG;
 pub use model::{DEMO_MODELS, DemoModel};
 pub use quirk::{Protocol, Quirk};
 pub use run::{RunOptions, run};

@@ -120,9 +120,11 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
             return self.fail(failure);
         }
         match &*self.behaviour {
-            Behaviour::Echo | Behaviour::RefuseMember(_) | Behaviour::RefuseBeta(_) | Behaviour::RefuseSignature => {
-                self.says(content::echo(request))
-            }
+            Behaviour::Echo
+            | Behaviour::RefuseMember(_)
+            | Behaviour::RefuseBeta(_)
+            | Behaviour::RefuseSignature
+            | Behaviour::Image { .. } => self.says(content::echo(request)),
             Behaviour::Says(text) => self.says(content::text(text, request)),
             Behaviour::Tokens { count, bytes } => {
                 let body = Body::Tokens { count: *count, bytes: *bytes };
@@ -131,6 +133,9 @@ impl<'a, 's, S: Speak<'a>> Call<'s, S> {
             Behaviour::ToolUse => self.says(content::tool_use(request, 1, ids)),
             Behaviour::Calls { name, input } => self.says(content::call(request, name, input, ids)),
             Behaviour::Asks { text, calls } => self.says(content::asks(request, text, calls, ids)),
+            Behaviour::Searches { query, found, text, calls } => {
+                self.says(content::searches(request, query, found, (text, calls), ids))
+            }
             Behaviour::ParallelTools(count) => {
                 self.says(content::tool_use(request, (*count).min(request.most_calls()), ids))
             }
@@ -356,14 +361,14 @@ fn tokens_of(body: &Bytes) -> u64 {
     body.len().div_ceil(4) as u64
 }
 
-fn fail<'a, S: Speak<'a>>(id: usize, failure: &Failure) -> Response<Answer> {
+pub(crate) fn fail<'a, S: Speak<'a>>(id: usize, failure: &Failure) -> Response<Answer> {
     let (body, headers) = S::error(id, failure);
     let mut response = respond::<S>(failure.status, JSON, id, Answer::whole(body));
     response.headers_mut().extend(headers);
     response
 }
 
-fn respond<'a, S: Speak<'a>>(status: u16, kind: HeaderValue, id: usize, answer: Answer) -> Response<Answer> {
+pub(crate) fn respond<'a, S: Speak<'a>>(status: u16, kind: HeaderValue, id: usize, answer: Answer) -> Response<Answer> {
     let mut response = Response::new(answer);
     *response.status_mut() = status_code(status);
     let headers = response.headers_mut();
@@ -373,7 +378,7 @@ fn respond<'a, S: Speak<'a>>(status: u16, kind: HeaderValue, id: usize, answer: 
     response
 }
 
-fn raw(status: u16, headers: &[(String, String)], body: &Bytes) -> Response<Answer> {
+pub(crate) fn raw(status: u16, headers: &[(String, String)], body: &Bytes) -> Response<Answer> {
     let mut response = Response::new(Answer::whole(body.clone()));
     *response.status_mut() = status_code(status);
     for (name, value) in headers {

@@ -61,6 +61,16 @@ pub enum Behaviour {
         text: String,
         calls: Vec<(String, serde_json::Value)>,
     },
+    /// Searches the web, where the request has the vendor's own search, and says this, which rests on the first page that
+    /// was found; then calls these tools, as far as they are offered.
+    Searches {
+        query: String,
+        /// Addresses and titles.
+        found: Vec<(String, String)>,
+        text: String,
+        #[serde(default)]
+        calls: Vec<(String, serde_json::Value)>,
+    },
     /// The same as `tool_use` with this many calls at once, over the offered tools in turn.
     ParallelTools(usize),
     /// A signed thinking block, then text.
@@ -73,6 +83,8 @@ pub enum Behaviour {
     StopReason(String),
     /// Text whose usage reports prompt caching.
     Cached { read: u64, write_5m: u64, write_1h: u64 },
+    /// A picture whose usage reports tokens; for calls that ask for one. Others answer those without usage.
+    Image { input_tokens: u64, output_tokens: u64 },
     /// An error in the vendor's shape; the type follows from the code unless given. A type of the Messages
     /// protocol is translated; any other word is the vendor's own and stands where it is most specific: `code`
     /// at OpenAI, `status` at Google. Retry hints are headers, or the vendor's detail in the body.

@@ -25,7 +25,9 @@ use crate::play;
 use crate::script::Script;
 use crate::speak::Speak;
 use crate::state::{Seen, State};
-use crate::{aws, chat, cohere, control, converse, gemini, invoke, listing, messages, responses, token, vertex};
+use crate::{
+    aws, chat, cohere, control, converse, gemini, images, invoke, listing, messages, responses, token, vertex,
+};
 
 /// A running server. Dropping it closes the listener and every connection.
 pub struct Sim {
@@ -188,6 +190,7 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
     let path = head.uri.path();
     if let Some((_, verb)) = gemini::Verb::of(path) {
         return match verb {
+            gemini::Verb::Generate if images::is_for(body) => images::google(state, head, body, reset).await,
             gemini::Verb::Count => count::<gemini::Request>(head, body, state).await,
             _ => create::<gemini::Request>(head, body, state, reset).await,
         };
@@ -212,6 +215,9 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
         "/v2/chat" => create::<cohere::Request>(head, body, state, reset).await,
         "/v1/messages" => create::<messages::Request<'_>>(head, body, state, reset).await,
         "/v1/messages/count_tokens" => count::<messages::Request<'_>>(head, body, state).await,
+        _ if path.ends_with("/images/generations") && head.method == Method::POST => {
+            images::openai(state, head, body, reset).await
+        }
         _ if path.ends_with("/chat/completions") => create::<chat::Request>(head, body, state, reset).await,
         _ if path.ends_with("/responses") => create::<responses::Request>(head, body, state, reset).await,
         _ if path.ends_with("/responses/input_tokens") => count::<responses::Request>(head, body, state).await,

@@ -18,6 +18,7 @@ use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, S
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::marks::MOST_MARKS;
+use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, results, schema};
 
@@ -47,6 +48,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     body.set_some("temperature", sampled.temperature);
     body.set_some("top_p", sampled.top_p);
     body.set_some("top_k", sampled.top_k);
+    // Models that search in this protocol do so by themselves; the tool would only be refused.
+    let own = target.tells_searches.then(|| search::divided(request).0).flatten();
+    let request = own.as_ref().unwrap_or(request);
     let functions = Functions::of(request, card, &mut conversation)?;
     reasoning(&mut body, thinking, card, &mut conversation, !functions.is_empty());
     let (sent, guarded) = intent::stops(request, card);
@@ -55,6 +59,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     if !functions.is_empty() {
         body.set("tools", functions.list.iter().map(FunctionTool::of).collect::<Vec<_>>());
+    }
+    let is_search = |choice: &ToolChoice| matches!(choice, ToolChoice::Tool(choice) if choice.name == search::NAME);
+    let is_searched = own.is_some() && request.tool_choice.as_ref().is_some_and(is_search);
+    if !functions.is_empty() && !is_searched {
         choice(&mut body, request, card, &mut conversation);
     }
     structured(&mut body, request, card, &mut conversation, !functions.is_empty());

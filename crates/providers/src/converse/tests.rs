@@ -11,7 +11,8 @@ const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
 fn sent(body: &Value, card: &Card) -> (String, Context) {
     let parsed = Request::parse(body.to_string().as_bytes()).unwrap();
-    let target = Target { card, model: "m", scope: "ep-7f2c", cache_key: None, user: None, stream: true };
+    let target =
+        Target { card, model: "m", scope: "ep-7f2c", cache_key: None, user: None, stream: true, tells_searches: false };
     let made = request(&parsed, &target).unwrap();
     (String::from_utf8(made.body.to_vec()).unwrap(), made.context)
 }
@@ -48,7 +49,15 @@ fn p68_as_many_markers_come_out_as_went_in_up_to_four() {
 fn the_order_of_a_clients_members_is_kept() {
     let text = r#"{"max_tokens":64,"tools":[{"name":"a","input_schema":{"type":"object","properties":{"z":{},"a":{"minimum":1.0}}}}],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"a","input":{"z":1.50,"a":[]}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"y"}]}]}"#;
     let card = cards::converse("amazon-bedrock");
-    let target = Target { card: &card, model: "m", scope: "s", cache_key: None, user: None, stream: false };
+    let target = Target {
+        card: &card,
+        model: "m",
+        scope: "s",
+        cache_key: None,
+        user: None,
+        stream: false,
+        tells_searches: false,
+    };
     let made = request(&Request::parse(text.as_bytes()).unwrap(), &target).unwrap();
     let body = std::str::from_utf8(&made.body).unwrap();
     assert!(body.contains(r#""input":{"z":1.50,"a":[]}"#), "{body}");

@@ -15,6 +15,7 @@ use super::partial::{Partial, PartialArg};
 use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
+use crate::translate::search::Searched;
 use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
@@ -145,6 +146,8 @@ pub(super) struct Reader {
     text: String,
     partial: Partial,
     searches: Option<u64>,
+    /// Told when everything is said: what an answer rests on comes with its last words.
+    searched: Option<Searched>,
     pub finished: bool,
 }
 
@@ -192,6 +195,9 @@ impl Reader {
         if let Some(grounding) = candidate.grounding_metadata {
             if let Some(count) = grounding.searches() {
                 self.searches = Some(count);
+            }
+            if context.tells_searches {
+                self.searched = grounding.searched().or_else(|| self.searched.take());
             }
             for citation in grounding::citations(&grounding, &self.text) {
                 encoder.citation(citation);
@@ -297,6 +303,9 @@ impl Reader {
             encoder.tool_end(key);
         }
         self.settle(encoder, context);
+        if let Some(searched) = self.searched.take().filter(|_| encoder.has_content()) {
+            encoder.searched(searched);
+        }
         if encoder.has_content() || encoder.is_over() || encoder.ends_early() {
             Ok(())
         } else {

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use tidegate_wire::json::quoted;
 
+use crate::translate::search::{Searched, Source, joined};
+
 /// Longest passage that is repeated in a citation, in characters.
 const LONGEST: usize = 150;
 
@@ -23,6 +25,14 @@ impl Grounding<'_> {
     /// How many searches were made, if any were.
     pub fn searches(&self) -> Option<u64> {
         self.web_search_queries.as_ref().map(|queries| queries.len().max(1) as u64)
+    }
+
+    /// What was searched and found, where both are told. Which query found what is not.
+    pub fn searched(&self) -> Option<Searched> {
+        let query = joined(self.web_search_queries.iter().flatten().map(|query| &**query));
+        let pages = self.grounding_chunks.as_ref()?.iter().filter_map(|chunk| chunk.web.as_ref());
+        let found = pages.filter_map(|web| Some(Source::new(web.uri.as_deref()?, web.title.as_deref())));
+        Some(Searched { query, found: found.collect() }).filter(|searched| !searched.query.is_empty())
     }
 }
 

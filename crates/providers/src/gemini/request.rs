@@ -12,6 +12,7 @@ use crate::translate::card::{Card, Level, Prefill, ReasoningSwitch, Sampling, Sc
 use crate::translate::conversation::Conversation;
 use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::search;
 use crate::translate::tools::{Names, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
 
@@ -24,7 +25,16 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let max_tokens = intent::limit(request, card, &mut conversation)?;
     let thinking = Thinking::of(request, card)?;
-    let functions = Functions::of(request, card, &mut conversation)?;
+    // Its search has no options, and stands beside no functions.
+    let (own, searches) = if target.tells_searches { search::divided(request) } else { (None, Vec::new()) };
+    let functions = Functions::of(own.as_ref().unwrap_or(request), card, &mut conversation)?;
+    if let (Some(search), false) = (searches.first(), functions.is_empty()) {
+        let reason = "the search of this model cannot be used together with other tools";
+        return Err(Unsupported::new(format!("tools ({})", search.name), reason));
+    }
+    // It cannot be made to search, nor kept from it while the tool is there.
+    let is_none = matches!(request.tool_choice, Some(ToolChoice::None(_)));
+    let searches = !searches.is_empty() && !is_none;
     let (sent, guarded) = intent::stops(request, card);
 
     let mut generation = Body::default();
@@ -46,7 +56,12 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         let declarations: Vec<_> = functions.list.iter().map(|function| declaration(function, card)).collect();
         body.set("tools", [json_object("functionDeclarations", &declarations)]);
     }
-    choice(&mut body, request, card, &mut conversation);
+    if searches {
+        body.set("tools", [json!({"googleSearch": {}})]);
+    }
+    if own.is_none() {
+        choice(&mut body, request, card, &mut conversation);
+    }
     body.set("generationConfig", generation);
     tier(&mut body, request, card, &mut conversation);
     for (name, value) in intent::unsent(request, card, &mut conversation) {
@@ -66,6 +81,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
         protocol: PROTOCOL,
+        tells_searches: target.tells_searches && searches,
         ..Context::default()
     };
     Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })

@@ -11,7 +11,15 @@ use crate::{Protocol, adapter, cards};
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
 fn target(card: &Card) -> Target<'_> {
-    Target { card, model: "gemini-3.8-flash", scope: "ep-7f2c", cache_key: None, user: None, stream: false }
+    Target {
+        card,
+        model: "gemini-3.8-flash",
+        scope: "ep-7f2c",
+        cache_key: None,
+        user: None,
+        stream: false,
+        tells_searches: false,
+    }
 }
 
 fn sent(body: &Value) -> (Value, Context) {

@@ -13,6 +13,7 @@ use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::cite::UrlCitation;
+use crate::translate::search::{Searched, Source, joined};
 use crate::translate::usage::{self, Told};
 use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
 
@@ -62,6 +63,9 @@ pub(super) struct Item<'a> {
     pub arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub encrypted_content: Option<Cow<'a, str>>,
+    /// What a search did.
+    #[serde(borrow, default)]
+    action: Option<&'a RawValue>,
     #[serde(borrow, default)]
     summary: Option<Vec<Piece<'a>>>,
     /// A list in the items we read; other kinds have other things here.
@@ -79,7 +83,37 @@ struct Piece<'a> {
     annotations: Option<Vec<&'a RawValue>>,
 }
 
+/// What is read of a search. A page that was opened, or looked through, is no search.
+#[derive(Deserialize)]
+struct Action<'a> {
+    #[serde(borrow, default)]
+    query: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    queries: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow, default)]
+    sources: Option<Vec<Found<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Found<'a> {
+    #[serde(borrow, default)]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    title: Option<Cow<'a, str>>,
+}
+
 impl Item<'_> {
+    /// What was searched and found, where both are told.
+    pub fn searched(&self) -> Option<Searched> {
+        let action: Action<'_> = serde_json::from_str(self.action?.get()).ok()?;
+        let one = action.query.as_deref().filter(|query| !query.is_empty()).map(str::to_owned);
+        let query = one.unwrap_or_else(|| joined(action.queries.iter().flatten().map(|query| &**query)));
+        let found = action.sources?;
+        let found =
+            found.iter().filter_map(|source| Some(Source::new(source.url.as_deref()?, source.title.as_deref())));
+        Some(Searched { query, found: found.collect() }).filter(|searched| !searched.query.is_empty())
+    }
+
     fn content(&self) -> Vec<Piece<'_>> {
         self.content.and_then(|content| serde_json::from_str(content.get()).ok()).unwrap_or_default()
     }
@@ -139,7 +173,11 @@ impl Item<'_> {
                 encoder.tool_arguments(key, &arguments(self.arguments));
                 encoder.tool_end(key);
             }
-            "web_search_call" => {}
+            "web_search_call" => {
+                if let Some(searched) = self.searched().filter(|_| context.tells_searches) {
+                    encoder.searched(searched);
+                }
+            }
             other => unknown(other, encoder),
         }
     }

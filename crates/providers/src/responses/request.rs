@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tidegate_wire::messages::{OutputFormat, Request, Tool, ToolChoice, WebSearchTool};
+use tidegate_wire::messages::{OutputFormat, Request, ToolChoice, WebSearchTool};
 
 use super::PROTOCOL;
 use super::input::Input;
@@ -12,6 +12,7 @@ use crate::translate::card::{Cache, Card, Level, ReasoningSwitch, Structured};
 use crate::translate::conversation::Conversation;
 use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
+use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
 
@@ -38,15 +39,17 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if sampled.top_k.take().is_some() {
         conversation.warn("dropped:top_k");
     }
-    reasoning(&mut body, thinking, card, &mut conversation);
-    let (own, searches) = divided(request);
+    let (own, searches) = search::divided(request);
+    let tells_searches = target.tells_searches && !searches.is_empty();
+    reasoning(&mut body, thinking, card, &mut conversation, tells_searches);
     let functions = Functions::of(own.as_ref().unwrap_or(request), card, &mut conversation)?;
     let mut tools: Vec<Box<RawValue>> =
         functions.list.iter().map(|function| raw(&FunctionTool::of(function))).collect();
-    tools.extend(searches.into_iter().map(|tool| raw(&search(tool, &mut conversation))));
+    let searches_itself = !searches.is_empty();
+    tools.extend(searches.into_iter().map(|tool| raw(&web_search(tool, card, &mut conversation))));
     if !tools.is_empty() {
         body.set("tools", tools);
-        choice(&mut body, request, card, &mut conversation);
+        choice(&mut body, request, card, &mut conversation, searches_itself);
     }
     structured(&mut body, request, card, &mut conversation, !functions.is_empty());
     if let (Some(field), Some(user)) = (&card.user_field, target.user) {
@@ -88,6 +91,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
         protocol: PROTOCOL,
+        tells_searches,
         offered,
         ..Context::default()
     };
@@ -98,7 +102,8 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("texts, numbers and JSON are always JSON")
 }
 
-fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation) {
+/// `tells_searches`: what the vendor searches is asked for, too.
+fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation, tells_searches: bool) {
     if card.reasoning == ReasoningSwitch::Effort {
         let mut object = Body::default();
         if thinking.wanted != Wanted::Nothing {
@@ -114,35 +119,27 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
         conversation.warn("dropped:effort");
     }
     // Without it nothing of the reasoning could come back in the next turn: we let nothing be stored.
-    if card.signed_reasoning {
-        body.set("include", ["reasoning.encrypted_content"]);
+    let wanted = [
+        ("reasoning.encrypted_content", card.signed_reasoning),
+        // A search is told without what it found unless that is asked for.
+        ("web_search_call.action.sources", tells_searches),
+    ];
+    let include: Vec<&str> = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name).collect();
+    if !include.is_empty() {
+        body.set("include", include);
     }
 }
 
-/// The request without the searches that the vendor runs, where it has any, and those searches.
-fn divided(request: &Request) -> (Option<Request>, Vec<&WebSearchTool>) {
-    let searches: Vec<&WebSearchTool> = request
-        .tools
-        .iter()
-        .flatten()
-        .filter_map(|tool| match tool {
-            Tool::WebSearch(tool) => Some(tool),
-            _ => None,
-        })
-        .collect();
-    let own = (!searches.is_empty()).then(|| {
-        let tools = request.tools.iter().flatten().filter(|tool| !matches!(tool, Tool::WebSearch(_)));
-        Request { tools: Some(tools.cloned().collect()), ..request.clone() }
-    });
-    (own, searches)
-}
-
 /// The vendor's own search, which has fewer options than the client's.
-fn search(tool: &WebSearchTool, conversation: &mut Conversation) -> Body {
+fn web_search(tool: &WebSearchTool, card: &Card, conversation: &mut Conversation) -> Body {
     let mut body = Body::default();
     body.set("type", "web_search");
-    if let Some(domains) = tool.allowed_domains.as_ref().filter(|domains| !domains.is_empty()) {
+    let some = |domains: &'_ Option<Vec<String>>| domains.clone().filter(|domains| !domains.is_empty());
+    let blocked = some(&tool.blocked_domains);
+    if let Some(domains) = some(&tool.allowed_domains) {
         body.set("filters", json!({"allowed_domains": domains}));
+    } else if let Some(domains) = blocked.as_ref().filter(|_| card.excluded_domains) {
+        body.set("filters", json!({"excluded_domains": domains}));
     }
     if let Some(place) = &tool.user_location {
         let mut location = Body::default();
@@ -153,8 +150,8 @@ fn search(tool: &WebSearchTool, conversation: &mut Conversation) -> Body {
         location.set_some("timezone", place.timezone.as_ref());
         body.set("user_location", location);
     }
-    let blocked = tool.blocked_domains.as_ref().is_some_and(|domains| !domains.is_empty());
-    for (name, _) in [("blocked_domains", blocked), ("max_uses", tool.max_uses.is_some())].iter().filter(|has| has.1) {
+    let unsaid = blocked.is_some() && (!card.excluded_domains || tool.allowed_domains.is_some());
+    for (name, _) in [("blocked_domains", unsaid), ("max_uses", tool.max_uses.is_some())].iter().filter(|has| has.1) {
         conversation.warn(format!("dropped:{name}"));
     }
     body
@@ -184,13 +181,18 @@ impl<'a> FunctionTool<'a> {
     }
 }
 
-fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
+fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, searches: bool) {
     let Some(choice) = request.tool_choice.as_ref() else { return };
     match choice {
         ToolChoice::Auto(_) | ToolChoice::Other(_) => {}
         ToolChoice::None(_) => body.set("tool_choice", "none"),
         ToolChoice::Any(_) | ToolChoice::Tool(_) if !card.forced_choice => conversation.warn("changed:tool_choice"),
         ToolChoice::Any(_) => body.set("tool_choice", "required"),
+        ToolChoice::Tool(choice) if searches && choice.name == search::NAME => {
+            // It has no name to be chosen by.
+            let search = json!([{"type": "web_search"}]);
+            body.set("tool_choice", json!({"type": "allowed_tools", "mode": "required", "tools": search}));
+        }
         ToolChoice::Tool(choice) => {
             let name = upstream_name(&choice.name, card.name_rule);
             body.set("tool_choice", json!({"type": "function", "name": name}));

@@ -104,7 +104,12 @@ impl Decoder {
                 }
                 stream.encoder.tool_end(index);
             }
-            "web_search_call" => self.searches += 1,
+            "web_search_call" => {
+                self.searches += 1;
+                if let Some(searched) = item.searched().filter(|_| self.context.tells_searches) {
+                    stream.encoder.searched(searched);
+                }
+            }
             other => unknown(other, &mut stream.encoder),
         }
     }

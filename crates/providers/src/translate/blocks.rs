@@ -4,6 +4,8 @@ use bytes::{BufMut as _, BytesMut};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::search::Searched;
+
 /// Where blocks go. Exactly one is open at a time; the encoder sees to that.
 pub trait Blocks {
     fn open_text(&mut self);
@@ -18,6 +20,8 @@ pub trait Blocks {
     fn open_tool(&mut self, id: &str, name: &str);
     /// A piece of the JSON of the open call's input.
     fn input(&mut self, piece: &str);
+    /// A search that the vendor ran: a call and its result, two whole blocks.
+    fn search(&mut self, id: &str, search: &Searched);
     /// Ends the open block.
     fn close(&mut self);
 }
@@ -99,6 +103,14 @@ impl Blocks for Frames {
         self.delta(b"\"input_json_delta\",\"partial_json\":", piece);
     }
 
+    fn search(&mut self, id: &str, search: &Searched) {
+        self.start(&search.call(id, "{}"));
+        self.input(&search.input());
+        self.close();
+        self.start(&search.result(id));
+        self.close();
+    }
+
     fn close(&mut self) {
         self.out.put_slice(b"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":");
         put_number(&mut self.out, self.index);
@@ -126,6 +138,8 @@ pub enum Block {
         signature: String,
     },
     Redacted(String),
+    /// One that came whole, as JSON.
+    Whole(String),
     Tool {
         id: String,
         name: String,
@@ -180,6 +194,11 @@ impl Blocks for Collected {
         }
     }
 
+    fn search(&mut self, id: &str, search: &Searched) {
+        self.blocks.push(Block::Whole(search.call(id, &search.input())));
+        self.blocks.push(Block::Whole(search.result(id)));
+    }
+
     fn close(&mut self) {}
 }
 
@@ -213,6 +232,7 @@ impl Collected {
                     put_quoted(&mut out, data);
                     out.put_u8(b'}');
                 }
+                Block::Whole(block) => out.put_slice(block.as_bytes()),
                 Block::Tool { id, name, input } => {
                     out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
                     put_quoted(&mut out, id);

@@ -310,6 +310,8 @@ pub struct Card {
     pub signed_reasoning: bool,
     /// Gemini: calls and results carry the provider's own ids.
     pub call_ids: bool,
+    /// Responses: the vendor's own search takes domains to leave out.
+    pub excluded_domains: bool,
     /// Responses: text says whether it comes before a call or is the answer.
     pub phase: bool,
     /// Converse: results carry a status.
@@ -436,6 +438,7 @@ impl Default for Card {
             extra_allow: Vec::new(),
             signed_reasoning: false,
             call_ids: false,
+            excluded_domains: false,
             phase: false,
             tool_status: false,
             claude: false,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
-use super::Unsupported;
+use super::{Unsupported, search};
 
 const INTERRUPTED: &str = "[no result: the call was interrupted]";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
@@ -282,6 +282,7 @@ impl Conversation {
 
     fn said(&mut self, blocks: Vec<Block>, turns: &mut Vec<Turn>) {
         let mut said: Vec<Said> = Vec::with_capacity(blocks.len());
+        let found = search::told(&blocks);
         for block in blocks {
             match block {
                 Block::Text(block) if block.text.trim().is_empty() => {
@@ -301,6 +302,10 @@ impl Conversation {
                     said.push(Said::Thinking { text: block.thinking, signature: block.signature });
                 }
                 Block::RedactedThinking(block) => said.push(Said::Redacted(block.data)),
+                Block::ServerToolUse(block) if found.contains_key(&block.id) => {
+                    said.push(Said::Text(Text::plain(found[&block.id].clone())));
+                }
+                Block::WebSearchResult(block) if found.contains_key(&block.tool_use_id) => {}
                 Block::ServerToolUse(block) => {
                     said.push(Said::Text(Text::plain(format!("[{} {}]", block.name, block.input_text()))));
                 }

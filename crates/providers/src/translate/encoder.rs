@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::Context;
 use super::arguments::Arguments;
 use super::blocks::Blocks;
+use super::search::Searched;
 use super::tools::Names;
 
 /// Which of several calls a piece belongs to: whatever the protocol numbers them by.
@@ -83,6 +84,7 @@ enum Later {
     Thinking(String),
     Signature(String),
     Redacted(String),
+    Search(Searched),
     EndBlock,
 }
 
@@ -318,6 +320,27 @@ impl<B: Blocks> Encoder<B> {
         self.wrote = true;
     }
 
+    /// A search that the upstream ran: two blocks of their own.
+    pub fn searched(&mut self, search: Searched) {
+        if self.met {
+            return;
+        }
+        self.release();
+        self.settle_calls();
+        if self.is_mid_call() {
+            self.later.push(Later::Search(search));
+        } else {
+            self.put_search(&search);
+        }
+    }
+
+    fn put_search(&mut self, search: &Searched) {
+        self.close();
+        let id = self.names.server_id();
+        self.blocks.search(&id, search);
+        self.wrote = true;
+    }
+
     /// The upstream ends a block of text or thinking: what comes next stands in one of its own, with its own signature.
     pub fn end_block(&mut self) {
         // Text that may be the beginning of a stop sequence goes on until it is known to be none.
@@ -510,6 +533,7 @@ impl<B: Blocks> Encoder<B> {
                 Later::Thinking(text) => self.put_thinking(&text),
                 Later::Signature(signature) => self.put_signature(signature),
                 Later::Redacted(data) => self.put_redacted(&data),
+                Later::Search(search) => self.put_search(&search),
                 Later::EndBlock => self.close(),
             }
         }

@@ -19,6 +19,7 @@ pub mod intent;
 pub mod marks;
 pub mod results;
 pub mod schema;
+pub mod search;
 pub mod tags;
 pub mod tools;
 pub mod usage;
@@ -69,6 +70,8 @@ pub struct Target<'a> {
     /// Who the end user is, hashed; none where the upstream must not know.
     pub user: Option<&'a str>,
     pub stream: bool,
+    /// The vendor's own search stands for one of ours: what it finds is told in blocks.
+    pub tells_searches: bool,
 }
 
 /// A request as the upstream takes it, and what its answer must be read with.
@@ -104,6 +107,8 @@ pub struct Context {
     pub own_signatures: bool,
     /// The protocol's own name, for the issuer of a carrier.
     pub protocol: &'static str,
+    /// What the vendor itself searches is told in blocks.
+    pub tells_searches: bool,
     /// Names of the tools as the upstream knows them.
     pub offered: Vec<String>,
     /// What was taken out of the conversation on its way, where the request asks for that; as JSON.

@@ -153,6 +153,13 @@ impl Names {
     }
 }
 
+impl Names {
+    /// The id of a call that the upstream ran itself.
+    pub fn server_id(&mut self) -> String {
+        self.id(None).replacen("toolu_", "srvtoolu_", 1)
+    }
+}
+
 /// `toolu_` and 22 base62 characters of a random value.
 fn minted() -> String {
     let mut rest = u128::from_be_bytes(id::random());

@@ -112,6 +112,7 @@ impl Case {
             prefix: self.word("prefix").map(str::to_owned),
             only_stop: self.word("only_stop").map(str::to_owned),
             own_signatures: self.flag("own_signatures").unwrap_or(false),
+            tells_searches: self.flag("tells_searches").unwrap_or(false),
             ..Context::default()
         }
     }
@@ -138,6 +139,7 @@ impl Case {
             cache_key: Some("43f74794ff7f9c9a157ceba89e41f02a"),
             user: Some("b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b"),
             stream: self.flag("stream").unwrap_or(false),
+            tells_searches: self.flag("tells_searches").unwrap_or(false),
         };
         match (adapter::request(self.protocol, &request, &target), self.word("refused")) {
             (Ok(made), None) => {
@@ -278,6 +280,8 @@ fn readable(value: &mut Value) {
                 *text = format!("tgs1 {} {data}", carrier.kind);
             } else if text.starts_with("toolu_") && text.len() == 28 {
                 *text = "minted".to_owned();
+            } else if text.starts_with("srvtoolu_") && text.len() == 31 {
+                *text = "server-minted".to_owned();
             } else if text.starts_with("msg_") {
                 *text = "msg".to_owned();
             }

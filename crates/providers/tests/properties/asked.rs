@@ -436,8 +436,15 @@ fn cards(protocol: Protocol) -> Vec<Card> {
 }
 
 fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outgoing, Unsupported> {
-    let target =
-        Target { card, model: "upstream-model", scope: "ep-7f2c", cache_key: Some("k"), user: Some("u"), stream: true };
+    let target = Target {
+        card,
+        model: "upstream-model",
+        scope: "ep-7f2c",
+        cache_key: Some("k"),
+        user: Some("u"),
+        stream: true,
+        tells_searches: false,
+    };
     adapter::request(protocol, request, &target)
 }
 

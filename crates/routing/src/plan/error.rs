@@ -145,6 +145,10 @@ pub(super) fn emptied(request: &Request<'_>, wanted: &[Wanted<'_>], sieve: &Siev
             error.fallback_models.push(first.model.id.to_string());
             error
         }
+        (Some(Filter::Search), Code::Unsupported) => {
+            let text = format!("Invalid request: no endpoint of {} can search the web as tools want it", first.name);
+            PlanError::new(code, text)
+        }
         (_, Code::Unsupported) => {
             let lacks = |parameter: &Parameter| {
                 let last = of(0).next_back().map(|removed| filter::lacking(removed.endpoint, request));

@@ -11,7 +11,7 @@ use crate::byok;
 use crate::catalogue::{Endpoint, Tier};
 use crate::preferences::{self, Match, MaxPrice};
 use crate::price::Unit;
-use crate::set::{Parameter, Parameters, Quantizations, Variant};
+use crate::set::{Parameter, Parameters, Quantizations, Searcher, Variant};
 
 pub(super) type Kept<'c> = SmallVec<[&'c Arc<Endpoint>; 4]>;
 
@@ -43,6 +43,8 @@ pub enum Filter {
     MaxPrice,
     /// Takes no tools.
     Tools,
+    /// Cannot search the web as the request wants it, and nobody does it in its place.
+    Search,
     /// Lacks what a request cannot do without.
     NativeOnly,
     /// Does not take what others of the model take.
@@ -58,7 +60,7 @@ impl Filter {
             Self::Training => Some("data_policy:training"),
             Self::Quantization => Some("quantization"),
             Self::ContextLength => Some("context_length"),
-            Self::Parameters | Self::Tools | Self::NativeOnly => Some("require_parameters"),
+            Self::Parameters | Self::Tools | Self::Search | Self::NativeOnly => Some("require_parameters"),
             Self::MaxPrice => Some("max_price"),
             Self::Unreachable | Self::Guardrail | Self::Tier | Self::Free | Self::Extended | Self::Modality => None,
             Self::Distillable | Self::OutputLimit | Self::Preferred => None,
@@ -74,6 +76,7 @@ impl Filter {
             Self::OutputLimit => "max_tokens",
             Self::Tools => "tools",
             Self::NativeOnly => "native_only",
+            Self::Search => "web_search",
             filter => filter.excluded_by().unwrap_or_else(|| filter.field()),
         }
     }
@@ -97,6 +100,7 @@ impl Filter {
             Self::Parameters => "it lacks a parameter of the request",
             Self::MaxPrice => "it costs more than the request allows",
             Self::Tools => "it takes no tools",
+            Self::Search => "it cannot search the web as the request wants it",
             Self::NativeOnly => "it lacks what the request cannot do without",
             Self::Preferred => "others take a parameter that it does not",
         }
@@ -113,7 +117,7 @@ impl Filter {
             Self::Modality | Self::Distillable | Self::Quantization => Code::ConstraintFiltered,
             Self::Parameters | Self::MaxPrice | Self::Tools => Code::ConstraintFiltered,
             Self::ContextLength => Code::ContextLength,
-            Self::NativeOnly => Code::Unsupported,
+            Self::NativeOnly | Self::Search => Code::Unsupported,
         }
     }
 
@@ -131,7 +135,7 @@ impl Filter {
             Self::Distillable => "enforce_distillable_text",
             Self::Quantization => "quantizations",
             Self::ContextLength => "context_length",
-            Self::Parameters | Self::NativeOnly => "require_parameters",
+            Self::Parameters | Self::Search | Self::NativeOnly => "require_parameters",
             Self::MaxPrice => "max_price",
             Self::Tools => "tools",
         }
@@ -212,7 +216,13 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
         pass.keep(Filter::Tier, |endpoint| endpoint.tier == Tier::Flex || is_named(endpoint, request));
     }
     if needs.has_tools {
-        pass.keep(Filter::Tools, |endpoint| endpoint.parameters.contains(Parameter::Tools));
+        pass.keep(Filter::Tools, |endpoint| {
+            let is_told_nothing = needs.only_searches && endpoint.searcher == Searcher::Itself;
+            is_told_nothing || endpoint.parameters.contains(Parameter::Tools)
+        });
+    }
+    if let Some(searchers) = needs.searchers {
+        pass.keep(Filter::Search, |endpoint| searchers.contains(endpoint.searcher));
     }
     for parameter in NATIVE_ONLY {
         if needs.parameters.contains(parameter) {

@@ -11,7 +11,7 @@ use crate::catalogue::{DataPolicy, Tier};
 use crate::live::Percentiles;
 use crate::preferences::{MaxPrice, Threshold};
 use crate::price::{Pricing, Unit};
-use crate::set::{Modality, Parameter, Quantization, Quantizations, Variant};
+use crate::set::{Modality, Parameter, Quantization, Quantizations, Searcher, Variant};
 
 pub(super) fn dollars(amount: f64) -> Price {
     Price((amount * 1e9).round() as i64)
@@ -322,6 +322,33 @@ fn parameters_are_required_only_where_the_caller_says_so_and_some_always() {
         assert_eq!((failure.code.status(), failure.to_string().as_str()), (status, error));
         assert_eq!(failure.excluded_by, [excluded]);
     }
+}
+
+#[test]
+fn who_cannot_search_as_it_is_asked_does_not_serve() {
+    let searching = |name: &str, price: f64, searcher: Searcher| Endpoint { searcher, ..endpoint(name, price) };
+    let endpoints = vec![
+        searching("plain", 1.0, Searcher::None),
+        searching("google", 2.0, Searcher::Google),
+        Endpoint { parameters: Parameters::NONE, ..searching("sonar", 3.0, Searcher::Itself) },
+    ];
+    let catalogue = Catalogue::new(vec![model("a/m", endpoints)], []);
+    let needs = |searchers: Option<&[Searcher]>, only_searches: bool| Needs {
+        searchers: searchers.map(|list| list.iter().copied().collect()),
+        only_searches,
+        has_tools: true,
+        ..Needs::default()
+    };
+    assert_eq!(told(&catalogue, &any(), needs(None, false)), "plain google");
+    assert_eq!(told(&catalogue, &any(), needs(None, true)), "plain google sonar", "it is told of no tool");
+    let natives = [Searcher::Google, Searcher::Itself];
+    assert_eq!(told(&catalogue, &any(), needs(Some(&natives), true)), "google sonar");
+    assert_eq!(told(&catalogue, &any(), needs(Some(&natives), false)), "google");
+    let nobody = needs(Some(&[Searcher::Anthropic]), false);
+    let failure = plan(&catalogue, &Request { needs: nobody, ..Request::new(&["a/m"], &any()) }).unwrap_err();
+    let message = "Invalid request: no endpoint of a/m can search the web as tools want it";
+    assert_eq!((failure.code.status(), failure.to_string().as_str()), (400, message));
+    assert_eq!(failure.excluded_by, ["require_parameters"]);
 }
 
 #[test]

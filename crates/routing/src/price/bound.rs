@@ -18,15 +18,16 @@ pub struct Ask<'a> {
     pub cache_1h: bool,
     /// The service tier that is asked for. What is asked for need not be what serves: the usual prices count, too.
     pub tier: Option<&'a str>,
-    /// Pictures in the prompt.
+    /// Pictures in the prompt, and those that are to be made.
     pub images: u64,
+    pub images_out: u64,
     /// When the request came: what it costs is decided by the same instant.
     pub now: Timestamp,
 }
 
 impl Pricing {
-    /// The most that any usage within these bounds can cost, rounded up. Searches, code execution, containers and
-    /// pictures that are made come on top: nobody knows before how many there will be.
+    /// The most that any usage within these bounds can cost, rounded up. Searches, code execution and
+    /// containers come on top: nobody knows before how many there will be.
     pub fn most(&self, ask: &Ask<'_>) -> Money {
         let most = |tier: Option<&str>| self.most_in(ask, tier.and_then(|tier| self.tier(tier)));
         let (first, second) = served(ask.tier);
@@ -89,6 +90,7 @@ fn dearest(prices: &Prices, ask: &Ask<'_>, prompt: u64) -> Sum {
     sum.tokens(input, prompt);
     sum.tokens(output, ask.output);
     sum.pieces(prices.of(Unit::Image), ask.images);
+    sum.pieces(prices.of(Unit::ImageOut), ask.images_out);
     sum.pieces(prices.of(Unit::Request), 1);
     sum
 }

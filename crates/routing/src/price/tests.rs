@@ -531,7 +531,7 @@ proptest! {
         pricing in any_pricing(), usage in any_usage(), (tier, geo, now) in any_terms(), room in (0..3_000_u64, 0..3_000_u64),
         served in any::<bool>(),
     ) {
-        let usage = Usage { images_out: 0, web_searches: 0, code_exec_seconds: 0, containers: 0, ..usage };
+        let usage = Usage { web_searches: 0, code_exec_seconds: 0, containers: 0, ..usage };
         let ask = Ask {
             prompt: usage.prompt().saturating_add(room.0),
             output: usage.output.saturating_add(room.1),
@@ -539,6 +539,7 @@ proptest! {
             cache_1h: usage.cache_write_1h > 0,
             tier,
             images: usage.images,
+            images_out: usage.images_out,
             now,
         };
         // The tier that was asked for, or the usual one.
@@ -552,7 +553,7 @@ proptest! {
         pricing in any_pricing(), prompt in 0..3_000_u64, output in any_count(), cache in any::<(bool, bool)>(),
         (tier, _, now) in any_terms(), share in 0..1_200_i128,
     ) {
-        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, now };
+        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, now };
         let available = Money((i128::from(pricing.most(&ask).0) * share / 1_000).min(i128::from(i64::MAX)) as i64);
         let most = |output| pricing.most(&Ask { output, ..ask });
         match pricing.affordable(&ask, available) {

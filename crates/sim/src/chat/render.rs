@@ -16,7 +16,8 @@ pub(super) fn whole(said: &Said<'_>) -> Value {
     let mut calls = Vec::new();
     for block in blocks.iter() {
         match block {
-            Block::Text(pieces) => text.push_str(&pieces.concat()),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => text.push_str(&pieces.concat()),
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => thought.push_str(&pieces.concat()),
             Block::RedactedThinking { .. } => {}
             Block::ToolUse { id, name, input } => calls.push(Call { id, name, input }),
@@ -60,7 +61,8 @@ pub(super) fn events(said: &Said<'_>, include_usage: bool) -> Events {
     let mut calls = 0;
     for run in blocks.chunk_by(|a, b| is_call(a) && is_call(b)) {
         match &run[0] {
-            Block::Text(pieces) => pieces.iter().for_each(|piece| out.text(piece)),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => pieces.iter().for_each(|piece| out.text(piece)),
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => out.thinking(pieces),
             Block::RedactedThinking { .. } => {}
             Block::ToolUse { .. } => {

@@ -16,7 +16,10 @@ pub(super) fn whole(request: &Request, said: &Said<'_>) -> Value {
     let (mut content, mut calls) = (Vec::new(), Vec::new());
     for block in said.blocks().iter() {
         match block {
-            Block::Text(pieces) => content.push(json!({"type": "text", "text": pieces.concat()})),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => {
+                content.push(json!({"type": "text", "text": pieces.concat()}));
+            }
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => content.push(json!({"type": "thinking", "thinking": pieces.concat()})),
             Block::RedactedThinking { .. } => {}
             Block::ToolUse { id, name, input } => {
@@ -52,7 +55,8 @@ pub(super) fn events(request: &Request, said: &Said<'_>) -> Events {
     let (mut index, mut calls) = (0, 0);
     for block in blocks.iter() {
         match block {
-            Block::Text(pieces) => {
+            Block::Search { .. } | Block::Found { .. } => {}
+            Block::Text(pieces) | Block::Cited { pieces, .. } => {
                 out.content(index, "text", pieces);
                 index += 1;
             }

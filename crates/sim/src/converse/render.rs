@@ -10,7 +10,8 @@ use crate::said::Said;
 
 pub(super) fn whole(said: &Said<'_>, tells_stop: bool) -> Value {
     let block = |block: &Block| match block {
-        Block::Text(pieces) => json!({"text": pieces.concat()}),
+        Block::Text(pieces) | Block::Cited { pieces, .. } => json!({"text": pieces.concat()}),
+        Block::Search { .. } | Block::Found { .. } => json!({"text": ""}),
         Block::Thinking { pieces, signature } => {
             let mut text = json!({"text": pieces.concat()});
             if !said.is(Quirk::NoSignature) {
@@ -40,7 +41,10 @@ pub(super) fn events(said: &Said<'_>, tells_stop: bool) -> Events {
         out.index = if said.is(Quirk::IndexGaps) { at * 2 + 3 } else { at };
         match block {
             // Only calls have a start.
-            Block::Text(pieces) => pieces.iter().for_each(|piece| out.delta(&json!({"text": piece}))),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => {
+                pieces.iter().for_each(|piece| out.delta(&json!({"text": piece})));
+            }
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, signature } => {
                 pieces.iter().for_each(|piece| out.delta(&json!({"reasoningContent": {"text": piece}})));
                 if !said.is(Quirk::NoSignature) {

@@ -12,7 +12,8 @@ pub(super) fn whole(request: &Request, said: &Said<'_>) -> Value {
     let mut parts = Parts::new(request, said);
     for block in said.blocks().iter() {
         match block {
-            Block::Text(pieces) => parts.text(&pieces.concat()),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => parts.text(&pieces.concat()),
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => parts.thought(&pieces.concat()),
             Block::RedactedThinking { .. } => parts.signs = true,
             Block::ToolUse { id, name, input } => parts.call(id, name, input),
@@ -52,7 +53,8 @@ pub(super) fn events(request: &Request, said: &Said<'_>) -> Events {
     for block in said.blocks().iter() {
         let from = parts.list.len();
         match block {
-            Block::Text(pieces) => pieces.iter().for_each(|piece| parts.text(piece)),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => pieces.iter().for_each(|piece| parts.text(piece)),
+            Block::Search { .. } | Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => {
                 pieces.iter().for_each(|piece| parts.thought(piece));
                 out.count(block);
@@ -212,10 +214,37 @@ fn finish(said: &Said<'_>, candidate: &mut Value) {
         Some(other) => other,
     };
     candidate["finishReason"] = json!(reason);
+    ground(said, candidate);
     if said.ending.refused {
         candidate["finishMessage"] = json!("Simulated refusal.");
         candidate["safetyRatings"] =
             json!([{"category": "HARM_CATEGORY_DANGEROUS_CONTENT", "probability": "HIGH", "blocked": true}]);
+    }
+}
+
+/// Adds what an answer rests on, which comes with its end. Places count bytes of the text.
+fn ground(said: &Said<'_>, candidate: &mut Value) {
+    let (mut queries, mut chunks, mut supports): (Vec<Value>, Vec<Value>, Vec<Value>) = Default::default();
+    for block in said.blocks().iter() {
+        match block {
+            Block::Search { query, .. } => queries.push(json!(query)),
+            Block::Found { found, .. } => {
+                chunks.extend(found.iter().map(|(uri, title)| json!({"web": {"uri": uri, "title": title}})));
+            }
+            Block::Cited { pieces, .. } => {
+                let text = pieces.concat();
+                supports.push(json!({
+                    "segment": {"endIndex": text.len(), "text": text}, "groundingChunkIndices": [0],
+                }));
+            }
+            _ => {}
+        }
+    }
+    if !queries.is_empty() {
+        candidate["groundingMetadata"] = json!({
+            "webSearchQueries": queries, "groundingChunks": chunks, "groundingSupports": supports,
+            "searchEntryPoint": {"renderedContent": "<div></div>"},
+        });
     }
 }
 

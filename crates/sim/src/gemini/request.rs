@@ -18,6 +18,8 @@ pub(crate) struct Request {
     stop: Vec<String>,
     last: LastUser,
     tools: Vec<String>,
+    /// Answers may rest on a search.
+    grounds: bool,
     pub include_thoughts: bool,
     pub unsigned: Option<String>,
 }
@@ -77,6 +79,7 @@ impl Request {
             max_tokens: None,
             stop: Vec::new(),
             last: conversation.last,
+            grounds: schema::grounds(&root, &tools)?,
             tools: chosen(&root, tools)?,
             include_thoughts: false,
             unsigned: conversation.unsigned,
@@ -140,6 +143,10 @@ impl Ask for Request {
 
     fn tools(&self) -> Vec<String> {
         self.tools.clone()
+    }
+
+    fn searches(&self) -> bool {
+        self.grounds
     }
 
     fn most_calls(&self) -> usize {

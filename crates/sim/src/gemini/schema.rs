@@ -40,6 +40,18 @@ pub(super) fn tools(root: &Field<'_>) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Whether answers may rest on a search, which has no options and does not stand beside functions.
+pub(super) fn grounds(root: &Field<'_>, functions: &[String]) -> Result<bool, Failure> {
+    let tools = root.get("tools").map(|tools| tools.items()).transpose()?.unwrap_or_default();
+    let Some(search) = tools.iter().find_map(|tool| tool.get("googleSearch")) else { return Ok(false) };
+    search.only("timeRangeFilter searchTypes excludeDomains blockingConfidence")?;
+    match functions {
+        [] => Ok(true),
+        _ => Err(search
+            .wrong("Built-in tools ({google_search}) and Function Calling cannot be combined in the same request.")),
+    }
+}
+
 fn check_name(name: &Field<'_>) -> Result<(), Failure> {
     let text = name.text()?;
     let starts = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');

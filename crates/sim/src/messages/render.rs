@@ -11,6 +11,9 @@ use crate::content::{Block, Ending, json_pieces};
 use crate::events::{Events, Run, Writer};
 use crate::said::{Cache, Said};
 
+/// What only the vendor can read of a page; "simulated page" keeps it recognisable in a dump.
+const SEALED: &str = "c2ltdWxhdGVkIHBhZ2U=";
+
 /// Rendered content, for both kinds of answer.
 pub(super) struct Content {
     /// The JSON of the `content` array.
@@ -18,6 +21,7 @@ pub(super) struct Content {
     events: Run,
     output_tokens: u64,
     thinking_tokens: u64,
+    searches: usize,
 }
 
 impl Content {
@@ -35,7 +39,8 @@ impl Content {
             thinking_tokens += thinking;
         }
         json.push(b']');
-        Self { json: json.into(), events: out.done(), output_tokens, thinking_tokens }
+        let searches = blocks.iter().filter(|block| matches!(block, Block::Search { .. })).count();
+        Self { json: json.into(), events: out.done(), output_tokens, thinking_tokens, searches }
     }
 
     /// The body of an answer that is not streamed.
@@ -67,7 +72,7 @@ impl Content {
             ending(data, Some(&said.ending));
             data.extend_from_slice(br#","container":null},"usage":{"#);
             counts(data, said, self.output_tokens);
-            details(data, self.thinking_tokens);
+            details(data, self.thinking_tokens, self.searches);
             data.push(b'}');
         });
         out.event("message_stop", |_| {});
@@ -149,6 +154,45 @@ fn render(block: &Block, index: usize, json: &mut Vec<u8>, out: &mut Writer) {
                 out.delta(index, "input_json_delta", "partial_json", piece);
             }
         }
+        Block::Search { id, query, .. } => {
+            let input = serde_json::json!({"query": query}).to_string();
+            let open = format!(
+                r#"{{"type":"server_tool_use","id":"{id}","name":"web_search","caller":{{"type":"direct"}},"input":"#
+            );
+            put(json, format_args!("{open}{input}}}"));
+            out.start(index, format_args!("{open}{{}}}}"));
+            for piece in json_pieces(&input) {
+                out.delta(index, "input_json_delta", "partial_json", piece);
+            }
+        }
+        Block::Found { id, found } => {
+            let page = |(url, title): &(String, String)| {
+                serde_json::json!({"type": "web_search_result", "url": url, "title": title, "page_age": null,
+                    "encrypted_content": SEALED})
+            };
+            let block = serde_json::json!({"type": "web_search_tool_result", "tool_use_id": id,
+                "caller": {"type": "direct"}, "content": found.iter().map(page).collect::<Vec<_>>()});
+            put(json, format_args!("{block}"));
+            out.start(index, format_args!("{block}"));
+        }
+        Block::Cited { pieces, url, title } => {
+            let text = pieces.concat();
+            let citation = serde_json::json!({"type": "web_search_result_location", "url": url, "title": title,
+                "cited_text": text, "encrypted_index": SEALED});
+            json.extend_from_slice(br#"{"type":"text","text":"#);
+            string(json, &text);
+            put(json, format_args!(r#","citations":[{citation}]}}"#));
+            out.start(index, format_args!(r#"{{"type":"text","text":"","citations":[]}}"#));
+            for piece in pieces {
+                out.delta(index, "text_delta", "text", piece);
+            }
+            out.event("content_block_delta", |data| {
+                put(
+                    data,
+                    format_args!(r#","index":{index},"delta":{{"type":"citations_delta","citation":{citation}}}"#),
+                );
+            });
+        }
     }
     out.stop(index);
 }
@@ -171,7 +215,7 @@ fn message(out: &mut Vec<u8>, said: &Said<'_>, content: Option<&Content>) {
             r#","cache_creation":{{"ephemeral_5m_input_tokens":{write_5m},"ephemeral_1h_input_tokens":{write_1h}}}"#
         ),
     );
-    details(out, content.map_or(0, |content| content.thinking_tokens));
+    details(out, content.map_or(0, |content| content.thinking_tokens), content.map_or(0, |content| content.searches));
     out.extend_from_slice(br#","inference_geo":null,"service_tier":"standard"}}"#);
 }
 
@@ -201,11 +245,12 @@ fn counts(out: &mut Vec<u8>, said: &Said<'_>, output_tokens: u64) {
     );
 }
 
-fn details(out: &mut Vec<u8>, thinking_tokens: u64) {
-    put(
-        out,
-        format_args!(r#","output_tokens_details":{{"thinking_tokens":{thinking_tokens}}},"server_tool_use":null"#),
-    );
+fn details(out: &mut Vec<u8>, thinking_tokens: u64, searches: usize) {
+    put(out, format_args!(r#","output_tokens_details":{{"thinking_tokens":{thinking_tokens}}},"server_tool_use":"#));
+    match searches {
+        0 => out.extend_from_slice(b"null"),
+        _ => put(out, format_args!(r#"{{"web_search_requests":{searches},"web_fetch_requests":0}}"#)),
+    }
 }
 
 fn optional_string(out: &mut Vec<u8>, text: Option<&str>) {

@@ -47,7 +47,16 @@ struct Block<'a> {
 
 #[derive(Deserialize)]
 struct Tool {
+    #[serde(rename = "type")]
+    kind: Option<String>,
     name: Option<String>,
+}
+
+impl Tool {
+    /// Whether the vendor runs it.
+    fn is_search(&self) -> bool {
+        self.kind.as_deref().is_some_and(|kind| kind.starts_with("web_search_"))
+    }
 }
 
 impl<'a> Request<'a> {
@@ -65,6 +74,18 @@ impl<'a> Request<'a> {
         request.model = model.map(Cow::Owned).or(request.model);
         request.stream = stream;
         Ok(request)
+    }
+}
+
+impl Request<'_> {
+    /// The tools that may be used.
+    fn offered(&self) -> Vec<Tool> {
+        let choice = self.tool_choice.and_then(|raw| serde_json::from_str::<serde_json::Value>(raw.get()).ok());
+        if choice.is_some_and(|choice| choice["type"] == "none") {
+            return Vec::new();
+        }
+        let tools = self.tools.and_then(|raw| serde_json::from_str::<Vec<Tool>>(raw.get()).ok());
+        tools.unwrap_or_default()
     }
 }
 
@@ -107,12 +128,11 @@ impl Ask for Request<'_> {
     }
 
     fn tools(&self) -> Vec<String> {
-        let choice = self.tool_choice.and_then(|raw| serde_json::from_str::<serde_json::Value>(raw.get()).ok());
-        if choice.is_some_and(|choice| choice["type"] == "none") {
-            return Vec::new();
-        }
-        let tools = self.tools.and_then(|raw| serde_json::from_str::<Vec<Tool>>(raw.get()).ok());
-        tools.into_iter().flatten().filter_map(|tool| tool.name).collect()
+        self.offered().into_iter().filter(|tool| !tool.is_search()).filter_map(|tool| tool.name).collect()
+    }
+
+    fn searches(&self) -> bool {
+        self.offered().iter().any(Tool::is_search)
     }
 
     fn most_calls(&self) -> usize {

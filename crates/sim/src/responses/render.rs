@@ -12,11 +12,16 @@ use crate::said::{Said, Usage};
 pub(super) const ENCRYPTED: &str = "gAAAAAc2ltdWxhdGVkIHJlYXNvbmluZw==";
 
 pub(super) fn whole(request: &Request, said: &Said<'_>) -> Value {
-    let output: Vec<_> = said.blocks().iter().enumerate().map(|(at, block)| item(request, said, at, block)).collect();
+    let output: Vec<_> = blocks(said).iter().enumerate().map(|(at, block)| item(request, said, at, block)).collect();
     let mut response = response(request, said, status(said));
     response["output"] = output.into();
     finish(said, &mut response);
     response
+}
+
+/// What becomes an item each; a search is one with what it found.
+pub(super) fn blocks(said: &Said<'_>) -> Vec<Block> {
+    said.blocks().iter().filter(|block| !matches!(block, Block::Found { .. })).cloned().collect()
 }
 
 /// What a response says of its failure.
@@ -68,6 +73,20 @@ pub(super) fn item(request: &Request, said: &Said<'_>, at: usize, block: &Block)
             let content = [part(said, &pieces.concat())];
             json!({"id": id, "type": "message", "status": status, "role": "assistant", "content": content})
         }
+        Block::Cited { pieces, url, title } => {
+            let text = pieces.concat();
+            let mut content = part(said, &text);
+            content["annotations"] = json!([annotation(&text, url, title)]);
+            json!({"id": id, "type": "message", "status": status(said), "role": "assistant", "content": [content]})
+        }
+        Block::Search { query, found, .. } => {
+            let mut action = json!({"type": "search", "query": query, "queries": [query]});
+            if request.sources {
+                action["sources"] = found.iter().map(|(url, _)| json!({"type": "url", "url": url})).collect();
+            }
+            json!({"id": id, "type": "web_search_call", "status": "completed", "action": action})
+        }
+        Block::Found { .. } => Value::Null,
         Block::Thinking { pieces, .. } => {
             let summary: Vec<_> = request.summary.then(|| summary(&pieces.concat())).into_iter().collect();
             sealed(request, json!({"id": id, "type": "reasoning", "summary": summary}))
@@ -90,7 +109,8 @@ fn sealed(request: &Request, mut item: Value) -> Value {
 
 pub(super) fn id(said: &Said<'_>, at: usize, block: &Block) -> String {
     let kind = match block {
-        Block::Text(_) => "msg",
+        Block::Text(_) | Block::Cited { .. } => "msg",
+        Block::Search { .. } | Block::Found { .. } => "ws",
         Block::Thinking { .. } | Block::RedactedThinking { .. } => "rs",
         Block::ToolUse { .. } => "fc",
     };
@@ -102,6 +122,11 @@ pub(super) fn part(said: &Said<'_>, text: &str) -> Value {
         true => json!({"type": "refusal", "refusal": text}),
         false => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
     }
+}
+
+/// The page that all of a text rests on. Places count characters.
+pub(super) fn annotation(text: &str, url: &str, title: &str) -> Value {
+    json!({"type": "url_citation", "start_index": 0, "end_index": text.chars().count(), "url": url, "title": title})
 }
 
 pub(super) fn summary(text: &str) -> Value {

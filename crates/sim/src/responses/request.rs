@@ -14,6 +14,9 @@ pub(crate) struct Request {
     last: LastUser,
     tools: Vec<Tool>,
     parallel: bool,
+    searches: bool,
+    /// Searches are told with what they found.
+    pub sources: bool,
     /// Reasoning is returned sealed.
     pub encrypted: bool,
     /// Reasoning is summed up in words.
@@ -79,6 +82,8 @@ impl Request {
             last: conversation.last,
             tools: chosen(&root, tools)?,
             parallel: flag("parallel_tool_calls")?.unwrap_or(true),
+            searches: searches(&root)?,
+            sources: include.iter().any(|item| item.value == "web_search_call.action.sources"),
             encrypted: include.iter().any(|item| item.value == "reasoning.encrypted_content"),
             summary: summary(&root)?,
             obfuscation: obfuscation(&root, stream)?,
@@ -117,6 +122,10 @@ impl Ask for Request {
 
     fn tools(&self) -> Vec<String> {
         self.tools.iter().map(|tool| tool.name.clone()).collect()
+    }
+
+    fn searches(&self) -> bool {
+        self.searches
     }
 
     fn most_calls(&self) -> usize {
@@ -218,6 +227,22 @@ fn tools(root: &Place<'_>) -> Result<Vec<Tool>, Failure> {
     Ok(found)
 }
 
+/// Whether the service is to search, which can be told where and what to keep to.
+fn searches(root: &Place<'_>) -> Result<bool, Failure> {
+    for tool in root.get("tools").map(|list| list.items()).transpose()?.unwrap_or_default() {
+        if tool.value["type"] != "web_search" {
+            continue;
+        }
+        tool.only(&["type", "filters", "user_location", "search_context_size", "external_web_access"])?;
+        if let Some(filters) = tool.get("filters") {
+            // The second one is xAI's.
+            filters.only(&["allowed_domains", "excluded_domains"])?;
+        }
+        return Ok(root.get("tool_choice").is_none_or(|choice| choice.value != "none"));
+    }
+    Ok(false)
+}
+
 /// The functions that the choice leaves.
 fn chosen(root: &Place<'_>, tools: Vec<Tool>) -> Result<Vec<Tool>, Failure> {
     let Some(choice) = root.get("tool_choice") else {
@@ -225,12 +250,19 @@ fn chosen(root: &Place<'_>, tools: Vec<Tool>) -> Result<Vec<Tool>, Failure> {
     };
     if choice.value.is_string() {
         let word = choice.one_of(&["none", "auto", "required"])?;
-        if word == "required" && tools.is_empty() {
+        if word == "required" && tools.is_empty() && !searches(root)? {
             return Err(
                 choice.wrong("invalid_value", "Tool choice 'required' must be specified with 'tools' parameter.")
             );
         }
         return Ok(if word == "none" { Vec::new() } else { tools });
+    }
+    if choice.value["type"] == "allowed_tools" {
+        choice.only(&["type", "mode", "tools"])?;
+        choice.need("mode")?.one_of(&["auto", "required"])?;
+        let allowed = choice.need("tools")?.items()?;
+        let is_allowed = |tool: &Tool| allowed.iter().any(|one| one.value["name"] == tool.name.as_str());
+        return Ok(tools.into_iter().filter(is_allowed).collect());
     }
     choice.only(&["type", "name"])?;
     if choice.need("type")?.one_of(&[&["function"], HOSTED].concat())? != "function" {

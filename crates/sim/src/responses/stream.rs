@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::render::{arguments, failed, finish, id, item, part, response, status, summary};
+use super::render::{annotation, arguments, blocks, failed, finish, id, item, part, response, status, summary};
 use super::request::Request;
 use crate::content::{Block, json_pieces};
 use crate::events::{Events, Writer};
@@ -13,11 +13,13 @@ use crate::said::Said;
 pub(super) fn events(request: &Request, said: &Said<'_>) -> Events {
     let mut out = Out { request, said, out: Writer::default(), number: 0 };
     out.begin();
-    let blocks = said.blocks();
+    let blocks = blocks(said);
     let mut at = 0;
     for run in blocks.chunk_by(|a, b| is_call(a) && is_call(b)) {
         match &run[0] {
-            Block::Text(pieces) => out.message(at, &run[0], pieces),
+            Block::Text(pieces) | Block::Cited { pieces, .. } => out.message(at, &run[0], pieces),
+            Block::Search { .. } => out.search(at, &run[0]),
+            Block::Found { .. } => {}
             Block::Thinking { pieces, .. } => out.reasoning(at, &run[0], pieces),
             Block::RedactedThinking { .. } => out.reasoning(at, &run[0], &[]),
             Block::ToolUse { .. } => out.calls(at, run),
@@ -108,8 +110,23 @@ impl Out<'_> {
             for piece in pieces {
                 self.delta(&format!("response.{kind}.delta"), place.clone(), piece);
             }
+            if let Block::Cited { url, title, .. } = block {
+                let mut data = with("annotation", annotation(&text, url, title));
+                data["annotation_index"] = json!(0);
+                self.event("response.output_text.annotation.added", data);
+            }
             self.event(&format!("response.{kind}.done"), with(member, json!(text)));
             self.event("response.content_part.done", with("part", part(self.said, &text)));
+        }
+        self.done(at, block);
+    }
+
+    /// A search is told when it begins and when it is over.
+    fn search(&mut self, at: usize, block: &Block) {
+        let id = id(self.said, at, block);
+        self.added(at, json!({"id": id, "type": "web_search_call", "status": "in_progress"}));
+        for step in ["in_progress", "searching", "completed"] {
+            self.event(&format!("response.web_search_call.{step}"), json!({"item_id": id, "output_index": at}));
         }
         self.done(at, block);
     }

@@ -4,6 +4,7 @@
 //! gateway promises to check and notes the first violation in document order; the provider checks the rest.
 
 mod check;
+pub mod images;
 mod options;
 mod provider;
 mod walk;
@@ -157,8 +158,12 @@ pub struct Traits {
     pub data_url: bool,
     /// Citations that were made here.
     pub own_citations: bool,
-    /// Results of a search that were sealed here.
+    /// Results that only we can read: of a search that were sealed here, or of commands, whose blocks no vendor knows.
     pub sealed_results: bool,
+    /// Calls of tools that only this gateway runs, or results of them, whose names no vendor knows.
+    pub own_calls: bool,
+    /// A source that names a file kept here.
+    pub own_file: bool,
     /// A message with the role `system`.
     pub system_message: bool,
     /// A cache marker with a lifetime or a scope.
@@ -251,12 +256,17 @@ pub enum Purpose {
 
 /// Reads and checks the envelope.
 pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
+    walk::top(measured(body)?, brand, purpose)
+}
+
+/// The text of a body that is neither too deep nor too wide.
+fn measured(body: &[u8]) -> Result<&str, Violation> {
     let text = std::str::from_utf8(body).map_err(|_| not_json())?;
     json::measure(body, MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
         Excess::Depth => Violation::new(format!("body must not nest deeper than {MAX_DEPTH} levels")),
         Excess::Nodes => Violation::new(format!("body must not hold more than {MAX_NODES} values")),
     })?;
-    walk::top(text, brand, purpose)
+    Ok(text)
 }
 
 fn not_json() -> Violation {

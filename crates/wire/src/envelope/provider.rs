@@ -32,6 +32,8 @@ pub struct Provider<'a> {
     pub preferred_min_throughput: CutOffs,
     pub preferred_max_latency: CutOffs,
     pub max_price: MaxPrice<'a>,
+    /// Options for single providers, by their slugs, as JSON objects; only requests for pictures have them.
+    pub options: Vec<(Cow<'a, str>, &'a str)>,
 }
 
 /// What is sorted together: the endpoints of each model, or all of them.
@@ -61,6 +63,15 @@ pub struct MaxPrice<'a> {
 }
 
 pub(super) fn provider<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Provider<'a>, Violation> {
+    read(place, value, false)
+}
+
+/// The same with options for single providers.
+pub(super) fn with_options<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Provider<'a>, Violation> {
+    read(place, value, true)
+}
+
+fn read<'a>(place: &Place<'_>, value: &'a RawValue, takes_options: bool) -> Result<Provider<'a>, Violation> {
     let mut read = Provider::default();
     for (name, value) in &check::members(place, value)?.0 {
         let place = place.member(name);
@@ -97,6 +108,13 @@ pub(super) fn provider<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Pro
             "preferred_min_throughput" => read.preferred_min_throughput = cut_offs(&place, value)?,
             "preferred_max_latency" => read.preferred_max_latency = cut_offs(&place, value)?,
             "max_price" => read.max_price = max_price(&place, value)?,
+            "options" if takes_options && is_null => {}
+            "options" if takes_options => {
+                for (slug, value) in check::members(&place, value)?.0 {
+                    check::object(&place.member(&slug), value)?;
+                    read.options.push((slug, value.get()));
+                }
+            }
             _ => return Err(place.is("is not allowed")),
         }
     }

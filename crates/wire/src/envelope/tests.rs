@@ -55,6 +55,68 @@ fn the_opening_is_the_first_text_of_the_system_and_of_the_first_message() {
 }
 
 #[test]
+fn results_that_only_we_can_read_are_seen() {
+    let is_seen = |block: Value| {
+        let body =
+            with("messages", json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [block]}]));
+        read(body.to_string().as_bytes(), BRAND, Purpose::Generate).unwrap().traits.sealed_results
+    };
+    for (kind, wanted) in [
+        ("tidegate_bash_tool_result", true),
+        ("harbour_shell_tool_result", true),
+        ("bash_code_execution_tool_result", false),
+        ("tool_result", false),
+    ] {
+        assert_eq!(is_seen(json!({"type": kind, "tool_use_id": "t", "content": {"output": []}})), wanted, "{kind}");
+    }
+    let found = |sealed: &str| json!([{"type": "web_search_result", "encrypted_content": sealed}]);
+    for (sealed, wanted) in [("tg1.x", true), ("Eqg=", false)] {
+        assert_eq!(
+            is_seen(json!({"type": "web_search_tool_result", "tool_use_id": "t", "content": found(sealed)})),
+            wanted
+        );
+    }
+}
+
+#[test]
+fn calls_that_only_we_run_are_seen() {
+    let is_seen = |block: Value| {
+        let body =
+            with("messages", json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [block]}]));
+        read(body.to_string().as_bytes(), BRAND, Purpose::Generate).unwrap().traits.own_calls
+    };
+    for (kind, name, wanted) in [
+        ("server_tool_use", "tidegate:datetime", true),
+        ("server_tool_use", "mcp__notes__add", true),
+        ("server_tool_use", "web_search", false),
+        ("server_tool_use", "other:datetime", false),
+        ("tool_use", "tidegate:datetime", false),
+        ("tidegate_tool_result", "tidegate:datetime", true),
+        ("tool_result", "x", false),
+    ] {
+        assert_eq!(is_seen(json!({"type": kind, "id": "t", "name": name, "input": {}})), wanted, "{kind} {name}");
+        assert_eq!(is_seen(json!({"name": name, "id": "t", "type": kind})), wanted, "in any order: {kind} {name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_kept_here_is_told_from_others() {
+    let names = |id: &str, in_result: bool| {
+        let mut block = json!({"type": "document", "source": {"type": "file", "file_id": id}});
+        if in_result {
+            block = json!({"type": "tool_result", "tool_use_id": "t", "content": [block]});
+        }
+        let body = with("messages", json!([{"role": "user", "content": [block]}])).to_string();
+        read(body.as_bytes(), BRAND, Purpose::Generate).unwrap().traits.own_file
+    };
+    for in_result in [false, true] {
+        assert!(names("file_01HF7YAT00ZZZZZZZZZZZZZZZZ", in_result));
+        assert!(!names("file_011CNha8iCJcU1wXNR6q4V8w", in_result), "a vendor's");
+        assert!(!names("file-01HF7YAT00ZZZZZZZZZZZZZZZZ", in_result));
+    }
+}
+
+#[test]
 fn each_member_has_its_limits_and_its_text() {
     let long = "x".repeat(257);
     let cases = [

@@ -415,6 +415,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         let (mut named, mut is_image, mut is_document) = (false, false, false);
         let (mut is_text, mut is_blank, mut is_thinking, mut is_foreign) = (false, false, false, true);
         let mut source = Source::default();
+        let (mut is_call, mut called) = (false, None);
         while let Some(Text(name)) = map.next_key()? {
             if !seen.add(&name) {
                 state.note(Violation::new(format!("{}.{} appears more than once", place(), shown(&name))));
@@ -427,7 +428,11 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                     is_document = equals(value, "document");
                     is_text = equals(value, "text");
                     is_thinking = equals(value, "thinking");
+                    state.envelope.traits.sealed_results |= is_of_commands(value.get());
+                    is_call = equals(value, "server_tool_use");
+                    state.envelope.traits.own_calls |= is_shown_by(value.get(), state.brand);
                 }
+                "name" => called = Some(map.next_value::<&RawValue>()?),
                 "text" => {
                     let value: &RawValue = map.next_value()?;
                     is_blank = is_blank_text(value);
@@ -464,11 +469,14 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         if !named {
             state.note(Violation::prompt(format!("{}.type is required", place())));
         }
+        let is_own = is_call && called.is_some_and(|name| is_run_here(name.get(), state.brand));
         let traits = &mut state.envelope.traits;
+        traits.own_calls |= is_own;
         traits.blank_text |= is_text && is_blank;
         traits.foreign_thinking |= is_thinking && is_foreign;
         traits.unclean_data |= source.unclean;
         traits.data_url |= source.is_data_url;
+        traits.own_file |= source.is_own_file;
         source.count(is_image, is_document, &mut state.envelope.media);
         state.check(source.check(is_image, &|| format!("{}.source", place())));
         Ok(())
@@ -488,6 +496,7 @@ struct Source<'a> {
     repeated: Option<String>,
     unclean: bool,
     is_data_url: bool,
+    is_own_file: bool,
     /// Bytes of what it holds itself.
     data: usize,
 }
@@ -537,6 +546,30 @@ fn is_blank_text(value: &RawValue) -> bool {
     let Some(inner) = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return false };
     let may_be = |first: char| first.is_whitespace() || first == '\\';
     inner.is_empty() || (inner.starts_with(may_be) && json::string(value).is_some_and(|text| text.trim().is_empty()))
+}
+
+/// Whether it is the kind of a block that shows what came of commands: `<brand>_bash_tool_result` or the like.
+fn is_of_commands(kind: &str) -> bool {
+    let of = kind.strip_suffix("_tool_result\"");
+    of.is_some_and(|of| of.ends_with("_bash") || of.ends_with("_shell"))
+}
+
+/// Whether it is the kind of a block that shows what any tool of ours gave: `<brand>_tool_result`.
+fn is_shown_by(kind: &str, brand: Brand<'_>) -> bool {
+    let of = kind.strip_prefix('"').and_then(|kind| kind.strip_suffix("_tool_result\""));
+    of.is_some_and(|of| of == brand.name || brand.aliases.iter().any(|alias| alias == of))
+}
+
+/// Whether a call of this name, in its quotes, is one that nobody but this gateway runs.
+fn is_run_here(name: &str, brand: Brand<'_>) -> bool {
+    let name = name.trim_matches('"');
+    name.starts_with("mcp__") || brand.tool(name).is_some()
+}
+
+/// Whether it looks like the id of a file that is kept here. Vendors' own are shorter.
+fn is_own_file(value: &str) -> bool {
+    const LENGTH: usize = "\"file_00000000000000000000000000\"".len();
+    value.len() == LENGTH && value.starts_with("\"file_")
 }
 
 /// Whether a cache marker says more than that it is one.
@@ -595,6 +628,7 @@ impl<'a> Node<'a> for InnerBlock<'_> {
         }
         traits.blank_text |= is_text && is_blank;
         traits.unclean_data |= source.unclean;
+        traits.own_file |= source.is_own_file;
         source.count(is_image, is_document, media);
         Ok(())
     }
@@ -622,6 +656,10 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
                     let head = value.get().get(1..6).unwrap_or_default();
                     source.is_data_url = head.eq_ignore_ascii_case("data:");
                     source.data = value.get().len();
+                }
+                "file_id" => {
+                    let value: &RawValue = map.next_value()?;
+                    source.is_own_file = is_own_file(value.get());
                 }
                 "data" => {
                     // A look at its head and for escapes: base64 has neither.
