@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate_core::Secret;
+
+use crate::headers;
 
 /// Where OpenAI serves it.
 pub const OPENAI: &str = "https://api.openai.com/v1/moderations";
@@ -114,14 +115,7 @@ impl Backend {
 impl Service {
     /// The question about these pieces; nothing when the key cannot be sent.
     pub fn call(&self, pieces: &[String]) -> Option<(HeaderMap, String)> {
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.key {
-            let mut value = key.expose(|key| HeaderValue::from_bytes(&[b"Bearer ", key].concat())).ok()?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
+        let headers = headers(self.key.as_ref())?;
         Some((headers, json!({"model": self.model, "input": pieces}).to_string()))
     }
 }

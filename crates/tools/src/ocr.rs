@@ -3,12 +3,13 @@
 
 use std::fmt;
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, Uri};
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_core::money;
 use tidegate_core::{Money, Secret};
+
+use crate::headers;
 
 /// Where the vendor serves it.
 pub const ADDRESS: &str = "https://api.mistral.ai/v1/ocr";
@@ -47,14 +48,7 @@ pub struct Image {
 impl Service {
     /// The question for a PDF, given as base64; nothing when the key cannot be sent.
     pub fn call(&self, pdf: &str, with_images: bool) -> Option<(HeaderMap, String)> {
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.key {
-            let mut value = key.expose(|key| HeaderValue::from_bytes(&[b"Bearer ", key].concat())).ok()?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
+        let headers = headers(self.key.as_ref())?;
         let document = json!({"type": "document_url", "document_url": format!("data:application/pdf;base64,{pdf}")});
         let body = json!({"model": self.model, "document": document, "include_image_base64": with_images});
         Some((headers, body.to_string()))
@@ -119,7 +113,7 @@ mod tests {
     #[test]
     fn a_pdf_is_sent_within_the_question() {
         let (headers, body) = service().call("JVBERi0=", true).expect("a call");
-        assert_eq!(headers[AUTHORIZATION], "Bearer k-1");
+        assert_eq!(headers["authorization"], "Bearer k-1");
         let body: serde_json::Value = serde_json::from_str(&body).expect("JSON");
         assert_eq!(body["document"]["document_url"], "data:application/pdf;base64,JVBERi0=");
         assert_eq!((&body["model"], &body["include_image_base64"]), (&json!("mistral-ocr-latest"), &json!(true)));

@@ -1,7 +1,8 @@
-//! The text of a page or a PDF. Both are written by strangers and read by parsers that may crash, recurse or never end, so
+//! The text of a page, a PDF or a file of an office. All are written by strangers and read by parsers that may crash, recurse or never end, so
 //! nobody calls this but a child process with limits of its own.
 
 mod html;
+mod office;
 mod pdf;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     Html,
     Pdf,
+    Word,
+    Sheets,
+    Slides,
 }
 
 impl Kind {
@@ -18,6 +22,20 @@ impl Kind {
         match name {
             "html" => Some(Self::Html),
             "pdf" => Some(Self::Pdf),
+            "docx" => Some(Self::Word),
+            "xlsx" => Some(Self::Sheets),
+            "pptx" => Some(Self::Slides),
+            _ => None,
+        }
+    }
+
+    /// What an office calls its files.
+    pub fn of_office(media_type: &str) -> Option<Self> {
+        let name = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match name.strip_prefix("application/vnd.openxmlformats-officedocument.")? {
+            "wordprocessingml.document" => Some(Self::Word),
+            "spreadsheetml.sheet" => Some(Self::Sheets),
+            "presentationml.presentation" => Some(Self::Slides),
             _ => None,
         }
     }
@@ -26,6 +44,9 @@ impl Kind {
         match self {
             Self::Html => "html",
             Self::Pdf => "pdf",
+            Self::Word => "docx",
+            Self::Sheets => "xlsx",
+            Self::Slides => "pptx",
         }
     }
 }
@@ -34,7 +55,7 @@ impl Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     pub title: Option<String>,
-    /// How many pages a PDF has.
+    /// How many pages a PDF has, or slides a presentation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<usize>,
     pub text: String,
@@ -49,6 +70,9 @@ impl Page {
         let mut page = match kind {
             Kind::Html => html::page(&String::from_utf8_lossy(bytes)),
             Kind::Pdf => pdf::page(bytes, most)?,
+            Kind::Word => office::document(bytes, most)?,
+            Kind::Sheets => office::sheets(bytes, most)?,
+            Kind::Slides => office::slides(bytes, most)?,
         };
         page.text = plain(&page.text);
         page.text.truncate(page.text.floor_char_boundary(most));

@@ -42,6 +42,11 @@ impl Domain {
         !self.is_below && self.path.is_empty()
     }
 
+    /// Whether it is what is below a host alone.
+    pub fn is_below(&self) -> bool {
+        self.is_below
+    }
+
     pub fn holds(&self, url: &Url) -> bool {
         let Some(host) = url.host_str() else { return false };
         let host = host.trim_end_matches('.');
@@ -52,6 +57,14 @@ impl Domain {
         };
         let rest = url.path().strip_prefix(self.path.as_str());
         is_host && rest.is_some_and(|rest| self.path.is_empty() || rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// As it is written.
+impl std::fmt::Display for Domain {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, is_below, path } = self;
+        write!(out, "{}{host}{path}", if *is_below { "*." } else { "" })
     }
 }
 
