@@ -8,3 +8,4 @@ pub mod broadcast;
 pub mod logging;
 pub mod metrics;
 pub mod scrub;
+pub mod traces;

@@ -2,6 +2,7 @@
 //! never keys, users or URLs.
 
 mod flow;
+mod spend;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::{Exchange, Outcome};
 
-pub use flow::{Door, Flow, Happened, Refusals, Tool};
+pub use flow::{At, Category, Door, Flow, Group, Happened, MasterKey, Pool, Refusals};
+use spend::Spend;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Route {
@@ -30,6 +32,7 @@ pub struct Generation {
     pub provider: String,
     pub outcome: &'static str,
     pub stop_reason: String,
+    pub byok: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +49,8 @@ pub struct Condition {
     pub state: i64,
     /// The share of calls that were answered in the last five minutes; none where there were no calls.
     pub uptime: Option<f64>,
+    /// It is not asked for a while: it said that it has had enough.
+    pub cools: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +58,7 @@ pub struct Tried {
     pub provider: String,
     pub model: String,
     pub status_class: &'static str,
+    pub error_type: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,16 +82,30 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
-/// A call of a server tool, by the name of the tool.
+/// What ended a loop of tools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Stopped {
+    pub condition: &'static str,
+}
+
+/// Which limit refused a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Rejection {
+    pub kind: &'static str,
+}
+
+/// A call of a server tool, by the name of the tool and of who did the work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ToolCall {
     pub tool: &'static str,
+    pub engine: String,
     pub outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Plugin {
     pub plugin: &'static str,
+    pub outcome: &'static str,
 }
 
 /// What a guardrail's filter did.
@@ -108,6 +128,13 @@ pub struct Receiver {
     pub destination: String,
 }
 
+/// Why a destination will not be told something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Untold {
+    pub destination_type: &'static str,
+    pub reason: &'static str,
+}
+
 /// Something that can run out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Used {
@@ -123,45 +150,46 @@ pub struct Looked {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Build {
     pub version: &'static str,
+    pub commit: &'static str,
 }
 
 /// All families. Handles are kept here; nothing is looked up by name.
 pub struct Metrics {
     registry: Registry,
     pub http_requests: Family<Route, Counter>,
-    pub in_flight: Gauge,
+    pub in_flight: Family<Door, Gauge>,
     pub generations: Family<Generation, Counter>,
     pub attempts: Family<Tried, Counter>,
     pub tokens: Family<Tokens, Counter>,
     pub first_token: Family<Served, Histogram>,
     pub duration: Family<Served, Histogram>,
-    pub cost_nanos: Family<Served, Counter>,
+    cost: Family<Tokens, Spend>,
     pub auth_failures: Family<Reason, Counter>,
-    pub limit_rejections: Family<Reason, Counter>,
+    pub limit_rejections: Family<Rejection, Counter>,
     /// Finished requests whose record could not be kept because the queue was full.
     pub records_lost: Counter,
     pub panics: Counter,
-    /// How much is refused because this node is overloaded: 0 is nothing, 4 is all new inference.
     /// Calls of server tools.
     pub tool_calls: Family<ToolCall, Counter>,
     /// Calls of one request.
     pub loop_steps: Histogram,
     /// Loops that something else than the model ended.
-    pub loop_stops: Family<Reason, Counter>,
+    pub loop_stops: Family<Stopped, Counter>,
     pub plugin_runs: Family<Plugin, Counter>,
     pub guardrail_events: Family<Judgement, Counter>,
     /// Letters that could not even be written down.
     pub broadcast_lost: Counter,
-    pub broadcast_dropped: Family<Delivery, Counter>,
+    pub broadcast_dropped: Family<Untold, Counter>,
     pub broadcast_deliveries: Family<Delivery, Counter>,
     pub broadcast_queue: Family<Receiver, Gauge>,
+    /// How much is refused because this node is overloaded: 0 is nothing, 4 is all new inference.
     pub shed_level: Gauge,
     pub shed: Family<Reason, Counter>,
-    /// How much is used of what can run out; 1 is all of it.
     /// Where requests a minute were counted: by all gateways together, or here and why.
     pub shared_rates: Family<Looked, Counter>,
     /// Whether they are counted together at the moment.
     pub shared_rates_up: Gauge,
+    /// How much is used of what can run out; 1 is all of it.
     pub overload_used: Family<Used, Gauge<f64, AtomicU64>>,
     /// Records in the group that is being committed.
     pub ledger_queue: Gauge,
@@ -178,7 +206,7 @@ pub struct Metrics {
     pub ledger_unpriced: Counter,
     /// How often an endpoint was left alone because it failed.
     pub breaker_opened: Family<Served, Counter>,
-    endpoint_state: Family<Served, Gauge>,
+    breaker_state: Family<Served, Gauge>,
     endpoint_health: Family<Served, Gauge<f64, AtomicU64>>,
     /// Held by whoever reads: what is measured only for readers is set anew for each.
     reading: Mutex<()>,
@@ -202,17 +230,30 @@ struct Ended {
     provider: Arc<str>,
     outcome: Outcome,
     stop_reason: Box<str>,
+    is_byok: bool,
+    is_tool: bool,
+    has_list_price: bool,
     generations: Counter,
     answered: Counter,
     tokens: [Counter; 5],
     first_token: Histogram,
     duration: Histogram,
-    cost_nanos: Counter,
+    cost: Spend,
+    at_list_price: Spend,
+}
+
+/// A fee of a tool is paid in a record without any attempt, in the name of who did the work.
+fn is_of_a_tool(exchange: &Exchange) -> bool {
+    let is_paid = exchange.outcome == Outcome::Complete && exchange.attempts.is_empty();
+    is_paid && !exchange.provider.is_empty() && exchange.cache_source.is_none()
 }
 
 impl Ended {
     fn is_for(&self, exchange: &Exchange, stop_reason: &str) -> bool {
         self.outcome == exchange.outcome
+            && self.is_byok == exchange.is_byok
+            && self.has_list_price == exchange.list_cost.is_some()
+            && self.is_tool == is_of_a_tool(exchange)
             && *self.stop_reason == *stop_reason
             && (self.model == exchange.model || exchange.provider.is_empty())
             && self.provider == exchange.provider
@@ -244,7 +285,21 @@ fn tried(provider: &str, model: &str, status: u16) -> Tried {
         500..=599 => "5xx",
         _ => "none",
     };
-    Tried { provider: provider.to_owned(), model: model.to_owned(), status_class }
+    // In the words of errors; a status is all that is kept of an attempt.
+    let error_type = match status {
+        200..=299 => "none",
+        401 | 403 => "authentication",
+        402 => "payment_required",
+        404 => "not_found",
+        408 | 504 => "timeout",
+        413 => "payload_too_large",
+        429 => "rate_limit_exceeded",
+        503 | 529 => "provider_overloaded",
+        400..=499 => "invalid_request",
+        500..=599 => "server",
+        _ => "unreachable",
+    };
+    Tried { provider: provider.to_owned(), model: model.to_owned(), status_class, error_type }
 }
 
 /// 5 ms to 600 s, log-spaced.
@@ -254,11 +309,11 @@ fn seconds() -> Histogram {
 }
 
 impl Metrics {
-    pub fn new(version: &'static str) -> Self {
+    pub fn new(version: &'static str, commit: &'static str) -> Self {
         let mut registry = Registry::with_prefix("tidegate");
         let http_requests = Family::default();
         registry.register("http_requests", "Finished HTTP requests", http_requests.clone());
-        let in_flight = Gauge::default();
+        let in_flight = Family::default();
         registry.register("requests_in_flight", "Inference requests being served", in_flight.clone());
         let generations = Family::default();
         registry.register("generations", "Admitted requests by how they ended", generations.clone());
@@ -280,8 +335,8 @@ impl Metrics {
             Unit::Seconds,
             duration.clone(),
         );
-        let cost_nanos = Family::default();
-        registry.register("cost_nanodollars", "What answers cost", cost_nanos.clone());
+        let cost = Family::default();
+        registry.register("cost_usd", "What answers and tools cost", cost.clone());
         let auth_failures = Family::default();
         registry.register("auth_failures", "Refused credentials", auth_failures.clone());
         let limit_rejections = Family::default();
@@ -346,9 +401,9 @@ impl Metrics {
         let breaker_opened = Family::default();
         let help = "Endpoints that were left alone for a while because they failed";
         registry.register("breaker_opened", help, breaker_opened.clone());
-        let endpoint_state = Family::default();
+        let breaker_state = Family::default();
         let help = "How an endpoint is doing: 0 stable, 1 degraded, 2 down, 3 out of order";
-        registry.register("endpoint_state", help, endpoint_state.clone());
+        registry.register("breaker_state", help, breaker_state.clone());
         let endpoint_health = Family::default();
         let help = "The share of calls to an endpoint that were answered in the last five minutes";
         registry.register("endpoint_health", help, endpoint_health.clone());
@@ -360,7 +415,7 @@ impl Metrics {
         let help = "What is held for answers that are kept";
         registry.register("response_cache_bytes", help, response_cache_bytes.clone());
         let build: Family<Build, Gauge> = Family::default();
-        build.get_or_create(&Build { version }).set(1);
+        build.get_or_create(&Build { version, commit }).set(1);
         let flow = Flow::new(&mut registry);
         registry.register("build_info", "The running build", build);
         Self {
@@ -372,7 +427,7 @@ impl Metrics {
             tokens,
             first_token,
             duration,
-            cost_nanos,
+            cost,
             auth_failures,
             limit_rejections,
             records_lost,
@@ -400,7 +455,7 @@ impl Metrics {
             ledger_clamped,
             ledger_unpriced,
             breaker_opened,
-            endpoint_state,
+            breaker_state,
             endpoint_health,
             reading: Mutex::new(()),
             learned,
@@ -452,8 +507,10 @@ impl Metrics {
             ended.first_token.observe(f64::from(first) / 1000.0);
         }
         ended.duration.observe(f64::from(exchange.duration_ms) / 1000.0);
-        if let Some(cost) = exchange.cost.and_then(|cost| u64::try_from(cost.0).ok()) {
-            ended.cost_nanos.inc_by(cost);
+        for (counter, cost) in [(&ended.cost, exchange.cost), (&ended.at_list_price, exchange.list_cost)] {
+            if let Some(cost) = cost.and_then(|cost| u64::try_from(cost.0).ok()) {
+                counter.inner().add(cost);
+            }
         }
     }
 
@@ -462,23 +519,34 @@ impl Metrics {
         let model = if exchange.provider.is_empty() { "unknown" } else { &exchange.model };
         let (model, provider) = (model.to_owned(), exchange.provider.to_string());
         let served = Served { model: model.clone(), provider: provider.clone() };
-        let tokens =
-            |kind| self.tokens.get_or_create_owned(&Tokens { model: model.clone(), provider: provider.clone(), kind });
+        let of_kind = |kind| Tokens { model: model.clone(), provider: provider.clone(), kind };
+        let tokens = |kind| self.tokens.get_or_create_owned(&of_kind(kind));
+        let (is_tool, has_list_price) = (is_of_a_tool(exchange), exchange.list_cost.is_some());
         Ended {
             model: exchange.model.clone(),
             provider: exchange.provider.clone(),
             outcome: exchange.outcome,
             stop_reason: stop_reason.into(),
+            is_byok: exchange.is_byok,
             answered: self.attempts.get_or_create_owned(&tried(&provider, &model, 200)),
             tokens: ["input", "output", "cache_read", "cache_write", "reasoning"].map(tokens),
             first_token: self.first_token.get_or_create_owned(&served),
             duration: self.duration.get_or_create_owned(&served),
-            cost_nanos: self.cost_nanos.get_or_create_owned(&served),
+            cost: self.cost.get_or_create_owned(&of_kind(if is_tool { "tool" } else { "credits" })),
+            // Only shown where there are credentials of customers.
+            at_list_price: if has_list_price {
+                self.cost.get_or_create_owned(&of_kind("byok"))
+            } else {
+                Spend::default()
+            },
+            is_tool,
+            has_list_price,
             generations: self.generations.get_or_create_owned(&Generation {
                 model: model.clone(),
                 provider: provider.clone(),
                 outcome: exchange.outcome.as_str(),
                 stop_reason: stop_reason.to_owned(),
+                byok: if exchange.is_byok { "true" } else { "false" },
             }),
         }
     }
@@ -486,10 +554,14 @@ impl Metrics {
     /// The whole state in Prometheus' text format, with endpoints as they are now. Those that are gone are not shown.
     pub fn text(&self, endpoints: &[Condition]) -> String {
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        self.endpoint_state.clear();
+        self.breaker_state.clear();
         self.endpoint_health.clear();
-        for Condition { served, state, uptime } in endpoints {
-            let worst = self.endpoint_state.get_or_create(served);
+        self.flow.cooldown.clear();
+        for Condition { served, state, uptime, cools } in endpoints {
+            let cooling = self.flow.cooldown.get_or_create(&At { provider: served.provider.clone() });
+            cooling.inc_by(i64::from(*cools));
+            drop(cooling);
+            let worst = self.breaker_state.get_or_create(served);
             worst.set(worst.get().max(*state));
             if let Some(uptime) = uptime {
                 // A new one is 0, which is the worst there is.
@@ -560,15 +632,15 @@ mod tests {
 
     #[test]
     fn a_finished_request_is_counted_in_every_family_under_its_own_labels() {
-        let metrics = Metrics::new("1.2.3");
+        let metrics = Metrics::new("1.2.3", "abc");
         let mut handles = Handles::default();
         metrics.record(&exchange("a/b"), &mut handles);
         metrics.record(&exchange("a/b"), &mut handles);
         let twice = [
-            r#"cost_nanodollars_total{provider="P1"} 354000"#,
+            r#"cost_usd_total{provider="P1",kind="credits"} 0.000354"#,
             r#"generation_duration_seconds_count{provider="P1"} 2"#,
             r#"generation_duration_seconds_sum{provider="P1"} 4.0"#,
-            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#,
+            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn",byok="false"} 2"#,
             // Nine tokens in 2 000 - 100 ms, twice.
             r#"output_tokens_per_second_count{provider="P1"} 2"#,
             r#"output_tokens_per_second_sum{provider="P1"} 9.473684210526315"#,
@@ -579,8 +651,8 @@ mod tests {
             r#"tokens_total{provider="P1",kind="input"} 28"#,
             r#"tokens_total{provider="P1",kind="output"} 18"#,
             r#"tokens_total{provider="P1",kind="reasoning"} 4"#,
-            r#"upstream_attempts_total{provider="P0",status_class="5xx"} 2"#,
-            r#"upstream_attempts_total{provider="P1",status_class="2xx"} 2"#,
+            r#"upstream_attempts_total{provider="P0",status_class="5xx",error_type="provider_overloaded"} 2"#,
+            r#"upstream_attempts_total{provider="P1",status_class="2xx",error_type="none"} 2"#,
         ];
         assert_eq!(lines_of(&metrics, "a/b"), twice.map(|line| line.to_owned()));
 
@@ -600,12 +672,12 @@ mod tests {
         assert_eq!(lines_of(&metrics, "a/b"), twice.map(|line| line.to_owned()));
         let lines = lines_of(&metrics, "c/d");
         for line in [
-            r#"cost_nanodollars_total{provider="P0"} 0"#,
-            r#"generations_total{provider="P0",outcome="failed",stop_reason="none"} 1"#,
+            r#"cost_usd_total{provider="P0",kind="credits"} 0.0"#,
+            r#"generations_total{provider="P0",outcome="failed",stop_reason="none",byok="false"} 1"#,
             r#"time_to_first_token_seconds_count{provider="P0"} 0"#,
             r#"tokens_total{provider="P0",kind="output"} 0"#,
-            r#"upstream_attempts_total{provider="P0",status_class="4xx"} 1"#,
-            r#"upstream_attempts_total{provider="P0",status_class="none"} 1"#,
+            r#"upstream_attempts_total{provider="P0",status_class="4xx",error_type="timeout"} 1"#,
+            r#"upstream_attempts_total{provider="P0",status_class="none",error_type="unreachable"} 1"#,
         ] {
             assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
         }
@@ -613,15 +685,37 @@ mod tests {
         for line in [
             r#"tidegate_fallbacks_total{from="P0",to="P1",kind="provider"} 2"#,
             r#"tidegate_retries_total{provider="P0"} 1"#,
+            // The first content came after 100 ms, of which two attempts took 5 each: 90 ms, twice.
+            r#"tidegate_gateway_overhead_seconds_sum{route="/messages"} 0.18"#,
+            r#"tidegate_gateway_overhead_seconds_count{route="/messages"} 2"#,
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
+        // What a tool cost, and what a customer's own credential saved, are neither of them an answer that was paid for.
+        let tool = Exchange {
+            provider: "engine".into(),
+            attempts: Vec::new(),
+            cost: Some(Money(5_000_000)),
+            ..exchange("e/f")
+        };
+        let own = Exchange { is_byok: true, cost: Some(Money(1)), list_cost: Some(Money(20)), ..exchange("e/f") };
+        for exchange in [&tool, &own, &own] {
+            metrics.record(exchange, &mut handles);
+        }
+        let lines = lines_of(&metrics, "e/f");
+        let spent: Vec<_> = lines.iter().filter(|line| line.starts_with("cost_usd")).collect();
+        let expected = [
+            r#"cost_usd_total{provider="P1",kind="byok"} 4e-8"#,
+            r#"cost_usd_total{provider="P1",kind="credits"} 2e-9"#,
+            r#"cost_usd_total{provider="engine",kind="tool"} 0.005"#,
+        ];
+        assert_eq!(spent, expected);
         // The same model that ends differently is another kind of end, on the same tokens.
         metrics.record(&Exchange { outcome: Outcome::Cancelled, ..exchange("a/b") }, &mut handles);
         let lines = lines_of(&metrics, "a/b");
         for line in [
-            r#"generations_total{provider="P1",outcome="cancelled",stop_reason="end_turn"} 1"#,
-            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#,
+            r#"generations_total{provider="P1",outcome="cancelled",stop_reason="end_turn",byok="false"} 1"#,
+            r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn",byok="false"} 2"#,
             r#"tokens_total{provider="P1",kind="input"} 42"#,
         ] {
             assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
@@ -630,7 +724,7 @@ mod tests {
 
     #[test]
     fn more_kinds_of_ends_than_are_remembered_lose_no_count() {
-        let metrics = Metrics::new("1.2.3");
+        let metrics = Metrics::new("1.2.3", "abc");
         let mut handles = Handles::default();
         for _ in 0..2 {
             for number in 0..=MOST_HANDLES {
@@ -639,35 +733,36 @@ mod tests {
         }
         for number in 0..=MOST_HANDLES {
             let lines = lines_of(&metrics, &format!("a/{number}"));
-            let line = r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn"} 2"#;
+            let line = r#"generations_total{provider="P1",outcome="complete",stop_reason="end_turn",byok="false"} 2"#;
             assert!(lines.iter().any(|known| known == line), "{number}: {lines:?}");
         }
     }
 
     #[test]
     fn the_text_names_what_was_counted() {
-        let metrics = Metrics::new("1.2.3");
+        let metrics = Metrics::new("1.2.3", "abc");
         metrics.http_requests.get_or_create(&Route { route: "/messages", method: "POST", status: 200 }).inc();
         let text = metrics.text(&[]);
         assert!(
             text.contains(r#"tidegate_http_requests_total{route="/messages",method="POST",status="200"} 1"#),
             "{text}"
         );
-        assert!(text.contains(r#"tidegate_build_info{version="1.2.3"} 1"#), "{text}");
+        assert!(text.contains(r#"tidegate_build_info{version="1.2.3",commit="abc"} 1"#), "{text}");
     }
 
     #[test]
     fn endpoints_are_shown_as_they_are_and_the_worst_speaks_for_its_provider() {
-        let metrics = Metrics::new("1.2.3");
+        let metrics = Metrics::new("1.2.3", "abc");
         let condition = |provider: &str, state, uptime| Condition {
             served: Served { model: "a/b".to_owned(), provider: provider.to_owned() },
             state,
             uptime,
+            cools: state == 3,
         };
         let lines = |endpoints: &[Condition]| {
             let text = metrics.text(endpoints);
             let mut lines: Vec<String> =
-                text.lines().filter(|line| line.starts_with("tidegate_endpoint")).map(str::to_owned).collect();
+                text.lines().filter(|line| line.contains("model=\"a/b\"")).map(str::to_owned).collect();
             lines.sort();
             lines
         };
@@ -679,14 +774,19 @@ mod tests {
             condition("P2", 2, Some(0.0)),
         ];
         let expected = [
+            r#"tidegate_breaker_state{model="a/b",provider="P0"} 0"#,
+            r#"tidegate_breaker_state{model="a/b",provider="P1"} 3"#,
+            r#"tidegate_breaker_state{model="a/b",provider="P2"} 2"#,
             r#"tidegate_endpoint_health{model="a/b",provider="P1"} 0.5"#,
             r#"tidegate_endpoint_health{model="a/b",provider="P2"} 0.0"#,
-            r#"tidegate_endpoint_state{model="a/b",provider="P0"} 0"#,
-            r#"tidegate_endpoint_state{model="a/b",provider="P1"} 3"#,
-            r#"tidegate_endpoint_state{model="a/b",provider="P2"} 2"#,
         ];
         assert_eq!(lines(&all), expected);
         assert_eq!(lines(&all), expected, "nothing of an earlier look is left");
-        assert_eq!(lines(&all[..1]), expected[2..3]);
+        assert_eq!(lines(&all[..1]), expected[..1]);
+        let text = metrics.text(&all);
+        for (provider, cooling) in [("P0", 0), ("P1", 1), ("P2", 0)] {
+            let line = format!(r#"tidegate_credential_cooldown{{provider="{provider}"}} {cooling}"#);
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
     }
 }

@@ -2,18 +2,21 @@
 //! form of one vendor), where it goes (`kind`, `target`) and in which calls (`parcel`). Pure functions; who keeps and sends it is
 //! elsewhere.
 
+mod alias;
 mod datadog;
 mod events;
 pub mod kind;
 mod message;
 pub mod object;
-mod otlp;
+pub(crate) mod otlp;
 mod parcel;
+mod plain;
 mod record;
 pub mod rows;
 pub mod select;
+mod shorten;
 pub mod snowflake;
-mod span;
+pub(crate) mod span;
 pub mod target;
 
 use std::collections::HashSet;
@@ -129,11 +132,16 @@ impl Destination {
     /// What it is told of a request; nothing where that is none of its business.
     pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
         self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
-            let spans = spans(exchange, said, self, maker);
+            if let Some(told) = plain::told(self, exchange, said, maker) {
+                return told;
+            }
+            let mut spans = spans(exchange, said, self, maker);
+            alias::add(self.kind, &mut spans, said);
             let trace = || record::Trace { spans: &spans, exchange, said, maker };
             match &self.target.shape {
                 Shape::Otlp(otlp) => {
-                    let spans = otlp::resource_spans(spans, maker.service, &otlp.resource);
+                    let more = [otlp.resource.clone(), alias::resource(self.kind, said)].concat();
+                    let spans = otlp::resource_spans(spans, maker.service, &more);
                     if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) }
                 }
                 Shape::Object(bucket) => object::told(&trace(), bucket),
@@ -143,4 +151,9 @@ impl Destination {
             }
         })
     }
+}
+
+/// What a destination found too large, with less of what was said; nothing where there is nothing to leave out.
+pub fn shortened(letter: &[u8]) -> Option<Vec<u8>> {
+    shorten::shortened(letter)
 }

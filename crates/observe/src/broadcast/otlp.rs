@@ -10,9 +10,9 @@ use super::message::{
     AnyValue, ArrayValue, Event, ExportTraceServiceRequest, InstrumentationScope, KeyValue, OneValue, Resource,
     ResourceSpans, ScopeSpans, Span as Wire, Status,
 };
-use super::span::{Attribute, Span};
+use super::span::{Attribute, Span, hex};
 
-const SCOPE: &str = "gateway";
+pub(super) const SCOPE: &str = "gateway";
 /// `STATUS_CODE_ERROR`.
 const ERROR: i32 = 2;
 
@@ -48,7 +48,10 @@ pub fn protobuf(spans: ResourceSpans) -> Vec<u8> {
 
 /// One element of a request of export.
 pub fn json(spans: &ResourceSpans) -> Vec<u8> {
-    serde_json::to_vec(&Json(spans)).expect("texts and numbers are always JSON")
+    // Nearly always enough where nobody hears what was said, so that it need not grow.
+    let mut told = Vec::with_capacity(4_096);
+    serde_json::to_writer(&mut told, &Json(spans)).expect("texts and numbers are always JSON");
+    told
 }
 
 /// A request of export from such elements.
@@ -85,12 +88,6 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).filter_map(pair).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let both = |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));
-    bytes.iter().flat_map(both).collect()
-}
-
 fn text(name: &str, value: &str) -> KeyValue {
     let value = AnyValue { value: Some(OneValue::String(value.to_owned())) };
     KeyValue { key: name.to_owned(), value: Some(value) }
@@ -100,7 +97,7 @@ fn attribute(attribute: Attribute) -> KeyValue {
     KeyValue { key: attribute.name.into_owned(), value: Some(any_value(attribute.value)) }
 }
 
-fn any_value(value: Value) -> AnyValue {
+pub(super) fn any_value(value: Value) -> AnyValue {
     let value = match value {
         Value::Bool(flag) => Some(OneValue::Bool(flag)),
         Value::Number(number) => Some(match number.as_i64() {
@@ -119,7 +116,7 @@ fn any_value(value: Value) -> AnyValue {
 
 /// The same messages as protobuf writes them in JSON: ids are hex, whole numbers are texts. Written as it is read: a tree
 /// of it would be as large again.
-struct Json<'a, T: ?Sized>(&'a T);
+pub(super) struct Json<'a, T: ?Sized>(pub &'a T);
 
 impl<'a, T> Serialize for Json<'a, [T]>
 where

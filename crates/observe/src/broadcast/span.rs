@@ -2,7 +2,6 @@
 //! repeated delivery has the same ones.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
 use serde_json::{Map, Value, json};
@@ -16,11 +15,12 @@ const MOST_SAID: usize = 256 << 10;
 const KNOWN: [&str; 5] = ["trace_id", "trace_name", "span_name", "generation_name", "parent_span_id"];
 /// What a tool says that failed; why it did is part of its result.
 const TOOL_ERROR: &str = "tool_error";
-const NANOS_PER_MILLI: i64 = 1_000_000;
+pub(super) const NANOS_PER_MILLI: i64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     Internal = 1,
+    Server = 2,
     Client = 3,
 }
 
@@ -70,12 +70,17 @@ pub struct Span {
 }
 
 /// The first so many bytes of a text's hash, as hex.
-pub(super) fn hash(text: &str, bytes: usize) -> String {
-    let hash = digest::digest(&digest::SHA256, text.as_bytes());
-    hash.as_ref()[..bytes].iter().fold(String::with_capacity(2 * bytes), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+pub(crate) fn hash(text: &str, bytes: usize) -> String {
+    hex(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..bytes])
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        out.extend([byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)])));
+    }
+    out
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -83,7 +88,7 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 /// The id of a trace: as the caller wrote it where that is one, else made from it.
-fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
+pub(super) fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
     if let Some(own) = said.named("trace_id") {
         let plain = own.replace('-', "");
         let is_uuid = own.len() == 36 && is_hex(&plain, 32);
@@ -99,7 +104,7 @@ fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
     }
 }
 
-fn parent_id(said: &Said) -> Option<String> {
+pub(super) fn parent_id(said: &Said) -> Option<String> {
     match said.named("parent_span_id") {
         Some(own) if is_hex(own, 16) => Some(own.to_lowercase()),
         Some(own) => Some(hash(own, 8)),
@@ -240,105 +245,182 @@ fn own_words(said: &Said) -> Vec<Attribute> {
     others.filter(|(_, value)| !value.is_null()).map(attribute).collect()
 }
 
-fn dollars(money: Option<Money>) -> Option<Value> {
-    money.map(|money| json!(money.0 as f64 / 1e9))
+/// What an attribute is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Name {
+    Theirs(&'static str),
+    /// Ours alone, which begin with the brand.
+    Ours(&'static str),
+}
+
+/// Takes attributes one after the other, in whichever form it needs them.
+pub(super) trait Sink {
+    fn text(&mut self, name: Name, text: &str);
+    fn texts(&mut self, name: Name, texts: &[&str]);
+    fn number(&mut self, name: Name, number: u64);
+    fn decimal(&mut self, name: Name, number: f64);
+    fn flag(&mut self, name: Name, flag: bool);
+    fn value(&mut self, name: Name, value: &Value);
+
+    /// Nothing is said of what is empty.
+    fn some_text(&mut self, name: Name, text: Option<&str>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.text(name, text);
+        }
+    }
+
+    fn dollars(&mut self, name: Name, money: Option<Money>) {
+        if let Some(money) = money {
+            self.decimal(name, money.0 as f64 / 1e9);
+        }
+    }
+}
+
+/// Keeps them as they are.
+struct Kept<'a> {
+    brand: &'a str,
+    made: Vec<Attribute>,
+}
+
+impl Kept<'_> {
+    fn put(&mut self, name: Name, value: Value) {
+        let name = match name {
+            Name::Theirs(name) => name.into(),
+            Name::Ours(name) => format!("{}.{name}", self.brand).into(),
+        };
+        self.made.push(Attribute { name, value });
+    }
+}
+
+impl Sink for Kept<'_> {
+    fn text(&mut self, name: Name, text: &str) {
+        self.put(name, json!(text));
+    }
+
+    fn texts(&mut self, name: Name, texts: &[&str]) {
+        self.put(name, json!(texts));
+    }
+
+    fn number(&mut self, name: Name, number: u64) {
+        self.put(name, json!(number));
+    }
+
+    fn decimal(&mut self, name: Name, number: f64) {
+        self.put(name, json!(number));
+    }
+
+    fn flag(&mut self, name: Name, flag: bool) {
+        self.put(name, json!(flag));
+    }
+
+    fn value(&mut self, name: Name, value: &Value) {
+        self.put(name, value.clone());
+    }
 }
 
 fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>) -> Vec<Attribute> {
+    let mut kept = Kept { brand: &maker.service.brand, made: Vec::with_capacity(48) };
+    tell(exchange, said, destination, maker, &mut kept);
+    kept.made.extend(own_words(said));
+    kept.made
+}
+
+/// Everything that is told of a call of a model, but for what the caller said in words of its own.
+pub(super) fn tell(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>, to: &mut impl Sink) {
+    use Name::{Ours, Theirs};
     let usage = &exchange.usage;
     let cache_write = usage.cache_write + usage.cache_write_1h;
     let input = usage.input + usage.cache_read + cache_write;
-    let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| json!(text));
     let request = said.request.as_ref();
-    let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null()).cloned();
+    let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null());
     let stop = exchange.stop_reason.as_deref();
-    let provider = text(Some(&exchange.provider));
-    let mut made: Vec<Attribute> = Vec::with_capacity(48);
-    let mut put = |name: Cow<'static, str>, value: Option<Value>| {
-        made.extend(value.map(|value| Attribute { name, value }));
-    };
-    let mut add = |name: &'static str, value: Option<Value>| put(name.into(), value);
-    add("gen_ai.operation.name", Some(json!("chat")));
-    add("gen_ai.provider.name", provider.clone());
-    add("gen_ai.system", provider);
-    add("gen_ai.request.model", asked("model").or_else(|| text(Some(&exchange.model))));
-    add("gen_ai.response.model", text(Some(&exchange.model)));
-    add("gen_ai.response.id", Some(json!(exchange.id.as_str())));
-    add("gen_ai.conversation.id", text(exchange.session.as_deref()));
-    add("session.id", text(exchange.session.as_deref()));
-    add("user.id", text(exchange.user.as_deref()));
-    add("gen_ai.request.max_tokens", asked("max_tokens"));
-    add("gen_ai.request.temperature", asked("temperature"));
-    add("gen_ai.request.top_p", asked("top_p"));
-    add("gen_ai.request.top_k", asked("top_k"));
-    add("gen_ai.request.stop_sequences", asked("stop_sequences"));
-    add("gen_ai.request.stream", Some(json!(exchange.streamed)));
-    add("gen_ai.response.finish_reasons", stop.map(|stop| json!([stop])));
-    add("gen_ai.response.finish_reason", stop.map(|stop| json!(stop)));
-    add("gen_ai.usage.input_tokens", Some(json!(input)));
-    add("gen_ai.usage.output_tokens", Some(json!(usage.output)));
-    add("gen_ai.usage.prompt_tokens", Some(json!(input)));
-    add("gen_ai.usage.completion_tokens", Some(json!(usage.output)));
-    add("gen_ai.usage.total_tokens", Some(json!(input + usage.output)));
-    add("gen_ai.usage.cache_read.input_tokens", Some(json!(usage.cache_read)));
-    add("gen_ai.usage.cache_creation.input_tokens", Some(json!(cache_write)));
-    add("gen_ai.usage.reasoning.output_tokens", Some(json!(usage.thinking)));
-    add("gen_ai.usage.cost", dollars(exchange.cost));
-    let first = exchange.first_content_ms.filter(|_| exchange.streamed);
-    add("gen_ai.response.time_to_first_chunk", first.map(|millis| json!(f64::from(millis) / 1000.0)));
-    add("error.type", text(exchange.error_type.as_deref()));
-    add("http.response.status_code", Some(json!(exchange.status)));
+    to.text(Theirs("gen_ai.operation.name"), "chat");
+    to.some_text(Theirs("gen_ai.provider.name"), Some(&exchange.provider));
+    to.some_text(Theirs("gen_ai.system"), Some(&exchange.provider));
+    match asked("model") {
+        Some(model) => to.value(Theirs("gen_ai.request.model"), model),
+        None => to.some_text(Theirs("gen_ai.request.model"), Some(&exchange.model)),
+    }
+    to.some_text(Theirs("gen_ai.response.model"), Some(&exchange.model));
+    to.text(Theirs("gen_ai.response.id"), exchange.id.as_str());
+    to.some_text(Theirs("gen_ai.conversation.id"), exchange.session.as_deref());
+    to.some_text(Theirs("session.id"), exchange.session.as_deref());
+    to.some_text(Theirs("user.id"), exchange.user.as_deref());
+    for (name, member) in [
+        ("gen_ai.request.max_tokens", "max_tokens"),
+        ("gen_ai.request.temperature", "temperature"),
+        ("gen_ai.request.top_p", "top_p"),
+        ("gen_ai.request.top_k", "top_k"),
+        ("gen_ai.request.stop_sequences", "stop_sequences"),
+    ] {
+        if let Some(value) = asked(member) {
+            to.value(Theirs(name), value);
+        }
+    }
+    to.flag(Theirs("gen_ai.request.stream"), exchange.streamed);
+    if let Some(stop) = stop {
+        to.texts(Theirs("gen_ai.response.finish_reasons"), &[stop]);
+        to.text(Theirs("gen_ai.response.finish_reason"), stop);
+    }
+    to.number(Theirs("gen_ai.usage.input_tokens"), input);
+    to.number(Theirs("gen_ai.usage.output_tokens"), usage.output);
+    to.number(Theirs("gen_ai.usage.prompt_tokens"), input);
+    to.number(Theirs("gen_ai.usage.completion_tokens"), usage.output);
+    to.number(Theirs("gen_ai.usage.total_tokens"), input + usage.output);
+    to.number(Theirs("gen_ai.usage.cache_read.input_tokens"), usage.cache_read);
+    to.number(Theirs("gen_ai.usage.cache_creation.input_tokens"), cache_write);
+    to.number(Theirs("gen_ai.usage.reasoning.output_tokens"), usage.thinking);
+    to.dollars(Theirs("gen_ai.usage.cost"), exchange.cost);
+    if let Some(first) = exchange.first_content_ms.filter(|_| exchange.streamed) {
+        to.decimal(Theirs("gen_ai.response.time_to_first_chunk"), f64::from(first) / 1000.0);
+    }
+    to.some_text(Theirs("error.type"), exchange.error_type.as_deref());
+    to.number(Theirs("http.response.status_code"), exchange.status.into());
     if let Some(request) = request.filter(|_| !destination.is_private) {
         let output = request.pointer("/output_config/format/type").map_or("text", |_| "json");
-        add("gen_ai.output.type", Some(json!(output)));
-        let system = request.get("system").map(|system| json!(parts(system)));
-        add("gen_ai.system_instructions", system.map(|system| json!(cut(system.to_string()))));
+        to.text(Theirs("gen_ai.output.type"), output);
+        if let Some(system) = request.get("system") {
+            to.text(Theirs("gen_ai.system_instructions"), &cut(json!(parts(system)).to_string()));
+        }
         let messages: Vec<Value> = request["messages"].as_array().into_iter().flatten().map(message).collect();
-        add("gen_ai.input.messages", Some(json!(cut(json!(messages).to_string()))));
-        let tools = request.get("tools").filter(|tools| tools.is_array());
-        add("gen_ai.tool.definitions", tools.map(|tools| json!(cut(tools.to_string()))));
+        to.text(Theirs("gen_ai.input.messages"), &cut(json!(messages).to_string()));
+        if let Some(tools) = request.get("tools").filter(|tools| tools.is_array()) {
+            to.text(Theirs("gen_ai.tool.definitions"), &cut(tools.to_string()));
+        }
         if !said.answer.is_empty() {
             let answer = json!([{
                 "role": "assistant",
                 "parts": said.answer.iter().map(part).collect::<Vec<_>>(),
                 "finish_reason": stop,
             }]);
-            add("gen_ai.output.messages", Some(json!(cut(answer.to_string()))));
+            to.text(Theirs("gen_ai.output.messages"), &cut(answer.to_string()));
         }
     }
-    let brand = &maker.service.brand;
-    let mut ours = |name: &str, value: Option<Value>| {
-        if value.is_some() {
-            put(format!("{brand}.{name}").into(), value);
-        }
-    };
-    ours("generation_id", Some(json!(exchange.id.as_str())));
-    ours("request_id", Some(json!(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str())));
-    ours("attempt", Some(json!(exchange.attempts.len())));
-    ours("is_byok", Some(json!(exchange.is_byok)));
-    ours("cache.hit", Some(json!(exchange.cache_source.is_some())));
-    ours("preset", text(exchange.preset.as_deref()));
+    to.text(Ours("generation_id"), exchange.id.as_str());
+    to.text(Ours("request_id"), exchange.parent.as_ref().unwrap_or(&exchange.id).as_str());
+    to.number(Ours("attempt"), exchange.attempts.len() as u64);
+    to.flag(Ours("is_byok"), exchange.is_byok);
+    to.flag(Ours("cache.hit"), exchange.cache_source.is_some());
+    to.some_text(Ours("preset"), exchange.preset.as_deref());
     if destination.tells.cost {
-        ours("cost.total", dollars(exchange.cost));
-        ours("cost.cache_discount", dollars(exchange.cache_discount));
-        ours("cost.upstream", dollars(exchange.upstream_cost));
-        ours("cost.is_byok", Some(json!(exchange.is_byok)));
+        to.dollars(Ours("cost.total"), exchange.cost);
+        to.dollars(Ours("cost.cache_discount"), exchange.cache_discount);
+        to.dollars(Ours("cost.upstream"), exchange.upstream_cost);
+        to.flag(Ours("cost.is_byok"), exchange.is_byok);
     }
     if destination.tells.identity {
-        ours("identity.key_name", text(Some(maker.key_name)));
-        ours("identity.key_hash", Some(json!(exchange.key.to_hex())));
-        ours("identity.creator_user_id", text(maker.creator));
-        ours("identity.organization_id", text(Some(&exchange.organisation.0)));
-        ours("identity.workspace_id", text(Some(&exchange.workspace.0)));
+        to.some_text(Ours("identity.key_name"), Some(maker.key_name));
+        to.text(Ours("identity.key_hash"), &exchange.key.to_hex());
+        to.some_text(Ours("identity.creator_user_id"), maker.creator);
+        to.some_text(Ours("identity.organization_id"), Some(&exchange.organisation.0));
+        to.some_text(Ours("identity.workspace_id"), Some(&exchange.workspace.0));
     }
     if destination.tells.context {
-        ours("request.title", text(exchange.title.as_deref()));
-        ours("request.referer", text(exchange.referer.as_deref()));
-        ours("request.user_agent", text(exchange.user_agent.as_deref()));
-        ours("request.preset_id", text(exchange.preset.as_deref()));
+        to.some_text(Ours("request.title"), exchange.title.as_deref());
+        to.some_text(Ours("request.referer"), exchange.referer.as_deref());
+        to.some_text(Ours("request.user_agent"), exchange.user_agent.as_deref());
+        to.some_text(Ours("request.preset_id"), exchange.preset.as_deref());
     }
-    made.extend(own_words(said));
-    made
 }
 
 fn cut(text: String) -> String {

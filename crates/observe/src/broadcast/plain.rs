@@ -1,0 +1,267 @@
+//! A request of which there is nothing special to tell, which nearly all are, as OTLP's JSON at once: it is told while its
+//! caller waits. The same to the byte as what goes the long way.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+use tidegate_core::{Exchange, Outcome};
+
+use super::otlp::{Json, SCOPE, any_value};
+use super::span::{NANOS_PER_MILLI, Name, Sink, SpanKind, hash, parent_id, tell, trace_id};
+use super::{Destination, Kind, Maker, Said, Shape};
+
+/// Nearly always enough where nobody hears what was said, so that it need not grow.
+const USUAL: usize = 4_096;
+
+/// One element of a request of export; nothing where there is more to it than one span without any events.
+pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
+    let Shape::Otlp(otlp) = &destination.target.shape else { return None };
+    let is_smooth = exchange.attempts.iter().all(|attempt| (200..300).contains(&attempt.status))
+        && !matches!(exchange.outcome, Outcome::Failed | Outcome::Broken);
+    // Who has names of its own for things goes the long way.
+    let is_plain = said.trace.is_empty() && said.tools.is_empty() && destination.kind != Kind::Arize;
+    if otlp.is_protobuf || !is_smooth || !is_plain {
+        return None;
+    }
+    let (service, (trace, _)) = (maker.service, trace_id(exchange, said));
+    let mut out = Out { brand: &service.brand, told: Vec::with_capacity(USUAL), is_first: true };
+    out.raw(r#"{"resource":{"attributes":["#);
+    out.text(Name::Theirs("service.name"), &service.name);
+    out.text(Name::Theirs("service.version"), &service.version);
+    out.text(Name::Theirs("service.instance.id"), &service.instance);
+    if let Some(environment) = &service.environment {
+        out.text(Name::Theirs("deployment.environment.name"), environment);
+    }
+    out.text(Name::Ours("trace.id"), &trace);
+    for (name, value) in &otlp.resource {
+        out.begin(format_args!("{name}"));
+        out.string("stringValue", value);
+    }
+    out.raw(r#"]},"scopeSpans":[{"scope":{"name":"#);
+    out.quoted(&format!("{}.{SCOPE}", service.brand));
+    out.raw(r#","version":"#);
+    out.quoted(&service.version);
+    out.raw(r#"},"spans":[{"traceId":""#);
+    out.raw(&trace);
+    out.raw(r#"","spanId":""#);
+    out.raw(&hash(exchange.id.as_str(), 8));
+    let first = exchange.parent.filter(|first| *first != exchange.id);
+    if let Some(parent) = first.map(|first| hash(first.as_str(), 8)).or_else(|| parent_id(said)) {
+        out.raw(r#"","parentSpanId":""#);
+        out.raw(&parent);
+    }
+    out.raw(r#"","name":"#);
+    out.quoted(&format!("chat {}", exchange.model));
+    let start = exchange.started.0.saturating_mul(NANOS_PER_MILLI);
+    let end = start.saturating_add(i64::from(exchange.duration_ms) * NANOS_PER_MILLI);
+    let [start, end] = [start, end].map(|nanos| u64::try_from(nanos).unwrap_or(0));
+    let kind = SpanKind::Client as i32;
+    let times =
+        format_args!(r#","kind":{kind},"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":["#);
+    out.told.write_fmt(times).expect("there is always room in memory");
+    out.is_first = true;
+    tell(exchange, said, destination, maker, &mut out);
+    out.raw(r#"],"status":{}}]}]}"#);
+    Some(out.told)
+}
+
+struct Out<'a> {
+    brand: &'a str,
+    told: Vec<u8>,
+    /// Of a list.
+    is_first: bool,
+}
+
+impl Out<'_> {
+    fn raw(&mut self, text: &str) {
+        self.told.extend_from_slice(text.as_bytes());
+    }
+
+    fn quoted(&mut self, text: &str) {
+        serde_json::to_writer(&mut self.told, text).expect("texts are always JSON");
+    }
+
+    /// The head of an attribute.
+    fn begin(&mut self, name: impl std::fmt::Display) {
+        self.raw(if self.is_first { r#"{"key":""# } else { r#",{"key":""# });
+        self.is_first = false;
+        let start = self.told.len();
+        write!(self.told, "{name}").expect("there is always room in memory");
+        // Names that somebody chose may hold anything.
+        if self.told[start..].iter().any(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')) {
+            let name = String::from_utf8_lossy(&self.told[start..]).into_owned();
+            self.told.truncate(start - 1);
+            self.quoted(&name);
+            self.told.pop();
+        }
+        self.raw(r#"","value":{"#);
+    }
+
+    fn named(&mut self, name: Name) {
+        let brand = self.brand;
+        match name {
+            Name::Theirs(name) => self.begin(name),
+            Name::Ours(name) => self.begin(format_args!("{brand}.{name}")),
+        }
+    }
+
+    fn string(&mut self, kind: &str, text: &str) {
+        self.raw("\"");
+        self.raw(kind);
+        self.raw("\":");
+        self.quoted(text);
+        self.raw("}}");
+    }
+}
+
+impl Sink for Out<'_> {
+    fn text(&mut self, name: Name, text: &str) {
+        self.named(name);
+        self.string("stringValue", text);
+    }
+
+    fn texts(&mut self, name: Name, texts: &[&str]) {
+        self.named(name);
+        self.raw(r#""arrayValue":{"values":["#);
+        for (place, text) in texts.iter().enumerate() {
+            self.raw(if place == 0 { r#"{"stringValue":"# } else { r#",{"stringValue":"# });
+            self.quoted(text);
+            self.raw("}");
+        }
+        self.raw("]}}}");
+    }
+
+    fn number(&mut self, name: Name, number: u64) {
+        let Ok(number) = i64::try_from(number) else { return self.decimal(name, number as f64) };
+        self.named(name);
+        write!(self.told, r#""intValue":"{number}"}}}}"#).expect("there is always room in memory");
+    }
+
+    fn decimal(&mut self, name: Name, number: f64) {
+        self.value(name, &serde_json::json!(number));
+    }
+
+    fn flag(&mut self, name: Name, flag: bool) {
+        self.named(name);
+        self.raw(if flag { r#""boolValue":true}}"# } else { r#""boolValue":false}}"# });
+    }
+
+    fn value(&mut self, name: Name, value: &Value) {
+        self.named(name);
+        // The brace that is open belongs to the value.
+        self.told.pop();
+        serde_json::to_writer(&mut self.told, &Json(&any_value(value.clone()))).expect("values are always JSON");
+        self.raw("}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::Config;
+    use super::super::{Scope, Service, Tells, otlp, spans};
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use tidegate_core::exchange::AttemptRecord;
+    use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Secret, Timestamp, Usage, WorkspaceId};
+
+    fn destination(is_private: bool, tells: Tells) -> Destination {
+        let values = [("endpoint".to_owned(), Secret::new("http://c"))].into_iter().collect();
+        let target = Config { values, ..Config::default() }.target(Kind::OtelCollector);
+        let target = target.map_err(|wrong| wrong.member).unwrap();
+        let scope = Scope { share: 1.0, ..Scope::default() };
+        Destination { id: "c".into(), kind: Kind::OtelCollector, target, scope, is_private, tells, is_operators: true }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), "[a-z/]{1,12}", r#"["\\\n\t éü€\u{1}]{1,6}"#]
+    }
+
+    prop_compose! {
+        fn exchange()(
+            model in text(), provider in text(), words in prop::array::uniform6(prop::option::of(text())),
+            counts in prop::array::uniform6(prop_oneof![0..100_000_u64, (1_u64 << 50)..(1 << 60)]),
+            costs in prop::array::uniform3(prop::option::of(0..9_000_000_000_000_000_i64)),
+            times in (0..2_000_000_000_000_i64, any::<u32>(), prop::option::of(any::<u32>())),
+            flags in prop::array::uniform3(any::<bool>()), attempts in 0..3_usize,
+            status in 0..600_u16, has_parent in 0..3_u8,
+        ) -> Exchange {
+            let started = Timestamp(times.0);
+            let (organisation, workspace) = (OrganisationId("org".into()), WorkspaceId("w\"s".into()));
+            let id = GenerationId::new(started);
+            let [session, user, stop, title, agent, preset] = words.map(|word| word.map(Into::into));
+            let attempt = AttemptRecord {
+                provider: "P".into(), model: "m".into(), status: 200, duration_ms: 5, is_byok: false,
+            };
+            Exchange {
+                provider: provider.into(), status, streamed: flags[0], is_byok: flags[1], outcome: Outcome::Complete,
+                cache_source: flags[2].then(|| GenerationId::new(Timestamp(1))),
+                usage: Usage {
+                    input: counts[0], output: counts[1], cache_read: counts[2], cache_write: counts[3],
+                    cache_write_1h: counts[4], thinking: counts[5], ..Usage::default()
+                },
+                cost: costs[0].map(Money), cache_discount: costs[1].map(Money), upstream_cost: costs[2].map(Money),
+                session, user, stop_reason: stop, title, user_agent: agent, preset,
+                duration_ms: times.1, first_content_ms: times.2, attempts: vec![attempt; attempts],
+                parent: match has_parent { 0 => None, 1 => Some(id), _ => Some(GenerationId::new(Timestamp(2))) },
+                ..Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), model.into(), started)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_says_what_the_long_way_says(
+            exchange in exchange(), is_private: bool, tells in prop::array::uniform3(any::<bool>()),
+            words in prop::array::uniform3(text()), environment in prop::option::of(text()), has_parent: bool,
+            has_request: bool, temperature in prop_oneof![Just(json!(1)), Just(json!(0.5)), Just(json!(null)), Just(json!({"a": [1]}))],
+        ) {
+            let destination = destination(is_private, Tells { cost: tells[0], identity: tells[1], context: tells[2] });
+            let [name, key_name, creator] = words;
+            let service =
+                Service { name, version: "1.2".into(), instance: "node\"1".into(), environment, brand: "acme".into() };
+            let maker = Maker { key_name: &key_name, creator: Some(&creator), service: &service };
+            let request = json!({
+                "model": "asked/for", "temperature": temperature, "stop_sequences": ["\"", "b"], "system": "be \"brief\"",
+                "max_tokens": 100, "messages": [{"role": "user", "content": "hello\n"}], "tools": [{"name": "t"}],
+            });
+            let said = Said {
+                parent: has_parent.then(|| ("ab".repeat(16), "cd".repeat(8))),
+                request: has_request.then_some(request),
+                answer: vec![json!({"type": "text", "text": "well\u{7}"})],
+                ..Said::default()
+            };
+            let short = told(&destination, &exchange, &said, maker).expect("there is nothing special about it");
+            let long = otlp::json(&otlp::resource_spans(spans(&exchange, &said, &destination, maker), &service, &[]));
+            prop_assert_eq!(String::from_utf8(short).unwrap(), String::from_utf8(long).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_special_goes_the_long_way() {
+        let started = Timestamp(0);
+        let (organisation, workspace) = (OrganisationId("o".into()), WorkspaceId("w".into()));
+        let id = GenerationId::new(started);
+        let plain = Exchange {
+            outcome: Outcome::Complete,
+            ..Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), "m".into(), started)
+        };
+        let collector = destination(true, Tells::default());
+        let service = Service::default();
+        let maker = Maker { key_name: "k", creator: None, service: &service };
+        let is_short = |exchange: &Exchange, said: &Said| told(&collector, exchange, said, maker).is_some();
+        let said = Said::default();
+        assert!(is_short(&plain, &said));
+        assert!(!is_short(&Exchange { outcome: Outcome::Failed, ..plain.clone() }, &said));
+        let attempts = vec![AttemptRecord {
+            provider: "P".into(),
+            model: "m".into(),
+            status: 529,
+            duration_ms: 1,
+            is_byok: false,
+        }];
+        assert!(!is_short(&Exchange { attempts, ..plain.clone() }, &said));
+        let trace = [("trace_name".to_owned(), json!("job"))].into_iter().collect();
+        assert!(!is_short(&plain, &Said { trace, ..Said::default() }));
+    }
+}
