@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(start) = event.start_completed(&additions) {
             assert!(is_json(&start));
         }
-        assert!(is_json(&event.delta_completed(&Counts::default(), Some(&CHARGE), true)));
+        assert!(is_json(&event.delta_completed(&Counts::default(), Some(&CHARGE), Some("end_turn"))));
         assert!(is_json(&event.stop_completed(("x_metadata", "{}"))));
     }
     let _ = messages::Request::parse(data);

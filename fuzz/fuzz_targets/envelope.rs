@@ -4,11 +4,12 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tidegate_wire::envelope::{Brand, Purpose, read};
+use tidegate_wire::envelope::{Brand, Purpose, images, read};
 
 const OWN: [&str; 4] = ["session_id", "trace", "provider", "models"];
 
 fuzz_target!(|data: &[u8]| {
+    let _ = images::read(data, images::Form::Ours);
     let brand = Brand { name: "tidegate", aliases: &[] };
     let Ok(envelope) = read(data, brand, Purpose::Generate) else { return };
     let body = Bytes::copy_from_slice(data);

@@ -25,8 +25,15 @@ fuzz_target!(|data: &[u8]| {
     for (slug, protocol) in PLACES {
         let known = dialect::card_for(slug, protocol);
         let card = Card { max_output_tokens: 4_096, pdf: true, ..known };
-        let target =
-            Target { card: &card, model: "m", scope: "s", cache_key: Some("k"), user: Some("u"), stream: true };
+        let target = Target {
+            card: &card,
+            model: "m",
+            scope: "s",
+            cache_key: Some("k"),
+            user: Some("u"),
+            stream: true,
+            tells_searches: true,
+        };
         match adapter::request(protocol, &request, &target) {
             Ok(made) => assert!(serde_json::from_slice::<IgnoredAny>(&made.body).is_ok()),
             Err(refused) => assert!(!refused.path.is_empty() && !refused.reason.is_empty()),

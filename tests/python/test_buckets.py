@@ -107,7 +107,7 @@ def test_objects_are_signed_put_and_readable(gateway, store):
 
 
 def test_a_wrong_secret_puts_nothing_and_is_counted(gateway, store):
-    count = 'tidegate_broadcast_dropped_total{destination_type="s3",outcome="given_up"}'
+    count = 'tidegate_broadcast_dropped_total{destination_type="s3",reason="given_up"}'
     end = time.monotonic() + 20
     while metric(gateway, count) < 21 and time.monotonic() < end:
         time.sleep(0.05)

@@ -40,7 +40,7 @@ impl Gateway {
     /// Serves `POST /messages/count_tokens` for a caller that has been let in.
     pub async fn count_tokens(
         self: &Arc<Self>,
-        key: &KeyEntry,
+        key: &Arc<KeyEntry>,
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Counted, Failure> {
@@ -55,16 +55,24 @@ impl Gateway {
             body = applied.body;
             envelope = relay::read(&body, settings, Purpose::Count)?;
         }
-        if let Some(as_turn) = agent::as_turn(&body, &envelope, &snapshot)? {
+        if envelope.traits.own_file {
+            let filled = Box::pin(self.with_files(key, &body)).await?;
             drop(envelope);
-            body = as_turn;
+            body = self.passed(key, filled)?;
             envelope = relay::read(&body, settings, Purpose::Count)?;
         }
         self.shed_free(&snapshot, envelope.names())?;
-        // A count asks an upstream as a message does, and holds as much while it waits.
+        // A count asks others as a message does, and holds as much while it waits.
         let _places = self.enter(key, settings)?;
+        let mut searchers = None;
+        if let Some(turn) = Box::pin(agent::as_turn_of(self, &snapshot, key, &body, &envelope)).await? {
+            drop(envelope);
+            (body, searchers) = (turn.body, turn.searchers);
+            envelope = relay::read(&body, settings, Purpose::Count)?;
+        }
         let names: Vec<&str> = envelope.names().collect();
-        let wishes = Wishes { default: self.default_model(key, &names).await?, ..Wishes::to_count(&envelope) };
+        let mut wishes = Wishes { default: self.default_model(key, &names).await?, ..Wishes::to_count(&envelope) };
+        wishes.needs.searchers = searchers;
         let plan = self.plan(&snapshot, key, &names, &wishes);
         let plan = plan.map_err(|error| failure::from_plan(&error, &names, settings))?;
         let attempt = &plan.attempts[0];
@@ -165,8 +173,15 @@ impl Gateway {
                     request = edited.request;
                 }
                 let scope = translate::scope(attempt);
-                let target =
-                    Target { card: &place.card, model, scope: &scope, cache_key: None, user: None, stream: false };
+                let target = Target {
+                    card: &place.card,
+                    model,
+                    scope: &scope,
+                    cache_key: None,
+                    user: None,
+                    stream: false,
+                    tells_searches: false,
+                };
                 let outgoing = adapter::request(protocol, &request, &target).ok()?;
                 let is_vertex = upstream.auth == Auth::Google;
                 (translate::headers(protocol, false), count::body(protocol, model, &outgoing.body, is_vertex)?)

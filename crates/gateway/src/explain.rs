@@ -1,6 +1,8 @@
 //! What would be done with a request, without doing it: the plan is made as for a call, and told candidate by candidate.
 //! Nothing is taken from the sequence that calls draw from, so that looking changes nothing.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tidegate_core::{Timestamp, WorkspaceId};
 use tidegate_providers::{clear, compress, estimate};
@@ -42,7 +44,7 @@ pub enum Draw {
 
 impl Gateway {
     /// Tells what a message with this body would meet now. Without a key only the operator's own credentials count.
-    pub async fn explain(&self, key: Option<&KeyEntry>, body: &Bytes) -> Result<Story, Failure> {
+    pub async fn explain(self: &Arc<Self>, key: Option<&Arc<KeyEntry>>, body: &Bytes) -> Result<Story, Failure> {
         let (snapshot, now) = (self.snapshot(), self.clock.now());
         let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
         let applied = match key.filter(|_| envelope.names_preset) {
@@ -50,6 +52,19 @@ impl Gateway {
             None => None,
         };
         let body = applied.as_ref().map_or(body, |applied| &applied.body);
+        let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
+        let requested: Vec<String> = envelope.names().map(str::to_owned).collect();
+        let resolved = match key {
+            Some(key) => plugins::resolved(self, &snapshot, key, (body, &envelope))?,
+            None => None,
+        };
+        let body = resolved.as_ref().unwrap_or(body);
+        let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
+        // Without a key nobody is asked what tools there are.
+        let turn = match key {
+            Some(key) => Box::pin(agent::as_turn_of(self, &snapshot, key, body, &envelope)).await?,
+            None => agent::as_turn(body, &envelope, &snapshot)?,
+        };
         let live = self.health.view(&snapshot.ward);
         let live = snapshot.settings.routing.health.then_some(&live as &dyn Live);
         let owned = key.and_then(|key| self.credentials.of(&key.workspace));
@@ -61,16 +76,14 @@ impl Gateway {
         let memory = key.map(|key| (&key.workspace, &self.sticky));
         let settings = &snapshot.settings;
         let plugins = key.map_or_else(|| settings.into(), |key| self.plugins.standing(&key.workspace, settings));
-        let mut story = story(&snapshot, body, &Scene { live, own, memory, plugins, now })?;
+        let mut story = story(&snapshot, body, turn, &Scene { live, own, memory, plugins, now })?;
         let verdicts = story.explained.verdicts.iter().filter(|_| live.is_some());
         for (verdict, passed_over) in verdicts.zip(&mut story.passed_over) {
             let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
             let endpoint = model.and_then(|model| model.endpoints.iter().find(|one| one.tag == verdict.tag));
             *passed_over = endpoint.map_or(0.0, |endpoint| self.health.passed_over(&snapshot.ward, endpoint));
         }
-        if let Some(applied) = applied {
-            story.requested = applied.requested;
-        }
+        story.requested = applied.as_ref().map_or(requested, |applied| applied.requested.clone());
         Ok(story)
     }
 }
@@ -78,7 +91,9 @@ impl Gateway {
 /// The same from a configuration alone.
 pub fn from_configuration(snapshot: &Snapshot, body: &Bytes, now: Timestamp) -> Result<Story, Failure> {
     let plugins = (&snapshot.settings).into();
-    story(snapshot, body, &Scene { live: None, own: None, memory: None, plugins, now })
+    let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
+    let turn = agent::as_turn(body, &envelope, snapshot)?;
+    story(snapshot, body, turn, &Scene { live: None, own: None, memory: None, plugins, now })
 }
 
 /// What a plan depends on beside the request and the configuration.
@@ -92,20 +107,28 @@ struct Scene<'a> {
     now: Timestamp,
 }
 
-fn story(snapshot: &Snapshot, body: &Bytes, scene: &Scene<'_>) -> Result<Story, Failure> {
+/// `turn`: what the first turn is, where tools run here.
+fn story(
+    snapshot: &Snapshot,
+    body: &Bytes,
+    turn: Option<agent::FirstTurn>,
+    scene: &Scene<'_>,
+) -> Result<Story, Failure> {
     let settings = &snapshot.settings;
-    let amended;
+    let body = turn.as_ref().map_or(body, |turn| &turn.body);
     let envelope = relay::read(body, settings, Purpose::Generate)?;
-    amended = agent::as_turn(body, &envelope, snapshot)?;
-    let (body, envelope) = match &amended {
-        Some(amended) => (amended, relay::read(amended, settings, Purpose::Generate)?),
-        None => (body, envelope),
-    };
     if let Some(failure) = presets::refused(&envelope) {
         return Err(failure);
     }
     let names: Vec<&str> = envelope.names().collect();
+    if let Some(name) = names.first().filter(|name| plugins::is_router(name, settings)) {
+        let problem = "is chosen among the models that a key can call: name the key";
+        return Err(Failure::invalid(format!("Invalid request: model {name} {problem}")));
+    }
     let mut wishes = Wishes::of(&envelope, body.len());
+    if let Some(turn) = &turn {
+        (wishes.needs.searchers, wishes.needs.only_searches) = (turn.searchers, turn.only_searches);
+    }
     let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
     // As for a call: where there is a choice, and it is left to us.
     let is_chosen = relay::is_chosen(snapshot, &names, &wishes);

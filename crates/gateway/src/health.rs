@@ -223,6 +223,12 @@ impl Health {
         self.cell(ward, endpoint, None).map(|cell| cell.lock().state(now)).unwrap_or_default()
     }
 
+    /// Whether an endpoint said that the operator's own key has had enough, and is not asked for a while.
+    pub fn cools(&self, ward: &Ward, endpoint: &Endpoint) -> bool {
+        let now = self.now();
+        self.cell(ward, endpoint, None).is_some_and(|cell| cell.lock().vital(now).cools)
+    }
+
     /// The share of calls that go past an endpoint now because its provider refuses most of what it gets.
     pub(crate) fn passed_over(&self, ward: &Ward, endpoint: &Endpoint) -> f64 {
         let now = self.now();

@@ -7,12 +7,14 @@
 mod agent;
 pub mod broadcast;
 pub mod cache;
+pub mod contents;
 pub mod count;
 pub mod credentials;
 pub mod egress;
 pub mod explain;
 pub mod extract;
 pub mod failure;
+pub mod files;
 pub mod guardrails;
 pub mod health;
 pub mod keys;
@@ -28,6 +30,7 @@ pub mod snapshot;
 mod sticky;
 pub mod tasks;
 pub mod tokens;
+pub mod traces;
 pub mod upstream;
 
 use std::sync::Arc;
@@ -37,7 +40,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp, WorkspaceId};
-use tidegate_observe::metrics::{Condition, Metrics, Refusal, Served};
+use tidegate_observe::metrics::{Condition, Door, Metrics, Pool, Refusal, Served};
 use tidegate_providers::count::Count;
 use tidegate_providers::repair::Refused;
 use tidegate_routing::Endpoint;
@@ -75,6 +78,8 @@ pub struct Gateway {
     pub told: broadcast::Stored,
     /// How they and those of the configuration do.
     pub tallies: broadcast::Tallies,
+    /// What workspaces want kept of what is said.
+    pub contents: Arc<contents::Contents>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     pub(crate) upstream: upstream::Client,
@@ -124,16 +129,18 @@ impl Gateway {
         let ward = health.ward(&snapshot.catalogue);
         let answers = cache::Answers::new(snapshot.settings.cache_bytes);
         let extract = extract::Extractor::new(&snapshot.settings.parser);
+        overload::at_start(&metrics);
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
             keys: KeyIndex::new(store.clone()),
             credentials: Credentials::new(store.clone(), vault.clone()),
-            vault,
             guardrails: guardrails::Guardrails::new(store.clone()),
             presets: Presets::new(store.clone()),
             plugins: plugins::stored::Stored::new(store.clone()),
-            told: broadcast::Stored::new(store),
+            told: broadcast::Stored::new(store.clone()),
             tallies: broadcast::Tallies::default(),
+            contents: Arc::new(contents::Contents::new(store, vault.clone(), metrics.clone())),
+            vault,
             clock,
             egress: egress::Egress::default().counting(metrics.flow.egress_refusals.clone()),
             metrics,
@@ -191,6 +198,16 @@ impl Gateway {
         }
     }
 
+    /// Writes results of tools to the store until [`Gateway::close_results`], and what waits then.
+    pub async fn write_results(&self) {
+        self.results.write(self.keys.store(), &self.vault).await;
+    }
+
+    /// Has the writer of results end when it has nothing more to do.
+    pub fn close_results(&self) {
+        self.results.close();
+    }
+
     /// Keeps keys, credentials and presets fresh until the process ends. A store that is down leaves them as they were.
     pub async fn follow(&self) {
         let mut ticks = tokio::time::interval(POLL);
@@ -203,6 +220,7 @@ impl Gateway {
                 self.credentials.refresh().await?;
                 self.guardrails.refresh().await?;
                 self.told.refresh(&self.vault).await?;
+                self.contents.refresh().await?;
                 self.plugins.refresh().await?;
                 self.presets.refresh().await
             };
@@ -304,8 +322,12 @@ impl Gateway {
 
     /// The metrics of this moment in Prometheus' text format.
     pub fn metrics_text(&self) -> String {
-        self.metrics.in_flight.set(i64::try_from(self.in_flight()).unwrap_or(i64::MAX));
+        let inference = self.metrics.in_flight.get_or_create_owned(&Door { route: "/messages" });
+        inference.set(i64::try_from(self.in_flight()).unwrap_or(i64::MAX));
         self.metrics.response_cache_bytes.set(i64::try_from(self.answers.bytes_held()).unwrap_or(i64::MAX));
+        for (pool, used) in self.keys.store().in_use() {
+            self.metrics.flow.db_pool.get_or_create(&Pool { pool }).set(used.into());
+        }
         self.metrics.text(&self.conditions())
     }
 
@@ -316,6 +338,7 @@ impl Gateway {
         let condition = |endpoint: &Arc<Endpoint>| Condition {
             served: Served { model: endpoint.model.to_string(), provider: endpoint.provider_name.to_string() },
             state: self.health.group(&snapshot.ward, endpoint) as i64,
+            cools: self.health.cools(&snapshot.ward, endpoint),
             uptime: self.health.uptime(&snapshot.ward, endpoint).and_then(|uptime| uptime.five_minutes).map(f64::from),
         };
         endpoints.filter(|endpoint| endpoint.shared).map(condition).collect()

@@ -16,6 +16,7 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
+use tidegate_tools::sandbox::Service as Sandbox;
 use tidegate_tools::search::Engine;
 use tidegate_tools::{moderation, ocr};
 
@@ -23,7 +24,7 @@ use crate::broadcast::Audience;
 use crate::health::Ward;
 use crate::plugins::PdfEngine;
 use crate::plugins::defaults::Defaults;
-use crate::{egress, extract, ledger};
+use crate::{egress, extract, files, ledger};
 
 /// Everything that a reload may change.
 pub struct Snapshot {
@@ -62,6 +63,8 @@ pub struct Calls {
     pub stream: Uri,
     /// Where tokens are counted; not every protocol has such a place.
     pub count: Option<Uri>,
+    /// Where pictures are made; the same.
+    pub images: Option<Uri>,
 }
 
 impl Calls {
@@ -72,6 +75,7 @@ impl Calls {
             whole: uri(place::call(protocol, carriage, model, false)?)?,
             stream: uri(place::call(protocol, carriage, model, true)?)?,
             count: place::count(protocol, carriage, model).map(uri).transpose()?,
+            images: place::images(protocol, carriage, model).map(uri).transpose()?,
         })
     }
 
@@ -82,7 +86,12 @@ impl Calls {
             let mark = if uri.query().is_some() { '&' } else { '?' };
             format!("{uri}{mark}{query}").parse::<Uri>().map_err(|_| place::BadModel)
         };
-        Ok(Self { whole: with(self.whole)?, stream: with(self.stream)?, count: self.count.map(with).transpose()? })
+        Ok(Self {
+            whole: with(self.whole)?,
+            stream: with(self.stream)?,
+            count: self.count.map(with).transpose()?,
+            images: self.images.map(with).transpose()?,
+        })
     }
 }
 
@@ -181,6 +190,8 @@ pub struct Settings {
     pub brand_aliases: Vec<String>,
     pub region: String,
     pub docs_url: String,
+    /// Where callers reach this deployment.
+    pub public_url: String,
     pub key_prefixes: Vec<String>,
     pub max_body_bytes: usize,
     pub in_flight_node: usize,
@@ -232,8 +243,12 @@ pub struct Settings {
     pub unknown_price: UnknownPrice,
     pub routing: Routing,
     pub tools: Tools,
+    /// How much callers and models may keep in files.
+    pub files: files::Limits,
     /// Who is told of requests.
     pub audience: Arc<Audience>,
+    /// Days for which what was said is kept, where it is kept at all.
+    pub content_days: u32,
 }
 
 /// Who makes text of documents for models that cannot read them.
@@ -273,7 +288,13 @@ pub struct Tools {
     pub loop_deadline: Duration,
     /// Calls of a turn that run at once.
     pub parallelism: usize,
+    /// Whether results without a block of their own are shown in one that no vendor knows.
+    pub generic_result_block: bool,
     pub search: Search,
+    /// Who draws, for requests that name nobody.
+    pub image_model: String,
+    /// Where commands run; none: nowhere.
+    pub sandbox: Option<Arc<Sandbox>>,
 }
 
 /// The engines that the web is searched with.
@@ -291,7 +312,10 @@ impl Default for Tools {
             max_steps: 100,
             loop_deadline: Duration::from_secs(600),
             parallelism: 8,
+            generic_result_block: false,
             search: Search::default(),
+            image_model: "openai/gpt-5-image".to_owned(),
+            sandbox: None,
         }
     }
 }
@@ -348,6 +372,7 @@ impl Default for Settings {
             brand_aliases: Vec::new(),
             region: "local".to_owned(),
             docs_url: "http://127.0.0.1:8080/docs".to_owned(),
+            public_url: "http://127.0.0.1:8080".to_owned(),
             key_prefixes: vec!["sk-tg-v1-".to_owned(), "sk-tgm-v1-".to_owned()],
             max_body_bytes: 32 << 20,
             in_flight_node: 8192,
@@ -386,7 +411,9 @@ impl Default for Settings {
             unknown_price: UnknownPrice::default(),
             routing: Routing::default(),
             tools: Tools::default(),
+            files: files::Limits::default(),
             audience: Arc::default(),
+            content_days: 90,
         }
     }
 }

@@ -18,6 +18,12 @@ mod serve;
 mod socket;
 mod state;
 
+/// What the binary was built from, where whoever built it said so.
+const COMMIT: &str = match option_env!("TIDEGATE_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
 use std::process::ExitCode;
 
 use clap::Parser as _;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tidegate_core::{Clock, Timestamp};
 use tidegate_gateway::ledger::treasury::Treasury;
 use tidegate_gateway::ledger::{Ledger, Writer, recover};
+use tidegate_gateway::traces::Traces;
 use tidegate_gateway::{broadcast, relay, tasks};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::Store;
@@ -49,6 +50,7 @@ impl Metering {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
         vault: &Vault,
+        traces: Option<Arc<Traces>>,
     ) -> anyhow::Result<Self> {
         let folder = &config.data_dir;
         let mut journal = Journal::open(folder)
@@ -84,7 +86,12 @@ impl Metering {
             sync: settings.ledger.sync,
             clock: clock.clone(),
             metrics: metrics.clone(),
-            settled: Box::new(move |exchange| outgoing.push(exchange)),
+            settled: Box::new(move |exchange, place| {
+                if let Some(traces) = &traces {
+                    traces.offer(&exchange);
+                }
+                outgoing.push(exchange, place);
+            }),
         };
         let writer = tasks::spawn("write the journal", writer.run());
         let times = (settings.ledger.lease_hold, longest_call);

@@ -5,8 +5,9 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    activity, assignments, auth_codes, budgets, byok, credits, destinations, endpoints, explain, generation,
-    guardrails, health, key, keys, members, messages, models, pages, plugins, presets, workspaces,
+    activity, analytics, assignments, auth_codes, budgets, byok, content, credits, destinations, endpoints, explain,
+    feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages, plugins,
+    presets, workspaces,
 };
 use crate::pages::{assets, authorize};
 use crate::router::Handler;
@@ -96,10 +97,22 @@ const fn open(path: &'static str, summary: &'static str, handler: Handler) -> Ro
     Route { method, path, mount, callers, surface, cors: true, shed_at: None, summary, handler }
 }
 
+/// For anyone who has the address; it proves itself.
+const fn shared(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    api(Method::GET, path, Callers::Anyone, summary, handler)
+}
+
 const fn inference(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let (mount, callers, surface) = (Mount::Api, Callers::Inference, Surface::Messages);
     let shed_at = Some(Level::Inference);
     Route { method: Method::POST, path, mount, callers, surface, cors: false, shed_at, summary, handler }
+}
+
+/// The same with errors as account operations have them.
+const fn made(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+    let mut route = inference(path, summary, handler);
+    route.surface = Surface::General;
+    route
 }
 
 impl Route {
@@ -107,6 +120,11 @@ impl Route {
     const fn list(mut self) -> Self {
         self.shed_at = Some(Level::Reads);
         self
+    }
+
+    /// Holds a whole file in memory, and can wait as well.
+    const fn large(self) -> Self {
+        self.list()
     }
 }
 
@@ -118,6 +136,17 @@ const fn own(method: Method, path: &'static str, summary: &'static str, handler:
 pub static ROUTES: &[Route] = &[
     inference("/messages", "Create a message, streamed or not", messages::create),
     inference("/messages/count_tokens", "Count input tokens without generating", messages::count_tokens),
+    made("/images", "Make images", images::create),
+    made("/images/generations", "Make images, as OpenAI's clients ask for them", images::create_as_openai),
+    api(Method::GET, "/images/models", Callers::Both, "List the models that make images", images::models).list(),
+    api(
+        Method::GET,
+        "/images/models/{author}/{slug}/endpoints",
+        Callers::Both,
+        "Who makes the images of a model",
+        images::endpoints,
+    )
+    .list(),
     open("/auth/keys", "Exchange an authorization code for a key", auth_codes::exchange),
     api(Method::POST, "/auth/keys/code", Callers::Management, "Create an authorization code", auth_codes::create),
     api(Method::GET, "/key", Callers::Both, "The key that calls", key::show),
@@ -127,7 +156,18 @@ pub static ROUTES: &[Route] = &[
     managed(Method::PATCH, "/keys/{hash}", "Change an inference key", keys::update),
     managed(Method::DELETE, "/keys/{hash}", "Delete an inference key", keys::delete),
     api(Method::GET, "/generation", Callers::Both, "The record of a finished request", generation::show),
+    api(
+        Method::GET,
+        "/generation/content",
+        Callers::Both,
+        "What was said in a request, where it is kept",
+        content::show,
+    ),
+    managed(Method::DELETE, "/generation/content", "Delete what was said in a request", content::delete),
+    managed(Method::POST, "/generation/feedback", "Say something about an answer", feedback::create),
     managed(Method::GET, "/activity", "What was asked for and spent, by day and model", activity::show).list(),
+    managed(Method::GET, "/analytics/meta", "What can be asked about finished requests", analytics::meta),
+    managed(Method::POST, "/analytics/query", "Figures about finished requests", analytics::query).list(),
     managed(Method::GET, "/credits", "What the account has and has used", credits::show),
     managed(Method::GET, "/credits/grants", "List the credits that were granted, newest first", credits::list).list(),
     managed(Method::POST, "/credits/grants", "Grant credits", credits::grant),
@@ -179,6 +219,13 @@ pub static ROUTES: &[Route] = &[
     own(Method::GET, "/presets/{slug}/versions", "List the versions of a preset, oldest first", presets::versions)
         .list(),
     own(Method::GET, "/presets/{slug}/versions/{version}", "One version of a preset", presets::version),
+    own(Method::GET, "/files", "List the files of the key's workspace", files::list).list(),
+    own(Method::POST, "/files", "Keep a file", files::create).large(),
+    own(Method::GET, "/files/{file_id}", "One file", files::show),
+    own(Method::DELETE, "/files/{file_id}", "Delete a file", files::delete),
+    own(Method::GET, "/files/{file_id}/content", "What a file holds", files::content).large(),
+    shared("/files/{file_id}/signed", "A file, for whoever has an address that was signed for it", files::signed)
+        .large(),
     managed(Method::GET, "/workspaces", "List workspaces", workspaces::list).list(),
     managed(Method::POST, "/workspaces", "Create a workspace", workspaces::create),
     managed(Method::GET, "/workspaces/{id}", "One workspace, by id or slug", workspaces::show),

@@ -15,9 +15,10 @@ use tidegate_core::{KeyKind, Money, Secret, Timestamp};
 use tidegate_gateway::ledger::fail;
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::rates::Rates;
+use tidegate_gateway::traces::Traces;
 use tidegate_gateway::{Gateway, broadcast, tasks};
 use tidegate_observe::logging;
-use tidegate_observe::metrics::Metrics;
+use tidegate_observe::metrics::{Group, MasterKey, Metrics};
 use tidegate_sim::{Behaviour, Script, Sim};
 use tidegate_store::Store;
 use tidegate_store::keys::{LimitReset, NewKey};
@@ -25,6 +26,7 @@ use tidegate_store::organisations::Bootstrap;
 use tidegate_store::vault::{MasterRing, Vault};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Checked, Source};
@@ -38,9 +40,17 @@ use crate::state::App;
 const FIRST_LIMIT: &str = "10";
 /// Ended sessions that are remembered.
 const ENDED_SESSIONS: usize = 10_000;
+/// Exchanges of codes at a time, from people without a key; the store has few connections.
+const EXCHANGES: usize = 4;
+/// Questions about finished requests at a time, for the same reason.
+const ANALYTICS: usize = 2;
 /// How often codes that are over are looked for, and how long they are kept.
 const PURGE: Duration = Duration::from_secs(60 * 60);
 const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
+/// How often secrets are counted.
+const COUNT: Duration = Duration::from_secs(60);
+/// Requests whose words are taken away in one transaction.
+const PURGED: u32 = 500;
 /// Streams notice an abort at their next sign of life; they get that long to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -71,6 +81,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the listener has no address")?;
     // Port 0 and inherited sockets: only now is it known where that is.
     snapshot.settings.docs_url = config.docs_url(address);
+    snapshot.settings.public_url = config.public_url(address);
     snapshot.settings.egress.own = config.own_addresses(address, sim_url.as_deref());
     let metrics_listener = match config.metrics_listen {
         Some(address) => Some(
@@ -85,8 +96,16 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let clock = fail::clock();
     let first = bootstrap(&store, &config, &*clock).await?;
 
-    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let metering = Metering::start(&config, &store, &clock, &metrics, &vault).await?;
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), crate::COMMIT));
+    tidegate_store::listen({
+        let metrics = metrics.clone();
+        move |query_group, taken| {
+            metrics.flow.db_query.get_or_create(&Group { query_group }).observe(taken.as_secs_f64());
+        }
+    });
+    let traces = config.traces.take().map(|collector| Arc::new(Traces::new(collector, metrics.clone())));
+    let metering = Metering::start(&config, &store, &clock, &metrics, &vault, traces.clone()).await?;
+    let exporting = traces.map(|traces| tasks::spawn("tell a collector of ourselves", traces.send()));
     let ledger = metering.ledger.clone();
     let redis = config.redis.take();
     let rates = redis.map(|(address, patience)| Arc::new(Rates::new(address, patience, metrics.clone())));
@@ -97,6 +116,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     gateway.credentials.load().await.context("the credentials could not be loaded")?;
     gateway.guardrails.refresh().await.context("the guardrails could not be loaded")?;
     gateway.refresh_destinations().await.context("the destinations could not be loaded")?;
+    gateway.contents.refresh().await.context("whose words are kept could not be loaded")?;
     gateway.plugins.refresh().await.context("the settings of plugins could not be loaded")?;
     gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;
@@ -111,7 +131,14 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.watch_load().await }
     });
     let telling = tasks::spawn("tell destinations", broadcast::deliver(gateway.clone(), metering.reader.clone()));
-    let purging = tasks::spawn("take old codes away", purge(store.clone(), gateway.clock.clone()));
+    let contents = gateway.contents.clone();
+    let keeping = tasks::spawn("keep what is said", contents.clone().keep());
+    let counting = tasks::spawn("count secrets", count_secrets(store.clone(), gateway.metrics.clone()));
+    let remembering = tasks::spawn("keep results of tools", {
+        let gateway = gateway.clone();
+        async move { gateway.write_results().await }
+    });
+    let purging = tasks::spawn("take old codes and words away", purge(store.clone(), gateway.clone()));
 
     let public_url = config.public_url(address);
     let app = Arc::new(App {
@@ -127,6 +154,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         exchanges: PerSource::default(),
         exchange_failures: PerSource::default(),
         ended_sessions: quick_cache::sync::Cache::new(ENDED_SESSIONS),
+        exchanging: Semaphore::new(EXCHANGES),
+        analytics: Semaphore::new(ANALYTICS),
         body_idle: config.body_idle,
         body_total: config.body_total,
     });
@@ -166,33 +195,75 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         gateway.abort();
         sleep(GOODBYE).await;
     }
-    for task in [Some(following), Some(measuring), Some(telling), Some(purging), Some(reloading), metrics_task, sharing]
-        .into_iter()
-        .flatten()
-    {
+    let tasks = [following, measuring, telling, purging, counting, reloading];
+    for task in tasks.into_iter().chain(metrics_task).chain(sharing).chain(exporting) {
         task.abort();
     }
     // Answers that are read on although their clients left, too.
     gateway.abort();
+    // Conversations go on after a restart.
+    gateway.close_results();
+    if timeout(GOODBYE, remembering).await.is_err() {
+        tracing::warn!("results of tools could not be written in time");
+    }
     drop((gateway, app));
     metering.stop(GOODBYE).await;
+    if !contents.written(GOODBYE).await {
+        tracing::warn!("the store did not take all that was to be kept of what was said");
+    }
+    keeping.abort();
     drop(sim);
     store.close().await;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Codes that were not used, and answers kept for those who call twice, go a day after their time.
-async fn purge(store: Arc<Store>, clock: Arc<dyn Clock>) {
+/// Codes that were not used, and answers kept for those who call twice, go a day after their time; results of tools at it;
+/// what was said in requests when its days are over.
+async fn purge(store: Arc<Store>, gateway: Arc<Gateway>) {
     let mut ticks = tokio::time::interval(PURGE);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let day_ago = Timestamp(clock.now().0 - KEPT_MS);
+        let now = gateway.clock.now();
+        let day_ago = Timestamp(now.0 - KEPT_MS);
         match store.purge_codes(day_ago).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "old codes were taken away"),
             Err(error) => tracing::warn!(%error, "old codes could not be taken away; trying again in an hour"),
+        }
+        match store.purge_tool_results(now).await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!(count, "old results of tools were taken away"),
+            Err(error) => {
+                tracing::warn!(%error, "old results of tools could not be taken away; trying again in an hour")
+            }
+        }
+        let days = i64::from(gateway.snapshot().settings.content_days);
+        let before = Timestamp(now.0 - days * KEPT_MS);
+        loop {
+            match store.purge_contents(before, PURGED).await {
+                Ok(count) if count == u64::from(PURGED) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "old words could not be taken away; trying again in an hour");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Shows how many secrets each master key protects: after a rotation none may be left under the old one.
+async fn count_secrets(store: Arc<Store>, metrics: Arc<Metrics>) {
+    let mut ticks = tokio::time::interval(COUNT);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Ok(counts) = store.count_by_master_key().await else { continue };
+        metrics.flow.secrets.clear();
+        for (kek_id, count) in counts {
+            metrics.flow.secrets.get_or_create(&MasterKey { kek_id }).set(count);
         }
     }
 }

@@ -12,6 +12,7 @@ use tidegate_gateway::{Failure, Gateway};
 use tidegate_store::Store;
 use tidegate_store::journal::JournalReader;
 use tidegate_store::vault::Vault;
+use tokio::sync::Semaphore;
 
 use crate::config::Oauth;
 use crate::router::Router;
@@ -30,8 +31,12 @@ pub struct App {
     /// Exchanges of codes by address: all, and failed ones.
     pub exchanges: PerSource,
     pub exchange_failures: PerSource,
+    /// Exchanges that are with the store at a time.
+    pub exchanging: Semaphore,
     /// Sessions of people that were ended before their time.
     pub ended_sessions: quick_cache::sync::Cache<Box<str>, ()>,
+    /// Questions about finished requests that are answered at a time.
+    pub analytics: Semaphore,
     pub body_idle: Duration,
     pub body_total: Duration,
 }
@@ -94,6 +99,13 @@ impl App {
     pub async fn destinations_changed(&self) {
         if let Err(error) = self.gateway.refresh_destinations().await {
             tracing::warn!(%error, "a changed destination is not known on this node yet");
+        }
+    }
+
+    /// The same for what workspaces want kept of what is said.
+    pub async fn contents_changed(&self) {
+        if let Err(error) = self.gateway.contents.refresh().await {
+            tracing::warn!(%error, "whose words are kept is not known on this node yet");
         }
     }
 

@@ -143,7 +143,7 @@ impl Advisor {
                     content["name"] = json!(name);
                 }
                 let spent = vec![answer.spent];
-                Outcome { text, shown: Some((BLOCK, content)), spent, ..Outcome::default() }
+                Outcome { text, shown: Some((BLOCK.into(), content)), spent, ..Outcome::default() }
             }
             Err(failure) => failed(code_of(&failure)),
         }
@@ -166,7 +166,7 @@ fn code_of(failure: &Failure) -> &'static str {
 /// Advice that did not come, for the model and for the client.
 pub(super) fn failed(code: &str) -> Outcome {
     let content = json!({"type": "advisor_tool_result_error", "error_code": code});
-    Outcome { text: told(&content).0, is_error: true, shown: Some((BLOCK, content)), ..Outcome::default() }
+    Outcome { text: told(&content).0, is_error: true, shown: Some((BLOCK.into(), content)), ..Outcome::default() }
 }
 
 /// What the model reads of a result that comes back, and whether it is an error.

@@ -6,18 +6,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::Used;
-use tidegate_observe::metrics::{Tool as ToolOf, ToolCall};
+use tidegate_observe::metrics::ToolCall;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::conduct::{Broken, Conductor};
 use super::fetch;
+use super::image;
 use super::inner::Desk;
 use super::mcp;
+use super::replay;
 use super::roster::{Kind, Tool};
 use super::run::{Outcome, failed, run};
+use super::sandbox;
+use super::search;
 use super::sink::{Gone, Sink};
-use super::turn::{Call, Turn};
+use super::turn::{Call, Turn, is};
 use crate::relay::{Aside, PING};
 
 /// Characters of results that the model gets to read in one request.
@@ -37,6 +41,14 @@ impl Conductor {
             }
         }
         self.tally.names.extend(others.iter().map(|call| call.name.clone()));
+    }
+
+    /// Searches that the vendor ran are calls by the names of the tool, too.
+    pub fn remember_searches(&mut self, turn: &Turn) {
+        let is_search = |block: &Value| is(block, "server_tool_use") && block.get("name") == Some(&json!(search::NAME));
+        if let Some((_, _, wire)) = self.roster.native().filter(|_| turn.blocks.iter().any(is_search)) {
+            self.tally.names.extend([wire.to_owned(), search::NAME.to_owned()]);
+        }
     }
 
     /// Shows the model these tools from the next turn on.
@@ -96,9 +108,10 @@ impl Conductor {
             let outcome = outcome.unwrap_or_else(|| failed(tool, &call.input, code));
             self.errors += u64::from(outcome.is_error);
             let told = if outcome.is_error { "error" } else { "ok" };
-            self.gate.metrics.tool_calls.get_or_create(&ToolCall { tool: tool.kind.name(), outcome: told }).inc();
+            let labels = ToolCall { tool: tool.kind.name(), engine: self.roster.engine_of(tool), outcome: told };
+            self.gate.metrics.tool_calls.get_or_create(&labels).inc();
             let (from, to) = times[place];
-            let taken = self.gate.metrics.flow.tool_duration.get_or_create_owned(&ToolOf { tool: tool.kind.name() });
+            let taken = self.gate.metrics.flow.tool_duration.get_or_create_owned(&labels);
             taken.observe(to.since(from).as_secs_f64());
             let name = tool.block.clone();
             let result = self.told_of(call, outcome, sink).await?;
@@ -151,7 +164,7 @@ impl Conductor {
         let Some(tool) = self.roster.called(&call.name) else { return };
         let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
         let desk = desk.clone();
-        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool)));
+        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool, &call.input)));
         running.spawn(async move {
             let started = desk.gate.clock.now();
             let work = run(&desk, &tool, &input);
@@ -171,7 +184,7 @@ impl Conductor {
             if !passed {
                 (text, is_error) = (WITHHELD.to_owned(), true);
                 if let Some((kind, content)) = &mut shown {
-                    *content = json!({"type": format!("{kind}_error"), "error_code": "unavailable"});
+                    *content = withheld(kind);
                 }
             }
         }
@@ -179,7 +192,8 @@ impl Conductor {
         spent.iter().for_each(|spent| self.sums.add_inner(spent));
         self.sums.add_fee(fee);
         if text.len() > self.room
-            && let Some((fetch::BLOCK, content)) = &mut shown
+            && let Some((kind, content)) = &mut shown
+            && kind == fetch::BLOCK
         {
             text = fetch::within(self.room, content).unwrap_or(text);
         }
@@ -192,7 +206,13 @@ impl Conductor {
         if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
             let is_advice = self.roster.called(&call.name).is_some_and(|tool| matches!(tool.kind, Kind::Advisor(_)));
             if shown.is_none() || (is_advice && !is_error) {
-                self.gate.results.keep(&self.key.workspace, &id, &text, self.gate.clock.now());
+                self.gate.results.keep(&self.key, &id, &text, self.gate.clock.now());
+            }
+            let name = self.roster.called(&call.name).map(|tool| tool.block.clone());
+            let settings = &self.snapshot.settings;
+            if shown.is_none() && settings.tools.generic_result_block {
+                let kind = replay::generic(&settings.brand);
+                sink.block(json!({"type": kind, "tool_use_id": id, "name": name, "content": text})).await?;
             }
             if let Some((kind, content)) = shown {
                 let caller = json!({"type": "direct"});
@@ -207,10 +227,23 @@ impl Conductor {
     }
 }
 
-/// How long a tool may take.
-fn time_for(tool: &Tool) -> Duration {
+/// What a client sees of a result that a guardrail does not let through.
+fn withheld(kind: &str) -> Value {
+    let of_sandbox = sandbox::shown_by(kind).and_then(|_| kind.strip_suffix("_tool_result"));
+    match of_sandbox {
+        Some(of) => {
+            json!({"type": format!("{of}_error"), "error_code": "unavailable", "error_message": WITHHELD})
+        }
+        None => json!({"type": format!("{kind}_error"), "error_code": "unavailable"}),
+    }
+}
+
+/// How long a call of a tool may take.
+fn time_for(tool: &Tool, input: &Value) -> Duration {
     Duration::from_secs(match &tool.kind {
+        Kind::Sandbox(sandbox) => return sandbox.time_for(input),
         Kind::Fusion(_) => 600,
+        Kind::Image(_) => image::LIMIT.as_secs(),
         Kind::Remote(_) => mcp::CALL.as_secs(),
         kind if kind.asks_others() => 300,
         _ => 15,

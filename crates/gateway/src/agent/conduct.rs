@@ -6,12 +6,18 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
-use tidegate_observe::metrics::Reason;
+use tidegate_observe::metrics::Stopped;
+use tidegate_tools::datetime;
+use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
 use super::calls::RESULTS;
+use super::native::{self, Left};
+use super::replay::{self, Foreign};
 use super::roster::Roster;
+use super::sandbox;
+use super::search::Recall;
 use super::sink::{Gone, Sink};
 use super::stop::{Limits, Tally};
 use super::tell::ended;
@@ -19,7 +25,7 @@ use super::turn::{Assembly, Call, Turn};
 use super::usage::Sums;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{Body, Inner, Reply};
+use crate::relay::{Body, Inner, Reply, Searching};
 use crate::{Gateway, Snapshot};
 
 /// How often an answer that a vendor interrupted is asked to go on.
@@ -43,6 +49,8 @@ pub(super) struct Conductor {
     pub roster: Arc<Roster>,
     /// Tools that were looked for and found.
     pub found: Vec<String>,
+    /// What of the search is left to those who serve.
+    left_to: Option<Left>,
     /// What the caller wants called in the first turn.
     choice: Option<Value>,
     limits: Limits,
@@ -119,6 +127,7 @@ impl Conductor {
             messages,
             roster: Arc::new(roster),
             found: Vec::new(),
+            left_to: None,
             choice,
             limits,
             left,
@@ -136,6 +145,9 @@ impl Conductor {
 
     /// Asks for the first turn; what goes wrong here has a status of its own.
     pub async fn begin(&mut self) -> Result<Reply, Failure> {
+        let lists = ["models", "fallbacks"].into_iter().filter_map(|name| self.request.get(name)?.as_array()).flatten();
+        let names = self.request.get("model").into_iter().chain(lists).filter_map(Value::as_str);
+        self.left_to = Left::of(&self.roster, &self.snapshot, names)?;
         self.ask(false).await
     }
 
@@ -180,8 +192,8 @@ impl Conductor {
                 }
             };
             self.gate.metrics.loop_steps.observe(self.tally.steps as f64);
-            if let Some(reason) = self.stopped_by {
-                self.gate.metrics.loop_stops.get_or_create(&Reason { reason }).inc();
+            if let Some(condition) = self.stopped_by {
+                self.gate.metrics.loop_stops.get_or_create(&Stopped { condition }).inc();
             }
             tracing::debug!(turns = self.sums.turns(), steps = self.tally.steps, reason, "a loop of tools ended");
             let mut answer = first.head.clone();
@@ -213,9 +225,37 @@ impl Conductor {
         if !self.key.may_go_on(self.gate.clock.now()) {
             return Err(Failure::invalid_key());
         }
-        let mut body = self.request.clone();
-        body.insert("messages".into(), Value::Array(self.messages.clone()));
         let tools = self.roster.upstream_with(&self.found);
+        let searching = self.left_to.as_ref().map(|left| Searching {
+            body: self.body(
+                self.told_to(Foreign::Kept),
+                left.tools(&tools, self.sums.vendors_searches() + self.roster.searches()),
+                is_last,
+            ),
+            searchers: left.searchers,
+            may_serve: left.may_serve,
+            is_alone: left.is_alone,
+        });
+        let body = self.body(self.told_to(Foreign::Rebuilt), tools, is_last);
+        let head = (&self.headers, self.query.as_str());
+        self.gate.turn(&self.snapshot, &self.key, head, (body, searching), &self.inner).await
+    }
+
+    /// The conversation so far. Only who sealed results of a search can read them; others get what can be told of them.
+    fn told_to(&self, foreign: Foreign) -> Vec<Value> {
+        if self.roster.native().is_none() {
+            return self.messages.clone();
+        }
+        let settings = &self.snapshot.settings;
+        let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+        let results = self.gate.results.of(&self.key.workspace, self.gate.clock.now());
+        let memory = Recall { results, vault: &self.gate.vault, workspace: &self.key.workspace };
+        replay::rebuilt(self.messages.clone(), &self.roster, brand, &memory, foreign)
+    }
+
+    fn body(&self, messages: Vec<Value>, tools: Vec<Value>, is_last: bool) -> Bytes {
+        let mut body = self.request.clone();
+        body.insert("messages".into(), Value::Array(messages));
         if !tools.is_empty() {
             body.insert("tools".into(), Value::Array(tools));
         }
@@ -226,8 +266,7 @@ impl Conductor {
         if let Some(choice) = self.chosen(is_last) {
             body.insert("tool_choice".into(), choice);
         }
-        let body = Bytes::from(Value::Object(body).to_string());
-        self.gate.turn(&self.snapshot, &self.key, (&self.headers, &self.query), body, &self.inner).await
+        Bytes::from(Value::Object(body).to_string())
     }
 
     /// What a turn may or must call: the caller's wish counts for the first one.
@@ -254,6 +293,11 @@ impl Conductor {
                 Some(choice)
             }
             ("tool", Some(_)) => auto(),
+            ("tool", None) if self.roster.clients_bash.as_deref() == Some(name) => {
+                let mut choice = choice.clone();
+                choice["name"] = json!(sandbox::BASH);
+                Some(choice)
+            }
             ("any", _) if !is_first && !self.roster.has_others => auto(),
             _ => Some(choice.clone()),
         }
@@ -265,7 +309,8 @@ impl Conductor {
         let mut body = reply.body;
         if let Body::Full(bytes) = &body {
             let bytes = bytes.clone().unwrap_or_default();
-            let turn = Turn::whole(&bytes, member).ok_or_else(Failure::internal)?;
+            let mut turn = Turn::whole(&bytes, member).ok_or_else(Failure::internal)?;
+            turn.blocks.iter_mut().for_each(|block| self.seal(block));
             sink.whole(&turn.blocks, &self.roster, is_last);
             return Ok(turn);
         }
@@ -279,7 +324,10 @@ impl Conductor {
                     sink.raw(frame.0).await?;
                     continue;
                 }
-                let Ok(event) = serde_json::from_slice::<Value>(&frame.data()) else { continue };
+                let Ok(mut event) = serde_json::from_slice::<Value>(&frame.data()) else { continue };
+                if let Some(block) = event.get_mut("content_block") {
+                    self.seal(block);
+                }
                 let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
                 assembly.take(&kind, &event, member);
                 match kind.as_str() {
@@ -302,12 +350,21 @@ impl Conductor {
         Ok(assembly.finish())
     }
 
+    /// Seals what a vendor found and left open.
+    fn seal(&self, block: &mut Value) {
+        if self.left_to.is_some() {
+            let at = datetime::told(self.gate.clock.now(), "UTC").unwrap_or_default();
+            native::seal(block, &self.gate.vault, &self.key.workspace, &at);
+        }
+    }
+
     /// Runs the calls of a turn, and says what comes after it.
     async fn follow(&mut self, turn: &Turn, sink: &mut Sink, is_last: bool) -> Result<Next, Broken> {
         let calls = turn.calls();
         let (ours, others): (Vec<Call>, Vec<Call>) =
             calls.into_iter().partition(|call| self.roster.called(&call.name).is_some());
         self.remember_names(&ours, &others);
+        self.remember_searches(turn);
         let reason = turn.reason();
         if is_last {
             // A reason of its own stays; calls that were made all the same are not there.

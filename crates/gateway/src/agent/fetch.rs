@@ -117,7 +117,7 @@ impl Fetch {
         match self.fetched(gate, snapshot, url).await {
             Ok(content) => {
                 let text = told(url, &content).0;
-                Outcome { text, shown: Some((BLOCK, content)), ..Outcome::default() }
+                Outcome { text, shown: Some((BLOCK.into(), content)), ..Outcome::default() }
             }
             Err(code) => failed(input, code),
         }
@@ -215,7 +215,7 @@ pub(super) fn failed(input: &Value, code: &str) -> Outcome {
     Outcome {
         text: told(address(input), &content).0,
         is_error: true,
-        shown: Some((BLOCK, content)),
+        shown: Some((BLOCK.into(), content)),
         ..Outcome::default()
     }
 }

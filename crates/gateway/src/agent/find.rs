@@ -102,7 +102,7 @@ impl Find {
                     names.iter().map(|name| json!({"type": "tool_reference", "tool_name": name})).collect();
                 let content = json!({"type": "tool_search_tool_search_result", "tool_references": references});
                 let found = names.into_iter().map(str::to_owned).collect();
-                Outcome { text: told(&content).0, found, shown: Some((BLOCK, content)), ..Outcome::default() }
+                Outcome { text: told(&content).0, found, shown: Some((BLOCK.into(), content)), ..Outcome::default() }
             }
             Err(problem) => failed_for("invalid_tool_input", self.problem(problem)),
         }
@@ -127,7 +127,7 @@ pub(super) fn failed(code: &str, message: &str) -> Outcome {
 
 fn failed_for(code: &str, message: &str) -> Outcome {
     let content = json!({"type": "tool_search_tool_result_error", "error_code": code, "error_message": message});
-    Outcome { text: told(&content).0, is_error: true, shown: Some((BLOCK, content)), ..Outcome::default() }
+    Outcome { text: told(&content).0, is_error: true, shown: Some((BLOCK.into(), content)), ..Outcome::default() }
 }
 
 /// What the model reads of a result, and whether it is an error: the same now and when the block comes back.

@@ -238,7 +238,10 @@ fn models(reader: &Reader<'_>, settings: &Settings) -> Result<Vec<String>, Failu
 /// The tools of a panel for which nothing is said, as far as they are there.
 fn usual(settings: &Settings) -> Vec<Value> {
     let tools = [search::NAME, fetch::NAME].map(|name| json!({"type": format!("{}:{name}", settings.brand)}));
-    tools.into_iter().filter(|tool| Roster::of(std::slice::from_ref(tool), settings, false).is_ok()).collect()
+    let is_there = |tool: &Value| Roster::of(std::slice::from_ref(tool), settings, false).is_ok();
+    // Not everybody of a panel searches himself.
+    let searches = settings.tools.search.default.is_some();
+    tools.into_iter().skip(usize::from(!searches)).filter(is_there).collect()
 }
 
 /// What the user said last, which no result of a tool is.

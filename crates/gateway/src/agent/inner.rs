@@ -71,7 +71,8 @@ impl Desk {
         self.add_policy(&mut body);
         let inner = self.beside(&body, kind);
         let body = Bytes::from(Value::Object(body).to_string());
-        let reply = self.gate.turn(&self.snapshot, &self.key, (&self.headers, &self.query), body, &inner).await?;
+        let head = (&self.headers, self.query.as_str());
+        let reply = self.gate.turn(&self.snapshot, &self.key, head, (body, None), &inner).await?;
         let Body::Full(bytes) = &reply.body else { return Err(Failure::internal()) };
         let member = &self.snapshot.names.metadata_member;
         let turn = Turn::whole(&bytes.clone().unwrap_or_default(), member).ok_or_else(Failure::internal)?;
@@ -112,19 +113,20 @@ impl Desk {
 
     /// What the caller wants of everybody who reads its data, it wants of those whom a tool asks, too.
     fn add_policy(&self, body: &mut Map<String, Value>) {
-        let given = self.request.get("provider").and_then(Value::as_object);
-        let policy: Map<String, Value> = given
-            .into_iter()
-            .flatten()
-            .filter(|(name, _)| POLICY.contains(&name.as_str()))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
+        let policy = self.policy();
         if !policy.is_empty() {
             body.insert("provider".into(), Value::Object(policy));
         }
         if let Some(user) = self.request.get("user") {
             body.insert("user".into(), user.clone());
         }
+    }
+
+    /// What that is, as members of `provider`.
+    pub fn policy(&self) -> Map<String, Value> {
+        let given = self.request.get("provider").and_then(Value::as_object).into_iter().flatten();
+        let kept = given.filter(|(name, _)| POLICY.contains(&name.as_str()));
+        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Of a conversation of its own: who serves the loop is not changed by whom a tool asks.

@@ -10,16 +10,20 @@ mod body;
 mod calls;
 mod conduct;
 mod fetch;
+mod files;
 mod find;
 mod fusion;
+mod image;
 mod inner;
 mod mcp;
 mod memory;
+mod native;
 mod reader;
 mod reopen;
 mod replay;
 mod roster;
 mod run;
+mod sandbox;
 mod search;
 mod sink;
 mod stop;
@@ -34,6 +38,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Map, Value};
 use tidegate_providers::Protocol;
+use tidegate_routing::{Searcher, Searchers};
 use tidegate_wire::envelope::{Brand, Envelope};
 use tokio::sync::mpsc;
 
@@ -48,9 +53,12 @@ use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
 use crate::relay::{Body, Inner, Reply};
+use crate::snapshot::Settings;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 use conduct::{Broken, Conductor};
+use native::Left;
+use replay::{Foreign, Memory as _};
 use roster::Roster;
 use search::Recall;
 use sink::Sink;
@@ -95,9 +103,28 @@ fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     envelope.asked.vendor_web && is_foreign(envelope, snapshot)
 }
 
-/// The body of a request without server tools, with results of earlier searches that only we can read told in words.
-pub(crate) fn opened(gate: &Gateway, key: &KeyEntry, body: &Bytes) -> Option<Bytes> {
-    reopen::opened(body, &gate.vault, &key.workspace)
+/// The body of a request without server tools, with earlier calls and results that only we can read told as anybody can.
+pub(crate) async fn opened(gate: &Gateway, key: &KeyEntry, settings: &Settings, body: &Bytes) -> Option<Bytes> {
+    let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let has_tools = request.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty());
+    let Some(Value::Array(messages)) = request.get_mut("messages") else { return None };
+    let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
+    let terms = reopen::Terms { brand, has: &|_| false, has_tools };
+    recall(gate, key, reopen::sought(messages, &terms)).await;
+    let results = gate.results.of(&key.workspace, gate.clock.now());
+    let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
+    *messages = reopen::retold(std::mem::take(messages), &memory, &terms);
+    Some(Value::Object(request).to_string().into())
+}
+
+/// Asks the store for those of these results that are not in memory.
+async fn recall(gate: &Gateway, key: &KeyEntry, mut sought: Vec<String>) {
+    let now = gate.clock.now();
+    let known = gate.results.of(&key.workspace, now);
+    sought.retain(|id| known.result(id).is_none());
+    if !sought.is_empty() {
+        gate.results.recall(gate.keys.store(), &gate.vault, key, &sought, now).await;
+    }
 }
 
 /// Tools that are deferred need somebody who finds them: a search among the tools, or a vendor who does that himself.
@@ -132,25 +159,72 @@ fn is_foreign(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
         && models.all(|named| !named.model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
 }
 
-/// The body as the model would get it in the first turn, for those who only count or explain; `None` when that is the
-/// body as it is.
-pub(crate) fn as_turn(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<Option<Bytes>, Failure> {
+/// A first turn, for those who only count or explain.
+pub(crate) struct FirstTurn {
+    /// As the model would get it.
+    pub body: Bytes,
+    /// Of one with a search: who may serve it.
+    pub searchers: Option<Searchers>,
+    pub only_searches: bool,
+}
+
+/// The first turn of a request; `None` when that is the request as it is. Servers of tools are not asked what they offer.
+pub(crate) fn as_turn(
+    body: &Bytes,
+    envelope: &Envelope<'_>,
+    snapshot: &Snapshot,
+) -> Result<Option<FirstTurn>, Failure> {
     if !is_for(envelope, snapshot) {
         return Ok(None);
     }
+    let (request, roster) = begun(body, envelope, snapshot)?;
+    first_turn(request, &roster, envelope, snapshot).map(Some)
+}
+
+/// The same with the tools that servers offer to a caller, asked for as a call would.
+pub(crate) async fn as_turn_of(
+    gate: &Arc<Gateway>,
+    snapshot: &Arc<Snapshot>,
+    key: &Arc<KeyEntry>,
+    body: &Bytes,
+    envelope: &Envelope<'_>,
+) -> Result<Option<FirstTurn>, Failure> {
+    if !is_for(envelope, snapshot) {
+        return Ok(None);
+    }
+    let (request, mut roster) = begun(body, envelope, snapshot)?;
+    roster.join(gate, snapshot, key).await?;
+    first_turn(request, &roster, envelope, snapshot).map(Some)
+}
+
+fn begun(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<(Map<String, Value>, Roster), Failure> {
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
-    // What servers offer is not asked for only to count it.
     take_servers(&mut request, envelope, snapshot)?;
     let roster = roster(&request, envelope, snapshot)?;
+    Ok((request, roster))
+}
+
+fn first_turn(
+    mut request: Map<String, Value>,
+    roster: &Roster,
+    envelope: &Envelope<'_>,
+    snapshot: &Snapshot,
+) -> Result<FirstTurn, Failure> {
+    let left = Left::of(roster, snapshot, envelope.names())?;
     let found = find::referenced(request.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice));
     request.insert("tools".into(), Value::Array(roster.upstream_with(&found)));
-    Ok(Some(Value::Object(request).to_string().into()))
+    Ok(FirstTurn {
+        body: Value::Object(request).to_string().into(),
+        searchers: left.as_ref().and_then(|left| left.may_serve),
+        only_searches: left.is_some_and(|left| left.is_alone && left.searchers.contains(Searcher::Itself)),
+    })
 }
 
 /// The tools of a request.
 fn roster(request: &Map<String, Value>, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<Roster, Failure> {
     let tools = request.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let roster = Roster::of(tools, &snapshot.settings, emulates(envelope, snapshot))?;
+    roster.check(snapshot)?;
     let choice = request.get("tool_choice").and_then(|choice| choice.get("type")?.as_str());
     if choice.is_some_and(|choice| choice != "auto")
         && let Some(finds) = roster.finds()
@@ -174,6 +248,7 @@ pub(crate) async fn serve(
     let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
     take_servers(&mut request, envelope, snapshot)?;
     let mut roster = roster(&request, envelope, snapshot)?;
+    roster.belongs_to(session(headers, envelope));
     roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     // From here on others are asked, which takes a place.
@@ -184,15 +259,22 @@ pub(crate) async fn serve(
     roster.join(gate, snapshot, key).await?;
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    let results = gate.results.of(&key.workspace, gate.clock.now());
+    let now = gate.clock.now();
+    let has = |name: &str| roster.tools.iter().any(|tool| tool.kind.name() == name || tool.block == name);
+    let terms = reopen::Terms { brand, has: &has, has_tools: true };
+    let mut sought = replay::sought(&messages, &roster, brand, &gate.results.of(&key.workspace, now));
+    sought.extend(if envelope.traits.own_calls { reopen::sought(&messages, &terms) } else { Vec::new() });
+    recall(gate, key, sought).await;
+    let results = gate.results.of(&key.workspace, now);
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
     let found = if roster.has_deferred() { find::referenced(&messages) } else { Vec::new() };
-    let can_search = roster.tools.iter().any(|tool| tool.kind.name() == search::NAME);
-    let messages = match envelope.traits.sealed_results && !can_search {
-        true => reopen::retold(messages, &memory),
+    let messages = match envelope.traits.sealed_results || envelope.traits.own_calls {
+        true => reopen::retold(messages, &memory, &terms),
         false => messages,
     };
-    let messages = replay::rebuilt(messages, &roster, brand, &memory);
+    // What others sealed stays until it is known who serves.
+    let foreign = if roster.native().is_some() { Foreign::Kept } else { Foreign::Rebuilt };
+    let messages = replay::rebuilt(messages, &roster, brand, &memory, foreign);
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
@@ -234,10 +316,14 @@ pub(crate) async fn serve(
 
 /// All turns of a request are one conversation, and stay where the first one was served.
 fn conversation(key: &KeyEntry, headers: &HeaderMap, envelope: &Envelope<'_>) -> Conversation {
-    let header = headers.get("x-session-id").and_then(|value| value.to_str().ok());
-    let session = envelope.session_id.as_deref().or(header);
     let name = envelope.names().next().unwrap_or_default();
-    Conversation::of(&key.workspace, name, session, &envelope.opening).kept()
+    Conversation::of(&key.workspace, name, session(headers, envelope), &envelope.opening).kept()
+}
+
+/// What the caller says that several requests belong to.
+fn session<'a>(headers: &'a HeaderMap, envelope: &'a Envelope<'_>) -> Option<&'a str> {
+    let header = headers.get("x-session-id").and_then(|value| value.to_str().ok());
+    envelope.session_id.as_deref().or(header)
 }
 
 /// The members of a message in their usual order: what it is, what it says, how it ended.

@@ -1,60 +1,99 @@
-//! Results of earlier searches that come back in a request that cannot search. Only we can read them, so they are told as
-//! text, to whoever serves; what others sealed stays as it is.
+//! Results of earlier calls that come back in a request that has no such tool. Searches that we sealed and commands are told
+//! as text, to whoever serves; calls whose names no vendor knows as calls of a function, or as text where the request has no
+//! tools at all: a vendor may refuse calls then. What others sealed stays as it is.
 
-use bytes::Bytes;
-use serde_json::{Map, Value, json};
-use tidegate_core::WorkspaceId;
-use tidegate_store::vault::Vault;
+use std::borrow::Cow;
 
-use super::replay::Memory;
-use super::search::{self, SEALED, Vaulted};
+use serde_json::{Value, json};
+use tidegate_wire::envelope::Brand;
+
+use super::replay::{self, Memory, id, is_generic, upstream_id};
+use super::sandbox;
+use super::search::{self, SEALED};
 use super::turn::is;
 
-/// The body with the results that we sealed told in words; nothing where it holds none.
-pub(super) fn opened(body: &[u8], vault: &Vault, workspace: &WorkspaceId) -> Option<Bytes> {
-    let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let Some(Value::Array(messages)) = request.get_mut("messages") else { return None };
-    *messages = retold(std::mem::take(messages), &Vaulted { vault, workspace });
-    Some(Value::Object(request).to_string().into())
+/// What a request is told again with.
+pub(super) struct Terms<'a> {
+    pub brand: Brand<'a>,
+    /// Whether it has a tool, by the name behind the brand or by that of its calls.
+    pub has: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Whether it has any tools.
+    pub has_tools: bool,
 }
 
-/// The messages with every search of ours as what was said and heard.
-pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory) -> Vec<Value> {
+/// A call of ours whose tool the request lacks.
+struct Ours {
+    id: String,
+    tool: Cow<'static, str>,
+    is_named_by_us: bool,
+}
+
+/// The ids of calls whose results may have to be remembered.
+pub(super) fn sought(messages: &[Value], terms: &Terms<'_>) -> Vec<String> {
+    let of_assistant = messages.iter().filter(|message| is_assistants(message));
+    let named = of_assistant.flat_map(|message| ours(message, terms)).filter(|call| call.is_named_by_us);
+    named.map(|call| call.id).collect()
+}
+
+fn is_assistants(message: &Value) -> bool {
+    message.get("role").and_then(Value::as_str) == Some("assistant")
+}
+
+/// The messages with every such call as what was said and heard.
+pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory, terms: &Terms<'_>) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::with_capacity(messages.len());
     let mut heard: Vec<Value> = Vec::new();
     for message in messages {
-        let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
-        if role == "user" && !heard.is_empty() {
+        let is_users = message.get("role").and_then(Value::as_str) == Some("user");
+        if is_users && !heard.is_empty() {
             match message.get("content") {
                 Some(Value::String(text)) => heard.push(json!({"type": "text", "text": text})),
                 Some(Value::Array(blocks)) => heard.extend(blocks.iter().cloned()),
                 _ => {}
             }
-            made.push(json!({"role": "user", "content": std::mem::take(&mut heard)}));
+            made.push(told(&mut heard));
             continue;
         }
-        let ours = if role == "assistant" { sealed_by_us(&message) } else { Vec::new() };
-        if ours.is_empty() {
+        let blocks = message.get("content").and_then(Value::as_array).filter(|_| is_assistants(&message));
+        let ours = if blocks.is_some() { ours(&message, terms) } else { Vec::new() };
+        let holds_generic = blocks.is_some_and(|blocks| blocks.iter().any(|block| is_generic(block, terms.brand)));
+        if ours.is_empty() && !holds_generic {
             made.push(message);
             continue;
         }
-        let blocks = message.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
+        let blocks = blocks.cloned().unwrap_or_default();
         let mut said: Vec<Value> = Vec::new();
-        for block in blocks {
-            let of =
-                |name: &str| block.get(name).and_then(Value::as_str).is_some_and(|id| ours.iter().any(|own| own == id));
-            if is(&block, "server_tool_use") && of("id") {
-                let text = format!("[{} {}]", search::NAME, block.get("input").cloned().unwrap_or_default());
-                said.push(json!({"type": "text", "text": text}));
-            } else if of("tool_use_id") {
-                let content = block.get("content").cloned().unwrap_or_default();
-                heard.push(json!({"type": "text", "text": search::retold(&content, memory).0}));
-            } else {
-                if !heard.is_empty() {
-                    made.push(json!({"role": "assistant", "content": std::mem::take(&mut said)}));
-                    made.push(json!({"role": "user", "content": std::mem::take(&mut heard)}));
+        for block in &blocks {
+            let of = |name: &str| ours.iter().find(|call| block.get(name).and_then(Value::as_str) == Some(&call.id));
+            if let Some(call) = of("id").filter(|_| is(block, "server_tool_use")) {
+                let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
+                if call.is_named_by_us {
+                    // What nobody remembers is left out, call and all.
+                    let Some(text) = result_of(call, &blocks, memory, terms) else { continue };
+                    let (call, result) = call.told(&input, text, terms.has_tools);
+                    said.push(call);
+                    heard.push(result);
+                } else {
+                    said.push(json!({"type": "text", "text": format!("[{} {input}]", call.tool)}));
                 }
-                said.push(block);
+            } else if let Some(call) = of("tool_use_id").filter(|call| !call.is_named_by_us) {
+                let content = block.get("content").cloned().unwrap_or_default();
+                let text = match &*call.tool {
+                    search::NAME => search::retold(&content, memory).0,
+                    _ => sandbox::told(&content).0,
+                };
+                heard.push(json!({"type": "text", "text": text}));
+            } else if is_generic(block, terms.brand) && !belongs(block, &blocks, &ours) {
+                // It stands behind its call, or has none.
+            } else {
+                // A call of the client's own belongs to the same turn.
+                if !heard.is_empty() && !is(block, "tool_use") {
+                    if !said.is_empty() {
+                        made.push(json!({"role": "assistant", "content": std::mem::take(&mut said)}));
+                    }
+                    made.push(told(&mut heard));
+                }
+                said.push(block.clone());
             }
         }
         if !said.is_empty() {
@@ -62,20 +101,79 @@ pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory) -> Vec<Value> {
         }
     }
     if !heard.is_empty() {
-        made.push(json!({"role": "user", "content": heard}));
+        made.push(told(&mut heard));
     }
     made
 }
 
-/// The ids of the searches whose results only we can read.
-fn sealed_by_us(message: &Value) -> Vec<String> {
-    let blocks = message.get("content").and_then(Value::as_array).into_iter().flatten();
-    let is_ours = |block: &&Value| {
+/// What was heard, as a message: results come before all else.
+fn told(heard: &mut Vec<Value>) -> Value {
+    let mut heard = std::mem::take(heard);
+    heard.sort_by_key(|block| !is(block, "tool_result"));
+    json!({"role": "user", "content": heard})
+}
+
+/// Whether a result belongs to a call of the message that stays as it is.
+fn belongs(result: &Value, blocks: &[Value], ours: &[Ours]) -> bool {
+    let Some(of) = id(result, "tool_use_id") else { return false };
+    let mut calls = blocks.iter().filter(|block| is(block, "server_tool_use"));
+    calls.any(|call| id(call, "id").as_ref() == Some(&of)) && !ours.iter().any(|call| call.id == of)
+}
+
+/// What the model read of a call: as the client was shown it, or as it is remembered.
+fn result_of(call: &Ours, blocks: &[Value], memory: &dyn Memory, terms: &Terms<'_>) -> Option<String> {
+    let of_call = |block: &&Value| {
+        is_generic(block, terms.brand) && block.get("tool_use_id").and_then(Value::as_str) == Some(&call.id)
+    };
+    let shown = blocks.iter().find(of_call).and_then(|block| block.get("content")).map(replay::shown_text);
+    shown.or_else(|| memory.result(&call.id))
+}
+
+impl Ours {
+    /// The call and its result.
+    fn told(&self, input: &Value, text: String, has_tools: bool) -> (Value, Value) {
+        if !has_tools {
+            let call = json!({"type": "text", "text": format!("[{} {input}]", self.tool)});
+            return (call, json!({"type": "text", "text": text}));
+        }
+        let plain = |byte: char| if byte.is_ascii_alphanumeric() || byte == '-' { byte } else { '_' };
+        let mut name: String = self.tool.chars().map(plain).collect();
+        name.truncate(64);
+        let id = upstream_id(&self.id);
+        let call = json!({"type": "tool_use", "id": id, "name": name, "input": input});
+        (call, json!({"type": "tool_result", "tool_use_id": id, "content": text}))
+    }
+}
+
+/// The calls that only we can tell of, and whose tools the request lacks.
+fn ours(message: &Value, terms: &Terms<'_>) -> Vec<Ours> {
+    let blocks = message.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let tool_of = |block: &Value| {
         let results = block.get("content").and_then(Value::as_array).into_iter().flatten();
         let mut sealed = results.filter_map(|result| result.get("encrypted_content")?.as_str());
-        is(block, search::BLOCK) && sealed.any(|sealed| sealed.starts_with(SEALED))
+        if is(block, search::BLOCK) {
+            return sealed.any(|sealed| sealed.starts_with(SEALED)).then_some(search::NAME);
+        }
+        sandbox::shown_by(block.get("type")?.as_str()?)
     };
-    blocks.filter(is_ours).filter_map(|block| block.get("tool_use_id")?.as_str()).map(str::to_owned).collect()
+    let shown = |block: &Value| {
+        let tool = tool_of(block).filter(|tool| !(terms.has)(tool))?;
+        Some(Ours { id: id(block, "tool_use_id")?, tool: tool.into(), is_named_by_us: false })
+    };
+    let mut ours: Vec<Ours> = blocks.iter().filter_map(shown).collect();
+    for block in blocks.iter().filter(|block| is(block, "server_tool_use")) {
+        let (Some(id), Some(name)) = (id(block, "id"), id(block, "name")) else { continue };
+        let bare = terms.brand.tool(&name);
+        let is_ours = bare.is_some() || name.starts_with("mcp__");
+        let is_there = (terms.has)(bare.unwrap_or(&name)) || (terms.has)(&name);
+        let has_block = blocks
+            .iter()
+            .any(|block| replay::id(block, "tool_use_id").as_ref() == Some(&id) && tool_of(block).is_some());
+        if is_ours && !is_there && !has_block {
+            ours.push(Ours { id, tool: name.into(), is_named_by_us: true });
+        }
+    }
+    ours
 }
 
 #[cfg(test)]
@@ -85,8 +183,8 @@ mod tests {
     struct Open;
 
     impl Memory for Open {
-        fn result(&self, _: &str) -> Option<String> {
-            None
+        fn result(&self, id: &str) -> Option<String> {
+            (id == "srvtoolu_known").then(|| "noon".to_owned())
         }
 
         fn opened(&self, blob: &str) -> Option<Vec<u8>> {
@@ -94,6 +192,11 @@ mod tests {
                 "engine": "e", "retrieved_at": "2026-08-24T10:30:00.000+00:00"});
             (blob == "tg1.x").then(|| kept.to_string().into_bytes())
         }
+    }
+
+    fn again(messages: Vec<Value>, has: impl Fn(&str) -> bool + Sync, has_tools: bool) -> Vec<Value> {
+        let brand = Brand { name: "tidegate", aliases: &[] };
+        retold(messages, &Open, &Terms { brand, has: &has, has_tools })
     }
 
     fn searched(id: &str, sealed: &str) -> [Value; 2] {
@@ -113,7 +216,7 @@ mod tests {
             json!({"role": "assistant", "content": [text("a"), call, result, text("b"), other, others]}),
             json!({"role": "user", "content": "and?"}),
         ];
-        let made = retold(given.clone(), &Open);
+        let made = again(given.clone(), |_| false, false);
         assert_eq!(made.len(), 5, "{made:?}");
         assert_eq!((&made[0], &made[4]), (&given[0], &given[2]));
         assert_eq!(made[1]["content"], json!([text("a"), text("[web_search {\"query\":\"q\"}]")]));
@@ -124,10 +227,61 @@ mod tests {
 
         // At the end of a message the results come before what the user says next.
         let [call, result] = searched("1", "tg1.x");
-        let made = retold(
-            vec![json!({"role": "assistant", "content": [call, result]}), json!({"role": "user", "content": "and?"})],
-            &Open,
-        );
+        let given =
+            vec![json!({"role": "assistant", "content": [call, result]}), json!({"role": "user", "content": "and?"})];
+        let made = again(given, |_| false, false);
         assert_eq!((made.len(), &made[1]["content"][1]), (2, &text("and?")));
+    }
+
+    #[test]
+    fn commands_are_told_where_the_request_has_no_such_tool() {
+        let call = json!({"type": "server_tool_use", "id": "1", "name": "tidegate:bash", "input": {"command": "ls"}});
+        let content =
+            json!({"type": "tidegate_bash_result", "command": "ls", "stdout": "a", "stderr": "", "exit_code": 0});
+        let result = json!({"type": "tidegate_bash_tool_result", "tool_use_id": "1", "content": content});
+        let given = vec![json!({"role": "assistant", "content": [call, result]})];
+        assert_eq!(again(given.clone(), |tool| tool == "bash", false), given);
+        let made = again(given, |tool| tool == "shell", false);
+        let text = |text: &str| json!([{"type": "text", "text": text}]);
+        assert_eq!(made[0]["content"], text(r#"[bash {"command":"ls"}]"#));
+        let told = r#"{"command":"ls","stdout":"a","stderr":"","exitCode":0}"#;
+        assert_eq!((&made[1]["role"], &made[1]["content"]), (&json!("user"), &text(told)));
+    }
+
+    #[test]
+    fn calls_whose_names_no_vendor_knows_are_calls_of_a_function_or_words() {
+        let call =
+            |id: &str| json!({"type": "server_tool_use", "id": id, "name": "tidegate:datetime", "input": {"a": 1}});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let shown = json!({"type": "tidegate_tool_result", "tool_use_id": "srvtoolu_shown", "name": "tidegate:datetime", "content": "six"});
+        let own = json!({"type": "tool_use", "id": "t9", "name": "get_price", "input": {}});
+        let answer = json!({"type": "tool_result", "tool_use_id": "t9", "content": "9"});
+        let given = vec![
+            json!({"role": "assistant", "content": [text("a"), call("srvtoolu_known"), own]}),
+            json!({"role": "user", "content": [answer]}),
+            json!({"role": "assistant", "content": [call("srvtoolu_lost"), call("srvtoolu_shown"), shown, text("b")]}),
+        ];
+        let used = |id: &str| json!({"type": "tool_use", "id": id, "name": "tidegate_datetime", "input": {"a": 1}});
+        let result = |id: &str, text: &str| json!({"type": "tool_result", "tool_use_id": id, "content": text});
+        let wanted = [
+            json!({"role": "assistant", "content": [text("a"), used("toolu_known"), own]}),
+            json!({"role": "user", "content": [result("toolu_known", "noon"), answer]}),
+            json!({"role": "assistant", "content": [used("toolu_shown")]}),
+            json!({"role": "user", "content": [result("toolu_shown", "six")]}),
+            json!({"role": "assistant", "content": [text("b")]}),
+        ];
+        assert_eq!(again(given.clone(), |_| false, true), wanted);
+        let made = again(given.clone(), |_| false, false);
+        assert_eq!(made[0]["content"][1], text(r#"[tidegate:datetime {"a":1}]"#));
+        assert_eq!(made[1]["content"], json!([answer, text("noon")]), "results come before words");
+        assert_eq!(again(given.clone(), |tool| tool == "datetime", true), given, "the tool itself tells of them");
+        let orphan = vec![json!({"role": "assistant", "content": [shown, text("b")]})];
+        assert_eq!(again(orphan, |_| false, true)[0]["content"], json!([text("b")]));
+        let remote = json!({"type": "server_tool_use", "id": "srvtoolu_known", "name": "mcp__notes__add", "input": {}});
+        let made = again(vec![json!({"role": "assistant", "content": [remote]})], |_| false, true);
+        assert_eq!(made[0]["content"][0]["name"], "mcp__notes__add");
+        let brand = Brand { name: "tidegate", aliases: &[] };
+        let terms = Terms { brand, has: &|_| false, has_tools: true };
+        assert_eq!(sought(&given, &terms), ["srvtoolu_known", "srvtoolu_lost", "srvtoolu_shown"]);
     }
 }

@@ -7,7 +7,7 @@ use tidegate_wire::envelope::Brand;
 
 use super::roster::{Kind, Roster, Tool};
 use super::turn::is;
-use super::{advisor, fetch, find, search};
+use super::{advisor, fetch, find, native, sandbox, search};
 
 /// What a client's id of a call begins with, and what a model's does.
 const OURS: &str = "srvtoolu_";
@@ -23,12 +23,28 @@ pub(super) fn client_id(upstream: &str) -> String {
     }
 }
 
-fn upstream_id(client: &str) -> String {
+pub(super) fn upstream_id(client: &str) -> String {
     client.strip_prefix(OURS).map_or_else(|| client.to_owned(), |rest| format!("{THEIRS}{rest}"))
 }
 
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+/// The kind of a block that shows what any tool of ours gave.
+pub(super) fn generic(brand: &str) -> String {
+    format!("{brand}_tool_result")
+}
+
+/// Whether a block is such a one.
+pub(super) fn is_generic(block: &Value, brand: Brand<'_>) -> bool {
+    let mut brands = std::iter::once(brand.name).chain(brand.aliases.iter().map(String::as_str));
+    brands.any(|brand| is(block, &generic(brand)))
+}
+
+/// What the model read of a result that such a block shows.
+pub(super) fn shown_text(content: &Value) -> String {
+    content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
 /// What is known of results that clients do not get to see.
@@ -42,15 +58,29 @@ pub(super) trait Memory {
     }
 }
 
+/// What becomes of searches whose results somebody else sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// They stay, for him who can read them.
+    Kept,
+    /// They are told as far as anybody can read them.
+    Rebuilt,
+}
+
 /// The messages with every call of ours as a call and its result as a result.
-pub(super) fn rebuilt(messages: Vec<Value>, roster: &Roster, brand: Brand<'_>, memory: &dyn Memory) -> Vec<Value> {
+pub(super) fn rebuilt(
+    messages: Vec<Value>,
+    roster: &Roster,
+    brand: Brand<'_>,
+    memory: &dyn Memory,
+    foreign: Foreign,
+) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::with_capacity(messages.len());
     let mut waiting: Vec<Value> = Vec::new();
     for message in messages {
         let is_assistant = message.get("role").and_then(Value::as_str) == Some("assistant");
         let blocks = message.get("content").and_then(Value::as_array);
-        let holds_ours =
-            is_assistant && blocks.is_some_and(|blocks| blocks.iter().any(|block| is_call(block, roster, brand)));
+        let ours = Ours::of(blocks.filter(|_| is_assistant), roster, brand, foreign);
         if !waiting.is_empty() {
             let joins = message.get("role").and_then(Value::as_str) == Some("user");
             if joins {
@@ -59,10 +89,10 @@ pub(super) fn rebuilt(messages: Vec<Value>, roster: &Roster, brand: Brand<'_>, m
             }
             made.push(json!({"role": "user", "content": std::mem::take(&mut waiting)}));
         }
-        match (holds_ours, message) {
+        match (!ours.0.is_empty(), message) {
             (true, Value::Object(mut message)) => {
                 let Some(Value::Array(blocks)) = message.remove("content") else { continue };
-                waiting = turns(blocks, &message, &mut made, roster, brand, memory);
+                waiting = turns(blocks, &message, &mut made, (roster, brand, &ours), memory);
             }
             (_, message) => made.push(message),
         }
@@ -73,12 +103,45 @@ pub(super) fn rebuilt(messages: Vec<Value>, roster: &Roster, brand: Brand<'_>, m
     made
 }
 
+/// The calls of ours whose results are not in memory and do not stand in the message, or not all of them.
+pub(super) fn sought(messages: &[Value], roster: &Roster, brand: Brand<'_>, memory: &dyn Memory) -> Vec<String> {
+    let mut sought: Vec<String> = Vec::new();
+    let of_assistant = messages.iter().filter(|message| message.get("role") == Some(&json!("assistant")));
+    for blocks in of_assistant.filter_map(|message| message.get("content")?.as_array()) {
+        for block in blocks.iter().filter(|block| is(block, "server_tool_use")) {
+            let (Some(of), Some(tool)) = (id(block, "id"), tool_of(block, roster, brand)) else { continue };
+            let is_shown =
+                || blocks.iter().any(|block| is_result(block) && id(block, "tool_use_id").as_ref() == Some(&of));
+            if (is_advice(tool) || !is_shown()) && !sought.contains(&of) && memory.result(&of).is_none() {
+                sought.push(of);
+            }
+        }
+    }
+    sought
+}
+
 fn is_advice(tool: &Tool) -> bool {
     matches!(tool.kind, Kind::Advisor(_))
 }
 
-fn is_call(block: &Value, roster: &Roster, brand: Brand<'_>) -> bool {
-    is(block, "server_tool_use") && tool_of(block, roster, brand).is_some()
+/// The ids of the calls of a message that are taken apart.
+struct Ours(Vec<String>);
+
+impl Ours {
+    fn of(blocks: Option<&Vec<Value>>, roster: &Roster, brand: Brand<'_>, foreign: Foreign) -> Self {
+        let blocks = blocks.map_or(&[][..], Vec::as_slice);
+        let calls =
+            blocks.iter().filter(|block| is(block, "server_tool_use") && tool_of(block, roster, brand).is_some());
+        let is_kept = |of: &String| {
+            let result = blocks.iter().find(|block| id(block, "tool_use_id").as_ref() == Some(of));
+            foreign == Foreign::Kept && result.is_some_and(native::is_sealed_elsewhere)
+        };
+        Self(calls.filter_map(|block| id(block, "id")).filter(|of| !is_kept(of)).collect())
+    }
+
+    fn holds(&self, block: &Value) -> bool {
+        is(block, "server_tool_use") && id(block, "id").is_some_and(|of| self.0.contains(&of))
+    }
 }
 
 fn tool_of<'r>(block: &Value, roster: &'r Roster, brand: Brand<'_>) -> Option<&'r Tool> {
@@ -90,26 +153,23 @@ fn turns(
     blocks: Vec<Value>,
     message: &Map<String, Value>,
     made: &mut Vec<Value>,
-    roster: &Roster,
-    brand: Brand<'_>,
+    (roster, brand, ours): (&Roster, Brand<'_>, &Ours),
     memory: &dyn Memory,
 ) -> Vec<Value> {
     let mut said: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     // Results that stand in the message, by the id of their call.
     let told: Vec<(String, Value)> = blocks.iter().filter_map(result_of).collect();
-    let ours: Vec<String> =
-        blocks.iter().filter(|block| is_call(block, roster, brand)).filter_map(|block| id(block, "id")).collect();
     for block in blocks {
         if let Some(of) = id(&block, "tool_use_id").filter(|_| is_result(&block))
-            && ours.contains(&of)
+            && ours.0.contains(&of)
         {
             // It has been put behind its call already; what follows it is the next turn.
             flush(&mut said, &mut results, message, made);
             continue;
         }
         // A call whose result is not shown ends its turn where something else than a call follows.
-        let is_ours = is_call(&block, roster, brand);
+        let is_ours = ours.holds(&block);
         if !results.is_empty() && !is_ours && !is(&block, "tool_use") {
             flush(&mut said, &mut results, message, made);
         }
@@ -161,7 +221,7 @@ fn spoken(said: Vec<Value>, message: &Map<String, Value>) -> Value {
     Value::Object(message)
 }
 
-fn id(block: &Value, name: &str) -> Option<String> {
+pub(super) fn id(block: &Value, name: &str) -> Option<String> {
     block.get(name).and_then(Value::as_str).map(str::to_owned)
 }
 
@@ -172,9 +232,14 @@ fn retold(kind: &Kind, input: &Value, content: &Value, memory: &dyn Memory) -> (
         Kind::WebSearch(_) => search::retold(content, memory),
         Kind::ToolSearch(_) => find::told(content),
         Kind::Advisor(_) => advisor::told(content),
-        Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Fusion(_) | Kind::Remote(_) => {
-            (content.to_string(), false)
-        }
+        Kind::Sandbox(_) => sandbox::told(content),
+        Kind::Datetime { .. }
+        | Kind::SearchModels { .. }
+        | Kind::Subagent(_)
+        | Kind::Fusion(_)
+        | Kind::Image(_)
+        | Kind::Files
+        | Kind::Remote(_) => (shown_text(content), false),
     }
 }
 
@@ -219,7 +284,7 @@ mod tests {
         let tools = json!([{"type": "tidegate:datetime"}]);
         let roster = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
         let brand = Brand { name: "tidegate", aliases: &[] };
-        Value::Array(rebuilt(messages.as_array().unwrap().clone(), &roster, brand, &Known))
+        Value::Array(rebuilt(messages.as_array().unwrap().clone(), &roster, brand, &Known, Foreign::Rebuilt))
     }
 
     fn server(id: &str) -> Value {
@@ -291,6 +356,19 @@ mod tests {
         assert_eq!(run(given), wanted);
         let plain = json!([user(json!("hi")), model(json!("text")), user(json!("c"))]);
         assert_eq!(run(plain.clone()), plain);
+    }
+
+    #[test]
+    fn only_what_is_not_known_is_sought() {
+        let settings = Settings::default();
+        let tools = json!([{"type": "tidegate:datetime"}]);
+        let roster = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
+        let brand = Brand { name: "tidegate", aliases: &[] };
+        let foreign = json!({"type": "server_tool_use", "id": "srvtoolu_x", "name": "code_execution", "input": {}});
+        let shown = json!({"type": "tidegate_tool_result", "tool_use_id": "srvtoolu_shown", "content": {}});
+        let blocks = json!([server("known1"), server("lost"), server("lost"), server("shown"), shown, foreign]);
+        let messages = [user(json!([server("users")])), model(blocks), model(json!("text"))];
+        assert_eq!(sought(&messages, &roster, brand, &Known), ["srvtoolu_lost"]);
     }
 
     #[test]

@@ -11,10 +11,14 @@ use tokio::task::JoinSet;
 
 use super::advisor::{self, Advisor};
 use super::fetch::{self, Fetch};
+use super::files;
 use super::find::{self, Find};
 use super::fusion::{self, Fusion};
+use super::image::{self, Image};
 use super::mcp::{self, Remote, Server};
+use super::native::Native;
 use super::reader::Reader;
+use super::sandbox::{self, Sandbox};
 use super::search::{self, Before, Search};
 use super::subagent::{self, Subagent};
 use crate::failure::Failure;
@@ -24,8 +28,8 @@ use crate::{Gateway, Snapshot};
 
 /// Tools of the public interface that run on other surfaces only.
 const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
-/// Those that need something that is not configured.
-const UNCONFIGURED: [&str; 4] = ["bash", "image_generation", "shell", "files"];
+/// The tool that a client runs commands with itself.
+const CLIENTS_BASH: &str = "bash_20250124";
 
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +42,9 @@ pub(super) enum Kind {
     Advisor(Advisor),
     Subagent(Subagent),
     Fusion(Fusion),
+    Image(Image),
+    Files,
+    Sandbox(Sandbox),
     Remote(Remote),
 }
 
@@ -62,6 +69,8 @@ pub(super) struct Roster {
     deferred: Vec<Value>,
     /// Whether the client has tools of its own.
     pub has_others: bool,
+    /// The type that stands for the client's own `bash`, where the request has it.
+    pub clients_bash: Option<String>,
     /// Servers whose tools are not known yet, and the types that name them.
     servers: Vec<(Arc<Server>, String)>,
     /// What the deployment calls itself, and so its own engines.
@@ -125,6 +134,20 @@ impl Roster {
                 roster.servers.push((Arc::new(server), wire));
                 continue;
             }
+            if name == sandbox::BASH && sandbox::is_clients(&reader, &wire)? {
+                if roster.clients_bash.is_some() {
+                    return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
+                }
+                roster.has_others = true;
+                names.push(sandbox::BASH);
+                let mut own = json!({"type": CLIENTS_BASH, "name": sandbox::BASH});
+                if let Some(control) = entry.get("cache_control") {
+                    own["cache_control"] = control.clone();
+                }
+                roster.upstream.push(own);
+                roster.clients_bash = Some(wire);
+                continue;
+            }
             let kind = kind(name, &wire, &reader, vendors.is_some(), (settings, &roster.tools))?;
             let function = kind.function(&settings.brand);
             if roster.tools.iter().any(|tool| tool.function == function) {
@@ -139,6 +162,23 @@ impl Roster {
         match clash {
             Some(tool) => Err(Failure::invalid(format!("tool name conflict: {}", tool.function))),
             None => Ok(roster),
+        }
+    }
+
+    /// Looks whether the models that tools name are there.
+    pub fn check(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        self.tools.iter().try_for_each(|tool| match &tool.kind {
+            Kind::Image(image) => image.check(snapshot),
+            _ => Ok(()),
+        })
+    }
+
+    /// Has containers that nothing names be those of a session.
+    pub fn belongs_to(&self, session: Option<&str>) {
+        for tool in &self.tools {
+            if let Kind::Sandbox(sandbox) = &tool.kind {
+                sandbox.belongs_to(session);
+            }
         }
     }
 
@@ -235,6 +275,21 @@ impl Roster {
         })
     }
 
+    /// What of the search is left to vendors, whether an engine of ours stands behind it, and the type that asks for it.
+    pub fn native(&self) -> Option<(&Native, bool, &str)> {
+        self.tools.iter().find_map(|tool| match &tool.kind {
+            Kind::WebSearch(search) => {
+                Some((search.terms.native.as_ref()?, search.terms.engine.is_some(), tool.wire.as_str()))
+            }
+            _ => None,
+        })
+    }
+
+    /// How many tools the model gets to see, now or later.
+    pub fn shown(&self) -> usize {
+        self.upstream.len() + self.deferred.len()
+    }
+
     /// Searches that were answered.
     pub fn searches(&self) -> u64 {
         let before = self.before.as_ref().map_or(0, |before| before.search.searches());
@@ -254,9 +309,17 @@ impl Roster {
         }
     }
 
-    /// Who did the work of a tool.
+    /// Who does the work of one tool: a search engine by its configured name, or the gateway itself.
+    pub fn engine_of(&self, tool: &Tool) -> String {
+        match &tool.kind {
+            Kind::WebSearch(search) => search.terms.engine.as_ref().map_or("native", |engine| &engine.name).to_owned(),
+            _ => self.brand.to_string(),
+        }
+    }
+
+    /// Who did the work of tools.
     pub fn engines(&self) -> Value {
-        let search = self.search().map(|search| (search::NAME.to_owned(), json!(search.terms.engine.name)));
+        let search = self.search().map(|search| (search::NAME.to_owned(), json!(search.engine())));
         let fetches = self.tools.iter().any(|tool| matches!(tool.kind, Kind::WebFetch(_)));
         let fetch = fetches.then(|| (fetch::NAME.to_owned(), json!(self.brand)));
         Value::Object(search.into_iter().chain(fetch).collect())
@@ -340,11 +403,17 @@ fn kind(
             Ok(Kind::Subagent(Subagent::of(reader, settings, &others.collect::<Vec<_>>())?))
         }
         fusion::NAME => Ok(Kind::Fusion(Fusion::of(reader, settings)?)),
+        image::NAME => Ok(Kind::Image(Image::of(reader, settings)?)),
+        files::NAME => Ok(Kind::Files),
+        sandbox::BASH | sandbox::SHELL => {
+            let others = before.iter().filter_map(|tool| match &tool.kind {
+                Kind::Sandbox(sandbox) => Some(sandbox),
+                _ => None,
+            });
+            Ok(Kind::Sandbox(Sandbox::of(reader, wire, name, settings, &others.collect::<Vec<_>>())?))
+        }
         name if ELSEWHERE.contains(&name) => {
             Err(Failure::invalid(format!("{wire} is only available on the Responses API")))
-        }
-        name if UNCONFIGURED.contains(&name) => {
-            Err(Failure::invalid(format!("{wire} is not configured on this deployment")))
         }
         _ => Err(Failure::invalid(format!("Unknown server tool: {wire}"))),
     }
@@ -362,19 +431,28 @@ impl Kind {
             Self::Advisor(_) => advisor::NAME,
             Self::Subagent(_) => subagent::NAME,
             Self::Fusion(_) => fusion::NAME,
+            Self::Image(_) => image::NAME,
+            Self::Files => files::NAME,
+            Self::Sandbox(sandbox) => sandbox.name(),
             Self::Remote(_) => mcp::NAME,
         }
     }
 
     /// Whether it asks other models, which takes its time.
     pub fn asks_others(&self) -> bool {
-        matches!(self, Self::Advisor(_) | Self::Subagent(_) | Self::Fusion(_))
+        matches!(self, Self::Advisor(_) | Self::Subagent(_) | Self::Fusion(_) | Self::Image(_))
     }
 
     /// As its calls are called in answers: tools that others have too are called as they call them.
     fn block(&self, brand: &str) -> String {
         match self {
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::Subagent(_) | Self::Fusion(_) => {
+            Self::Datetime { .. }
+            | Self::SearchModels { .. }
+            | Self::Subagent(_)
+            | Self::Fusion(_)
+            | Self::Image(_)
+            | Self::Files
+            | Self::Sandbox(_) => {
                 format!("{brand}:{}", self.name())
             }
             Self::WebFetch(_) | Self::WebSearch(_) | Self::Advisor(_) => self.name().to_owned(),
@@ -392,7 +470,13 @@ impl Kind {
             Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
             Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
             Self::Fusion(fusion) => Self::Fusion(fusion.begun()),
-            Self::Datetime { .. } | Self::SearchModels { .. } | Self::ToolSearch(_) | Self::Remote(_) => self.clone(),
+            Self::Datetime { .. }
+            | Self::SearchModels { .. }
+            | Self::ToolSearch(_)
+            | Self::Image(_)
+            | Self::Files
+            | Self::Sandbox(_)
+            | Self::Remote(_) => self.clone(),
         }
     }
 
@@ -404,6 +488,9 @@ impl Kind {
             Self::ToolSearch(find) => find.required(),
             Self::Advisor(advisor) => advisor.required(),
             Self::Subagent(_) => &["task_name", "task_description"],
+            Self::Image(_) => &["prompt"],
+            Self::Files => &["operation"],
+            Self::Sandbox(sandbox) => sandbox.required(),
             Self::Datetime { .. } | Self::SearchModels { .. } | Self::Fusion(_) | Self::Remote(_) => &[],
         }
     }
@@ -420,6 +507,9 @@ impl Kind {
             Self::Advisor(advisor) => return cut(advisor.function(&plain)),
             Self::Subagent(subagent) => return cut(subagent.function(&plain)),
             Self::Fusion(_) => fusion::NAME,
+            Self::Image(_) => image::NAME,
+            Self::Files => files::NAME,
+            Self::Sandbox(sandbox) => return sandbox.name().to_owned(),
             Self::Remote(remote) => return remote.function.clone(),
         };
         cut(format!("{plain}_{name}"))
@@ -465,6 +555,9 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
         Kind::Advisor(advisor) => advisor.description(),
         Kind::Subagent(subagent) => subagent.description(),
         Kind::Fusion(fusion) => fusion.description(),
+        Kind::Image(_) => Image::description(),
+        Kind::Files => files::description(),
+        Kind::Sandbox(sandbox) => sandbox.description(),
     };
     let mut definition = json!({
         "name": function,
@@ -544,7 +637,15 @@ mod tests {
                 json!([{"type": "tidegate:search_models", "parameters": {"max_results": 0}}]),
                 "Invalid request: tools[0].parameters.max_results must be at least 1",
             ),
-            (json!([{"type": "tidegate:bash"}]), "tidegate:bash is not configured on this deployment"),
+            (
+                json!([{"type": "tidegate:bash", "parameters": {"engine": "tidegate"}}]),
+                "tidegate:bash is not configured on this deployment",
+            ),
+            (json!([{"type": "tidegate:shell"}]), "tidegate:shell is not configured on this deployment"),
+            (
+                json!([{"type": "tidegate:bash"}, {"type": "tidegate:bash"}]),
+                "Invalid request: tools[1].type 'tidegate:bash' is used more than once",
+            ),
             (json!([{"type": "tidegate:apply_patch"}]), "tidegate:apply_patch is only available on the Responses API"),
             (json!([{"type": "tidegate:nix"}]), "Unknown server tool: tidegate:nix"),
             (

@@ -1,5 +1,7 @@
 //! Runs the calls of a turn. Whatever goes wrong is a result that the model gets to read; nothing here fails a request.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 use tidegate_core::Money;
 use tidegate_routing::Model;
@@ -7,8 +9,10 @@ use tidegate_tools::datetime;
 
 use super::advisor;
 use super::fetch;
+use super::files;
 use super::find;
 use super::fusion;
+use super::image;
 use super::inner::{Desk, Spent};
 use super::roster::{Kind, Tool};
 use super::search;
@@ -23,7 +27,7 @@ pub(super) struct Outcome {
     pub is_error: bool,
     /// What the client gets to see of it, for tools whose results have a block: its type and its content. What has none
     /// is remembered here for the case that the call comes back.
-    pub shown: Option<(&'static str, Value)>,
+    pub shown: Option<(Cow<'static, str>, Value)>,
     /// Tools that the model gets to see from now on.
     pub found: Vec<String>,
     /// What other models used for it.
@@ -33,7 +37,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    fn of(value: &Value) -> Self {
+    pub fn of(value: &Value) -> Self {
         Self { text: value.to_string(), ..Self::default() }
     }
 
@@ -52,6 +56,9 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
         Kind::ToolSearch(_) => find::failed(code, reason(code)),
         Kind::Advisor(_) => advisor::failed(code),
         Kind::Fusion(_) => fusion::failed("unexpected_error"),
+        Kind::Image(_) => image::failed(reason(code), Money::ZERO),
+        Kind::Files => files::failed(reason(code)),
+        Kind::Sandbox(sandbox) => sandbox.failed(code, reason(code)),
         Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Remote(_) => {
             Outcome::error(code, reason(code))
         }
@@ -78,6 +85,9 @@ pub(super) async fn run(desk: &Desk, tool: &Tool, input: &Value) -> Outcome {
         Kind::Advisor(advisor) => advisor.run(desk, &tool.function, input).await,
         Kind::Subagent(subagent) => subagent.run(desk, input).await,
         Kind::Fusion(fusion) => fusion.run(desk, input).await,
+        Kind::Image(image) => image.run(desk, input).await,
+        Kind::Files => files::run(gate, key, input).await,
+        Kind::Sandbox(sandbox) => sandbox.run(desk, input).await,
         Kind::Remote(remote) => remote.run(desk, input).await,
     }
 }
@@ -133,7 +143,7 @@ fn shown(model: &Model) -> Value {
         "description": model.description,
         "context_length": length,
         "input_modalities": model.input_modalities,
-        "output_modalities": ["text"],
+        "output_modalities": model.output_modalities,
         "series": series,
     })
 }

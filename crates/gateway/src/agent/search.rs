@@ -17,6 +17,7 @@ use tidegate_tools::search::{self, Domain, Engine, Found, LONGEST_QUERY, Query};
 use tokio::time::timeout;
 
 use super::inner::Desk;
+use super::native::{ENGINE, Native};
 use super::reader::Reader;
 use super::replay::Memory;
 use super::run::Outcome;
@@ -49,7 +50,10 @@ const SIZES: [(&str, usize); 3] = [("low", 5_000), ("medium", 15_000), ("high", 
 /// What a request asks for, and how much of it was used.
 #[derive(Debug)]
 pub(super) struct Terms {
-    pub engine: Arc<Engine>,
+    /// Nothing where only vendors search.
+    pub engine: Option<Arc<Engine>>,
+    /// What is left to the vendor who serves, if he searches himself.
+    pub native: Option<Native>,
     most: usize,
     max_uses: u64,
     characters: usize,
@@ -117,16 +121,23 @@ fn country(reader: &Reader<'_>) -> Result<Option<String>, Failure> {
 impl Search {
     /// Of a tool of ours, with its parameters.
     pub(super) fn of(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
-        let engine = engine(reader, wire, settings)?;
+        let wanted = reader.text("engine")?.unwrap_or("auto");
         let excluded = domains(reader, "excluded_domains")?;
-        Self::new(reader, engine, excluded)
+        if !matches!(wanted, "auto" | "native") {
+            return Self::new(reader, Some(engine(reader, wire, settings)?), excluded);
+        }
+        let mut made = Self::new(reader, settings.tools.search.default.clone(), excluded)?;
+        if let Some(terms) = Arc::get_mut(&mut made.terms) {
+            terms.native = Some(Native::of(reader, wanted == "native", (&terms.allowed, &terms.excluded))?);
+        }
+        Ok(made)
     }
 
     /// Of a vendor's own type, which has its parameters in the entry itself.
     pub(super) fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
         let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
         let excluded = domains(reader, "blocked_domains")?;
-        Self::new(reader, engine, excluded)
+        Self::new(reader, Some(engine), excluded)
     }
 
     /// Of the plugin that searches once before the first turn.
@@ -138,7 +149,7 @@ impl Search {
             let problem = "cannot be given together with include_domains: this engine takes one of them";
             return Err(reader.wrong("exclude_domains", problem));
         }
-        let mut made = Self::new(&reader, engine, excluded)?;
+        let mut made = Self::new(&reader, Some(engine), excluded)?;
         if let Some(terms) = Arc::get_mut(&mut made.terms) {
             // All of it goes into the prompt, whether it helps or not.
             (terms.allowed, terms.characters) = (allowed, SIZES[0].1);
@@ -158,7 +169,7 @@ impl Search {
         country(reader).map(drop)
     }
 
-    fn new(reader: &Reader<'_>, engine: Arc<Engine>, excluded: Vec<Domain>) -> Result<Self, Failure> {
+    fn new(reader: &Reader<'_>, engine: Option<Arc<Engine>>, excluded: Vec<Domain>) -> Result<Self, Failure> {
         let size = match reader.text("search_context_size")? {
             None => SIZES[1].1,
             Some(name) => {
@@ -168,6 +179,7 @@ impl Search {
         };
         let terms = Terms {
             engine,
+            native: None,
             most: reader.number("max_results", MOST_RESULTS)?.unwrap_or(5) as usize,
             max_uses: reader.number("max_uses", u64::MAX)?.unwrap_or(u64::MAX),
             characters: reader.number("max_characters", 100_000)?.map_or(size, |most| most as usize),
@@ -243,7 +255,7 @@ fn engine(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Arc<En
     let wanted = reader.text("engine")?.unwrap_or("auto");
     let named = search.engines.iter().find(|engine| engine.name == wanted);
     match (wanted, named) {
-        // No endpoint searches for itself here, so both mean the same.
+        // Nobody is asked who might search himself, so both mean the same.
         ("auto" | "native", _) => search.default.clone().ok_or_else(|| unconfigured(wire)),
         (_, Some(engine)) => Ok(engine.clone()),
         (name, None) if PUBLIC.contains(&name) => Err(unconfigured(wire)),
@@ -255,7 +267,7 @@ fn engine(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Arc<En
     }
 }
 
-fn unconfigured(wire: &str) -> Failure {
+pub(super) fn unconfigured(wire: &str) -> Failure {
     Failure::invalid(format!("{wire} is not configured on this deployment"))
 }
 
@@ -276,7 +288,7 @@ pub(super) fn failed(code: &str) -> Outcome {
         _ => "The search engine cannot be reached. Answer without it, and say so.",
     };
     let content = json!({"type": "web_search_tool_result_error", "error_code": code});
-    Outcome { shown: Some((BLOCK, content)), ..Outcome::error(code, message) }
+    Outcome { shown: Some((BLOCK.into(), content)), ..Outcome::error(code, message) }
 }
 
 pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
@@ -286,7 +298,8 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
         Room::NoUses => return failed("max_uses_exceeded"),
         Room::NoResults => return nothing_left(),
     };
-    let engine = &terms.engine;
+    // Only those who search themselves were to be asked.
+    let Some(engine) = &terms.engine else { return failed("unavailable") };
     // Most engines cost nothing, and then there is nothing to write down.
     let aside = match engine.fee.of(room.min(terms.most as u64)) {
         Money::ZERO => None,
@@ -308,22 +321,21 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
             terms.done.fetch_add(1, Ordering::SeqCst);
             let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
             let text = search::told(&found, Some(&at));
-            let shown =
-                found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &terms.engine.name, &at)).collect();
+            let shown = found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &engine.name, &at)).collect();
             terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-            Outcome { text, shown: Some((BLOCK, Value::Array(shown))), fee, ..Outcome::default() }
+            Outcome { text, shown: Some((BLOCK.into(), Value::Array(shown))), fee, ..Outcome::default() }
         }
     }
 }
 
 impl Search {
     pub(crate) fn engine(&self) -> &str {
-        &self.terms.engine.name
+        self.terms.engine.as_ref().map_or(ENGINE, |engine| &engine.name)
     }
 
     /// What one search may cost.
     pub(crate) fn most(&self) -> Money {
-        self.terms.engine.fee.of(self.terms.most as u64)
+        self.terms.engine.as_ref().map_or(Money::ZERO, |engine| engine.fee.of(self.terms.most as u64))
     }
 }
 
@@ -348,18 +360,19 @@ impl Before {
 
     /// What it cost.
     pub fn fee(&self) -> Money {
-        self.search.terms.engine.fee.of(self.found.len() as u64)
+        let engine = self.search.terms.engine.as_ref();
+        engine.map_or(Money::ZERO, |engine| engine.fee.of(self.found.len() as u64))
     }
 
     pub fn engine(&self) -> &str {
-        &self.search.terms.engine.name
+        self.search.engine()
     }
 }
 
 fn nothing_left() -> Outcome {
     let text =
         "{\"results\":[]}\nThis request has been shown as many results as it may be. Answer with those.".to_owned();
-    Outcome { text, shown: Some((BLOCK, json!([]))), ..Outcome::default() }
+    Outcome { text, shown: Some((BLOCK.into(), json!([]))), ..Outcome::default() }
 }
 
 async fn searched(gate: &Gateway, terms: &Terms, room: u64, input: &Value) -> Result<Vec<Found>, &'static str> {
@@ -377,7 +390,7 @@ async fn searched(gate: &Gateway, terms: &Terms, room: u64, input: &Value) -> Re
         country: terms.country.as_deref(),
         mode: terms.mode.as_deref(),
     };
-    let engine = &terms.engine;
+    let engine = terms.engine.as_ref().ok_or("unavailable")?;
     if engine.kind == search::Kind::Static {
         return Ok(engine.fixed(&query));
     }
@@ -418,7 +431,7 @@ struct Kept {
     retrieved_at: String,
 }
 
-fn shown(vault: &Vault, workspace: &WorkspaceId, found: &Found, engine: &str, at: &str) -> Value {
+pub(super) fn shown(vault: &Vault, workspace: &WorkspaceId, found: &Found, engine: &str, at: &str) -> Value {
     let Found { url, title, content, published_at, .. } = found.clone();
     let kept = Kept { url, title, content, published_at, engine: engine.to_owned(), retrieved_at: at.to_owned() };
     let plain = serde_json::to_vec(&kept).unwrap_or_default();
@@ -443,22 +456,6 @@ pub(super) struct Recall<'a, M> {
 impl<M: Memory> Memory for Recall<'_, M> {
     fn result(&self, id: &str) -> Option<String> {
         self.results.result(id)
-    }
-
-    fn opened(&self, blob: &str) -> Option<Vec<u8>> {
-        Vaulted { vault: self.vault, workspace: self.workspace }.opened(blob)
-    }
-}
-
-/// Nothing is known but how to read what we sealed.
-pub(super) struct Vaulted<'a> {
-    pub vault: &'a Vault,
-    pub workspace: &'a WorkspaceId,
-}
-
-impl Memory for Vaulted<'_> {
-    fn result(&self, _: &str) -> Option<String> {
-        None
     }
 
     fn opened(&self, blob: &str) -> Option<Vec<u8>> {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::conduct::Conductor;
+use super::native;
+use super::search;
 use super::sink::{Gone, Sink};
 use super::usage::dollars;
 use crate::failure::Failure;
@@ -13,19 +15,25 @@ impl Conductor {
     pub fn told(&self, mut metadata: Value) -> Value {
         let mut tools: Vec<&str> = self.roster.tools.iter().map(|tool| tool.wire.as_str()).collect();
         tools.dedup();
-        let (steps, turns) = (self.tally.steps, self.sums.turns());
+        let (steps, turns, natives) = (self.tally.steps, self.sums.turns(), self.sums.vendors_searches());
+        let mut engines = self.roster.engines();
+        if natives > 0 && self.roster.searches() == 0 && engines.get(search::NAME).is_some() {
+            engines[search::NAME] = json!(native::ENGINE);
+        }
+        let is_native = steps == 0 && natives > 0;
+        let calls = steps + natives;
         let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
         let entry = json!({
             "type": "server_tools",
             "name": "server-tools",
-            "summary": format!("{} in {}", plural(steps, "call"), plural(turns as u64, "turn")),
+            "summary": format!("{} in {}", plural(calls, "call"), plural(turns as u64, "turn")),
             "cost_usd": dollars(self.sums.tools),
             "data": {
-                "mode": "sdk",
+                "mode": if is_native { native::ENGINE } else { "sdk" },
                 "tools": tools,
-                "calls": steps,
+                "calls": calls,
                 "turns": turns,
-                "engines": self.roster.engines(),
+                "engines": engines,
                 "stopped_by": self.stopped_by,
                 "errors": self.errors,
             },

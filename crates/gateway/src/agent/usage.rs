@@ -82,6 +82,12 @@ impl Sums {
         self.total.get("cost").and_then(amount).unwrap_or(Money::ZERO)
     }
 
+    /// Searches that vendors ran in the turns.
+    pub fn vendors_searches(&self) -> u64 {
+        let used = self.total.get("server_tool_use");
+        used.and_then(|used| used.get("web_search_requests")?.as_u64()).unwrap_or(0)
+    }
+
     pub fn turns(&self) -> usize {
         self.turns
     }

@@ -13,10 +13,10 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETR
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::object::Bucket;
-use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape, Verb};
-use tidegate_observe::metrics::{Delivery, Receiver};
+use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape, Verb, shortened};
+use tidegate_observe::metrics::{Delivery, Receiver, Untold};
 use tidegate_providers::sigv4;
-use tidegate_store::journal::{Fate, JournalReader, Waiting};
+use tidegate_store::journal::{Fate, JournalReader, LetterId, Waiting};
 use tidegate_store::vault::Vault;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -144,7 +144,7 @@ impl Worker {
                 self.bound(now).await;
             }
             let (due, next) = match self.reader.due(&self.id, now, size).await {
-                Ok(found) => found,
+                Ok((due, next)) => (together(due), next),
                 Err(error) => {
                     tracing::warn!(destination = %self.id, %error, "what is due cannot be read");
                     sleep(LOOK).await;
@@ -166,7 +166,7 @@ impl Worker {
             let Some(destination) = self.destination() else { return };
             let (batch, unreadable) = self.opened(due);
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
-            let mut fates: Vec<(i64, Fate)> =
+            let mut fates: Vec<(LetterId, Fate)> =
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
             let told: Vec<&[u8]> = batch.iter().map(|(_, told)| told.as_slice()).collect();
             let parcels = destination.target.parcels(&told);
@@ -174,7 +174,10 @@ impl Worker {
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
             fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
             let (mut most, mut is_down) = (BATCH, false);
-            for (letters, answer) in self.send(&destination, &batch, parcels).await {
+            for (letters, mut answer) in self.send(&destination, &batch, parcels).await {
+                if let (Answer::TooLarge, [place]) = (&answer, letters.as_slice()) {
+                    answer = self.send_less(&destination, &batch[*place]).await;
+                }
                 self.count(destination.kind, answer.outcome(), 1);
                 let letters = letters.iter().map(|place| &batch[*place].0);
                 match answer {
@@ -227,7 +230,7 @@ impl Worker {
     }
 
     /// The letters that can be read and fit in one call, and the ids of those that cannot be read.
-    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Vec<u8>)>, Vec<i64>) {
+    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Vec<u8>)>, Vec<LetterId>) {
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
             match open(&self.gateway.vault, &self.id, &letter.payload) {
@@ -278,6 +281,15 @@ impl Worker {
         }
     }
 
+    /// Sends a letter that was too large once more, with less of what was said.
+    async fn send_less(&self, destination: &Arc<Destination>, (letter, told): &(Waiting, Vec<u8>)) -> Answer {
+        let Some(shorter) = shortened(told) else { return Answer::TooLarge };
+        self.count(destination.kind, Answer::TooLarge.outcome(), 1);
+        let parcels = destination.target.parcels(&[&shorter]);
+        let mut answers = self.send(destination, &[(letter.clone(), shorter)], parcels).await;
+        answers.pop().map_or(Answer::TooLarge, |(_, answer)| answer)
+    }
+
     /// What webhooks get beside the rest.
     fn headers(&self, destination: &Destination, letters: &[&Waiting], body: &[u8]) -> Option<HeaderMap> {
         let mut headers = HeaderMap::new();
@@ -321,10 +333,13 @@ impl Worker {
         }
         let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
         self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(left).unwrap_or(i64::MAX));
+        let oldest = self.reader.outbox_standing(&self.id).await.ok().and_then(|(_, oldest, _)| oldest);
+        let waited = oldest.map_or(0, |oldest| (now.0 - oldest.0).max(0) / 1_000);
+        self.gateway.metrics.flow.broadcast_oldest.get_or_create(&labels).set(waited);
     }
 
     /// Counts what became of letters, for those who ask.
-    fn note(&self, fates: &[(i64, Fate)]) {
+    fn note(&self, fates: &[(LetterId, Fate)]) {
         let (tallies, now) = (&self.gateway.tallies, self.gateway.clock.now());
         let mut ends = [0, 0];
         for (_, fate) in fates {
@@ -349,12 +364,20 @@ impl Worker {
         self.gateway.metrics.broadcast_deliveries.get_or_create(&labels).inc_by(by);
     }
 
-    fn dropped(&self, kind: Kind, outcome: &'static str, by: u64) {
+    fn dropped(&self, kind: Kind, reason: &'static str, by: u64) {
         if by > 0 {
-            let labels = Delivery { destination_type: kind.as_str(), outcome };
+            let labels = Untold { destination_type: kind.as_str(), reason };
             self.gateway.metrics.broadcast_dropped.get_or_create(&labels).inc_by(by);
         }
     }
+}
+
+/// Those that go in one call: letters that were postponed together stay together, so that whoever gets a call twice knows it
+/// by its id.
+fn together(due: Vec<Waiting>) -> Vec<Waiting> {
+    let Some((attempts, at)) = due.first().map(|first| (first.attempts, first.due_at)) else { return due };
+    let belongs = |letter: &Waiting| letter.attempts == attempts && (attempts == 0 || letter.due_at == at);
+    due.into_iter().take_while(belongs).collect()
 }
 
 /// Calls a destination: the status of its answer, and after how many seconds it wants to be asked again.

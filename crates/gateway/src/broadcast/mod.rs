@@ -23,11 +23,13 @@ use tidegate_store::{Store, StoreError};
 use tidegate_wire::envelope::Envelope;
 
 use crate::agent::Assembly;
+use crate::contents::{Failed, Wish};
 use crate::egress;
+use crate::failure::Failure;
 use crate::keys::KeyEntry;
 
 pub use deliver::{deliver, test};
-pub use stored::{Stored, opened, sealed as sealed_config};
+pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, sealed as sealed_config};
 pub use tally::{Standing, Tallies};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.
@@ -105,8 +107,14 @@ pub(crate) struct Overheard {
     /// Where somebody wants to hear what was said.
     body: Option<Bytes>,
     answer: Vec<u8>,
+    /// Bytes of it that did not fit.
+    missed: usize,
     /// The tools that were run since the turn before this one.
     tools: Vec<Used>,
+    /// Where its workspace wants it kept.
+    wish: Option<Wish>,
+    /// Why there is no whole answer; only where it is kept.
+    failure: Option<Failed>,
 }
 
 impl Overheard {
@@ -118,14 +126,22 @@ impl Overheard {
         envelope: &Envelope<'_>,
         parent: Option<&str>,
         body: &Bytes,
+        wish: Option<Wish>,
     ) -> Option<Box<Self>> {
-        let reads = audience.listens(stored, workspace)?;
+        let listens = audience.listens(stored, workspace);
+        if listens.is_none() && wish.is_none() {
+            return None;
+        }
+        let reads = listens == Some(true) || wish.is_some();
         Some(Box::new(Self {
             trace: envelope.trace.map(|trace| trace.get().to_owned()),
             parent: parent.and_then(Said::traceparent),
             body: reads.then(|| body.clone()),
             answer: Vec::new(),
+            missed: 0,
             tools: Vec::new(),
+            wish,
+            failure: None,
         }))
     }
 
@@ -133,12 +149,38 @@ impl Overheard {
     pub fn take(&mut self, bytes: &[u8]) {
         if self.body.is_some() && self.answer.len() + bytes.len() <= MOST_HEARD {
             self.answer.extend_from_slice(bytes);
+        } else {
+            self.missed += bytes.len();
         }
     }
 
     /// Forgets what was said.
     pub fn hush(&mut self) {
-        self.body = None;
+        (self.body, self.wish) = (None, None);
+    }
+
+    /// There will be no whole answer.
+    pub fn failed(&mut self, failure: &Failure) {
+        if self.wish.is_some() {
+            self.failure = Some(Failed { status: failure.status, message: failure.message.to_string() });
+        }
+    }
+
+    pub fn wish(&self) -> Option<&Wish> {
+        self.wish.as_ref()
+    }
+
+    pub fn failure(&self) -> Option<&Failed> {
+        self.failure.as_ref()
+    }
+
+    pub fn missed(&self) -> usize {
+        self.missed
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.answer.len() + self.body.as_ref().map_or(0, Bytes::len)
     }
 
     pub fn used(&mut self, tools: Vec<Used>) {
@@ -146,13 +188,13 @@ impl Overheard {
     }
 
     /// What the caller calls it.
-    fn named(&self) -> Said {
+    pub fn named(&self) -> Said {
         let trace = self.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok());
         Said { trace: trace.unwrap_or_default(), parent: self.parent.clone(), ..Said::default() }
     }
 
     /// With what was said.
-    fn said(&self, named: Said, metadata: &str) -> Said {
+    pub fn said(&self, named: Said, metadata: &str) -> Said {
         let request = self.body.as_ref().and_then(|body| serde_json::from_slice(body).ok());
         Said { request, answer: blocks(&self.answer, metadata), tools: self.tools.clone(), ..named }
     }
@@ -263,7 +305,7 @@ fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {
     vault.seal_blob(LABEL, destination.as_bytes(), &packed).ok()
 }
 
-fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(bytes).ok()?;
     packed.finish().ok()

@@ -16,7 +16,7 @@ use tidegate_store::{Store, StoreError};
 use crate::{Gateway, Snapshot};
 
 /// Keeps what is sealed here apart from other uses of the same key.
-const LABEL: &str = "destination";
+pub const LABEL: &str = "destination";
 
 pub struct Stored {
     store: Arc<Store>,
@@ -48,6 +48,10 @@ impl Stored {
 /// All that can be used, and which change that is.
 pub(super) async fn all(store: &Store, vault: &Vault) -> Result<(i64, Vec<Arc<Destination>>), StoreError> {
     let (seq, rows) = store.all_destinations().await?;
+    // They may be sealed under a key that came with the change.
+    if let Err(error) = vault.refresh_if_changed().await {
+        tracing::warn!(%error, "the ring of master keys cannot be read");
+    }
     let mut list = Vec::with_capacity(rows.len());
     for row in rows {
         match destination(&row, vault) {

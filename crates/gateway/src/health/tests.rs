@@ -17,7 +17,7 @@ struct Bench {
 /// One model at two providers.
 fn bench() -> Bench {
     let clock = Arc::new(ManualClock::at(Timestamp(1_790_000_000_000)));
-    let health = Health::new(clock.clone(), Arc::new(Metrics::new("test")));
+    let health = Health::new(clock.clone(), Arc::new(Metrics::new("test", "none")));
     let endpoint = |place: usize, provider: &str| {
         Arc::new(Endpoint { place, provider_index: place, ..Endpoint::new("a/m", provider) })
     };

@@ -1,5 +1,6 @@
 //! Named points at which tests let the process die, the journal fail or the clock jump. In a release they are nothing.
 
+use std::io;
 use std::sync::Arc;
 
 use tidegate_core::clock::{Clock, SystemClock};
@@ -41,6 +42,24 @@ pub async fn journal(journal: &mut Journal) -> Result<(), JournalError> {
 
 #[cfg(not(debug_assertions))]
 pub async fn journal(_: &mut Journal) -> Result<(), JournalError> {
+    Ok(())
+}
+
+/// Keeps commits from the disk while the file that `TIDEGATE_JOURNAL_UNSYNCED` names is there.
+#[cfg(debug_assertions)]
+pub fn sync() -> io::Result<()> {
+    use std::sync::OnceLock;
+    static FILE: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os("TIDEGATE_JOURNAL_UNSYNCED").map(Into::into));
+    match file {
+        Some(file) if file.exists() => Err(io::Error::other("the disk failed")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn sync() -> io::Result<()> {
     Ok(())
 }
 

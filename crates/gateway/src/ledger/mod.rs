@@ -9,6 +9,7 @@ pub mod queue;
 pub mod recover;
 pub mod rules;
 pub mod treasury;
+pub mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,9 +26,10 @@ use tokio::time::sleep;
 
 use book::{Book, Demand, Short};
 pub use outgoing::Outgoing;
-pub use queue::{Queue, Receipt, Shared, Sync, Unavailable, Writer};
+pub use queue::{Queue, Receipt, Shared, Sync, Unavailable};
 use rules::{Limits, Rules};
 use treasury::{Answer, Want};
+pub use writer::Writer;
 
 use crate::keys::KeyEntry;
 
@@ -310,8 +312,7 @@ impl Ledger {
 
     /// Writes down that a call is let in.
     pub fn intent(&self, exchange: &Exchange, terms: &Terms) -> Result<Option<Receipt>, Unavailable> {
-        let data = serde_json::to_string(exchange).expect("texts and numbers are always JSON");
-        match self.queue.intent(exchange.id, data) {
+        match self.queue.intent(exchange.id, text(exchange)) {
             Ok(receipt) => Ok(Some(receipt)),
             Err(Unavailable) if terms.serve_unmetered => Ok(None),
             Err(Unavailable) => Err(Unavailable),
@@ -319,7 +320,7 @@ impl Ledger {
     }
 
     pub fn amend(&self, exchange: &Exchange) {
-        self.queue.amend(exchange.id, serde_json::to_string(exchange).expect("texts and numbers are always JSON"));
+        self.queue.amend(exchange.id, text(exchange));
     }
 
     pub fn progress(&self, id: GenerationId, progress: Progress) {
@@ -380,6 +381,13 @@ impl Ledger {
         let silent = self.steady() - self.beat.load(Ordering::Relaxed);
         silent > i64::try_from(hold.as_millis()).unwrap_or(i64::MAX)
     }
+}
+
+fn text(exchange: &Exchange) -> String {
+    // Nearly always enough, so that it need not grow.
+    let mut text = Vec::with_capacity(1_024);
+    serde_json::to_writer(&mut text, exchange).expect("texts and numbers are always JSON");
+    String::from_utf8(text).expect("JSON is text")
 }
 
 fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {

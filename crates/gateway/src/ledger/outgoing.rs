@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::{Exchange, GenerationId};
+use tidegate_store::journal::Place;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -21,7 +22,7 @@ pub struct Outgoing {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Box<Exchange>>,
+    waiting: VecDeque<(Box<Exchange>, Place)>,
     /// Some are in the journal only.
     has_spilled: bool,
     /// How many came and how many are done with.
@@ -34,14 +35,14 @@ impl Outgoing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn push(&self, exchange: Box<Exchange>) {
+    pub fn push(&self, exchange: Box<Exchange>, place: Place) {
         let is_first = {
             let mut inner = self.lock();
             inner.came += 1;
             if inner.has_spilled || inner.waiting.len() >= MOST {
                 inner.has_spilled = true;
             } else {
-                inner.waiting.push_back(exchange);
+                inner.waiting.push_back((exchange, place));
             }
             inner.waiting.len() <= 1
         };
@@ -69,18 +70,18 @@ impl Outgoing {
         self.lock().waiting.len()
     }
 
-    /// The oldest of those that are here.
-    pub fn take(&self, at_most: usize) -> Vec<Exchange> {
+    /// The oldest of those that are here, and where they stand in the journal.
+    pub fn take(&self, at_most: usize) -> (Vec<Exchange>, Vec<Place>) {
         let mut inner = self.lock();
         let size = inner.waiting.len().min(at_most);
-        inner.waiting.drain(..size).map(|exchange| *exchange).collect()
+        inner.waiting.drain(..size).map(|(exchange, place)| (*exchange, place)).unzip()
     }
 
     /// Puts back what the store did not take, in front.
-    pub fn put_back(&self, exchanges: Vec<Exchange>) {
+    pub fn put_back(&self, exchanges: Vec<Exchange>, places: Vec<Place>) {
         let mut inner = self.lock();
-        for exchange in exchanges.into_iter().rev() {
-            inner.waiting.push_front(Box::new(exchange));
+        for (exchange, place) in exchanges.into_iter().zip(places).rev() {
+            inner.waiting.push_front((Box::new(exchange), place));
         }
     }
 
@@ -100,7 +101,7 @@ impl Outgoing {
     pub fn collect(&self) -> Vec<GenerationId> {
         let mut inner = self.lock();
         inner.has_spilled = false;
-        inner.waiting.iter().map(|exchange| exchange.id).collect()
+        inner.waiting.iter().map(|(exchange, _)| exchange.id).collect()
     }
 
     /// Waits until what has come so far is in the store.

@@ -22,12 +22,15 @@ pub async fn left(journal: &Journal) -> Result<Vec<Exchange>, JournalError> {
 
 /// Closes it, and leaves what destinations are to be told of it.
 pub async fn close(journal: &mut Journal, left: &[Exchange], letters: &[Letter]) -> Result<(), JournalError> {
-    let entry = |exchange: &Exchange| {
-        let data = serde_json::to_string(exchange).expect("texts and numbers are always JSON");
-        Entry { generation: exchange.id, is_settled: true, data: Some(data), progress: None }
-    };
-    let entries: Vec<Entry> = left.iter().map(entry).collect();
-    if entries.is_empty() { Ok(()) } else { journal.write_with(&entries, letters, true).await }
+    if left.is_empty() {
+        return Ok(());
+    }
+    let text = |exchange: &Exchange| serde_json::to_string(exchange).expect("texts and numbers are always JSON");
+    let texts: Vec<String> = left.iter().map(text).collect();
+    let entries: Vec<Entry<'_>> =
+        left.iter().zip(&texts).map(|(exchange, text)| Entry::Settle(exchange.id, text)).collect();
+    journal.write_with(&entries, letters, true).await?;
+    Ok(())
 }
 
 /// What is charged for a call that nobody closed: what it was known to have cost, and never more than was held for it.

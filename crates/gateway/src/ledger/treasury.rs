@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::{Exchange, GenerationId, Money, OrganisationId, Posting, Slot, Timestamp};
-use tidegate_store::journal::{JournalError, JournalReader, Node};
+use tidegate_store::journal::{JournalError, JournalReader, Node, Place, Settled};
 use tidegate_store::ledger::{Granted, Wanted};
 use tidegate_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -275,10 +275,10 @@ impl Treasury {
     /// Sends settled calls to the store. They leave the books and the journal when it has them.
     async fn forward(&mut self) -> Result<(), Trouble> {
         let outgoing = self.ledger.outgoing.clone();
-        let batch = outgoing.take(BATCH);
+        let (batch, places) = outgoing.take(BATCH);
         if !batch.is_empty() {
             if let Err(error) = self.store.forward(&self.node.id, &batch).await {
-                outgoing.put_back(batch);
+                outgoing.put_back(batch, places);
                 return Err(error.into());
             }
             fail::point("store.forwarded");
@@ -286,9 +286,9 @@ impl Treasury {
             if outgoing.has_spilled() {
                 // The journal is read next: it must not hold these any more, and if it does, they were counted.
                 self.counted.extend(batch.iter().map(|exchange| exchange.id));
-                self.forget(&batch).await?;
+                self.forget(places, Vec::new()).await?;
             } else {
-                self.ledger.queue.forget(batch.iter().map(|exchange| exchange.id), None);
+                self.ledger.queue.forget(places, Vec::new(), None);
                 self.counted.clear();
             }
             outgoing.done(batch.len());
@@ -301,8 +301,11 @@ impl Treasury {
     }
 
     async fn forward_spilled(&mut self) -> Result<(), Trouble> {
-        let (batch, was_all) = self.journal.settled(BATCH).await?;
-        self.forward_read(batch).await?;
+        // What could not be taken away before must not be found and counted again.
+        self.forget(Vec::new(), Vec::new()).await?;
+        let read = self.journal.settled(BATCH).await?;
+        let was_all = read.is_all;
+        self.forward_read(read).await?;
         if was_all {
             // What came while the last were read is only in the journal.
             let here = self.ledger.outgoing.collect();
@@ -318,28 +321,31 @@ impl Treasury {
 
     /// Sends what is in the journal and not among these; whether that was all.
     async fn forward_rest(&mut self, here: &[GenerationId]) -> Result<bool, Trouble> {
-        let (mut batch, was_all) = self.journal.settled(BATCH + here.len()).await?;
-        batch.retain(|exchange| !here.contains(&exchange.id));
-        self.forward_read(batch).await?;
+        let mut read = self.journal.settled(BATCH + here.len()).await?;
+        let was_all = read.is_all;
+        let here: HashSet<&GenerationId> = here.iter().collect();
+        read.calls.retain(|(exchange, _)| !here.contains(&exchange.id));
+        self.forward_read(read).await?;
         Ok(was_all)
     }
 
-    async fn forward_read(&mut self, batch: Vec<Exchange>) -> Result<(), Trouble> {
-        if batch.is_empty() {
-            return Ok(());
+    async fn forward_read(&mut self, read: Settled) -> Result<(), Trouble> {
+        let (calls, places): (Vec<Exchange>, Vec<Place>) = read.calls.into_iter().unzip();
+        for (batch, places) in calls.chunks(BATCH).zip(places.chunks(BATCH)) {
+            self.store.forward(&self.node.id, batch).await?;
+            fail::point("store.forwarded");
+            self.settle_up(batch);
+            // Some of them may be on their way here besides, or stay in the journal: they must not be counted again.
+            self.counted.extend(batch.iter().map(|exchange| exchange.id));
+            self.forget(places.to_vec(), Vec::new()).await?;
         }
-        self.store.forward(&self.node.id, &batch).await?;
-        fail::point("store.forwarded");
-        self.settle_up(&batch);
-        // Some of them may be on their way here besides, or stay in the journal: they must not be counted again.
-        self.counted.extend(batch.iter().map(|exchange| exchange.id));
-        self.forget(&batch).await
+        if read.spoiled.is_empty() { Ok(()) } else { self.forget(Vec::new(), read.spoiled).await }
     }
 
     /// Takes away from the journal what the store has, so that the next read does not find it.
-    async fn forget(&self, batch: &[Exchange]) -> Result<(), Trouble> {
+    async fn forget(&self, places: Vec<Place>, spoiled: Vec<Place>) -> Result<(), Trouble> {
         let (sender, forgotten) = oneshot::channel();
-        self.ledger.queue.forget(batch.iter().map(|exchange| exchange.id), Some(sender));
+        self.ledger.queue.forget(places, spoiled, Some(sender));
         match timeout(FORGET, forgotten).await {
             Ok(Ok(true)) => Ok(()),
             _ => Err(Trouble::Kept),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tidegate_core::id::random;
-use tidegate_observe::metrics::{Reason, Used};
+use tidegate_observe::metrics::{Metrics, Reason, Used};
 use tidegate_routing::{Catalogue, Variant};
 use tidegate_store::{Store, StoreError};
 use tokio::time::{Instant, sleep_until};
@@ -29,6 +29,18 @@ use measure::Machine;
 const EVERY: Duration = Duration::from_millis(250);
 /// Seconds that a refused caller is told to wait at most. They are drawn, so that not all come back at once.
 const LONGEST_WAIT: u8 = 5;
+
+/// Shows what is measured before the first look at it: who asks at once is to find all there is to find.
+pub(crate) fn at_start(metrics: &Metrics) {
+    tell(metrics, &Readings::default());
+}
+
+fn tell(metrics: &Metrics, readings: &Readings) {
+    for resource in Resource::ALL {
+        let used = Used { resource: resource.as_str() };
+        metrics.overload_used.get_or_create(&used).set(readings.of(resource).ratio());
+    }
+}
 
 /// What requests see of it.
 #[derive(Default)]
@@ -103,10 +115,7 @@ impl Gateway {
     fn loaded(&self, readings: &Readings, level: Level) {
         let before = Level::of(self.overload.0.swap(level as u8, Ordering::Relaxed));
         self.metrics.shed_level.set(level as i64);
-        for resource in Resource::ALL {
-            let used = Used { resource: resource.as_str() };
-            self.metrics.overload_used.get_or_create(&used).set(readings.of(resource).ratio());
-        }
+        tell(&self.metrics, readings);
         let (_, worst) = readings.worst();
         let (refused, percent) = (level.as_str(), readings.of(worst).0 / 10);
         if level > before {

@@ -9,9 +9,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use memchr::memmem::find;
 use serde_json::json;
 use tidegate_core::Money;
 use tidegate_routing::Modality;
+use tidegate_tools::page::Kind;
 use tidegate_wire::envelope::Envelope;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Base64Source, Block, Content, Document, Image, Request, Role, Source, Text};
@@ -35,6 +37,8 @@ const MOST_BYTES: usize = 64 << 20;
 const AT_A_TIME: usize = 4;
 /// Pictures of pages that one request shows.
 const MOST_IMAGES: usize = 8;
+/// In the names of all that an office writes.
+const OFFICE: &[u8] = b"officedocument";
 /// How long all of it may take.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -57,10 +61,15 @@ impl Scene<'_> {
         if envelope.media.files == 0 || !self.options.enabled {
             return Ok(None);
         }
-        let Some(engine) = self.engine(envelope).await? else { return Ok(None) };
+        let (engine, which) = match self.engine(envelope).await? {
+            Some(engine) => (engine, Which::All),
+            // No model reads these, whatever else it reads.
+            None if find(body, OFFICE).is_some() => (PdfEngine::Embedded, Which::Office),
+            None => return Ok(None),
+        };
         // One that cannot be read is refused where it is translated, or by its upstream.
         let Ok(mut request) = Request::parse(body) else { return Ok(None) };
-        let found = found(&request)?;
+        let found = found(&request, which)?;
         if found.is_empty() {
             return Ok(None);
         }
@@ -75,7 +84,7 @@ impl Scene<'_> {
         let mut texts = texts.into_iter();
         for message in request.messages.iter_mut().filter(|message| shows(&message.role)) {
             if let Content::Blocks(blocks) = &mut message.content {
-                replace(blocks, &mut texts, &mut sum);
+                replace(blocks, which, &mut texts, &mut sum);
             }
         }
         if sum.drops_citations {
@@ -180,8 +189,8 @@ fn refusal(path: &str, problem: Problem, snapshot: &Snapshot) -> Failure {
     match problem {
         Problem::Base64 => Failure::invalid(format!("Invalid request: {path}.source.data must be base64")),
         Problem::Type => Failure::invalid(format!(
-            "Invalid request: {path}.source.media_type must be application/pdf, text/plain, text/html, text/csv or \
-             text/markdown for this model"
+            "Invalid request: {path}.source.media_type must be application/pdf, text/plain, text/html, text/csv, \
+             text/markdown or that of a .docx, .xlsx or .pptx file for this model"
         )),
         Problem::Download => Failure::new(400, ErrorType::ImageDownloadFailed, format!("Could not download {path}")),
         Problem::Unreadable => Failure::invalid(format!(
@@ -214,11 +223,29 @@ fn shows(role: &Role) -> bool {
     !matches!(role, Role::Assistant | Role::System)
 }
 
-fn found(request: &Request) -> Result<Vec<Found>, Failure> {
+/// Which documents become text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Those of an office.
+    Office,
+}
+
+impl Which {
+    fn takes(self, source: &Source) -> bool {
+        match (self, source) {
+            (Self::All, Source::Base64(_) | Source::Url(_)) => true,
+            (Self::Office, Source::Base64(source)) => Kind::of_office(&source.media_type).is_some(),
+            _ => false,
+        }
+    }
+}
+
+fn found(request: &Request, which: Which) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     for (place, message) in request.messages.iter().enumerate().filter(|(_, message)| shows(&message.role)) {
         if let Content::Blocks(blocks) = &message.content {
-            found_in(blocks, &format!("messages[{place}].content"), &mut found)?;
+            found_in(blocks, which, &format!("messages[{place}].content"), &mut found)?;
         }
     }
     if found.len() > MOST {
@@ -228,11 +255,12 @@ fn found(request: &Request) -> Result<Vec<Found>, Failure> {
     Ok(found)
 }
 
-fn found_in(blocks: &[Block], path: &str, found: &mut Vec<Found>) -> Result<(), Failure> {
+fn found_in(blocks: &[Block], which: Which, path: &str, found: &mut Vec<Found>) -> Result<(), Failure> {
     for (place, block) in blocks.iter().enumerate() {
         let path = || format!("{path}[{place}]");
         match block {
             Block::Document(document) => match &document.source {
+                source if which == Which::Office && !which.takes(source) => {}
                 Source::Base64(source) => {
                     let given = Given::bytes(&source.media_type, &source.data);
                     let problem =
@@ -251,18 +279,13 @@ fn found_in(blocks: &[Block], path: &str, found: &mut Vec<Found>) -> Result<(), 
             },
             Block::ToolResult(result) => {
                 if let Some(Content::Blocks(blocks)) = &result.content {
-                    found_in(blocks, &format!("{}.content", path()), found)?;
+                    found_in(blocks, which, &format!("{}.content", path()), found)?;
                 }
             }
             _ => {}
         }
     }
     Ok(())
-}
-
-/// Whether a document is among those that are read.
-fn is_read(document: &Document) -> bool {
-    matches!(document.source, Source::Base64(_) | Source::Url(_))
 }
 
 /// What was read, for the metadata.
@@ -313,17 +336,17 @@ fn counted(number: usize, of: &str) -> String {
 }
 
 /// Puts texts in place of documents, in the order in which they were found.
-fn replace(blocks: &mut Vec<Block>, texts: &mut impl Iterator<Item = Told>, sum: &mut Sum) {
+fn replace(blocks: &mut Vec<Block>, which: Which, texts: &mut impl Iterator<Item = Told>, sum: &mut Sum) {
     let mut made = Vec::with_capacity(blocks.len());
     for block in std::mem::take(blocks) {
         match block {
-            Block::Document(document) if is_read(&document) => match texts.next() {
+            Block::Document(document) if which.takes(&document.source) => match texts.next() {
                 Some(told) => shown(document, &told, sum, &mut made),
                 None => made.push(Block::Document(document)),
             },
             Block::ToolResult(mut result) => {
                 if let Some(Content::Blocks(blocks)) = &mut result.content {
-                    replace(blocks, texts, sum);
+                    replace(blocks, which, texts, sum);
                 }
                 made.push(Block::ToolResult(result));
             }
@@ -390,7 +413,7 @@ mod tests {
     fn replaced(request: &mut Request, texts: Vec<Told>, sum: &mut Sum) -> String {
         let mut texts = texts.into_iter();
         let Content::Blocks(blocks) = &mut request.messages[0].content else { panic!("blocks") };
-        replace(blocks, &mut texts, sum);
+        replace(blocks, Which::All, &mut texts, sum);
         serde_json::to_string(&blocks).unwrap()
     }
 
@@ -401,7 +424,7 @@ mod tests {
         let url = r#"{"type":"document","source":{"type":"url","url":"https://a.example/b.pdf"}}"#;
         let result = format!(r#"{{"type":"tool_result","tool_use_id":"t","content":[{url}]}}"#);
         let mut request = request(&format!("[{pdf},{plain},{result}]"));
-        let found = found(&request).unwrap_or_else(|failure| panic!("{}", failure.message));
+        let found = found(&request, Which::All).unwrap_or_else(|failure| panic!("{}", failure.message));
         let paths: Vec<&str> = found.iter().map(|found| &*found.path).collect();
         assert_eq!(paths, ["messages[0].content[0]", "messages[0].content[2].content[0]"]);
         assert!(matches!(&found[0].given, Given::Bytes { bytes, .. } if &bytes[..] == b"%PDF-"));
@@ -430,7 +453,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_named_by_its_place() {
-        let named = |blocks: &str| found(&request(blocks)).err().map(|failure| failure.message.into_owned());
+        let named =
+            |blocks: &str| found(&request(blocks), Which::All).err().map(|failure| failure.message.into_owned());
         let broken = r#"[{"type":"text","text":"a"},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"%%%"}}]"#;
         assert_eq!(named(broken).unwrap(), "Invalid request: messages[0].content[1].source.data must be base64");
         let file = r#"[{"type":"document","source":{"type":"file","file_id":"f"}}]"#;

@@ -132,11 +132,12 @@ pub(crate) async fn prepare(
     let stage = Stage { gate, snapshot, key, plugins: &plugins, panel: panel.as_ref(), model };
     if plugins.moderation {
         let purse = stage.purse(made)?;
+        let judged = moderate::moderate((gate, &purse), &snapshot.settings, body, model, made).await;
+        stage.failed("moderation", judged)?;
         stage.ran("moderation");
-        moderate::moderate((gate, &purse), &snapshot.settings, body, model, made).await?;
     }
     let answers = panel.as_ref().and_then(|panel| panel.answers.as_deref());
-    match route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), &mut made.told)? {
+    match route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), true, &mut made.told)? {
         Some(chosen) => {
             stage.ran("router");
             let envelope = relay::read(&chosen, &snapshot.settings, Purpose::Generate)?;
@@ -148,6 +149,34 @@ pub(crate) async fn prepare(
     let Told { entries, unheard, .. } = &mut made.told;
     *entries = std::mem::take(entries).into_iter().map(|entry| defaults::said(entry, unheard)).collect();
     Ok(())
+}
+
+/// Whether the name of a model stands for a choice.
+pub(crate) fn is_router(name: &str, settings: &Settings) -> bool {
+    Router::of(name, brand(settings)).is_some()
+}
+
+/// The body with the models that would be chosen now; nothing where the name of its model stands for no choice. Nothing is
+/// remembered of it.
+pub(crate) fn resolved(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    key: &KeyEntry,
+    (body, envelope): (&Bytes, &Envelope<'_>),
+) -> Result<Option<Bytes>, Failure> {
+    let model = envelope.model.as_deref().unwrap_or_default();
+    if !is_router(model, &snapshot.settings) {
+        return Ok(None);
+    }
+    let (plugins, _) = entries(envelope, &gate.plugins.standing(&key.workspace, &snapshot.settings))?;
+    let panel = fusion::wanted(&plugins, model, &snapshot.settings)?;
+    let answers = panel.as_ref().and_then(|panel| panel.answers.as_deref());
+    let mut told = Told::default();
+    let chosen = route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), false, &mut told)?;
+    let (Some(chosen), Some(panel)) = (&chosen, panel) else { return Ok(chosen) };
+    let mut request: Map<String, Value> = serde_json::from_slice(chosen).map_err(|_| Failure::internal())?;
+    panel.add(&mut request, &snapshot.settings, &mut told);
+    Ok(Some(Value::Object(request).to_string().into()))
 }
 
 /// What is done once it is known which models may answer.
@@ -163,7 +192,15 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     fn ran(&self, plugin: &'static str) {
-        self.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin }).inc();
+        self.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin, outcome: "ok" }).inc();
+    }
+
+    /// Counts what a plugin that may fail or refuse came to; what it changed is counted by [`Stage::ran`].
+    fn failed<T>(&self, plugin: &'static str, made: Result<T, Failure>) -> Result<T, Failure> {
+        made.inspect_err(|failure| {
+            let outcome = if failure.status < 500 { "refused" } else { "error" };
+            self.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin, outcome }).inc();
+        })
     }
 
     /// Opened by the first who has to wait for something.
@@ -177,7 +214,7 @@ impl Stage<'_> {
     async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
         let Self { gate, snapshot, key, plugins, panel, .. } = *self;
         let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser, stage: self };
-        made.body = Box::pin(scene.parsed(body, envelope, made)).await?;
+        made.body = self.failed("file-parser", Box::pin(scene.parsed(body, envelope, made)).await)?;
         if made.body.is_some() {
             self.ran("file-parser");
         }
@@ -194,7 +231,8 @@ impl Stage<'_> {
         made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
         if let Some(wanted) = searches {
             let purse = self.purse(made)?;
-            if wanted.run(gate, &purse, &mut request, made).await? {
+            let searched = wanted.run(gate, &purse, &mut request, made).await;
+            if self.failed("web", searched)? {
                 self.ran("web");
                 made.body = Some(Value::Object(request.clone()).to_string().into());
             }

@@ -19,6 +19,10 @@ use crate::relay::Wishes;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
 
+/// Said where nothing can be chosen by scores.
+const UNSCORED: &str = "No model of this deployment has a score for writing programs: the operator sets \
+    benchmarks.coding_percentile of models, or routing.coding_percentiles";
+
 /// A name that stands for a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Router {
@@ -77,13 +81,14 @@ fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &s
 }
 
 /// The body with the models that the name of a router stands for; nothing when its model is no router. `answers`: who does
-/// for a panel.
+/// for a panel. `keeps`: the choice is remembered.
 pub(super) fn routed(
     gate: &Gateway,
     snapshot: &Snapshot,
     key: &KeyEntry,
     (body, envelope): (&Bytes, &Envelope<'_>),
     (plugins, answers): (&Plugins, Option<&str>),
+    keeps: bool,
     told: &mut Told,
 ) -> Result<Option<Bytes>, Failure> {
     let name = envelope.model.as_deref().unwrap_or_default();
@@ -97,6 +102,7 @@ pub(super) fn routed(
         size: body.len(),
         request: &request,
         parses: plugins.parser.may_parse(),
+        keeps,
     };
     let models = match (router, answers) {
         (Router::Fusion | Router::FusionFlash, Some(model)) => vec![model.to_owned()],
@@ -118,6 +124,8 @@ struct Scene<'a, 'e> {
     request: &'a Map<String, Value>,
     /// Whether documents may be given as text.
     parses: bool,
+    /// Whether the choice is remembered, and taken from the sequence that calls draw from.
+    keeps: bool,
 }
 
 impl Scene<'_, '_> {
@@ -135,12 +143,16 @@ impl Scene<'_, '_> {
                 if free.is_empty() {
                     return Err(nobody());
                 }
-                let first = (self.snapshot.draws.next() * free.len() as f64) as usize;
+                let drawn = if self.keeps { self.snapshot.draws.next() } else { 0.0 };
+                let first = (drawn * free.len() as f64) as usize;
                 free.rotate_left(first);
                 Ok(free.iter().take(3).map(|model| format!("{}:free", model.id)).collect())
             }
             Router::Pareto => {
                 let is_fast = variants.split(':').any(|variant| variant.trim() == "nitro");
+                if !self.has_scores() {
+                    return Err(Failure::new(404, ErrorType::NotFound, UNSCORED));
+                }
                 self.pareto(name, &plugins.pareto, is_fast, told).ok_or_else(nobody)
             }
             // Nobody who could answer is named.
@@ -154,7 +166,8 @@ impl Scene<'_, '_> {
     fn serving(&self, wanted: impl Fn(&Model) -> bool) -> Vec<&Model> {
         let mut wishes = Wishes::of(self.envelope, self.size);
         let listed = self.snapshot.catalogue.models().into_iter();
-        let wanted: Vec<&Arc<Model>> = listed.filter(|model| !model.hidden && wanted(model)).collect();
+        let wanted: Vec<&Arc<Model>> =
+            listed.filter(|model| !model.hidden && model.writes() && wanted(model)).collect();
         let serving = |wishes: &Wishes<'_>| {
             let serves = |model: &&&Arc<Model>| self.gate.plan(self.snapshot, self.key, &[&model.id], wishes).is_ok();
             wanted.iter().filter(serves).map(|model| &***model).collect::<Vec<&Model>>()
@@ -166,6 +179,13 @@ impl Scene<'_, '_> {
         // Nobody reads files: they are given documents as text.
         wishes.needs.modalities = wishes.needs.modalities.without(Modality::File);
         serving(&wishes)
+    }
+
+    /// Whether it is known of any model how well it writes programs.
+    fn has_scores(&self) -> bool {
+        let scored = &self.snapshot.settings.routing.coding_percentiles;
+        let is_scored = |model: &&Arc<Model>| model.coding_percentile.is_some() || scored.contains_key(&*model.id);
+        self.snapshot.catalogue.models().iter().any(is_scored)
     }
 
     fn pareto(&self, name: &str, options: &Pareto, is_fast: bool, told: &mut Told) -> Option<Vec<String>> {
@@ -187,7 +207,9 @@ impl Scene<'_, '_> {
         let now = self.gate.clock.now();
         let remembered = self.gate.sticky.model(&conversation, now);
         let choice = pareto::choose(candidates, options, is_fast, remembered.as_deref())?;
-        self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        if self.keeps {
+            self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        }
         let entry = json!({
             "type": "plugin",
             "name": "pareto-router",
@@ -220,7 +242,9 @@ impl Scene<'_, '_> {
             last_model(self.request).filter(|_| options.pin).or_else(|| remembered.clone().filter(|_| options.pin));
         let known = Known { pinned: pinned.as_deref(), remembered: remembered.as_deref() };
         let choice = choose(candidates, options, ranking.map(Vec::as_slice).unwrap_or_default(), known)?;
-        self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        if self.keeps {
+            self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
+        }
         let entry = json!({
             "type": "plugin",
             "name": plugin,

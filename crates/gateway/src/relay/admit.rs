@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Timestamp};
-use tidegate_observe::metrics::Reason;
+use tidegate_observe::metrics::{Reason, Rejection};
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
@@ -57,7 +57,7 @@ struct Limits([u32; 3]);
 /// A limit that is used up, and when it has something free again.
 struct Over {
     free: Timestamp,
-    reason: &'static str,
+    kind: &'static str,
     limit: u32,
 }
 
@@ -73,9 +73,9 @@ impl Limits {
 
     /// Of those that are used up, the one that must be waited for longest.
     fn over(self, free: [Option<Timestamp>; 3]) -> Option<Over> {
-        let reasons = ["key_rate", "workspace_rate", "address_rate"];
-        let over = free.into_iter().zip(reasons).zip(self.0);
-        let over = over.filter_map(|((free, reason), limit)| Some(Over { free: free?, reason, limit }));
+        let kinds = ["key_rate", "workspace_rate", "address_rate"];
+        let over = free.into_iter().zip(kinds).zip(self.0);
+        let over = over.filter_map(|((free, kind), limit)| Some(Over { free: free?, kind, limit }));
         over.max_by_key(|over| over.free)
     }
 }
@@ -146,8 +146,8 @@ impl Gateway {
         };
         match over {
             None => Ok(()),
-            Some(Over { free, reason, limit }) => {
-                self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+            Some(Over { free, kind, limit }) => {
+                self.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
                 Err(Failure::rate_limited(limit.into(), free, now))
             }
         }
@@ -216,7 +216,7 @@ impl Gateway {
     pub(crate) fn admit_free(&self, key: &KeyEntry, settings: &Settings) -> Result<(), Failure> {
         let (now, live) = (self.clock.now(), &key.live);
         let refused = |limit: u32, span: &str, free: Timestamp| {
-            self.metrics.limit_rejections.get_or_create(&Reason { reason: "free" }).inc();
+            self.metrics.limit_rejections.get_or_create(&Rejection { kind: "free" }).inc();
             let message = format!("Rate limit exceeded: free models, {limit} requests per {span}");
             Failure { message: message.into(), ..Failure::rate_limited(limit.into(), free, now) }
         };
@@ -231,7 +231,7 @@ impl Gateway {
         let (now, per_minute) = (self.clock.now(), self.snapshot().settings.management_per_minute);
         let (interval_ms, burst) = limit::pace(per_minute);
         key.live.managed.admit(now, interval_ms, burst).map_err(|free| {
-            self.metrics.limit_rejections.get_or_create(&Reason { reason: "management" }).inc();
+            self.metrics.limit_rejections.get_or_create(&Rejection { kind: "management" }).inc();
             Failure::rate_limited(per_minute.into(), free, now)
         })
     }
@@ -243,8 +243,8 @@ impl Gateway {
 
     /// Takes a place in every limit of requests in flight, or none.
     pub(crate) fn enter(&self, key: &KeyEntry, settings: &Settings) -> Result<Places, Failure> {
-        let rejected = |reason, failure| {
-            self.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+        let rejected = |kind, failure| {
+            self.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
             failure
         };
         if self.is_draining() {

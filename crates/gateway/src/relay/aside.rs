@@ -100,6 +100,12 @@ impl Aside {
         gate.settled(&mut self.0.complete()).await;
     }
 
+    /// The same where nobody is there who could wait for it to be written.
+    pub fn pay_anyway(mut self, provider: &str, fee: Money) {
+        self.0.pay(provider, fee);
+        self.0.complete();
+    }
+
     /// Nothing is to be remembered of it. Not for one that holds something: what it did not cost is paid with nothing.
     pub fn forget(self) {
         self.0.refuse();

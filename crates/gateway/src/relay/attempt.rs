@@ -15,13 +15,14 @@ use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
 use tidegate_providers::translate::card::Prefill;
 use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
-use tidegate_routing::{Attempt, Compression, Plan};
+use tidegate_routing::{Attempt, Compression, Plan, Searchers};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
-use tidegate_wire::envelope::{Cuts, Media as Shown, Traits};
+use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
 use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Searching;
 use super::call::{self, Call};
 use super::follow::{Pause, following, latest, repeated};
 use super::media::Media;
@@ -35,10 +36,11 @@ use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::learned::Fact;
 use crate::ledger::{Receipt, fail};
+use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot, upstream};
 
 /// Others that failed at the same time do not come to the next endpoint all at once.
-const BETWEEN: Duration = Duration::from_millis(25);
+pub(super) const BETWEEN: Duration = Duration::from_millis(25);
 
 /// Bytes of a stream that are held back while its first content is awaited.
 const MOST_HELD: usize = 256 << 10;
@@ -61,6 +63,8 @@ pub(super) struct Job {
     pub user: Option<Box<str>>,
     /// The request as translations read it, or why it cannot be read; made when the first one needs it.
     pub typed: OnceLock<Result<messages::Request, String>>,
+    /// The request as those get it who search the web themselves.
+    pub native: Option<Box<Native>>,
     /// What the request points at, as far as it was fetched.
     pub media: Media,
     /// What the attempt that answers had to leave out.
@@ -83,6 +87,41 @@ pub(super) struct Job {
     pub heard: Option<Heard>,
     /// Of a stream that is to be kept.
     pub recording: Option<Box<Recording>>,
+}
+
+/// The other form of a request with a search: the one that the attempt under way does not take.
+pub(super) struct Native {
+    searchers: Searchers,
+    body: Bytes,
+    cuts: Cuts,
+    traits: Traits,
+    typed: OnceLock<Result<messages::Request, String>>,
+    /// Whether the job has the form of those who search themselves now.
+    pub is_taken: bool,
+}
+
+impl Native {
+    pub fn of(searching: Searching, settings: &Settings) -> Result<Box<Self>, Failure> {
+        let Searching { body, searchers, .. } = searching;
+        let envelope = super::read(&body, settings, Purpose::Generate)?;
+        let (cuts, traits) = (envelope.cuts.clone(), envelope.traits);
+        drop(envelope);
+        Ok(Box::new(Self { searchers, body, cuts, traits, typed: OnceLock::new(), is_taken: false }))
+    }
+}
+
+impl Job {
+    /// Takes the form of the request that the endpoint of an attempt wants.
+    pub fn suit(&mut self, attempt: &Attempt) {
+        let Some(native) = &mut self.native else { return };
+        let wanted = native.searchers.contains(attempt.endpoint.searcher);
+        if std::mem::replace(&mut native.is_taken, wanted) != wanted {
+            std::mem::swap(&mut self.body, &mut native.body);
+            std::mem::swap(&mut self.cuts, &mut native.cuts);
+            std::mem::swap(&mut self.traits, &mut native.traits);
+            std::mem::swap(&mut self.typed, &mut native.typed);
+        }
+    }
 }
 
 /// An answer that broke off.
@@ -150,7 +189,9 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
     let mut last = None;
     while let Some(index) = next {
         // Only before the first call: after that its fault decides who may be called next.
-        let is_moved = faults.is_empty() && last != Some(index) && put_first(&mut job, index);
+        let is_moved = faults.is_empty()
+            && last != Some(index)
+            && put_first(&job.gate, &job.snapshot, &mut job.plan.attempts, index);
         let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
@@ -225,7 +266,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                     None if has_time => once_more(&job, &faults, deadline),
                     None => (None, Duration::ZERO),
                 };
-                next = place.filter(|place| may_retry(&job, index, *place));
+                next = place.filter(|place| may_retry(&job.gate, &job.snapshot, &job.plan.attempts, index, *place));
                 if next.is_some() {
                     sleep(pause).await;
                     // Who has left meanwhile waits for nothing.
@@ -267,22 +308,20 @@ pub(super) fn takes_prefix(attempt: &Attempt, snapshot: &Snapshot) -> bool {
 
 /// Puts the attempt that should be made now in front of those that should not, which stay to be made when it fails.
 /// Whether that changed anything.
-fn put_first(job: &mut Job, index: usize) -> bool {
-    if !job.snapshot.settings.routing.health {
+pub(super) fn put_first(gate: &Gateway, snapshot: &Snapshot, attempts: &mut [Attempt], index: usize) -> bool {
+    if !snapshot.settings.routing.health {
         return false;
     }
-    let attempts = &mut job.plan.attempts;
-    let chosen = job.gate.health.first_open(&job.snapshot.ward, attempts, index);
+    let chosen = gate.health.first_open(&snapshot.ward, attempts, index);
     attempts[index..=chosen].rotate_right(1);
     chosen != index
 }
 
-fn may_retry(job: &Job, failed: usize, next: usize) -> bool {
-    if !job.snapshot.settings.routing.health {
+pub(super) fn may_retry(gate: &Gateway, snapshot: &Snapshot, attempts: &[Attempt], failed: usize, next: usize) -> bool {
+    if !snapshot.settings.routing.health {
         return true;
     }
-    let attempts = &job.plan.attempts;
-    job.gate.health.may_retry(&job.snapshot.ward, &attempts[failed].endpoint, &attempts[next].endpoint)
+    gate.health.may_retry(&snapshot.ward, &attempts[failed].endpoint, &attempts[next].endpoint)
 }
 
 async fn is_written(job: &Job) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::{HeaderValue, Method, Uri};
-use tidegate_core::Timestamp;
+use tidegate_core::{Timestamp, WorkspaceId};
 use tidegate_providers::anthropic::{self, Forwarded, beta, edit};
 use tidegate_providers::credential::{AwsKeys, Credential, ServiceAccount};
 use tidegate_providers::platform::filled;
@@ -25,7 +25,7 @@ use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::tokens::Tokens;
 use crate::upstream::{Client, Pieces};
-use crate::{Calls, Snapshot, Upstream};
+use crate::{Calls, Gateway, Snapshot, Upstream};
 
 /// Everything that goes out.
 pub(super) struct Call {
@@ -40,9 +40,10 @@ pub(super) struct Call {
 
 /// The call of an attempt. What had to be left out of it is in the job's warnings.
 pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fault> {
+    job.suit(attempt);
     let snapshot = job.snapshot.clone();
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-    let credential = credential(job, attempt, upstream).await?;
+    let credential = credential((&job.gate, job.ticket.workspace()), attempt, upstream).await?;
     let (calls, model) = match &credential {
         Some(credential) => calls(credential, attempt, upstream)?,
         None => (None, None),
@@ -102,9 +103,13 @@ fn too_long(job: &Job, attempt: &Attempt, compressed: Option<&Request>) -> Resul
     Err(Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::ContextLength) })
 }
 
-async fn credential(job: &Job, attempt: &Attempt, upstream: &Upstream) -> Result<Option<Credential>, Fault> {
+pub(super) async fn credential(
+    (gate, workspace): (&Gateway, &WorkspaceId),
+    attempt: &Attempt,
+    upstream: &Upstream,
+) -> Result<Option<Credential>, Fault> {
     let Some(own) = &attempt.credential else { return Ok(upstream.credential.clone()) };
-    let value = job.gate.credentials.value(job.ticket.workspace(), own, upstream.auth, job.gate.clock.now());
+    let value = gate.credentials.value(workspace, own, upstream.auth, gate.clock.now());
     value.await.map(Some).map_err(|unusable| match unusable {
         Unusable::Gone => Fault::without_answer(Class::Credential),
         Unusable::Sealed => Fault::without_answer(Class::Own),

@@ -40,7 +40,7 @@ pub(super) fn compressed(
         return Err(Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::ContextLength) });
     }
     let Some(made) = made else { return Ok(None) };
-    job.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin: "context-compression" }).inc();
+    job.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin: "context-compression", outcome: "ok" }).inc();
     job.ticket.compressed(Some(entry(&made)));
     Ok(Some(made.request))
 }

@@ -12,6 +12,7 @@ pub(crate) mod call;
 mod compress;
 mod drain;
 mod follow;
+mod images;
 mod media;
 mod prefer;
 mod pump;
@@ -37,7 +38,7 @@ use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
 use tidegate_routing::plan::{self, Code, Request};
-use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Variant};
+use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Searcher, Searchers, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::json;
 use tidegate_wire::messages;
@@ -60,7 +61,7 @@ use crate::snapshot::{Names, Settings};
 use crate::sticky::{Conversation, Served};
 use crate::{Gateway, Snapshot};
 pub(crate) use admit::Places;
-use attempt::{Done, Job, Start};
+use attempt::{Done, Job, Native, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
 use replay::Wish;
@@ -76,6 +77,17 @@ pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Body,
+}
+
+/// A turn with a search that vendors may run themselves.
+pub(crate) struct Searching {
+    /// As those get it who do.
+    pub body: Bytes,
+    pub searchers: Searchers,
+    /// Who may serve at all; nothing: everybody.
+    pub may_serve: Option<Searchers>,
+    /// There are no other tools.
+    pub is_alone: bool,
 }
 
 /// What the turns of a loop have in common.
@@ -143,6 +155,12 @@ impl Gateway {
             envelope = read(&body, settings, Purpose::Generate)?;
             applied = Some(with_preset);
         }
+        if envelope.traits.own_file {
+            let filled = Box::pin(self.with_files(key, &body)).await?;
+            drop(envelope);
+            body = filled;
+            envelope = read(&body, settings, Purpose::Generate)?;
+        }
         let mut prepared = None;
         let mut judged = Vec::new();
         let held = self.guardrails.of(key).filter(|held| held.has_filters());
@@ -209,9 +227,10 @@ impl Gateway {
             body = amended;
             envelope = read(&body, settings, Purpose::Generate)?;
         }
-        if envelope.traits.sealed_results && !agent::is_for(&envelope, &snapshot) {
+        let holds_ours = envelope.traits.sealed_results || envelope.traits.own_calls;
+        if holds_ours && !agent::is_for(&envelope, &snapshot) {
             drop(envelope);
-            if let Some(opened) = agent::opened(self, key, &body) {
+            if let Some(opened) = Box::pin(agent::opened(self, key, settings, &body)).await {
                 body = self.passed(key, opened)?;
             }
             envelope = read(&body, settings, Purpose::Generate)?;
@@ -241,13 +260,17 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         head: (&HeaderMap, &str),
-        body: Bytes,
+        (body, mut searching): (Bytes, Option<Searching>),
         inner: &Inner,
     ) -> Result<Reply, Failure> {
         // What earlier requests found and only we can read is told in words by now.
         let body = self.passed(key, body)?;
+        if let Some(searching) = &mut searching {
+            searching.body = self.passed(key, std::mem::take(&mut searching.body))?;
+        }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
-        Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), Some(inner))).await
+        let turn = Some((inner, searching));
+        Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), turn)).await
     }
 
     async fn served(
@@ -256,9 +279,10 @@ impl Gateway {
         key: &Arc<KeyEntry>,
         (headers, query): (&HeaderMap, &str),
         (body, envelope, applied, prepared): (Bytes, Envelope<'_>, Option<&Applied>, Option<&Prepared>),
-        inner: Option<&Inner>,
+        turn: Option<(&Inner, Option<Searching>)>,
     ) -> Result<Reply, Failure> {
         let settings = &snapshot.settings;
+        let (inner, searching) = turn.map_or((None, None), |(inner, searching)| (Some(inner), searching));
         let applied = applied.or_else(|| inner.and_then(|inner| inner.applied.as_ref()));
         let prepared = prepared.or_else(|| inner.and_then(|inner| inner.prepared.as_deref()));
         let session = header_session(headers)?;
@@ -306,6 +330,14 @@ impl Gateway {
         }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
+        if let Some(searching) = &searching {
+            wishes.needs.searchers = searching.may_serve;
+            wishes.needs.only_searches = searching.is_alone && searching.searchers.contains(Searcher::Itself);
+        }
+        let native = match searching.map(|searching| Native::of(searching, settings)).transpose() {
+            Ok(native) => native,
+            Err(failure) => return Err(refuse(ticket, failure)),
+        };
         wishes.default = match self.default_model(key, &names).await {
             Ok(default) => default,
             Err(failure) => return Err(refuse(ticket, failure)),
@@ -369,7 +401,9 @@ impl Gateway {
             hint: None,
             repairs: Vec::new(),
             cap: None,
-            may_continue: wishes.preferences.allow_fallbacks,
+            // Who goes on might search otherwise, and has another body.
+            may_continue: wishes.preferences.allow_fallbacks && native.is_none(),
+            native,
             heard: None,
             recording: wish.as_ref().filter(|_| stream).map(|wish| wish.recording(self, id, &warnings)),
         });

@@ -8,7 +8,7 @@ use tidegate_routing::{
     Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, ServiceTier,
     Sort, Threshold,
 };
-use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider};
+use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, images};
 
 use crate::sticky::Conversation;
 
@@ -36,12 +36,26 @@ impl<'e> Wishes<'e> {
     pub fn to_count(envelope: &'e Envelope<'_>) -> Self {
         Self { preferences: preferences(envelope), ..Self::default() }
     }
+
+    /// Of a request for pictures.
+    pub fn to_draw(request: &'e images::Request<'_>) -> Self {
+        let shows = !request.references.is_empty();
+        let needs = Needs {
+            input_tokens: (request.prompt.len() as u64).div_ceil(3) + PER_MEDIUM * request.references.len() as u64,
+            modalities: shows.then_some(Modality::Image).into_iter().collect(),
+            ..Needs::default()
+        };
+        Self { preferences: preferred(request.provider.as_ref(), None), needs, ..Self::default() }
+    }
 }
 
 fn preferences<'e>(envelope: &'e Envelope<'_>) -> Preferences<'e> {
-    let none = Provider::default();
-    let Some(provider) = &envelope.provider else {
-        return Preferences { partition: partition(envelope, &none), ..Preferences::default() };
+    preferred(envelope.provider.as_deref(), envelope.route)
+}
+
+fn preferred<'e>(provider: Option<&'e Provider<'_>>, route: Option<envelope::Partition>) -> Preferences<'e> {
+    let Some(provider) = provider else {
+        return Preferences { partition: partition(route), ..Preferences::default() };
     };
     let list = |texts: &'e [Cow<'_, str>]| texts.iter().map(|text| Cow::Borrowed(&**text)).collect();
     Preferences {
@@ -55,15 +69,15 @@ fn preferences<'e>(envelope: &'e Envelope<'_>) -> Preferences<'e> {
         distillable: provider.enforce_distillable_text.unwrap_or(false),
         quantizations: provider.quantizations.iter().filter_map(|level| Quantization::parse(level)).collect(),
         sort: provider.sort.as_deref().and_then(Sort::parse),
-        partition: partition(envelope, provider),
+        partition: partition(provider.partition.or(route)),
         min_throughput: threshold(provider.preferred_min_throughput),
         max_latency: threshold(provider.preferred_max_latency),
         max_price: max_price(&provider.max_price),
     }
 }
 
-fn partition(envelope: &Envelope<'_>, provider: &Provider<'_>) -> Partition {
-    match provider.partition.or(envelope.route) {
+fn partition(said: Option<envelope::Partition>) -> Partition {
+    match said {
         Some(envelope::Partition::None) => Partition::None,
         Some(envelope::Partition::Model) | None => Partition::Model,
     }
@@ -115,6 +129,8 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         modalities,
         parameters: parameters.into_iter().filter(|(_, holds)| *holds).map(|(parameter, _)| parameter).collect(),
         has_tools: asked.tools,
+        searchers: None,
+        only_searches: false,
         structured: asked.structured,
         service_tier: service_tier(envelope),
         compression: Compression::Never,

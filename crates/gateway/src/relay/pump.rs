@@ -160,6 +160,7 @@ impl Pump {
         ticket: &mut Ticket,
     ) -> Result<Step, Fault> {
         let mut reached = Step::Held;
+        ticket.see(&chunk);
         splitter.feed(chunk);
         loop {
             // Nearly all of a stream: chunks in which no frame needs a look, and runs of content frames. They leave as one

@@ -146,6 +146,7 @@ impl Kept {
         let mut reply = match body {
             Given::Whole(bytes) => {
                 ticket.sent(bytes.len());
+                ticket.overhear(&bytes);
                 let mut settled = ticket.complete();
                 gate.settled(&mut settled).await;
                 reply(id, names, Body::full(bytes), false, &entry.warnings)

@@ -1,7 +1,7 @@
 //! What is held for a call before it goes out, and what is said when that is more than there is.
 
 use tidegate_core::{Account, Money, Timestamp};
-use tidegate_observe::metrics::Reason;
+use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
 use tidegate_routing::price::{self, Unit};
 use tidegate_routing::{Attempt, Endpoint, Pricing};
@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::ledger::book::{Demand, Demands, Rule, Short};
 use crate::ledger::{Refusal, fail};
 use crate::snapshot::UnknownPrice;
+use crate::{Gateway, Snapshot};
 
 /// A cap that nobody asked for is lowered no further than this.
 const LEAST_OUTPUT: u64 = 256;
@@ -36,28 +37,26 @@ pub(super) struct Ask<'a> {
     pub cache_1h: bool,
     /// The dearest service that it asks for by name.
     pub tier: Option<&'a str>,
-    /// Searches that the upstream may make.
+    /// Searches that the upstream may make, and pictures.
     pub searches: u64,
+    pub images_out: u64,
     pub now: Timestamp,
 }
 
 /// Holds what an attempt may cost. `Ok` carries the cap that the upstream must be given, where the caller set none and
 /// less than everything is affordable.
 pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u64>, Failure> {
+    // Who searches himself gets another request, and may search at his price.
+    job.suit(attempt);
     let snapshot = job.snapshot.clone();
     let settings = &snapshot.settings;
     let endpoint = &attempt.endpoint;
     if endpoint.pricing.is_none() {
-        let is_limited = !job.ticket.rules().is_empty();
-        match settings.unknown_price {
-            UnknownPrice::Allow => job.gate.metrics.ledger_unpriced.inc(),
-            UnknownPrice::RefuseLimited if !is_limited => job.gate.metrics.ledger_unpriced.inc(),
-            UnknownPrice::RefuseLimited | UnknownPrice::Refuse => return Err(unpriced(job, endpoint)),
-        };
-        job.ticket.admit(Money::ZERO, Money::ZERO, &Demands::new())?;
+        admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint)?;
         return Ok(None);
     }
     let mut ask = ask(job, attempt);
+    job.ticket.may_search(ask.searches > 0);
     let carried = job.ticket.carried_cost();
     let bound = ask.most(ask.output).plus(carried);
     if let Some(most) = settings.ledger.reserve_output_tokens {
@@ -82,12 +81,50 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
                         ask.output = cap;
                         lowered = Some(cap);
                     }
-                    None => return Err(refused(job, &ask, &short, affordable)),
+                    None => return Err(refused((&job.gate, &snapshot, &job.ticket), &ask, &short, affordable)),
                 }
             }
         }
     }
     Err(Failure::unavailable())
+}
+
+/// Holds what a call may cost that cannot be made smaller: it goes as it is or not at all.
+pub(super) async fn reserve_whole(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    ticket: &mut Ticket,
+    ask: &Ask<'_>,
+) -> Result<(), Failure> {
+    if ask.endpoint.pricing.is_none() {
+        return admit_unpriced(gate, snapshot, ticket, ask.endpoint);
+    }
+    let amount = ask.most(ask.output);
+    let demands = ticket.demands(amount, ask.is_byok);
+    match ticket.hold(&demands).await {
+        Ok(()) => {
+            fail::point("reserved");
+            ticket.admit(amount, amount, &demands)
+        }
+        Err(Refusal::Unavailable) => Err(Failure::unavailable()),
+        Err(Refusal::Short(short)) => Err(refused((gate, snapshot, ticket), ask, &short, None)),
+    }
+}
+
+/// Lets in what nobody knows the price of, where that is allowed.
+fn admit_unpriced(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    ticket: &mut Ticket,
+    endpoint: &Endpoint,
+) -> Result<(), Failure> {
+    let is_limited = !ticket.rules().is_empty();
+    match snapshot.settings.unknown_price {
+        UnknownPrice::Allow => gate.metrics.ledger_unpriced.inc(),
+        UnknownPrice::RefuseLimited if !is_limited => gate.metrics.ledger_unpriced.inc(),
+        UnknownPrice::RefuseLimited | UnknownPrice::Refuse => return Err(unpriced(gate, endpoint)),
+    };
+    ticket.admit(Money::ZERO, Money::ZERO, &Demands::new())
 }
 
 fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
@@ -96,6 +133,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
     let has = |text: &[u8]| memchr::memmem::find(&job.body, text).is_some();
     let is_limited = !job.ticket.rules().is_empty();
     let is_native = job.snapshot.upstreams[endpoint.provider_index].protocol == Protocol::Messages;
+    let is_searched = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.get(Unit::WebSearch).is_some());
     let tiers = endpoint.pricing.iter().flat_map(|pricing| &pricing.tiers).filter(|_| is_limited);
     let tier = tiers.map(|(name, _)| &**name).find(|name| has(format!("\"{name}\"").as_bytes()));
     let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
@@ -116,7 +154,9 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
         cache_marked: is_limited && (!is_native || has(b"\"cache_control\"")),
         cache_1h: is_limited && has(b"\"1h\""),
         tier,
-        searches: if is_limited && has(b"\"web_search_") { SEARCHES } else { 0 },
+        // Also where nothing is limited: what nobody could have expected is not believed.
+        searches: if is_searched && has(b"\"web_search_") { SEARCHES } else { 0 },
+        images_out: 0,
         now: job.ticket.started(),
     }
 }
@@ -128,8 +168,8 @@ fn affordable(ticket: &Ticket, ask: &Ask<'_>, short: &[Short]) -> Option<u64> {
     short.iter().map(|short| ask.affordable(short, available(short))).min().flatten()
 }
 
-fn unpriced(job: &Job, endpoint: &Endpoint) -> Failure {
-    job.gate.metrics.limit_rejections.get_or_create(&Reason { reason: "unpriced" }).inc();
+fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
+    gate.metrics.limit_rejections.get_or_create(&Rejection { kind: "unpriced" }).inc();
     let text = format!(
         "The price of {} at {} is unknown: set pricing for this endpoint, or pricing.unknown = \"allow\"",
         endpoint.model, endpoint.provider_name
@@ -138,8 +178,13 @@ fn unpriced(job: &Job, endpoint: &Endpoint) -> Failure {
 }
 
 /// The answer to a caller who cannot pay, by the first account that does not reach.
-fn refused(job: &Job, ask: &Ask<'_>, short: &[Short], affordable: Option<u64>) -> Failure {
-    let counted = |reason| job.gate.metrics.limit_rejections.get_or_create(&Reason { reason }).inc();
+fn refused(
+    (gate, snapshot, ticket): (&Gateway, &Snapshot, &Ticket),
+    ask: &Ask<'_>,
+    short: &[Short],
+    affordable: Option<u64>,
+) -> Failure {
+    let counted = |kind| gate.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
     let Some(first) = short.first() else { return Failure::unavailable() };
     let rule = &first.demand.rule;
     let tokens = affordable.filter(|tokens| *tokens > 0 && ask.is_capped);
@@ -162,14 +207,14 @@ fn refused(job: &Job, ask: &Ask<'_>, short: &[Short], affordable: Option<u64>) -
                 None => "API key spend limit reached".to_owned(),
             };
             let mut failure = Failure::new(402, ErrorType::PaymentRequired, text);
-            let resets = rule.slot.window.map(|window| window.next(job.ticket.started()).to_string());
+            let resets = rule.slot.window.map(|window| window.next(ticket.started()).to_string());
             let resets = resets.map_or_else(|| "null".to_owned(), |instant| quoted(&instant));
             failure.more_mut().metadata = Some(format!(r#"{{"resets_at":{resets}}}"#));
             failure
         }
         Account::Organisation(_) => {
             counted("credits");
-            let text = match (tokens, &job.snapshot.settings.credits_url) {
+            let text = match (tokens, &snapshot.settings.credits_url) {
                 (Some(tokens), _) => format!("Insufficient credits: at most {tokens} output tokens are affordable"),
                 (None, Some(url)) => format!("Insufficient credits. Add more using {url}"),
                 (None, None) => "Insufficient credits".to_owned(),
@@ -202,8 +247,8 @@ impl Ask<'_> {
     }
 
     fn priced(&self, output: u64) -> price::Ask<'_> {
-        let Self { prompt, cache_marked, cache_1h, tier, now, .. } = *self;
-        price::Ask { prompt, output, cache_marked, cache_1h, tier, images: 0, now }
+        let Self { prompt, cache_marked, cache_1h, tier, images_out, now, .. } = *self;
+        price::Ask { prompt, output, cache_marked, cache_1h, tier, images: 0, images_out, now }
     }
 
     fn affordable(&self, short: &Short, available: Money) -> Option<u64> {

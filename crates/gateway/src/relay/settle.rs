@@ -106,6 +106,8 @@ pub(super) struct Ticket {
     /// Tokens of the prompt and of the output so far, by our own count.
     prompt: u64,
     heard: u64,
+    /// Searches of the upstream that have come by, where it may make some.
+    searched: Option<u64>,
     marked: Option<(Instant, u64)>,
     presence: Arc<Presence>,
     /// What plugins did.
@@ -148,18 +150,15 @@ impl Ticket {
         sender: Sender,
         body: &Bytes,
     ) -> Self {
-        let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
         let model = envelope.model.as_deref().unwrap_or_default().into();
         let mut ticket = Self::of(gate, snapshot, key, places, model, body.len());
-        let Sender { session, user_agent, referer, title, trace } = sender;
         let audience = &snapshot.settings.audience;
-        ticket.overheard = Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, trace.as_deref(), body);
-        let exchange = ticket.edit();
-        exchange.streamed = envelope.stream;
-        exchange.user = user.map(Into::into);
-        (exchange.session, exchange.user_agent) = (session, user_agent);
-        (exchange.referer, exchange.title) = (referer, title);
-        exchange.attempts = Vec::with_capacity(1);
+        let is_zdr = envelope.provider.as_ref().and_then(|provider| provider.zdr).unwrap_or(false);
+        let wish = gate.contents.wish(key, &gate.guardrails, is_zdr);
+        ticket.overheard =
+            Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, sender.trace.as_deref(), body, wish);
+        ticket.edit().streamed = envelope.stream;
+        ticket.sent_by(sender, envelope.user.as_deref().or(envelope.metadata_user.as_deref()));
         ticket
     }
 
@@ -204,6 +203,7 @@ impl Ticket {
             counts: Counts::default(),
             prompt: (request_bytes as u64).div_ceil(4),
             heard: 0,
+            searched: None,
             marked: None,
             presence: Arc::default(),
             told: None,
@@ -211,6 +211,16 @@ impl Ticket {
             beside: Money::ZERO,
             compressed: None,
         }
+    }
+
+    /// Notes who sent it.
+    pub fn sent_by(&mut self, sender: Sender, user: Option<&str>) {
+        let Sender { session, user_agent, referer, title, trace: _ } = sender;
+        let exchange = self.edit();
+        exchange.user = user.map(Into::into);
+        (exchange.session, exchange.user_agent) = (session, user_agent);
+        (exchange.referer, exchange.title) = (referer, title);
+        exchange.attempts = Vec::with_capacity(1);
     }
 
     /// Names the first turn of the loop that this is a turn of.
@@ -441,6 +451,12 @@ impl Ticket {
         }
     }
 
+    fn note_failure(&mut self, failure: &Failure) {
+        if let Some(overheard) = &mut self.overheard {
+            overheard.failed(failure);
+        }
+    }
+
     pub fn sent(&mut self, bytes: usize) {
         self.edit().response_bytes += bytes as u64;
     }
@@ -511,6 +527,7 @@ impl Ticket {
 
     /// No content reached the client.
     pub fn fail(mut self, failure: &Failure) -> Receipt {
+        self.note_failure(failure);
         let exchange = self.edit();
         exchange.upstream_cost = None;
         exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
@@ -549,6 +566,7 @@ impl Ticket {
     /// Content had gone out when the answer ended in an error. `waived`: that was not for the caller to prevent, and is not
     /// charged.
     pub fn broken(mut self, failure: &Failure, waived: bool) -> Receipt {
+        self.note_failure(failure);
         if let Some(carried) = self.carried.as_mut().filter(|_| waived) {
             carried.waive();
         }
@@ -604,7 +622,8 @@ impl Ticket {
             exchange.postings = self.rules.iter().map(posting).collect();
         }
         fail::point("settling");
-        let letters = self.overheard.take().map(|overheard| {
+        let overheard = self.overheard.take();
+        let letters = overheard.as_deref().map(|overheard| {
             let Snapshot { settings, names, .. } = &*self.snapshot;
             let (vault, metadata) = (&self.gate.vault, &names.metadata_member);
             broadcast::letters(
@@ -613,10 +632,13 @@ impl Ticket {
                 vault,
                 &exchange,
                 &self.key,
-                &overheard,
+                overheard,
                 metadata,
             )
         });
+        if let Some(overheard) = overheard {
+            self.gate.contents.offer(&exchange, overheard, &self.snapshot);
+        }
         let receipt = self.gate.ledger.settle(exchange, self.has_place, letters.unwrap_or_default());
         fail::point("settle.queued");
         receipt

@@ -306,6 +306,7 @@ impl Relay {
             session,
             user,
             typed: OnceLock::new(),
+            native: None,
             media: Media::default(),
             warnings: Vec::new(),
             traits,
@@ -498,6 +499,7 @@ impl StreamBody {
                 Phase::Replaying(replaying) => {
                     if let Some(bytes) = replaying.frames.pop() {
                         replaying.ticket.sent(bytes.len());
+                        replaying.ticket.overhear(&bytes);
                         return Poll::Ready(Some(bytes));
                     }
                     if let Phase::Replaying(replaying) = std::mem::replace(&mut self.phase, Phase::Over) {

@@ -52,8 +52,15 @@ pub(super) fn outgoing(
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());
     let user = user.map(|user| user_hash(&job.ticket.workspace().0, user));
     let scope = scope(attempt);
-    let target =
-        Target { card, model, scope: &scope, cache_key: Some(&cache_key), user: user.as_deref(), stream: job.stream };
+    let target = Target {
+        card,
+        model,
+        scope: &scope,
+        cache_key: Some(&cache_key),
+        user: user.as_deref(),
+        stream: job.stream,
+        tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
+    };
     let made = adapter::request(upstream.protocol, &request, &target);
     let mut made = made.map_err(|error| unsupported(error.to_string()))?;
     made.context.input_estimate = estimate::rough(&request, card);

@@ -116,6 +116,15 @@ impl Request {
         Ok(body)
     }
 
+    /// The body of a form that may hold a file.
+    pub async fn form_body(&mut self, most: usize) -> Result<Bytes, Failure> {
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let limits = Limits { bytes: most, idle: self.app.body_idle, total: self.app.body_total };
+        let body = body::read_plain(&self.headers, body, limits).await?;
+        self.by.at = self.app.gateway.clock.now();
+        Ok(body)
+    }
+
     /// The workspace that a request names, or the default one. `path` is where the name stands.
     pub async fn workspace(&self, path: &str, id: Option<String>) -> Result<WorkspaceId, Failure> {
         match id {

@@ -111,6 +111,7 @@ pub fn list(call: Call) -> Answering {
         };
         let listed = request.app.store.list_destinations(&request.tenant, workspace.as_ref(), offset, limit).await;
         let (rows, total) = listed.map_err(internal)?;
+        ring(&request).await;
         Ok(page(&rows.iter().map(|row| Shown::of(row, &request)).collect::<Vec<_>>(), total))
     })
 }
@@ -207,13 +208,16 @@ pub fn update(call: Call) -> Answering {
         row.settings = wanted.settings;
         row.name = wanted.name.unwrap_or(row.name);
         row.enabled = wanted.enabled.unwrap_or(row.enabled);
+        let mut is_sealed_anew = false;
         if let (Some(config), Some(kind)) = (wanted.config, Kind::parse(&row.kind)) {
             let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
             let masks = shown(&row.kind, &known);
             row.sealed = checked(&request, (kind, &row.id), &config.onto(known, &masks), skips).await?;
+            is_sealed_anew = true;
         }
         row.updated = request.by.at;
-        let written = request.app.store.write_destination(&request.tenant, &request.by, &row).await.map_err(refusal)?;
+        let (store, by) = (&request.app.store, &request.by);
+        let written = store.write_destination(&request.tenant, by, &row, is_sealed_anew).await.map_err(refusal)?;
         if !written {
             return Err(not_found());
         }
@@ -235,7 +239,16 @@ pub fn delete(call: Call) -> Answering {
 async fn addressed(request: &Request) -> Result<DestinationRow, Failure> {
     let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
     let found = request.app.store.find_destination(&request.tenant, &id).await.map_err(internal)?;
+    ring(request).await;
     found.ok_or_else(not_found)
+}
+
+/// Takes over another ring of master keys: what was read may be sealed under a key that came a moment ago, and what is
+/// sealed next must not be under one that is gone. Where it cannot be read, the one at hand stays.
+async fn ring(request: &Request) {
+    if let Err(error) = request.app.vault.refresh_if_changed().await {
+        tracing::warn!(%error, "the ring of master keys cannot be read");
+    }
 }
 
 /// Where the operator has locked what destinations may know, nobody changes it; to say what is there already is no change.
@@ -429,5 +442,6 @@ async fn checked(
             return Err(failure);
         }
     }
+    ring(request).await;
     broadcast::sealed_config(&request.app.vault, id, config).ok_or_else(Failure::internal)
 }

@@ -163,7 +163,7 @@ pub fn explain(call: Call) -> Answering {
             Some(hash) => Some(named(&request, &hash).await?),
             None => None,
         };
-        let story = request.app.gateway.explain(key.as_deref(), &message).await?;
+        let story = request.app.gateway.explain(key.as_ref(), &message).await?;
         Ok(data(StatusCode::OK, &Told::of(&story)?))
     })
 }

@@ -83,20 +83,38 @@ struct Response<'a> {
 pub fn show(call: Call) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
-        let id = request.query.text("id");
-        request.query.check()?;
-        let id = id.ok_or_else(|| refused("id", "is required"))?;
-        let mut found = find(&request, &id).await?;
-        if found.is_none() && request.app.gateway.ledger.forwarded(ARRIVAL).await {
-            found = find(&request, &id).await?;
-        }
-        let found = whole(&request, found.ok_or_else(not_found)?).await?;
+        let id = named(&mut request)?;
+        let found = arrived(&request, &id).await?.ok_or_else(not_found)?;
+        // Of a loop whose tools made some, the model's own answer is none.
+        let api_type = api_type(&found);
+        let found = whole(&request, found).await?;
         let app_id = match found.referer.as_deref().and_then(origin) {
             Some(origin) => request.app.store.application_id(&origin).await.map_err(internal)?,
             None => None,
         };
-        Ok(data(StatusCode::OK, &shown(&found, app_id)))
+        Ok(data(StatusCode::OK, &shown(&found, app_id, api_type)))
     })
+}
+
+/// What kind of call it was.
+fn api_type(generation: &Generation) -> &'static str {
+    if generation.usage.images_out > 0 { "image" } else { "completions" }
+}
+
+/// The id that the query names.
+pub(super) fn named(request: &mut Request) -> Result<String, Failure> {
+    let id = request.query.text("id");
+    request.query.check()?;
+    id.ok_or_else(|| refused("id", "is required"))
+}
+
+/// The record that the caller may see, which may still be on its way.
+pub(super) async fn arrived(request: &Request, id: &str) -> Result<Option<Generation>, Failure> {
+    let found = find(request, id).await?;
+    if found.is_none() && request.app.gateway.ledger.forwarded(ARRIVAL).await {
+        return find(request, id).await;
+    }
+    Ok(found)
 }
 
 /// The record of a loop tells of all its turns together; one of a later turn, of that turn.
@@ -111,7 +129,7 @@ async fn whole(request: &Request, found: Generation) -> Result<Generation, Failu
 /// A record as it is answered with, for those who read it from the store themselves. An application's number is not
 /// looked up for them.
 pub fn text(generation: &Generation) -> String {
-    serde_json::to_string(&shown(generation, None)).expect("answers are made of plain values")
+    serde_json::to_string(&shown(generation, None, api_type(generation))).expect("answers are made of plain values")
 }
 
 /// The record with this id, or the newest that was answered with this message, if the caller may see it.
@@ -149,7 +167,7 @@ fn origin(referer: &str) -> Option<String> {
     origin.is_tuple().then(|| origin.ascii_serialization())
 }
 
-fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
+fn shown<'a>(generation: &'a Generation, app_id: Option<i64>, api_type: &'static str) -> Shown<'a> {
     let usage = &generation.usage;
     // A request that never had an answer has no counts; one whose answer was empty has zeros.
     let is_counted = generation.usage_reported || generation.is_estimated || usage.prompt() > 0 || usage.output > 0;
@@ -164,7 +182,7 @@ fn shown(generation: &Generation, app_id: Option<i64>) -> Shown<'_> {
         model: &generation.model,
         provider_name: Some(generation.provider.as_str()).filter(|name| !name.is_empty()),
         router: None,
-        api_type: "completions",
+        api_type,
         created_at: Instant(generation.started),
         latency: generation.first_content_ms,
         generation_time: generation.duration_ms,

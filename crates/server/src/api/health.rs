@@ -56,8 +56,7 @@ pub fn ready(call: Call) -> Answering {
 }
 
 pub fn version(_: Call) -> Answering {
-    let body =
-        json!({"version": env!("CARGO_PKG_VERSION"), "commit": option_env!("TIDEGATE_COMMIT").unwrap_or("unknown")});
+    let body = json!({"version": env!("CARGO_PKG_VERSION"), "commit": crate::COMMIT});
     Box::pin(async move { Ok(plain(StatusCode::OK, JSON, body.to_string())) })
 }
 

@@ -44,7 +44,7 @@ pub fn count_tokens(call: Call) -> Answering {
     })
 }
 
-fn limits(call: &Call) -> Limits {
+pub fn limits(call: &Call) -> Limits {
     let bytes = call.app.gateway.snapshot().settings.max_body_bytes;
     Limits { bytes, idle: call.app.body_idle, total: call.app.body_total }
 }

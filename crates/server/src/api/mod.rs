@@ -2,18 +2,23 @@
 
 pub mod account;
 pub mod activity;
+pub mod analytics;
 pub mod assignments;
 pub mod auth_codes;
 pub mod budgets;
 pub mod byok;
+pub mod content;
 pub mod credits;
 pub mod destinations;
 pub mod endpoints;
 pub mod explain;
+pub mod feedback;
+pub mod files;
 pub mod form;
 pub mod generation;
 pub mod guardrails;
 pub mod health;
+pub mod images;
 pub mod key;
 pub mod keys;
 pub mod members;

@@ -36,7 +36,7 @@ struct Listed<'a> {
 pub struct Architecture<'a> {
     modality: String,
     input_modalities: &'a [String],
-    output_modalities: [&'static str; 1],
+    output_modalities: &'a [String],
     tokenizer: &'static str,
     instruct_type: Option<()>,
 }
@@ -44,9 +44,9 @@ pub struct Architecture<'a> {
 impl<'a> Architecture<'a> {
     pub fn of(model: &'a Model) -> Self {
         Self {
-            modality: format!("{}->text", model.input_modalities.join("+")),
+            modality: format!("{}->{}", model.input_modalities.join("+"), model.output_modalities.join("+")),
             input_modalities: &model.input_modalities,
-            output_modalities: ["text"],
+            output_modalities: &model.output_modalities,
             tokenizer: "Other",
             instruct_type: None,
         }
@@ -85,6 +85,7 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
         let (offset, limit) = (request.query.offset(), request.query.number("limit", 1..=PAGE).unwrap_or(PAGE));
         let words = request.query.text("q").map(|words| words.to_lowercase());
         let modalities = listed(request.query.text("input_modalities"));
+        let given = listed(request.query.text("output_modalities"));
         let authors = listed(request.query.text("model_authors"));
         let providers = listed(request.query.text("providers"));
         let context = request.query.number("context", 0..=u32::MAX).unwrap_or(0);
@@ -99,6 +100,7 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
                 && is_shown(&request, model)
                 && words.as_ref().is_none_or(says)
                 && modalities.iter().all(|wanted| model.input_modalities.contains(wanted))
+                && given.iter().all(|wanted| wanted == "all" || model.output_modalities.contains(wanted))
                 && (authors.is_empty() || authors.iter().any(|wanted| wanted == author))
                 && (providers.is_empty()
                     || model.endpoints.iter().any(|endpoint| providers.iter().any(|slug| **slug == *endpoint.provider)))

@@ -115,7 +115,7 @@ fn name(unit: Unit) -> &'static str {
 }
 
 /// Dollars for one of a million, without a rounding.
-fn per_unit(price: Price) -> String {
+pub fn per_unit(price: Price) -> String {
     let digits = format!("{:016}", price.0.max(0));
     let (whole, fraction) = digits.split_at(digits.len() - 15);
     let fraction = fraction.trim_end_matches('0');

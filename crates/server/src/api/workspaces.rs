@@ -89,6 +89,7 @@ pub fn create(call: Call) -> Answering {
         let new = NewWorkspace { name, slug, created_by, settings };
         let made = request.app.store.create_workspace(&request.tenant, &request.by, new).await;
         let workspace = made.map_err(refusal)?;
+        request.app.contents_changed().await;
         Ok(data(StatusCode::CREATED, &Shown::from(&workspace)))
     })
 }
@@ -112,6 +113,7 @@ pub fn update(call: Call) -> Answering {
         let changed = request.app.store.update_workspace(&request.tenant, &request.by, &id, &change).await;
         let workspace = changed.map_err(refusal)?.ok_or_else(not_found)?;
         request.app.destinations_changed().await;
+        request.app.contents_changed().await;
         Ok(data(StatusCode::OK, &Shown::from(&workspace)))
     })
 }
@@ -131,6 +133,7 @@ pub fn delete(call: Call) -> Answering {
         request.app.credentials_changed().await;
         request.app.guardrails_changed().await;
         request.app.destinations_changed().await;
+        request.app.contents_changed().await;
         if gone { Ok(deleted()) } else { Err(not_found()) }
     })
 }

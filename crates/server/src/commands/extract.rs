@@ -12,7 +12,7 @@ use tidegate_tools::page::{Kind, Page};
 
 #[derive(Args)]
 pub struct Extract {
-    /// What is read: html or pdf
+    /// What is read: html, pdf, docx, xlsx or pptx
     #[arg(long, value_parser = kind)]
     kind: Kind,
     /// Address space
@@ -30,7 +30,7 @@ pub struct Extract {
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
-    Kind::parse(text).ok_or_else(|| "must be html or pdf".to_owned())
+    Kind::parse(text).ok_or_else(|| "must be html, pdf, docx, xlsx or pptx".to_owned())
 }
 
 impl Extract {

@@ -7,15 +7,13 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use tidegate_core::{Exchange, Money, Tenant};
 use tidegate_store::Store;
-use tidegate_store::journal::{JournalError, JournalReader};
+use tidegate_store::journal::{JournalError, JournalReader, JournalRow};
 use tidegate_store::verify::Verified;
 
 use super::keys::open;
 use super::out::{say, shown};
 use crate::cli::Place;
 
-/// Rows of the journal that are read at a time.
-const PAGE: usize = 500;
 /// Faults of the journal that are told.
 const TOLD: usize = 100;
 
@@ -129,43 +127,45 @@ async fn look(store: &Store, reader: &JournalReader, report: &mut JournalReport)
         report.add("the journal's file is damaged".to_owned());
     }
     let epoch = reader.epoch().await?;
-    let mut after = String::new();
-    loop {
-        let rows = reader.rows(&after, PAGE).await?;
-        for row in &rows {
-            let (id, is_open) = (&row.generation, !row.is_settled);
-            if is_open {
-                report.open += 1
-            } else {
-                report.waiting += 1
-            }
-            let exchange = match row.exchange() {
-                Ok(exchange) if exchange.id.as_str() == id => exchange,
-                Ok(exchange) => {
-                    report.add(format!("call {id}: its row is about {}", exchange.id));
-                    continue;
-                }
-                Err(error) => {
-                    report.add(format!("call {id}: {error}"));
-                    continue;
-                }
-            };
-            // Whoever starts closes first what earlier starts left; calls of the start under way may still run.
-            if is_open && row.epoch < epoch {
-                report.add(format!("call {id} was left open by start {} and has not been closed since", row.epoch));
-            }
-            // An open call has no cost yet that could contradict anything.
-            if row.is_settled
-                && let Some(fault) = contradiction(store, &exchange).await?
-            {
-                report.add(format!("call {id}: {fault}"));
-            }
-        }
-        match rows.last() {
-            Some(last) if rows.len() == PAGE => after.clone_from(&last.generation),
-            _ => return Ok(()),
+    for (start, row) in reader.open_rows().await? {
+        report.open += 1;
+        // Whoever starts closes first what earlier starts left; calls of the start under way may still run. They have no
+        // cost yet that could contradict anything.
+        if checked(&row, report).is_some() && start < epoch {
+            let id = &row.generation;
+            report.add(format!("call {id} was left open by start {start} and has not been closed since"));
         }
     }
+    let mut after = i64::MIN;
+    loop {
+        let rows = reader.next_settled_rows(&mut after).await?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            report.waiting += 1;
+            if let Some(exchange) = checked(row, report)
+                && let Some(fault) = contradiction(store, &exchange).await?
+            {
+                report.add(format!("call {}: {fault}", row.generation));
+            }
+        }
+    }
+    for row in reader.unreadable_rows().await? {
+        checked(&row, report);
+    }
+    Ok(())
+}
+
+/// What a row says, if it can be read and is about the call that it names.
+fn checked(row: &JournalRow, report: &mut JournalReport) -> Option<Exchange> {
+    let id = &row.generation;
+    match row.exchange() {
+        Ok(exchange) if exchange.id.as_str() == id => return Some(exchange),
+        Ok(exchange) => report.add(format!("call {id}: its row is about {}", exchange.id)),
+        Err(error) => report.add(format!("call {id}: {error}")),
+    }
+    None
 }
 
 /// What the store says of a call, where that is not what the journal says. A call may be in both: it leaves the journal

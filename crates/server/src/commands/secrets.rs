@@ -1,12 +1,15 @@
 //! `tidegate secrets`: the master keys that protect stored secrets. All of it works beside a running server.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use tidegate_core::Tenant;
 use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_gateway::broadcast;
 use tidegate_store::Store;
 use tidegate_store::audit::By;
+use tidegate_store::journal::JournalReader;
 use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key, remove_keys};
 
 use super::keys::open;
@@ -48,13 +51,29 @@ impl Secrets {
         let code = match rotation {
             Some(remove_old) => {
                 prove_ring(&store, &vault, &config).await?;
-                rotate(&store, &tenant, &vault, &config.master_key, remove_old).await?
+                // Nobody could read them any more, and they were promised to somebody.
+                let letters = if remove_old { waiting(&config.data_dir).await? } else { 0 };
+                if letters > 0 {
+                    eprintln!(
+                        "{letters} letters wait for destinations, sealed under a key of now: no key is removed; run this \
+                         again when they are delivered"
+                    );
+                }
+                rotate(&store, &tenant, &vault, &config.master_key, remove_old && letters == 0).await?
             }
             None => verify(&store, &tenant, &vault).await?,
         };
         store.close().await;
         Ok(code)
     }
+}
+
+/// How many letters wait in the journal of this data folder.
+async fn waiting(folder: &Path) -> anyhow::Result<u64> {
+    let Some(reader) = JournalReader::open(folder) else { return Ok(0) };
+    let letters = reader.letters().await;
+    reader.close().await;
+    Ok(letters?)
 }
 
 async fn rotate(
@@ -94,9 +113,13 @@ async fn rotate(
 /// Wraps everything under the active key, batch by batch; how many records could not be.
 async fn rewrap(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result<usize> {
     let total = store.count_to_rewrap(tenant, vault).await?;
-    let (mut done, mut failed, mut after) = (0, 0, String::new());
+    let (mut done, mut failed, mut after, mut files) = (0, 0, String::new(), false);
     loop {
-        let batch = store.rewrap_credentials(tenant, &By::shell(SystemClock.now()), vault, &after).await?;
+        let by = By::shell(SystemClock.now());
+        let batch = match files {
+            false => store.rewrap_credentials(tenant, &by, vault, &after).await?,
+            true => store.rewrap_files(tenant, &by, vault, &after).await?,
+        };
         done += batch.count;
         failed += batch.failed.len();
         for record in &batch.failed {
@@ -106,9 +129,15 @@ async fn rewrap(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result
         eprintln!("rewrapped {done} of {}", total.max(done));
         match batch.next {
             Some(next) => after = next,
-            None => break,
+            None if files => break,
+            None => (after, files) = (String::new(), true),
         }
     }
+    let destinations = store.reseal_destinations(vault, broadcast::CONFIG_LABEL).await?;
+    for record in &destinations.failed {
+        eprintln!("tidegate: destination {} was left as it is: {}", record.id, record.error);
+    }
+    failed += destinations.failed.len();
     store.rewrap_vault_check(vault).await?;
     // What was wrapped under the old key must not outlive it.
     store.forget_overwritten().await;
@@ -142,10 +171,21 @@ async fn verify(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result
         eprintln!("tidegate: the check record does not open: this is another ring of master keys");
     }
     let verified = store.verify_credentials(tenant, vault, |count| eprintln!("opened {count}")).await?;
-    for record in &verified.failed {
+    let files = store.verify_files(tenant, vault).await?;
+    let destinations = store.verify_destinations(vault, broadcast::CONFIG_LABEL).await?;
+    for record in verified.failed.iter().chain(&files.failed).chain(&destinations.failed) {
         eprintln!("tidegate: {} {}", record.id, record.error);
     }
     let failed = verified.failed.len() as u64;
     say!("{} secrets open, {failed} do not", verified.count - failed)?;
+    let broken = files.failed.len() as u64;
+    if files.count > 0 {
+        say!("{} files open, {broken} do not", files.count - broken)?;
+    }
+    let closed = destinations.failed.len() as u64;
+    if destinations.count > 0 {
+        say!("{} destinations open, {closed} do not", destinations.count - closed)?;
+    }
+    let failed = failed + broken + closed;
     Ok(if is_right && failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

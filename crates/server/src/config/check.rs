@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tidegate_core::{Factor, Money, Secret};
 use tidegate_gateway::ledger::{OnExhausted, Sync, Terms};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
+use tidegate_gateway::traces::Collector;
 use tidegate_gateway::{Place, Settings, Snapshot, egress, rates};
 use tidegate_observe::logging;
 use tidegate_providers::translate::Card;
@@ -22,7 +23,7 @@ use tidegate_store::vault::MasterKeySource;
 use super::lines::Lines;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret};
+use super::{Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret, traces};
 
 /// With less memory than this everything would be refused for ever.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -55,6 +56,8 @@ pub struct Checked {
     pub header_read: Duration,
     pub keep_alive_idle: Duration,
     pub settings: Settings,
+    /// Where our own spans go.
+    pub traces: Option<Collector>,
     pub oauth: Oauth,
     providers: Vec<Provider>,
     /// The first so many models are the file's, the others the catalogue's.
@@ -111,6 +114,8 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
         .egress
         .kept
         .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
+    let traces = traces::read(source, &settings.audience.service)?;
+    settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
     Ok(Checked {
         listen,
         metrics_listen: config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen")?,
@@ -134,6 +139,7 @@ pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyho
         keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
         redis,
         settings,
+        traces,
         oauth: oauth(&config.oauth)?,
         trusted_proxies: proxies(&service.trusted_proxies).context("service.trusted_proxies")?,
         public_url: without_slash(&service.public_url),
@@ -159,6 +165,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         region: config.service.region.clone(),
         // Known only with the address that is really listened on; see `Checked::snapshot`.
         docs_url: String::new(),
+        public_url: String::new(),
         key_prefixes: vec![config.keys.prefix.clone(), config.keys.management_prefix.clone()],
         max_body_bytes: positive("limits.max_body_bytes", limits.max_body_bytes)?,
         in_flight_node: positive("limits.in_flight_node", limits.in_flight_node)?,
@@ -196,7 +203,12 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         billing: billing(&config.billing, lines)?,
         routing: facts::routing(&config.routing, lines)?,
         tools: facts::tools(&config.tools, lines, source)?,
+        files: facts::files(&config.files, lines)?,
         audience: Arc::new(destinations::read(config, lines, source)?),
+        content_days: match config.io_logging.retention_days {
+            days @ 1..=3650 => days,
+            days => bail!("io_logging.retention_days: must be 1 to 3650, not {days}"),
+        },
         unknown_price: match config.pricing.unknown.as_str() {
             "refuse_limited" => UnknownPrice::RefuseLimited,
             "refuse" => UnknownPrice::Refuse,
@@ -357,15 +369,19 @@ fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
         let fits = model.id.split_once('/').is_some_and(|(author, slug)| !author.is_empty() && !slug.is_empty());
         ensure!(fits, "{}: id must look like author/slug", place());
         ensure!(model.context_length > 0 && model.max_output_tokens > 0, "{}: lengths must be at least 1", place());
-        for modality in &model.input_modalities {
-            let known = ["text", "image", "file", "audio", "video"];
-            ensure!(
-                known.contains(&modality.as_str()),
-                "{}: input_modalities: {modality:?} is none of {}",
-                place(),
-                known.join(", ")
-            );
+        let taken = ("input_modalities", &model.input_modalities, &["text", "image", "file", "audio", "video"][..]);
+        let given = ("output_modalities", &model.output_modalities, &["text", "image", "audio"][..]);
+        for (name, modalities, known) in [taken, given] {
+            for modality in modalities {
+                let known_words = known.join(", ");
+                ensure!(
+                    known.contains(&modality.as_str()),
+                    "{}: {name}: {modality:?} is none of {known_words}",
+                    place()
+                );
+            }
         }
+        ensure!(!model.output_modalities.is_empty(), "{}: output_modalities must name at least one", place());
     }
     let mut models = config.models.clone();
     models.extend(built_in().into_iter().filter(|model| config.models.iter().all(|own| own.id != model.id)));
@@ -419,7 +435,8 @@ impl Checked {
         for (name, target) in &self.aliases {
             ensure!(catalogue.find(target).is_ok(), "aliases.{name}: there is no model {target}");
         }
-        let mut settings = Settings { docs_url: self.docs_url(address), ..self.settings.clone() };
+        let (docs_url, public_url) = (self.docs_url(address), self.public_url(address));
+        let mut settings = Settings { docs_url, public_url, ..self.settings.clone() };
         settings.egress.own = self.own_addresses(address, sim);
         Ok(Snapshot::new(settings, catalogue, upstreams, places))
     }
@@ -477,13 +494,15 @@ impl Checked {
             let own = endpoint.card.clone().unwrap_or_default();
             let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
             let calls = way.calls(&endpoint.model).with_context(place)?;
-            let facts = facts::facts(index, endpoint, model, &provider.slug, way.protocol, &card)?;
+            let spoken = (way.protocol, way.searches());
+            let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
             endpoints.push(Arc::new(Endpoint {
                 tag: facts.tag,
                 tier: facts.tier,
                 quantization: facts.quantization,
                 parameters: facts.parameters,
                 modalities: facts.modalities,
+                searcher: facts.searcher,
                 shadow_price: facts.shadow_price,
                 quality: facts.quality,
                 policy: provider.policy,
@@ -504,6 +523,7 @@ impl Checked {
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),
             description: model.description.clone().unwrap_or_default(),
             input_modalities: model.input_modalities.clone(),
+            output_modalities: model.output_modalities.clone(),
             aliases: model.aliases.clone(),
             family: model.family.clone(),
             released: model.released_at.as_deref().map(facts::released).transpose()?,

@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Price, Timestamp};
+use tidegate_gateway::files::Limits;
 use tidegate_gateway::snapshot::{Routing, Tools};
 use tidegate_providers::Protocol;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
 use tidegate_routing::plan::Policy;
-use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization, Sort, Tier};
+use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization, Searcher, Sort, Tier};
+use tidegate_store::files::Room;
 
 use super::lines::Lines;
-use super::{Source, nearest, raw, search};
+use super::{Source, nearest, raw, sandbox, search};
 
+const MOST_FILE_BYTES: usize = 256 << 20;
 const PERCENT: std::ops::RangeInclusive<f64> = 0.0..=100.0;
 
 /// What is wrong with a key of a model, and where in its table.
@@ -38,6 +41,7 @@ pub struct Facts {
     pub quantization: Quantization,
     pub parameters: Parameters,
     pub modalities: Modalities,
+    pub searcher: Searcher,
     pub shadow_price: Option<Price>,
     pub quality: Option<f32>,
 }
@@ -47,7 +51,7 @@ pub fn facts(
     raw: &raw::Endpoint,
     model: &raw::Model,
     provider: &str,
-    protocol: Protocol,
+    (protocol, searches): (Protocol, bool),
     card: &Card,
 ) -> Result<Facts, Mistake> {
     let mistake = |key: &str, problem: String| Mistake { path: format!("endpoints[{index}].{key}"), problem };
@@ -83,6 +87,7 @@ pub fn facts(
         Some(names) => names.iter().map(named).collect::<Result<Parameters, _>>()?,
         None => parameters(card, protocol),
     };
+    let searcher = searcher(raw, provider, protocol, searches).map_err(|problem| mistake("native_tools", problem))?;
     let shadow_price = raw.shadow_price.as_ref().map(|price| Price::parse(price.text())).transpose();
     Ok(Facts {
         tag: match said.or_else(|| tier.name()) {
@@ -93,9 +98,39 @@ pub fn facts(
         quantization,
         parameters,
         modalities: modalities(&model.input_modalities, card),
+        searcher,
         shadow_price: shadow_price.map_err(|error| mistake("shadow_price", error.to_string()))?,
         quality: raw.quality.map(|quality| quality.score as f32),
     })
+}
+
+/// How the vendor searches the web here, where it does. `known`: what is known of the provider.
+fn searcher(raw: &raw::Endpoint, provider: &str, protocol: Protocol, known: bool) -> Result<Searcher, String> {
+    const NAME: &str = "web_search";
+    // An unknown price is not zero: who searches at one says so, if it is with 0.
+    let is_priced = raw.pricing.as_ref().is_none_or(|pricing| pricing.web_search.is_some());
+    let searches = match &raw.native_tools {
+        None => known && (is_priced || protocol == Protocol::Chat),
+        Some(names) if !names.is_empty() && !is_priced && protocol != Protocol::Chat => {
+            return Err(format!("{NAME} needs a price: write {NAME} in pricing, 0 where it is free"));
+        }
+        Some(names) => match names.iter().find(|name| *name != NAME) {
+            Some(name) => return Err(format!("{name:?} is not {NAME}, the only one there is")),
+            None => !names.is_empty(),
+        },
+    };
+    match protocol {
+        _ if !searches => Ok(Searcher::None),
+        Protocol::Messages => Ok(Searcher::Anthropic),
+        Protocol::Responses if provider == "xai" => Ok(Searcher::Xai),
+        Protocol::Responses => Ok(Searcher::Openai),
+        Protocol::Gemini => Ok(Searcher::Google),
+        // Models that search in this protocol do so whenever they answer.
+        Protocol::Chat => Ok(Searcher::Itself),
+        Protocol::Converse | Protocol::Cohere => {
+            Err(format!("{NAME} cannot be asked for in the protocol {}", protocol.as_str()))
+        }
+    }
 }
 
 /// What an endpoint takes, as far as its card says it. One in the Messages format gets a request as it came.
@@ -196,8 +231,20 @@ pub fn tools(raw: &raw::Tools, lines: &Lines, source: &Source) -> anyhow::Result
         max_steps: raw.max_steps,
         loop_deadline: Duration::from_millis(raw.loop_deadline_ms),
         parallelism: raw.parallelism,
+        generic_result_block: raw.generic_result_block,
         search: search::read(&raw.web_search, lines, source)?,
+        image_model: raw.image_generation.default_model.clone(),
+        sandbox: sandbox::read(&raw.sandbox, lines, source)?,
     })
+}
+
+pub fn files(raw: &raw::Files, lines: &Lines) -> anyhow::Result<Limits> {
+    let mistake = |key: &str, problem: &str| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
+    if !(1..=MOST_FILE_BYTES).contains(&raw.max_file_bytes) {
+        return Err(mistake("files.max_file_bytes", "must be between 1 and 268435456"));
+    }
+    let room = Room { files: raw.max_workspace_files, bytes: raw.max_workspace_bytes };
+    Ok(Limits { file_bytes: raw.max_file_bytes, room })
 }
 
 #[cfg(test)]

@@ -40,12 +40,14 @@ pub fn example() -> String {
         "fusion",
         "routing",
         "tools",
+        "files",
         "ledger",
         "pricing",
         "billing",
         "log",
         "metrics",
         "observability",
+        "io_logging",
         "sim",
     ];
     for section in sections {
@@ -73,6 +75,8 @@ pub fn example() -> String {
         if section == "tools" {
             out.push_str(&entry(&schema, "[tools.web_search]", "WebSearch", SEARCH));
             out.push_str(&entry(&schema, "[tools.web_search.engines.house]", "SearchEngine", ENGINE));
+            out.push_str(&entry(&schema, "[tools.image_generation]", "ImageGeneration", IMAGE_GENERATION));
+            out.push_str(&entry(&schema, "[tools.sandbox]", "Sandbox", SANDBOX));
         }
     }
     let _ = write!(
@@ -104,6 +108,15 @@ const ENGINE: &[(&str, &str)] = &[
     ("included_results", "10"),
     ("price_per_extra_result", "0.001"),
 ];
+const IMAGE_GENERATION: &[(&str, &str)] = &[("default_model", "\"openai/gpt-5-image\"")];
+const SANDBOX: &[(&str, &str)] = &[
+    ("backend", "\"http\""),
+    ("url", "\"http://sandbox.internal:8700\""),
+    ("api_key", "\"env:SANDBOX_KEY\""),
+    ("price_per_second", "0"),
+    ("network", "\"off\""),
+    ("allowed_hosts", "[]"),
+];
 const PROVIDER: &[(&str, &str)] = &[
     ("slug", "\"my-vllm\""),
     ("display_name", "\"Our vLLM\""),
@@ -127,6 +140,7 @@ const MODEL: &[(&str, &str)] = &[
     ("context_length", "131072"),
     ("max_output_tokens", "8192"),
     ("input_modalities", "[\"text\", \"image\"]"),
+    ("output_modalities", "[\"text\"]"),
     ("aliases", "[\"llama\"]"),
     ("family", "\"llama\""),
     ("released_at", "\"2026-05-31\""),
@@ -149,6 +163,7 @@ const ENDPOINT: &[(&str, &str)] = &[
     ("tier", "\"default\""),
     ("quantization", "\"fp8\""),
     ("supported_parameters", "[\"max_tokens\", \"temperature\", \"tools\"]"),
+    ("native_tools", "[]"),
     ("shadow_price", "0.40"),
     ("quality", "{ score = 0.87 }"),
     ("card", "{ efforts = [\"low\", \"medium\", \"high\"] }"),

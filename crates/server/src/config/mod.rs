@@ -12,8 +12,10 @@ mod plugins;
 mod prices;
 mod providers;
 pub mod raw;
+mod sandbox;
 mod search;
 mod secret;
+mod traces;
 
 use std::path::PathBuf;
 

@@ -47,6 +47,8 @@ pub struct Way {
     betas: Betas,
     /// Anthropic itself runs the models here.
     is_anthropics: bool,
+    /// The vendor itself searches the web for its models here.
+    searches: bool,
     region: Option<Box<str>>,
 }
 
@@ -115,6 +117,11 @@ impl Way {
     /// Whether Anthropic itself runs the models here.
     pub fn is_anthropics(&self) -> bool {
         self.is_anthropics
+    }
+
+    /// Whether the vendor itself is known to search the web for its models here.
+    pub fn searches(&self) -> bool {
+        self.searches
     }
 }
 
@@ -220,6 +227,7 @@ fn way(platform: &'static Platform, gaps: &Gaps<'_>, key: Option<&Secret>) -> an
         credential,
         betas: platform.betas,
         is_anthropics: platform.betas != Betas::None,
+        searches: platform::searches(platform.name, platform.protocol),
     })
 }
 
@@ -449,6 +457,8 @@ fn own_way(
         betas: known.map_or(Betas::All, |platform| platform.betas),
         // A server of the operator's own in this format is taken for a relay to Anthropic unless its slug says otherwise.
         is_anthropics: known.is_none_or(|platform| platform.betas != Betas::None),
+        // What stands at another address may lack what the vendor has beside its models.
+        searches: false,
         region: region.map(Into::into),
     })
 }
@@ -483,6 +493,7 @@ pub fn simulator(base_url: &str) -> Provider {
             credential: None,
             betas: Betas::All,
             is_anthropics: true,
+            searches: false,
             region: None,
         }],
     }

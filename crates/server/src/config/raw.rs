@@ -1,24 +1,25 @@
 //! The configuration file as it is written. Nothing past `config::check` meets these types.
 
+mod io_logging;
 mod moderation;
 mod parser;
 mod plugins;
+mod prices;
+mod tools;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use tidegate_routing::price::Unit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::destinations::{Destination, Observability};
 
+pub use io_logging::IoLogging;
 pub use moderation::Moderation;
 pub use parser::{Ocr, Parser};
 pub use plugins::{Fusion, FusionPreset, Plugins};
+pub use prices::{Decimal, PriceOverride, PriceSet, Pricing, TierPrice};
+pub use tools::{Files, Sandbox, SearchEngine, Tools, WebSearch};
 
 /// The whole file. Every part is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -41,12 +42,14 @@ pub struct Config {
     pub fusion: Fusion,
     pub routing: Routing,
     pub tools: Tools,
+    pub files: Files,
     pub ledger: Ledger,
     pub pricing: PricePolicy,
     pub billing: Billing,
     pub log: Log,
     pub metrics: Metrics,
     pub observability: Observability,
+    pub io_logging: IoLogging,
     pub sim: Sim,
     /// Names of your own for models: `house-model = "anthropic/claude-sonnet-5"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -385,75 +388,6 @@ impl Default for Routing {
     }
 }
 
-/// What the gateway itself does for models that call its tools.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tools {
-    /// Tools that nobody may use, by name: `advisor`, `datetime`, `experimental__search_models`, `fusion`, `mcp`, `subagent`,
-    /// `tool_search`, `web_fetch`, `web_search`.
-    pub disabled: Vec<String>,
-    /// Calls that one request may make, whatever its stop conditions say.
-    pub max_steps: u64,
-    /// Milliseconds after which a request's loop of calls ends. At four fifths of it no further call is made.
-    pub loop_deadline_ms: u64,
-    /// Calls of one turn that run at the same time.
-    pub parallelism: usize,
-    /// Searching the web.
-    pub web_search: WebSearch,
-}
-
-/// Searching the web for models that ask for it. Without an engine nobody can.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct WebSearch {
-    /// The engine for requests that name none; not needed where there is only one.
-    pub default_engine: Option<String>,
-    /// Engines by the name that requests may call them by.
-    pub engines: BTreeMap<String, SearchEngine>,
-}
-
-/// An engine that the web is searched with.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SearchEngine {
-    /// Whose format it speaks: `searxng`, `brave`, `tavily`, `exa`, `perplexity`, or `static` for tests.
-    pub kind: String,
-    /// Where it is; the vendor's own address when left out. A SearXNG must have `json` among its formats.
-    pub url: Option<String>,
-    /// Its key: `env:NAME`, `file:PATH`, `cmd:[...]` or the value itself.
-    pub api_key: Option<String>,
-    /// Dollars that a search costs the caller; a search that fails costs nothing.
-    pub price_per_call: Option<Decimal>,
-    /// Results of a search that are part of that.
-    pub included_results: u64,
-    /// Dollars for each result beyond those.
-    pub price_per_extra_result: Option<Decimal>,
-    /// What a static engine finds, whatever it is asked.
-    pub results: Vec<SearchResult>,
-}
-
-/// What a static engine finds.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SearchResult {
-    pub url: String,
-    pub title: String,
-    pub content: String,
-    pub published_at: Option<String>,
-}
-
-impl Default for Tools {
-    fn default() -> Self {
-        Self {
-            disabled: Vec::new(),
-            max_steps: 100,
-            loop_deadline_ms: 600_000,
-            parallelism: 8,
-            web_search: WebSearch::default(),
-        }
-    }
-}
-
 /// How calls are metered.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -620,6 +554,9 @@ pub struct Model {
     /// `text`, `image`, `file`, `audio`, `video`.
     #[serde(default = "text_only")]
     pub input_modalities: Vec<String>,
+    /// What it gives: `text`, `image`, `audio`. One that gives images can be called at `/images`.
+    #[serde(default = "text_only")]
+    pub output_modalities: Vec<String>,
     /// Other names that lead here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
@@ -675,6 +612,9 @@ pub struct Endpoint {
     pub quantization: Option<String>,
     /// The parameters it takes, by their public names; without a list, what its card says.
     pub supported_parameters: Option<Vec<String>>,
+    /// Tools that the vendor runs for the model here: `web_search`, or nothing. Without a list, what is known of the provider;
+    /// nothing where `base_url` is given, or where `pricing` has no `web_search`.
+    pub native_tools: Option<Vec<String>>,
     /// What it counts as when prices are compared, in dollars per million tokens; nobody is charged it.
     pub shadow_price: Option<Decimal>,
     pub quality: Option<Quality>,
@@ -689,184 +629,4 @@ pub struct Endpoint {
 pub struct Quality {
     /// Compared with the scores of the model's other endpoints, when there are at least four.
     pub score: f64,
-}
-
-/// A set of prices by unit, and whatever stands beside them.
-macro_rules! prices {
-    ($(#[$about:meta])* $name:ident { $($(#[$said:meta])* $more:ident: $kind:ty,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-        #[serde(default, deny_unknown_fields)]
-        pub struct $name {
-            pub input: Option<Decimal>,
-            /// With the thinking.
-            pub output: Option<Decimal>,
-            pub cache_read: Option<Decimal>,
-            /// Kept for five minutes.
-            pub cache_write: Option<Decimal>,
-            pub cache_write_1h: Option<Decimal>,
-            /// Where thinking does not cost what other output does.
-            pub reasoning: Option<Decimal>,
-            /// Tokens of pictures and of sound, where they do not cost what others do.
-            pub input_image: Option<Decimal>,
-            pub output_image: Option<Decimal>,
-            pub input_audio: Option<Decimal>,
-            pub output_audio: Option<Decimal>,
-            /// Each picture in the prompt, and each that is made.
-            pub image: Option<Decimal>,
-            pub image_out: Option<Decimal>,
-            /// Each call.
-            pub request: Option<Decimal>,
-            pub web_search: Option<Decimal>,
-            pub code_exec_hour: Option<Decimal>,
-            pub container: Option<Decimal>,
-            $($(#[$said])* pub $more: $kind,)*
-        }
-
-        impl $name {
-            pub fn units(&self) -> [(Unit, Option<&Decimal>); Unit::ALL.len()] {
-                [
-                    (Unit::Input, self.input.as_ref()),
-                    (Unit::Output, self.output.as_ref()),
-                    (Unit::CacheRead, self.cache_read.as_ref()),
-                    (Unit::CacheWrite, self.cache_write.as_ref()),
-                    (Unit::CacheWrite1h, self.cache_write_1h.as_ref()),
-                    (Unit::Reasoning, self.reasoning.as_ref()),
-                    (Unit::InputImage, self.input_image.as_ref()),
-                    (Unit::OutputImage, self.output_image.as_ref()),
-                    (Unit::InputAudio, self.input_audio.as_ref()),
-                    (Unit::OutputAudio, self.output_audio.as_ref()),
-                    (Unit::Image, self.image.as_ref()),
-                    (Unit::ImageOut, self.image_out.as_ref()),
-                    (Unit::Request, self.request.as_ref()),
-                    (Unit::WebSearch, self.web_search.as_ref()),
-                    (Unit::CodeExecHour, self.code_exec_hour.as_ref()),
-                    (Unit::Container, self.container.as_ref()),
-                ]
-            }
-        }
-    };
-}
-
-prices! {
-    /// Dollars per million tokens; `image`, `image_out`, `request`, `web_search`, `code_exec_hour` and `container` in
-    /// dollars each. `input` and `output` are needed.
-    Pricing {
-        /// Other prices for the whole of a call whose prompt has more than so many tokens: `above = { 200k = { input = 4 } }`.
-        above: BTreeMap<String, PriceSet>,
-        /// By the service tier that served: so many times the price of tokens, or other prices.
-        tier: BTreeMap<String, TierPrice>,
-        /// So many times the price of tokens, by where the model ran: `geo = { us = 1.1 }`.
-        geo: BTreeMap<String, Decimal>,
-        /// Other prices while all conditions hold; later ones win.
-        overrides: Vec<PriceOverride>,
-        /// The share of everything that is not charged: 0.25 is a quarter off.
-        discount: Option<Decimal>,
-    }
-}
-prices! {
-    /// Prices that differ from the usual ones.
-    PriceSet {}
-}
-prices! {
-    /// Prices of a service tier, where they differ from the usual ones.
-    TierSet {
-        /// For long prompts.
-        above: BTreeMap<String, PriceSet>,
-    }
-}
-prices! {
-    /// Prices that hold while all conditions do.
-    PriceOverride {
-        /// Prompts of at least so many tokens.
-        min_prompt_tokens: Option<u64>,
-        /// A part of every day, `16:30` to `00:30`, in UTC.
-        utc_start: Option<String>,
-        utc_end: Option<String>,
-    }
-}
-
-/// What a service tier costs: `0.5`, or prices of its own.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(untagged)]
-pub enum TierPrice {
-    Times(Decimal),
-    Set(Box<TierSet>),
-}
-
-// By hand: a mistake inside is named with its own place, which an untagged enum loses.
-impl<'de> Deserialize<'de> for TierPrice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TierVisitor;
-        impl<'de> Visitor<'de> for TierVisitor {
-            type Value = TierPrice;
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a number or prices")
-            }
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-                DecimalVisitor.visit_i64(number).map(TierPrice::Times)
-            }
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-                DecimalVisitor.visit_f64(number).map(TierPrice::Times)
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                DecimalVisitor.visit_str(text).map(TierPrice::Times)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                TierSet::deserialize(MapAccessDeserializer::new(map)).map(|set| TierPrice::Set(Box::new(set)))
-            }
-        }
-        deserializer.deserialize_any(TierVisitor)
-    }
-}
-
-/// A decimal number, kept as its text: `0.60`, `3`, or `"0.60"`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Decimal(String);
-
-impl Decimal {
-    pub fn new(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-}
-
-struct DecimalVisitor;
-
-impl Visitor<'_> for DecimalVisitor {
-    type Value = Decimal;
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a decimal number")
-    }
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Decimal, E> {
-        Ok(Decimal(number.to_string()))
-    }
-    // Only from the built-in catalogue; what an operator writes comes as its text. The shortest text of such a number is
-    // the one that was written, up to 15 digits: more than any of its prices has.
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Decimal, E> {
-        Ok(Decimal(number.to_string()))
-    }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Decimal, E> {
-        Ok(Decimal(text.to_owned()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Decimal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(DecimalVisitor)
-    }
-}
-
-impl JsonSchema for Decimal {
-    fn schema_name() -> Cow<'static, str> {
-        "Decimal".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "A decimal number, read from its text: `0.60`, `3`, or `\"0.60\"`.", "type": ["number", "string"]})
-    }
 }

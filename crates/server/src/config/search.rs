@@ -78,7 +78,7 @@ fn engine(name: &str, entry: &raw::SearchEngine, source: &Source) -> Result<Engi
 }
 
 /// An amount of at most nine decimal places, and of at most a thousand dollars: more is a mistake.
-fn dollars(given: Option<&raw::Decimal>) -> anyhow::Result<Money> {
+pub fn dollars(given: Option<&raw::Decimal>) -> anyhow::Result<Money> {
     const MOST: Money = Money(1_000_000_000_000);
     let Some(text) = given.map(raw::Decimal::text) else { return Ok(Money::ZERO) };
     let amount = Money::parse(text).ok().filter(|amount| (Money::ZERO..=MOST).contains(amount));

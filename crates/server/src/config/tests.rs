@@ -4,7 +4,7 @@ use std::path::Path;
 use tidegate_core::{Factor, Money, Price};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
 use tidegate_routing::price::{Override, Prices, Tier, Unit, Window};
-use tidegate_routing::{DataPolicy, Parameter, Pricing, Quantization, Sort};
+use tidegate_routing::{DataPolicy, Parameter, Pricing, Quantization, Searcher, Sort};
 
 use super::*;
 
@@ -41,6 +41,26 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nlisten = \"localhost\"", "service.listen: \"localhost\" is not an address such as 127.0.0.1:8080"),
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
+        ("[tools.sandbox]\nbackend = \"lxc\"", "tools.sandbox.backend: \"lxc\" is none of none, http"),
+        ("[tools.sandbox]\nbackend = \"http\"", "tools.sandbox.url: needed: the address of your service"),
+        (
+            "[tools.sandbox]\nbackend = \"http\"\nurl = \"sandbox:8700\"",
+            "tools.sandbox.url: must be an address such as http://sandbox.internal:8700",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"http\"\nurl = \"http://s\"\nallowed_hosts = [\"pypi.org\"]",
+            "tools.sandbox.allowed_hosts: needs network = \"allowlist\"",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"http\"\nurl = \"http://s\"\nnetwork = \"on\"",
+            "tools.sandbox.network: \"on\" is none of off, allowlist",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"http\"\nurl = \"http://s\"\nprice_per_second = -1",
+            "tools.sandbox.price_per_second: \"-1\" must be dollars from 0 to 1000",
+        ),
+        ("[files]\nmax_file_bytes = 0", "files.max_file_bytes: must be between 1 and 268435456"),
+        ("[files]\nmax_file_bytes = 268435457", "files.max_file_bytes: must be between 1 and 268435456"),
         (
             "[state]\nredis_url = \"http://cache\"",
             "state.redis_url: must look like redis://user:password@host:6379/0, or unix:///path/to/socket",
@@ -115,6 +135,50 @@ fn endpoints_must_name_a_provider_that_is_there() {
 }
 
 #[test]
+fn who_searches_himself_is_known_of_vendors_and_said_of_others() {
+    let searcher = |provider: &str, endpoint: &str| {
+        let text = format!(
+            "[[providers]]\napi_key = \"k\"\n{provider}\n{MODEL}[[models.endpoints]]\nmodel = \"m\"\n{endpoint}\n"
+        );
+        let (_folder, source) = source(&text, &[]);
+        let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS));
+        snapshot.map(|snapshot| snapshot.catalogue.resolve("a/b").unwrap().0.endpoints[0].searcher)
+    };
+    let of_vendor = |slug: &str, more: &str| {
+        searcher(&format!("slug = \"{slug}\""), &format!("provider = \"{slug}\"\n{more}")).unwrap()
+    };
+    for (slug, more, wanted) in [
+        ("anthropic", "", Searcher::Anthropic),
+        ("anthropic", "native_tools = []", Searcher::None),
+        ("openai", "", Searcher::Openai),
+        ("openai", "protocol = \"openai-chat\"", Searcher::None),
+        // Nobody searches at a price that nobody knows.
+        ("openai", "pricing = { input = 1, output = 2 }", Searcher::None),
+        ("openai", "pricing = { input = 1, output = 2, web_search = 0 }", Searcher::Openai),
+        ("xai", "", Searcher::Xai),
+        ("google-ai-studio", "", Searcher::Google),
+        ("perplexity", "", Searcher::Itself),
+        ("groq", "", Searcher::None),
+        ("deepseek", "", Searcher::None),
+    ] {
+        assert_eq!(of_vendor(slug, more), wanted, "{slug} {more}");
+    }
+    let own = |protocol: &str, more: &str| {
+        let provider = format!("slug = \"mine\"\nbase_url = \"http://h\"\nprotocol = \"{protocol}\"");
+        searcher(&provider, &format!("provider = \"mine\"\n{more}"))
+    };
+    let said = "native_tools = [\"web_search\"]";
+    assert_eq!(own("anthropic", "").unwrap(), Searcher::None);
+    assert_eq!(own("anthropic", said).unwrap(), Searcher::Anthropic);
+    assert_eq!(own("openai-chat", said).unwrap(), Searcher::Itself);
+    let error =
+        format!("{:#}", own("anthropic", &format!("pricing = {{ input = 1, output = 2 }}\n{said}")).unwrap_err());
+    assert!(error.contains("native_tools: web_search needs a price"), "{error}");
+    let error = format!("{:#}", own("cohere", said).unwrap_err());
+    assert!(error.contains("native_tools: web_search cannot be asked for in the protocol cohere"), "{error}");
+}
+
+#[test]
 fn what_routing_must_know_is_read_and_checked() {
     let with = |endpoint: &str, model: &str, rest: &str| {
         format!(
@@ -156,6 +220,13 @@ fn what_routing_must_know_is_read_and_checked() {
             "endpoints[0].tag: \"EU West\" must be lower-case letters, digits and dashes",
         ),
         ("quantization = \"fp5\"", "", "", 14, "endpoints[0].quantization: \"fp5\" is none of int4, int8"),
+        (
+            "native_tools = [\"x\"]",
+            "",
+            "",
+            14,
+            "endpoints[0].native_tools: \"x\" is not web_search, the only one there is",
+        ),
         ("supported_parameters = [\"topk\"]", "", "", 14, "\"topk\" is not a parameter; did you mean top_k?"),
         ("shadow_price = -1", "", "", 14, "endpoints[0].shadow_price: must not be negative"),
         ("", "released_at = \"soon\"", "", 10, "released_at: \"soon\" is not a day such as 2026-05-31"),
@@ -550,7 +621,7 @@ fn the_example_file_is_valid() {
             (!line.contains("# not set")).then(|| format!("{line}\n"))
         })
         .collect();
-    let keys = ["VLLM_KEY", "SEARCH_KEY", "OCR_KEY", "COLLECTOR_TOKEN"].map(|name| (name, "k"));
+    let keys = ["VLLM_KEY", "SEARCH_KEY", "SANDBOX_KEY", "OCR_KEY", "COLLECTOR_TOKEN"].map(|name| (name, "k"));
     let (_folder, source) = source(&uncommented, &keys);
     source.read().unwrap().snapshot(None, ADDRESS).unwrap();
 }

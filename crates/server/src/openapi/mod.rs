@@ -13,6 +13,7 @@ mod schemas;
 
 const TAGS: &[(&str, &str)] = &[
     ("Messages", "Generating, in Anthropic's format."),
+    ("Images", "Making pictures."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
     ("Generations", "Records of finished requests."),
@@ -23,6 +24,7 @@ const TAGS: &[(&str, &str)] = &[
     ("Guardrails", "What keys, members and workspaces are held to."),
     ("Observability", "Who is told of requests."),
     ("Presets", "Settings of requests under a name."),
+    ("Files", "What callers and models keep."),
     ("Workspaces", "Rooms for keys and credentials, their members and budgets."),
     ("Pages", "What a browser sees."),
     ("Operation", "Running the gateway."),
@@ -106,6 +108,7 @@ fn content(content: Content) -> Value {
     match content {
         Content::Json(name) => json!({"application/json": schema(name)}),
         Content::Form(name) => json!({"application/x-www-form-urlencoded": schema(name)}),
+        Content::Multipart(name) => json!({"multipart/form-data": schema(name)}),
         Content::JsonOrEvents(name) => {
             json!({"application/json": schema(name), "text/event-stream": {"schema": {"type": "string"}}})
         }

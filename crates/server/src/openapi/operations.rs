@@ -24,6 +24,8 @@ pub enum Content {
     Json(&'static str),
     /// A form of such a schema.
     Form(&'static str),
+    /// A form that holds a file.
+    Multipart(&'static str),
     /// JSON, or the same as a stream of events.
     JsonOrEvents(&'static str),
     /// Text of a media type.
@@ -52,6 +54,13 @@ const fn text(media: &'static str) -> Success {
 }
 
 const HTML: &str = "text/html";
+
+const IMAGES: &[Success] = &[Success {
+    status: 200,
+    content: Content::JsonOrEvents("ImageGenerationResponse"),
+    text: "The images, or events with them when `stream` is true",
+    headers: &["GenerationId"],
+}];
 
 impl Description {
     const fn new(
@@ -94,6 +103,8 @@ const SEE_OTHER: Success =
 const SIGNED: Success =
     Success { status: 303, content: Content::Nothing, text: "Back to the page", headers: &["Location", "Set-Cookie"] };
 
+const FILE: &[&str] = &["FileId", "FileWorkspace", "FileShape"];
+
 use Content::{Form, Json};
 
 pub static DESCRIPTIONS: &[Description] = &[
@@ -114,9 +125,25 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("POST", "/messages/count_tokens", "countTokens", "Messages", &[ok("TokenCount")])
         .taking(Json("CountTokensRequest"))
         .failing(&[404]),
+    Description::new("POST", "/images", "createImages", "Images", IMAGES)
+        .taking(Json("ImageGenerationRequest"))
+        .failing(RELAYED),
+    Description::new("POST", "/images/generations", "generateImages", "Images", IMAGES)
+        .taking(Json("ImageGenerationRequest"))
+        .failing(RELAYED),
+    Description::new("GET", "/images/models", "listImageModels", "Images", &[ok("ImageModelList")]),
+    Description::new(
+        "GET",
+        "/images/models/{author}/{slug}/endpoints",
+        "listImageModelEndpoints",
+        "Images",
+        &[ok("ImageModelEndpoints")],
+    )
+    .with(&["Author", "ModelSlug"])
+    .failing(&[404]),
     Description::new("POST", "/auth/keys", "exchangeAuthorizationCode", "Authorization", &[ok("ExchangedKey")])
         .taking(Json("ExchangeCode"))
-        .failing(&[403, 429]),
+        .failing(&[403, 429, 503]),
     Description::new(
         "POST",
         "/auth/keys/code",
@@ -161,9 +188,28 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
         .with(&["GenerationRef"])
         .failing(&[400, 404]),
+    Description::new("GET", "/generation/content", "listGenerationContent", "Generations", &[ok("ContentAnswer")])
+        .with(&["GenerationRef"])
+        .failing(&[400, 404]),
+    Description::new("DELETE", "/generation/content", "deleteGenerationContent", "Generations", DELETED)
+        .with(&["GenerationRef"])
+        .failing(&[400, 404]),
+    Description::new(
+        "POST",
+        "/generation/feedback",
+        "submitGenerationFeedback",
+        "Generations",
+        &[ok("FeedbackAnswer")],
+    )
+    .taking(Json("SubmitFeedback"))
+    .failing(&[404]),
     Description::new("GET", "/activity", "getActivity", "Activity", &[ok("ActivityAnswer")])
         .with(&["ActivityDate", "ActivityKey", "ActivityUser", "ActivityWorkspace", "ActivityGroup"])
         .failing(&[400]),
+    Description::new("GET", "/analytics/meta", "getAnalyticsMeta", "Activity", &[ok("AnalyticsMeta")]),
+    Description::new("POST", "/analytics/query", "queryAnalytics", "Activity", &[ok("AnalyticsAnswer")])
+        .taking(Json("AnalyticsQuery"))
+        .failing(&[408]),
     Description::new("GET", "/credits", "getCredits", "Credits", &[ok("CreditsAnswer")]),
     Description::new("GET", "/credits/grants", "listGrants", "Credits", &[ok("GrantList")]).with(PAGE).failing(&[400]),
     Description::new(
@@ -341,6 +387,40 @@ pub static DESCRIPTIONS: &[Description] = &[
     )
     .with(&["PresetSlug", "PresetVersion"])
     .failing(&[400, 404]),
+    Description::new("GET", "/files", "listFiles", "Files", &[ok("FileList")])
+        .with(&[
+            "FilesLimit",
+            "FilesCursor",
+            "FilesAfter",
+            "FilesAfterId",
+            "FilesPage",
+            "FilesBeforeId",
+            "FilesOrder",
+            "FileWorkspace",
+            "FileShape",
+        ])
+        .failing(&[400]),
+    Description::new("POST", "/files", "uploadFile", "Files", &[ok("File")])
+        .with(&["FileWorkspace", "FileShape"])
+        .taking(Content::Multipart("FileUpload")),
+    Description::new("GET", "/files/{file_id}", "getFileMetadata", "Files", &[ok("File")])
+        .with(FILE)
+        .failing(&[400, 404]),
+    Description::new("DELETE", "/files/{file_id}", "deleteFile", "Files", &[ok("FileDeleted")])
+        .with(FILE)
+        .failing(&[400, 404]),
+    Description::new(
+        "GET",
+        "/files/{file_id}/content",
+        "downloadFileContent",
+        "Files",
+        &[text("application/octet-stream")],
+    )
+    .with(FILE)
+    .failing(&[400, 404]),
+    Description::new("GET", "/files/{file_id}/signed", "downloadSignedFile", "Files", &[text("image/png")])
+        .with(&["FileId", "SignedExpires", "SignedSignature"])
+        .failing(&[404, 503]),
     Description::new("GET", "/workspaces", "listWorkspaces", "Workspaces", &[ok("WorkspaceList")]).with(PAGE),
     Description::new("POST", "/workspaces", "createWorkspace", "Workspaces", &[created("WorkspaceAnswer")])
         .taking(Json("CreateWorkspace")),

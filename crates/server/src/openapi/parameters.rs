@@ -20,7 +20,7 @@ fn required_query(name: &str, description: &str, schema: Value) -> Value {
 }
 
 pub fn parameters() -> Value {
-    let parts = [common(), activity()].into_iter().filter_map(|part| part.as_object().cloned());
+    let parts = [common(), activity(), files()].into_iter().filter_map(|part| part.as_object().cloned());
     parts.flatten().collect::<Map<_, _>>().into()
 }
 
@@ -39,6 +39,36 @@ fn activity() -> Value {
         ),
         "ActivityWorkspace": query("workspace_id", "Only that of this workspace.", uuid()),
         "ActivityGroup": query("group_by", "Tells workspaces apart.", word(&["workspace"])),
+    })
+}
+
+fn files() -> Value {
+    let id = || json!({"type": "string", "minLength": 1});
+    json!({
+        "FileId": parameter("path", "file_id", "The id of the file.", json!({"type": "string"})),
+        "SignedExpires": query("expires", "Until when the address holds, in seconds.", json!({"type": "string"})),
+        "SignedSignature": query("signature", "What proves that the address is ours.", json!({"type": "string"})),
+        "FileWorkspace": query("workspace_id", "The workspace of the calling key, and no other.", uuid()),
+        "FileShape": query(
+            "provider",
+            "Whose clients the answer is made for; without it, ours.",
+            word(&["openai", "anthropic"]),
+        ),
+        "FilesLimit": query(
+            "limit",
+            "How many at most.",
+            json!({"type": "integer", "minimum": 1, "maximum": 1000, "default": 20}),
+        ),
+        "FilesCursor": query("cursor", "The `cursor` of the page before. Only one of these five.", id()),
+        "FilesAfter": query("after", "The last file of the page before.", id()),
+        "FilesAfterId": query("after_id", "The last file of the page before.", id()),
+        "FilesPage": query("page", "The `next_page` of the page before.", id()),
+        "FilesBeforeId": query("before_id", "The first file of the page behind.", id()),
+        "FilesOrder": query(
+            "order",
+            "By the time they came; without it oldest first, and newest first where `provider` is given.",
+            word(&["asc", "desc"]),
+        ),
     })
 }
 

@@ -4,17 +4,29 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::{callback_url, code_challenge, preset_slug, provider};
 
+mod analytics;
 mod answers;
 mod destinations;
+mod files;
 mod guardrails;
+mod images;
 mod requests;
 
 /// All schemas, by name.
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in
-        [shared(), messages(), requests::schemas(), answers::schemas(), guardrails::schemas(), destinations::schemas()]
-    {
+    let parts = [
+        shared(),
+        messages(),
+        requests::schemas(),
+        answers::schemas(),
+        analytics::schemas(),
+        guardrails::schemas(),
+        destinations::schemas(),
+        files::schemas(),
+        images::schemas(),
+    ];
+    for group in parts {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }

@@ -357,7 +357,7 @@ async fn requests_a_minute_are_limited_by_key_by_workspace_and_by_address() {
         assert_eq!(status(INFERENCE_KEY, here).await, 429, "{setting}: and no more than one");
         let metrics = gate.managed("/metrics").await;
         let name = setting.replace("_rpm", "_rate");
-        assert!(metrics.body_text().contains(&format!("tidegate_limit_rejections_total{{reason=\"{name}\"}}")));
+        assert!(metrics.body_text().contains(&format!("tidegate_limit_rejections_total{{kind=\"{name}\"}}")));
     }
 }
 

@@ -74,6 +74,9 @@ pub fn message(reply: &Reply) -> Value {
                     block["text"] = json!(format!("{}{text}", block["text"].as_str().unwrap()));
                 }
                 if delta["type"] == "citations_delta" {
+                    if block["citations"].is_null() {
+                        block["citations"] = json!([]);
+                    }
                     block["citations"].as_array_mut().unwrap().push(delta["citation"].clone());
                 }
                 inputs[index].push_str(delta["partial_json"].as_str().unwrap_or_default());

@@ -59,6 +59,7 @@ fn filled(path: &str) -> String {
     path.replace("{hash}", &"0".repeat(64))
         .replace("{interval}", "daily")
         .replace("{plugin_id}", "web")
+        .replace("{file_id}", "file_00000000000000000000000000")
         .replace("{id}", "0198c8b0-0000-7000-8000-00000000dead")
 }
 
@@ -209,6 +210,7 @@ on_both! {
             "/healthz",
             "/readyz",
             "/v1/auth/keys",
+            "/v1/files/file_00000000000000000000000000/signed",
             "/v1/openapi.json",
         ];
         assert_eq!(open, expected, "nothing else is open to everyone");

@@ -239,7 +239,7 @@ async fn what_waits_for_a_destination_survives_it_and_us() {
         let metrics = gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await;
         metrics
             .body_text()
-            .contains(r#"tidegate_broadcast_dropped_total{destination_type="otel-collector",outcome="given_up"} 1"#)
+            .contains(r#"tidegate_broadcast_dropped_total{destination_type="otel-collector",reason="given_up"} 1"#)
     })
     .await;
 }
@@ -350,6 +350,50 @@ on_both! {
             assert!(account.audited().await.contains(&format!("destination.{action}")), "{action}");
         }
         assert!(!account.gate.stderr().contains("planted"), "{}", account.gate.stderr());
+    }
+
+    async fn sec_5_a_destination_outlives_the_master_key_it_was_sealed_under(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
+        let account = Account::start(database, builder).await;
+        let made = account.data("POST", DESTINATIONS, Some(webhook(&hook.url())), 201).await;
+        let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+        let rotated = account.gate.place.run(&["secrets", "rotate", "--remove-old"]).await;
+        assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));
+        let verified = account.gate.place.run(&["secrets", "verify"]).await;
+        assert_eq!(String::from_utf8_lossy(&verified.stdout), "0 secrets open, 0 do not\n1 destinations open, 0 do not\n");
+        // The server, which has the old ring, shows it, takes a change of it and goes on telling.
+        assert_eq!(account.data("GET", &path, None, 200).await["config"], made["config"]);
+        let changed = account.data("PATCH", &path, Some(json!({"config": made["config"]})), 200).await;
+        assert_eq!(changed["config"], made["config"]);
+        let id = asked(&account.gate, hello(MODEL)).await;
+        heard(&hook, &id).await;
+        let Account { gate, store, .. } = account;
+        store.close().await;
+        let gate = gate.stop().await.1.serve().await;
+        let id = asked(&gate, hello(MODEL)).await;
+        heard(&hook, &id).await;
+        assert_eq!(hook.told().last().unwrap().headers["x-secret"], "planted-header-secret");
+    }
+
+    async fn sec_5_letters_that_wait_keep_the_master_key_they_were_sealed_under(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());
+        let account = Account::start(database, builder).await;
+        account.data("POST", DESTINATIONS, Some(webhook(&hook.url())), 201).await;
+        hook.says(500);
+        let id = asked(&account.gate, hello(MODEL)).await;
+        let rotated = async || {
+            let output = account.gate.place.run(&["secrets", "rotate", "--remove-old"]).await;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (out, error) = rotated().await;
+        assert!(!out.contains("removed master key") && error.contains("1 letters wait for destinations"), "{out}{error}");
+        hook.says(200);
+        heard(&hook, &id).await;
+        let removed = async || rotated().await.0.contains("removed master key");
+        eventually("nothing waits any more", Duration::from_secs(20), removed).await;
     }
 
     async fn what_cannot_be_a_destination_is_refused_by_name(database: &Database) {

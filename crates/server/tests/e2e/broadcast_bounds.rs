@@ -59,16 +59,16 @@ async fn bro_1_a_hundred_thousand_letters_that_nobody_takes_stay_within_bounds()
     let mut connection = journal(&gate.place).await;
     let copies = format!(
         "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < {LETTERS}) \
-         INSERT INTO outbox (destination, generation, created_at, due_at, bytes, payload) \
-         SELECT destination, generation, created_at, due_at, bytes, payload FROM outbox, n WHERE id = 1"
+         INSERT INTO bundles (destination, generation, created_at, due_at, letters, bytes, payload) \
+         SELECT destination, generation, created_at, due_at, letters, bytes, payload FROM bundles, n WHERE id = 1"
     );
     sqlx::query(sqlx::AssertSqlSafe(copies)).execute(&mut connection).await.unwrap();
     let all: i64 =
-        sqlx::query_scalar("SELECT SUM(LENGTH(payload)) FROM outbox").fetch_one(&mut connection).await.unwrap();
+        sqlx::query_scalar("SELECT SUM(LENGTH(payload)) FROM bundles").fetch_one(&mut connection).await.unwrap();
     sqlx::Connection::close(connection).await.unwrap();
 
     let mut gate = gate.place.serve().await;
-    let dropped = r#"tidegate_broadcast_dropped_total{destination_type="webhook",outcome="full"} "#;
+    let dropped = r#"tidegate_broadcast_dropped_total{destination_type="webhook",reason="full"} "#;
     let queue = r#"tidegate_broadcast_queue{destination_type="webhook",destination="hook"} "#;
     let mut made = 0;
     eventually("the oldest are gone", PATIENCE * 2, async || {
@@ -102,8 +102,10 @@ async fn bro_1_a_hundred_thousand_letters_that_nobody_takes_stay_within_bounds()
 }
 
 async fn waiting(connection: &mut SqliteConnection) -> u64 {
-    let count: i64 =
-        sqlx::query_scalar("SELECT COUNT(*) FROM outbox WHERE died_at IS NULL").fetch_one(connection).await.unwrap();
+    let count: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(letters), 0) FROM bundles WHERE died_at IS NULL")
+        .fetch_one(connection)
+        .await
+        .unwrap();
     u64::try_from(count).unwrap()
 }
 

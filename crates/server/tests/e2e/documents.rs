@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::io::{Cursor, Write as _};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
+
+use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::agent::{MODEL, PROTOCOLS, asked, bodies, message};
 use crate::harness::{Service, Tidegate, pdf};
@@ -46,6 +50,55 @@ fn scan() -> Vec<u8> {
 fn entry(message: &Value) -> Value {
     let pipeline = message["tidegate_metadata"]["pipeline"].as_array().unwrap();
     pipeline.iter().find(|entry| entry["name"] == "file-parser").unwrap().clone()
+}
+
+/// A file of an office that holds these parts.
+fn office(kind: &str, parts: &[(&str, &str)]) -> Value {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, text) in parts {
+        archive.start_file(*name, SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    let bytes = archive.finish().unwrap().into_inner();
+    let media_type = format!("application/vnd.openxmlformats-officedocument.{kind}");
+    let source = json!({"type": "base64", "media_type": media_type, "data": STANDARD.encode(bytes)});
+    json!({"type": "document", "source": source})
+}
+
+fn letter() -> Value {
+    let words =
+        r#"<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>Neap at nine</w:t></w:r></w:p></w:body></w:document>"#;
+    office("wordprocessingml.document", &[("word/document.xml", words)])
+}
+
+#[tokio::test]
+async fn files_of_an_office_are_text_to_every_model_also_to_those_that_read_pdf() {
+    let links = r#"<Relationships><Relationship Id="r1" Target="worksheets/a.xml"/></Relationships>"#;
+    let sheet =
+        r#"<worksheet><row><c r="A1" t="inlineStr"><is><t>hour</t></is></c><c r="B1"><v>6</v></c></row></worksheet>"#;
+    let book = [
+        ("xl/workbook.xml", r#"<workbook xmlns:r="r"><sheet name="Tides" r:id="r1"/></workbook>"#),
+        ("xl/_rels/workbook.xml.rels", links),
+        ("xl/worksheets/a.xml", sheet),
+    ];
+    let table = office("spreadsheetml.sheet", &book);
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::says("At six.")).await;
+        let gate = gate(&sim, protocol, "card = { pdf = true }\npricing = { input = 1, output = 2 }", "").await;
+        let answer = message(&asked(&gate, &body(&[letter(), document(&tides()), table.clone()])).await);
+        let sent = bodies(&sim).pop().unwrap();
+        assert!(sent.contains("Neap at nine") && sent.contains("| hour | 6 |"), "{protocol:?}: {sent}");
+        assert!(sent.contains("JVBERi") && !sent.contains("officedocument"), "{protocol:?}: a PDF stays one: {sent}");
+        assert_eq!(entry(&answer)["data"]["files"], 2, "{protocol:?}");
+    }
+    let sim = Sim::start(Behaviour::says("At six.")).await;
+    let gate = gate(&sim, PROTOCOLS[0], TEXT_ONLY, "").await;
+    assert_eq!(asked(&gate, &body(&[letter(), document(&tides())])).await.status, 200);
+    let sent = bodies(&sim).pop().unwrap();
+    assert!(sent.contains("Neap at nine") && sent.contains("Flood at six") && !sent.contains("JVBERi"), "{sent}");
+    // What only says that it is one.
+    let (status, _, _, text) = asked(&gate, &body(&[office("wordprocessingml.document", &[("x", "y")])])).await.error();
+    assert!(status == 400 && text.starts_with("Invalid request: messages[0].content[1] cannot be read"), "{text}");
 }
 
 #[tokio::test]
@@ -198,7 +251,7 @@ async fn what_cannot_be_read_is_refused_by_its_place_and_nobody_is_called() {
         (
             source("application/zip", "UEsDBA=="),
             "Invalid request: messages[0].content[1].source.media_type must be application/pdf, text/plain, text/html, \
-             text/csv or text/markdown for this model",
+             text/csv, text/markdown or that of a .docx, .xlsx or .pptx file for this model",
         ),
     ];
     for (block, wanted) in table {

@@ -254,3 +254,35 @@ on_both! {
         }
     }
 }
+
+#[tokio::test]
+async fn names_that_stand_for_a_choice_are_explained_as_they_are_chosen() {
+    let sim = Sim::start(Behaviour::says("x")).await;
+    let config = "[routing]\nauto_candidates = [\"a/*\"]\n[routing.coding_percentiles]\n\"b/coder\" = 90\n\
+        [fusion.presets.general-high]\nanalysis_models = [\"a/one\", \"b/coder\"]\nmodel = \"b/coder\"\n";
+    let gate = Tidegate::start().endpoint("a/one", &sim).endpoint("b/coder", &sim).config(config).run().await;
+    let explain = async |gate: &Tidegate, body: Value| {
+        gate.ask("POST", "/api/v1/explain").key(MANAGEMENT_KEY).json(body.to_string()).send().await
+    };
+    let key = hash_of(INFERENCE_KEY)[..12].to_owned();
+    for (name, wanted) in [("auto", "a/one"), ("pareto-code", "b/coder"), ("fusion", "b/coder")] {
+        let name = format!("tidegate/{name}");
+        let told = explain(&gate, json!({"model": name, "key": key})).await.json()["data"].clone();
+        assert_eq!(told["candidates"][0]["model"], wanted, "{name}: {told}");
+        assert_eq!(told["requested"], json!([name]), "{told}");
+        // Which models a key can call decides, so there is no choice without one.
+        let refused = explain(&gate, json!({"model": name})).await;
+        let (status, told) = (refused.status, refused.json()["error"]["message"].clone());
+        let problem = "is chosen among the models that a key can call: name the key";
+        assert_eq!((status, told), (400, json!(format!("Invalid request: model {name} {problem}"))));
+    }
+    assert_eq!(sim.calls(), 0);
+
+    let gate = Tidegate::start().endpoint("a/one", &sim).run().await;
+    let unscored = "No model of this deployment has a score for writing programs: the operator sets \
+        benchmarks.coding_percentile of models, or routing.coding_percentiles";
+    let refused = explain(&gate, json!({"model": "tidegate/pareto-code", "key": key})).await;
+    assert_eq!((refused.status, &refused.json()["error"]["message"]), (404, &json!(unscored)));
+    let (status, _, _, told) = gate.messages(hello("tidegate/pareto-code")).await.error();
+    assert_eq!((status, &*told), (404, unscored));
+}

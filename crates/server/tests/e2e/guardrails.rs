@@ -35,7 +35,7 @@ async fn assign(account: &Account, guardrail: &Value, keys: &[&str]) -> u64 {
 }
 
 /// A key under a guardrail with these settings.
-async fn guarded(account: &Account, settings: Value) -> String {
+pub async fn guarded(account: &Account, settings: Value) -> String {
     let key = key(account, json!({})).await;
     let guardrail = made(account, settings).await;
     assert_eq!(assign(account, &guardrail, &[&key]).await, 1);

@@ -428,8 +428,7 @@ async fn health_readiness_version_and_metrics_say_what_they_promise() {
     gate.messages(hello_streamed(MODEL)).await;
     gate.post("{").await;
     gate.ask("POST", "/v1/messages").key("garbage").send().await;
-    let counted =
-        r#"tidegate_generations_total{model="vendor/m",provider="P0",outcome="complete",stop_reason="end_turn"} 2"#;
+    let counted = r#"tidegate_generations_total{model="vendor/m",provider="P0",outcome="complete",stop_reason="end_turn",byok="false"} 2"#;
     eventually("both are counted", FIVE_SECONDS, async || gate.managed("/metrics").await.body_text().contains(counted))
         .await;
     let text = gate.managed("/metrics").await.body_text().to_owned();
@@ -437,7 +436,7 @@ async fn health_readiness_version_and_metrics_say_what_they_promise() {
         r#"tidegate_http_requests_total{route="/messages",method="POST",status="200"} 2"#,
         r#"tidegate_http_requests_total{route="/messages",method="POST",status="400"} 1"#,
         r#"tidegate_http_requests_total{route="/messages",method="POST",status="401"} 1"#,
-        r#"tidegate_upstream_attempts_total{provider="P0",model="vendor/m",status_class="2xx"} 2"#,
+        r#"tidegate_upstream_attempts_total{provider="P0",model="vendor/m",status_class="2xx",error_type="none"} 2"#,
         r#"tidegate_auth_failures_total{reason="invalid"} 1"#,
         r#"tidegate_http_request_duration_seconds_count{route="/messages"} 4"#,
         "tidegate_panics_total 0",

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::agent::{MODEL, PROTOCOLS, asked, asks, bodies, gate_for, kinds, message};
-use crate::harness::{Tidegate, hello};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, hash_of, hello};
 
 /// How a server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -325,4 +325,35 @@ async fn servers_of_the_vendors_field_are_called_where_nobody_else_does() {
     let (status, _, _, text) = asked(&gate, &body).await.error();
     assert_eq!((status, &*text), (400, "tidegate:mcp is not configured on this deployment"));
     assert_eq!(server.seen().len(), calls);
+}
+
+#[tokio::test]
+async fn counts_and_explanations_know_the_tools_of_a_server() {
+    let (server, sim) = (Server::start(Manner::Whole).await, Sim::start(Behaviour::says("Well.")).await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &server.allowed()).await;
+    let parameters = |url: String| json!({"server_label": "tides", "server_url": url});
+    let count = async |gate: &Tidegate, url: String| {
+        let mut body = with(parameters(url));
+        body.as_object_mut().unwrap().remove("max_tokens");
+        gate.ask("POST", "/v1/messages/count_tokens").key(INFERENCE_KEY).json(body.to_string()).send().await
+    };
+    let explain = async |gate: &Tidegate, url: String| {
+        let body = json!({"request": with(parameters(url)), "key": hash_of(INFERENCE_KEY)[..12]}).to_string();
+        gate.ask("POST", "/api/v1/explain").key(MANAGEMENT_KEY).json(body).send().await
+    };
+    assert_eq!(count(&gate, server.url()).await.status, 200);
+    let counted = bodies(&sim).pop().unwrap();
+    assert!(counted.contains("mcp__tides__tide_height") && !counted.contains("tidegate:mcp"), "{counted}");
+    assert_eq!(explain(&gate, server.url()).await.status, 200);
+    // The list is asked for once, and a call knows it from there.
+    message(&asked(&gate, &with(parameters(server.url()))).await);
+    assert_eq!(server.methods(), ["initialize", "notifications/initialized", "tools/list", "tools/list"]);
+    // One that does not answer as such a server does is the same to all of them.
+    let stranger = Server::start(Manner::Stranger).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], &stranger.allowed()).await;
+    let refused = asked(&gate, &with(parameters(stranger.url()))).await.error();
+    assert_eq!(refused.0, 400, "{refused:?}");
+    assert_eq!(count(&gate, stranger.url()).await.error(), refused);
+    let told = explain(&gate, stranger.url()).await;
+    assert_eq!((told.status, &told.json()["error"]["message"]), (400, &json!(refused.3)));
 }

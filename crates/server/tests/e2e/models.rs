@@ -43,6 +43,9 @@ async fn models_are_listed_with_their_prices() {
     assert_eq!(ids(&get(&gate, "/models?model_authors=vendor&limit=1").await), ["vendor/a"]);
     assert_eq!(ids(&get(&gate, "/models?q=R/B").await), ["vendor/b"]);
     assert_eq!(ids(&get(&gate, "/models?input_modalities=audio").await), Vec::<String>::new());
+    assert_eq!(ids(&get(&gate, "/models?output_modalities=image").await), Vec::<String>::new());
+    assert_eq!(ids(&get(&gate, "/models?output_modalities=text&limit=1").await), ["other/c"]);
+    assert_eq!(model["architecture"]["modality"], "text+image+file->text");
     assert_eq!(ids(&get(&gate, "/models?providers=p2").await), ["other/c"]);
     let page = get(&gate, "/models?offset=1&limit=1").await.json();
     assert_eq!(page["links"]["next"], "/api/v1/models?offset=2&limit=1");
@@ -98,7 +101,7 @@ async fn endpoints_say_how_they_are_doing_once_they_were_called() {
     }
     let before = metrics(&gate).await;
     let is_shown = |lines: &[String], line: &str| lines.iter().any(|shown| shown == line);
-    assert!(is_shown(&before, r#"tidegate_endpoint_state{model="vendor/good",provider="P0"} 0"#), "{before:?}");
+    assert!(is_shown(&before, r#"tidegate_breaker_state{model="vendor/good",provider="P0"} 0"#), "{before:?}");
     assert!(!before.iter().any(|line| line.starts_with("tidegate_endpoint_health{")), "nothing is known: {before:?}");
 
     // Fewer than ten say nothing about how long answers take.
@@ -139,8 +142,8 @@ async fn endpoints_say_how_they_are_doing_once_they_were_called() {
     assert_eq!((&offer["uptime_last_5m"], &offer["status"]), (&json!(0.0), &json!(-3)), "{offer}");
     let after = metrics(&gate).await;
     for line in [
-        r#"tidegate_endpoint_state{model="vendor/good",provider="P0"} 0"#,
-        r#"tidegate_endpoint_state{model="vendor/bad",provider="P1"} 3"#,
+        r#"tidegate_breaker_state{model="vendor/good",provider="P0"} 0"#,
+        r#"tidegate_breaker_state{model="vendor/bad",provider="P1"} 3"#,
         r#"tidegate_endpoint_health{model="vendor/bad",provider="P1"} 0.0"#,
     ] {
         assert!(is_shown(&after, line), "{line}: {after:?}");

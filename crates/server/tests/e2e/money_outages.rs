@@ -142,6 +142,28 @@ on_both! {
         .await;
     }
 
+    async fn led_20_commits_that_do_not_reach_the_disk_are_mended_though_nobody_calls(database: &Database) {
+        let till = Till::start(Pace::default()).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), PRICES);
+        let mut place = builder.config(&database.config()).place();
+        let unsynced = place.beside("unsynced");
+        place.environment("TIDEGATE_JOURNAL_UNSYNCED", Some(unsynced.to_str().expect("a plain path")));
+        let gate = place.serve().await;
+        let store = store_of(database, &gate.place).await;
+        std::fs::write(&unsynced, "").expect("the folder is ours");
+        let mut heard = vec![buy(&gate, 1, false).make().await];
+        eventually("nobody is let in", TEN_SECONDS, async || gate.stderr().contains("the journal cannot be written")).await;
+        // Only a call that was let in could write something, and none is.
+        eventually("it is mended", TEN_SECONDS, async || gate.stderr().contains("the journal is written again")).await;
+        std::fs::remove_file(&unsynced).expect("it is there");
+        heard.push(buy(&gate, 2, true).make().await);
+        assert!(heard.iter().all(|heard| heard.is_complete), "{heard:?}");
+        let (status, place) = gate.stop().await;
+        assert!(status.success());
+        audit(&store, &till, &heard).await;
+        verified(&place).await;
+    }
+
     async fn led_6_windows_only_move_forward(database: &Database) {
         let till = Till::start(Pace { usage: Some((14, 64)), ..Pace::default() }).await;
         let pricing = "[models.endpoints.pricing]\ninput = 0\noutput = 1\n";

@@ -208,5 +208,7 @@ async fn pareto_takes_the_cheapest_that_writes_well_enough_or_the_best_for_a_pri
 async fn pareto_needs_somebody_who_is_scored() {
     let (_sims, gate) = six("").await;
     let (status, _, _, message) = asked(&gate, &hello("tidegate/pareto-code")).await.error();
-    assert_eq!((status, &*message), (404, "No models match your request and model restrictions"));
+    let wanted = "No model of this deployment has a score for writing programs: the operator sets \
+        benchmarks.coding_percentile of models, or routing.coding_percentiles";
+    assert_eq!((status, &*message), (404, wanted));
 }

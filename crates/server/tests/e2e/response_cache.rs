@@ -328,7 +328,7 @@ async fn what_a_client_left_before_its_end_is_not_kept() {
                 call.end().await;
             }
             eventually("the call is over", std::time::Duration::from_secs(10), async || {
-                metric(&gate, "tidegate_requests_in_flight").await == 0
+                metric(&gate, r#"tidegate_requests_in_flight{route="/messages"}"#).await == 0
             })
             .await;
             let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await;

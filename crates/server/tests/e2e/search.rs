@@ -78,7 +78,7 @@ fn look(query: &str) -> (&'static str, Value) {
     ("web_search", json!({"query": query}))
 }
 
-fn body(stream: bool, parameters: Value) -> Value {
+pub fn body(stream: bool, parameters: Value) -> Value {
     let mut body = hello(MODEL);
     body["tools"] = json!([{"type": "tidegate:web_search", "parameters": parameters}]);
     body["stream"] = json!(stream);

@@ -293,7 +293,7 @@ async fn str_4_a_client_that_takes_nothing_for_too_long_is_treated_as_gone() {
     drop(stream);
     // Its place is free again.
     eventually("nothing is in flight", Duration::from_secs(5), async || {
-        gate.managed("/metrics").await.body_text().contains("tidegate_requests_in_flight 0")
+        gate.managed("/metrics").await.body_text().contains(r#"tidegate_requests_in_flight{route="/messages"} 0"#)
     })
     .await;
 }
@@ -303,13 +303,13 @@ async fn requests_in_flight_are_shown_while_they_last() {
     let sim = Sim::start(Behaviour::HangBeforeHeaders).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
     let shows = async |text: &str| gate.managed("/metrics").await.body_text().contains(text);
-    assert!(shows("tidegate_requests_in_flight 0").await);
+    assert!(shows(r#"tidegate_requests_in_flight{route="/messages"} 0"#).await);
     let waiting = gate.messages(hello(MODEL));
     tokio::select! {
         _ = waiting => panic!("nobody answers"),
         () = async {
             sim.wait_open(1).await;
-            assert!(shows("tidegate_requests_in_flight 1").await);
+            assert!(shows(r#"tidegate_requests_in_flight{route="/messages"} 1"#).await);
         } => {}
     }
 }

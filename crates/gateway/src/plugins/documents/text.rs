@@ -164,6 +164,7 @@ impl Job<'_> {
         let kind = match form {
             Form::Pdf => Kind::Pdf,
             Form::Html => Kind::Html,
+            Form::Office(kind) => kind,
             Form::Text => {
                 let text = std::str::from_utf8(&bytes).map_err(|_| Problem::Unreadable)?;
                 return Ok(Read { text: text.to_owned(), ..Read::default() });
@@ -236,6 +237,8 @@ impl Job<'_> {
 enum Form {
     Pdf,
     Html,
+    /// Of an office: a text, a table or a presentation.
+    Office(Kind),
     Text,
 }
 
@@ -243,6 +246,9 @@ enum Form {
 fn kind(media_type: &str, bytes: &[u8]) -> Option<Form> {
     if bytes.starts_with(b"%PDF-") {
         return Some(Form::Pdf);
+    }
+    if let Some(kind) = Kind::of_office(media_type) {
+        return Some(Form::Office(kind));
     }
     let name = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match name.as_str() {
@@ -263,6 +269,9 @@ mod tests {
         assert_eq!(kind("Text/HTML; charset=utf-8", b"<p>"), Some(Form::Html));
         assert_eq!(kind("text/csv", b"a,b"), Some(Form::Text));
         assert_eq!(kind("application/zip", b"PK"), None);
+        let office = |name: &str| format!("application/vnd.openxmlformats-officedocument.{name}");
+        assert_eq!(kind(&office("spreadsheetml.sheet"), b"PK"), Some(Form::Office(Kind::Sheets)));
+        assert_eq!(kind(&office("theme"), b"PK"), None);
     }
 
     #[test]

@@ -20,6 +20,9 @@ const MARK_TOKENS: u64 = 2_000;
 /// No upstream is believed when it says that an answer cost this many times what was held for it.
 const ABSURD: i64 = 10;
 
+/// A vendor's call of its own search, as it stands in a stream.
+const SEARCH: &[u8] = b"\"name\":\"web_search\"";
+
 /// What was used, and what it cost, before the present attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
@@ -91,6 +94,19 @@ impl Ticket {
         self.heard
     }
 
+    /// Whether the upstream may search the web for this call, at a price.
+    pub fn may_search(&mut self, may: bool) {
+        self.searched = may.then_some(0);
+    }
+
+    /// Counts the searches in the next piece of an answer: how many there were is said at its end only, and who leaves before
+    /// that pays for those that were made.
+    pub fn see(&mut self, frames: &[u8]) {
+        if let Some(searched) = &mut self.searched {
+            *searched += memchr::memmem::find_iter(frames, SEARCH).count() as u64;
+        }
+    }
+
     /// The counts are not the upstream's.
     pub fn estimated(&mut self) {
         let exchange = self.edit();
@@ -127,6 +143,20 @@ impl Ticket {
         (self.is_final, self.is_charged) = (finished, true);
         // Zero-completion insurance: nothing came out and nothing says why, so nothing is charged.
         let insured = !finished && self.open_exchange().usage.output == 0;
+        self.charged(endpoint, insured)
+    }
+
+    /// Takes over what pictures used, all of it, and says what that costs at this endpoint.
+    pub fn drawn(&mut self, usage: Usage, is_estimated: bool, endpoint: &Endpoint) -> Charged {
+        let exchange = self.edit();
+        exchange.usage = usage;
+        (exchange.usage_reported, exchange.is_estimated) = (!is_estimated, is_estimated);
+        (self.is_final, self.is_charged) = (true, true);
+        self.charged(endpoint, false)
+    }
+
+    /// What was used so far is charged, unless it is `insured` against coming to nothing.
+    fn charged(&mut self, endpoint: &Endpoint, insured: bool) -> Charged {
         let cost = self.price(endpoint);
         self.charge(cost.map(|cost| cost.total), insured);
         self.edit().cache_discount = cost.map(|cost| cost.cache_discount).filter(|discount| *discount != Money::ZERO);
@@ -218,6 +248,7 @@ impl Ticket {
             cache_1h: false,
             tier: self.counts.tier(),
             searches: 0,
+            images_out: 0,
             now: self.started(),
         };
         let amount = ask.most(ask.output).plus(self.carried_cost()).max(cost);
@@ -239,9 +270,10 @@ impl Ticket {
 
     /// What is known of an answer that is not over: what the upstream said so far, and our own count of the rest.
     pub(super) fn count_so_far(&mut self) {
-        let (prompt, heard) = (self.prompt, self.heard);
+        let (prompt, heard, searched) = (self.prompt, self.heard, self.searched.unwrap_or(0));
         let usage = &mut self.edit().usage;
         usage.output = usage.output.max(heard);
+        usage.web_searches = usage.web_searches.max(searched);
         if usage.prompt() == 0 {
             usage.input = prompt;
         }

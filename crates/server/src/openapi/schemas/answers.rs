@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_wire::envelope::PLUGINS;
 
+use super::requests::described;
 use super::{flag, full, instant, key_hash, list, object, or_null, preset_slug, text, to, uuid, word};
 
 const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
@@ -44,6 +45,7 @@ pub fn schemas() -> Value {
         models(),
         codes(),
         generation(),
+        content(),
         keys(),
         current_key(),
         credits(),
@@ -154,7 +156,7 @@ fn models() -> Value {
     let architecture = full(json!({
         "modality": some_text(),
         "input_modalities": list(modality, 1, 5),
-        "output_modalities": list(json!({"const": "text"}), 1, 1),
+        "output_modalities": list(json!({"enum": ["text", "image", "audio"]}), 1, 3),
         "tokenizer": some_text(),
         "instruct_type": nothing(),
     }));
@@ -394,6 +396,42 @@ fn generation() -> Value {
         }),
     );
     json!({"Generation": generation, "GenerationAnswer": data(to("Generation"))})
+}
+
+fn content() -> Value {
+    let text = || json!({"type": "string"});
+    let status = || json!({"type": "integer", "minimum": 0, "maximum": 599});
+    let earlier = full(json!({
+        "code": described(status(), "The status of its answer; 0 when nothing answered."),
+        "message": text(),
+        "provider_name": or_null(text()),
+        "raw": or_null(text()),
+    }));
+    let error = full(json!({
+        "message": or_null(text()),
+        "status": or_null(status()),
+        "provider_name": or_null(text()),
+        "raw": or_null(text()),
+        "previous_errors": {"type": "array", "items": earlier},
+    }));
+    let mut input = full(json!({"messages": {"type": "array", "items": {}}}));
+    for (name, told) in [
+        ("system", "As it was sent."),
+        ("tools", "As they were sent."),
+        ("cut", "That earlier messages were left out."),
+    ] {
+        input["properties"][name] = json!({"description": told});
+    }
+    let mut output = full(json!({"completion": or_null(text()), "reasoning": or_null(text())}));
+    output["properties"]["blocks"] =
+        json!({"type": "array", "items": {}, "description": "What is neither of the two, such as calls of tools."});
+    let content = full(json!({"input": input, "output": output, "error": or_null(error)}));
+    let success = json!({"type": "boolean", "const": true});
+    json!({
+        "Content": content,
+        "ContentAnswer": data(to("Content")),
+        "FeedbackAnswer": data(full(json!({"success": success}))),
+    })
 }
 
 fn current_key() -> Value {

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::api::feedback::CATEGORIES;
+
 use super::{
     callback_url, code_challenge, date_time, flag, key_hash, list, money, object, or_null, text, to, uuid, word,
 };
@@ -10,7 +12,7 @@ const RESETS: [&str; 3] = ["daily", "weekly", "monthly"];
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for group in [codes(), explained(), keys(), credits(), credentials(), workspaces(), forms()] {
+    for group in [codes(), explained(), keys(), credits(), credentials(), workspaces(), feedback(), forms()] {
         let Value::Object(group) = group else { continue };
         all.extend(group);
     }
@@ -46,6 +48,16 @@ fn codes() -> Value {
                 or_null(word(&["S256", "plain"])),
                 "If given, that of the code.",
             ),
+        })),
+    })
+}
+
+fn feedback() -> Value {
+    json!({
+        "SubmitFeedback": object(&["generation_id", "category"], json!({
+            "generation_id": described(text(1, 256), "The id of the generation, or of the message that answered."),
+            "category": word(&CATEGORIES),
+            "comment": text(0, 1000),
         })),
     })
 }

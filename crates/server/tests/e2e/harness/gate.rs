@@ -124,6 +124,8 @@ pub struct Builder {
     models: BTreeMap<String, Vec<String>>,
     extras: Vec<String>,
     by_chance: bool,
+    /// Models that make pictures.
+    drawing: Vec<String>,
 }
 
 impl Builder {
@@ -164,6 +166,13 @@ impl Builder {
         self.any_endpoint(model, base_url, &format!("protocol = \"{protocol}\""), lines)
     }
 
+    /// Has a model make pictures.
+    #[must_use]
+    pub fn makes_images(mut self, model: &str) -> Self {
+        self.drawing.push(model.to_owned());
+        self
+    }
+
     fn any_endpoint(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
         let number = self.count;
         self.count += 1;
@@ -189,9 +198,10 @@ impl Builder {
     pub fn text(&self) -> String {
         let mut text = self.providers.clone();
         for (id, endpoints) in &self.models {
+            let gives = if self.drawing.contains(id) { "image" } else { "text" };
             text.push_str(&format!(
                 "[[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
-                 input_modalities = [\"text\", \"image\", \"file\"]\n{}",
+                 input_modalities = [\"text\", \"image\", \"file\"]\noutput_modalities = [\"{gives}\"]\n{}",
                 endpoints.concat()
             ));
         }

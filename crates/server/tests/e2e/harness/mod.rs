@@ -22,7 +22,7 @@ pub use buyer::{Buy, Heard};
 pub use cluster::{Cluster, free_port};
 pub(crate) use databases::on_both;
 pub use databases::{Database, with_postgres, with_sqlite};
-pub use gate::{INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
+pub use gate::{Builder, INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, command};
 pub use hand::{Call, Hand};
 pub use http::{Ask, Event, Reply, said, together};
 pub use load::{Load, say};

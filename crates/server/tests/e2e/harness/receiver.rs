@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -30,7 +30,10 @@ pub struct Told {
 pub struct Receiver {
     pub address: SocketAddr,
     status: Arc<AtomicU16>,
+    /// The longest body that it takes.
+    most: Arc<AtomicUsize>,
     told: Arc<Mutex<Vec<Told>>>,
+    refused: Arc<Mutex<Vec<Told>>>,
     _serving: JoinSet<()>,
 }
 
@@ -44,18 +47,29 @@ impl Receiver {
         let address = listener.local_addr().unwrap();
         let (status, told) = (Arc::new(AtomicU16::new(200)), Arc::<Mutex<Vec<Told>>>::default());
         let mut serving = JoinSet::new();
-        let (says, log) = (status.clone(), told.clone());
+        let (most, refused) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::<Mutex<Vec<Told>>>::default());
+        let (says, takes, log) = (status.clone(), most.clone(), (told.clone(), refused.clone()));
         serving.spawn(async move {
             let mut calls = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                calls.spawn(serve(stream, says.clone(), log.clone()));
+                calls.spawn(serve(stream, says.clone(), takes.clone(), log.clone()));
             }
         });
-        Self { address, status, told, _serving: serving }
+        Self { address, status, most, told, refused, _serving: serving }
     }
 
     pub fn says(&self, status: u16) {
         self.status.store(status, Ordering::SeqCst);
+    }
+
+    /// What is longer is answered with 413.
+    pub fn takes(&self, bytes: usize) {
+        self.most.store(bytes, Ordering::SeqCst);
+    }
+
+    /// What it was told and did not take.
+    pub fn refused(&self) -> Vec<Told> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn told(&self) -> Vec<Told> {
@@ -103,7 +117,10 @@ impl Receiver {
     }
 }
 
-async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec<Told>>>) {
+/// What was taken, and what was not.
+type Log = (Arc<Mutex<Vec<Told>>>, Arc<Mutex<Vec<Told>>>);
+
+async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, most: Arc<AtomicUsize>, (taken, refused): Log) {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     let (head, bytes) = loop {
         let Ok(read @ 1..) = stream.read(&mut buffer).await else { return };
@@ -117,17 +134,16 @@ async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, log: Arc<Mutex<Vec
             break (head, seen[end + 4..].to_vec());
         }
     };
-    let status = status.load(Ordering::SeqCst);
+    let status = if bytes.len() > most.load(Ordering::SeqCst) { 413 } else { status.load(Ordering::SeqCst) };
     if status == HANGS {
         return std::future::pending().await;
     }
     let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
-    if status == 200 {
-        let headers = head.lines().skip(1).filter_map(header).collect();
-        let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
-        let body = String::from_utf8_lossy(&bytes).into_owned();
-        log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { line, headers, body });
-    }
+    let headers = head.lines().skip(1).filter_map(header).collect();
+    let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let body = String::from_utf8_lossy(&bytes).into_owned();
+    let log = if status == 200 { taken } else { refused };
+    log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { line, headers, body });
     let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
     let _ = stream.write_all(answer.as_bytes()).await;
 }
