@@ -15,6 +15,7 @@ use tidegate_store::audit::{Actor, By};
 use tidegate_store::auth_codes::{Issued, Known, NewCode, NotExchanged, Pending};
 use tidegate_store::idempotency::Once;
 use tidegate_wire::error::ErrorType;
+use tokio::time::timeout;
 
 use super::account::{Answering, Instant, REPLAYED, Request, answer, conflict, data, internal, once, read_body};
 use super::form::{Form, refused};
@@ -29,6 +30,8 @@ const PENDING_PER_APPLICATION: u32 = 100;
 const TRIES: usize = 3;
 /// How long those tries may take together.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// How long an exchange waits for those before it.
+const LINE: Duration = Duration::from_secs(5);
 const TITLE: HeaderName = HeaderName::from_static("x-title");
 
 /// A code and what is known of it once it is stored.
@@ -149,8 +152,6 @@ pub fn exchange(call: Call) -> Answering {
     Box::pin(async move {
         let Call { app, head, body, peer, request, .. } = call;
         let body = read_body(&app, &head.headers, body).await?;
-        // Only now: a body that comes slowly must not keep its code alive.
-        let now = app.gateway.clock.now();
         let mut form = Form::read(&body)?;
         let code = form.text("code", 1..=256);
         let code = form.require("code", code).unwrap_or_default();
@@ -158,7 +159,13 @@ pub fn exchange(call: Call) -> Answering {
         let verifier = form.text("code_verifier", least..=512);
         let method = form.nullable_word("code_challenge_method", &METHODS).flatten();
         form.finish()?;
-        app.admit_exchange(peer.ip(), now)?;
+        app.admit_exchange(peer.ip(), app.gateway.clock.now())?;
+        // Whoever comes here needs no key. A crowd of them waits for itself, not for the store's connections: those are
+        // everybody's, and nobody waits long for one.
+        let turn = timeout(LINE, app.exchanging.acquire()).await;
+        let _turn = turn.map_err(|_| Failure::unavailable())?;
+        // Only now: neither a body that comes slowly nor a line may keep a code alive.
+        let now = app.gateway.clock.now();
         let by = By {
             actor: Actor::Anyone,
             request: Some(request.as_str().into()),

@@ -338,9 +338,9 @@ on_both! {
             let code = code(&gate, json!({"key_label": format!("round {round}")})).await;
             let body = json!({"code": code}).to_string();
             let replies = together((0..50).map(|_| gate.ask("POST", "/api/v1/auth/keys").json(body.clone()))).await;
-            let won = replies.iter().filter(|reply| reply.status == 200).count();
-            assert_eq!(won, 1, "round {round}: {:?}", replies.iter().map(|reply| reply.status).collect::<Vec<_>>());
-            assert!(replies.iter().all(|reply| matches!(reply.status, 200 | 403)));
+            let mut answers: Vec<u16> = replies.iter().map(|reply| reply.status).collect();
+            answers.sort_unstable();
+            assert_eq!((answers[0], answers[1], answers[49]), (200, 403, 403), "round {round}: {answers:?}");
         }
         let mut made = 0;
         for offset in (0..).step_by(100) {

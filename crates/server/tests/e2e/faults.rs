@@ -140,22 +140,22 @@ async fn ret_2_a_failing_endpoint_falls_back_before_the_first_byte() {
 #[tokio::test]
 async fn ret_3_all_attempts_at_a_whole_answer_share_one_deadline() {
     let (first, second) = (Sim::start(Behaviour::HangBeforeHeaders).await, Sim::start(Behaviour::says("hello")).await);
-    let timers = "[upstream]\ntotal_whole_ms = 1500\n";
+    let timers = "[upstream]\ntotal_whole_ms = 3000\n";
     let gate = Tidegate::start().endpoint(MODEL, &first).endpoint(MODEL, &second).config(timers).run().await;
     let reply = gate.messages(hello(MODEL)).await;
     let expected = (504, "timeout_error", "timeout");
     check_error(&reply, expected, Some("Timed out waiting for the provider"), "no time is left");
     assert_eq!((first.calls(), second.calls()), (1, 0), "nobody is called only to be cut off");
 
-    first.set(Script::status(503).first_byte(Duration::from_millis(1_000)));
+    first.set(Script::status(503).first_byte(Duration::from_millis(2_000)));
     second.set(Behaviour::HangBeforeHeaders);
     let started = Instant::now();
     let reply = gate.messages(hello(MODEL)).await;
     let took = started.elapsed();
     check_error(&reply, (503, "overloaded_error", "provider_overloaded"), None, "the second gets what is left");
     assert_eq!((first.calls(), second.calls()), (2, 1));
-    // With a time of its own for each attempt it would take two and a half seconds.
-    assert!((Duration::from_millis(1_450)..Duration::from_millis(2_400)).contains(&took), "{took:?}");
+    // With a time of its own for each attempt it would take five seconds.
+    assert!((Duration::from_millis(2_950)..Duration::from_millis(4_900)).contains(&took), "{took:?}");
 }
 
 #[tokio::test]
