@@ -1,5 +1,7 @@
 //! A finished request: what is handed over, once, to everything that happens afterwards.
 
+mod write;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -52,9 +52,7 @@ impl KeyHash {
 
     /// 64 lower-case hexadecimal characters, as in the public interface.
     pub fn to_hex(self) -> String {
-        const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-        let digits = self.0.into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.map(|digit| DIGITS[usize::from(digit)]).collect()
+        hex(&self.0)
     }
 
     /// Equality that takes the same time wherever the two differ.
@@ -83,6 +81,16 @@ impl KeyHash {
         }
         Some(Self(hash))
     }
+}
+
+/// Two lower-case hexadecimal characters for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = vec![0; 2 * bytes.len()];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    String::from_utf8(digits).expect("made of ASCII characters")
 }
 
 impl Serialize for KeyHash {

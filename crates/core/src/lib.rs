@@ -7,8 +7,10 @@
 pub mod clock;
 pub mod exchange;
 pub mod id;
+pub mod json;
 pub mod key;
 pub mod ledger;
+pub mod map;
 pub mod money;
 pub mod secret;
 pub mod tenant;

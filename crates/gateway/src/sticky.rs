@@ -1,11 +1,13 @@
 //! Who served a conversation last, so that its next turn finds the prompt in the same cache. Losing it is harmless, and
 //! without it every node still draws the same endpoint for the same conversation.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::quality::FixedState;
 use quick_cache::sync::Cache;
-use tidegate_core::{KeyHash, Timestamp, Usage, WorkspaceId};
+use tidegate_core::{Timestamp, Usage, WorkspaceId};
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Credential, Endpoint, Sticky};
 use tidegate_wire::envelope::Opening;
@@ -19,10 +21,13 @@ const MODEL: Duration = Duration::from_secs(300);
 /// As much of a text as tells one conversation from another.
 const OPENING: usize = 4 << 10;
 
+const SEEDS: [u64; 2] = [0x7469_6465, 0x6761_7465];
+
 /// A conversation: a workspace, a model, and a session or the way it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conversation {
-    hash: KeyHash,
+    /// Two numbers that stand for all of it. Losing it is harmless, and so is taking one for another.
+    hash: [u64; 2],
     /// The caller named the session.
     is_named: bool,
 }
@@ -46,7 +51,9 @@ impl Conversation {
                 add("");
             }
         }
-        Self { hash: KeyHash::of(&bytes), is_named: session.is_some() }
+        // The same on every node.
+        let hash = SEEDS.map(|seed| FixedState::with_seed(seed).hash_one(&bytes));
+        Self { hash, is_named: session.is_some() }
     }
 
     /// The same as if its caller had named it: whoever serves it once serves it again.
@@ -56,8 +63,7 @@ impl Conversation {
 
     /// A number from 0 to 1, never 1, that is the same for the conversation everywhere.
     pub fn draw(&self) -> f64 {
-        let [a, b, c, d, e, f, g, h, ..] = *self.hash.as_bytes();
-        (u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 11) as f64 / (1_u64 << 53) as f64
+        (self.hash[0] >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Whether an answer is a reason to come back: its cache is warm there, or the caller asked for it.
@@ -87,9 +93,9 @@ impl Served {
 }
 
 pub(crate) struct Stickiness {
-    served: Cache<KeyHash, Served>,
+    served: Cache<[u64; 2], Served>,
     /// Models that were chosen for conversations that leave it open, and until when that counts.
-    models: Cache<KeyHash, (Arc<str>, Timestamp)>,
+    models: Cache<[u64; 2], (Arc<str>, Timestamp)>,
 }
 
 impl Default for Stickiness {

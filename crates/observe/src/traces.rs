@@ -15,7 +15,7 @@ pub fn exported(exchanges: &[Exchange], service: &Service, is_json: bool) -> Vec
     if is_json {
         let texts = all.filter_map(|spans| String::from_utf8(otlp::json(&spans)).ok());
         let texts: Vec<String> = texts.collect();
-        return otlp::export(texts.iter().map(String::as_str)).into_bytes();
+        return otlp::export(texts.iter().map(String::as_bytes));
     }
     // Lists of protobuf may follow each other.
     all.flat_map(otlp::protobuf).collect()

@@ -1,10 +1,10 @@
 //! What can be called: models by their public id, each with its endpoints, and the names that lead to them.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
+use tidegate_core::map::Map;
 use tidegate_core::money::Price;
 
 use crate::price::Pricing;
@@ -182,12 +182,12 @@ impl Model {
 /// All models of a configuration. Built once, then only read.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    models: HashMap<Arc<str>, Arc<Model>>,
-    aliases: HashMap<String, Arc<str>>,
+    models: Map<Arc<str>, Arc<Model>>,
+    aliases: Map<String, Arc<str>>,
     /// Bare slugs (`gpt-5-mini`); `None` where two authors use the same one.
-    slugs: HashMap<String, Option<Arc<str>>>,
+    slugs: Map<String, Option<Arc<str>>>,
     /// The newest of each family: `anthropic/claude-sonnet`.
-    families: HashMap<String, Arc<str>>,
+    families: Map<String, Arc<str>>,
 }
 
 /// The model that a name means.

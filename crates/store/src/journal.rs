@@ -14,8 +14,8 @@ mod error;
 mod group;
 mod outbox;
 mod read;
+mod recent;
 
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
+use tidegate_core::map::{Map, Set};
 use tidegate_core::{GenerationId, Money};
 
 pub use ballast::{BALLAST_BYTES, Ballast};
@@ -32,6 +33,7 @@ pub use error::JournalError;
 use group::Group;
 pub use outbox::{Fate, Letter, LetterId, Waiting};
 pub use read::{JournalReader, JournalRow, Open, Settled};
+use recent::Recent;
 
 /// The file, in the data folder.
 pub const FILE: &str = "ledger.db";
@@ -118,17 +120,19 @@ pub struct Journal {
     node: Node,
     is_full_sync: bool,
     /// The rows of calls that are open.
-    open: HashMap<GenerationId, i64>,
+    open: Map<GenerationId, i64>,
     /// Rows of calls that are settled. They go before anything that says so does.
     dead: Vec<i64>,
     /// Lines that were forgotten, of rows that hold others still.
-    forgotten: HashMap<i64, HashSet<u32>>,
+    forgotten: Map<i64, Set<u32>>,
     /// Rows of which everything was.
     gone: Vec<i64>,
     next_open: i64,
     next_settled: i64,
     /// Never one that was there before: who holds a letter may come back for it when its row is long gone.
     next_bundle: i64,
+    /// Letters that need not be read from the file.
+    recent: Arc<Recent>,
     /// About how many bytes the log has grown by since it was last folded.
     grown: u64,
     log: Option<Log>,
@@ -153,13 +157,14 @@ impl Journal {
             connection,
             node: Node { id, epoch },
             is_full_sync: true,
-            open: HashMap::new(),
+            open: Map::default(),
             dead: Vec::new(),
-            forgotten: HashMap::new(),
+            forgotten: Map::default(),
             gone: Vec::new(),
             next_open: opened + 1,
             next_settled: settled + 1,
             next_bundle: bundles + 1,
+            recent: Arc::default(),
             grown: 0,
             log: None,
         };
@@ -219,6 +224,11 @@ impl Journal {
         self.grown +=
             COMMIT_BYTES + group.bytes() + bundles.iter().map(|bundle| bundle.payload.len() as u64).sum::<u64>();
         let written = group.written();
+        for bundle in bundles {
+            if let Some(fresh) = bundle.fresh {
+                self.recent.keep(bundle.id, fresh);
+            }
+        }
         if is_tidying {
             self.dead.clear();
         }

@@ -1,7 +1,7 @@
 //! Brings letters to their destinations: one task for each of them, which reads what is due, sends it in batches, and
 //! notes what became of it. At least once: what was sent and not noted is sent again, with the same ids.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use flate2::read::GzDecoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::Timestamp;
+use tidegate_core::map::Set;
 use tidegate_observe::broadcast::object::Bucket;
 use tidegate_observe::broadcast::{Destination, Kind, Parcel, Shape, Verb, shortened};
 use tidegate_observe::metrics::{Delivery, Receiver, Untold};
@@ -170,7 +171,7 @@ impl Worker {
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
             let told: Vec<&[u8]> = batch.iter().map(|(_, told)| told.as_slice()).collect();
             let parcels = destination.target.parcels(&told);
-            let carried: HashSet<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
+            let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
             fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
             let (mut most, mut is_down) = (BATCH, false);
@@ -230,10 +231,14 @@ impl Worker {
     }
 
     /// The letters that can be read and fit in one call, and the ids of those that cannot be read.
-    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Vec<u8>)>, Vec<LetterId>) {
+    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Arc<Vec<u8>>)>, Vec<LetterId>) {
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
-            match open(&self.gateway.vault, &self.id, &letter.payload) {
+            let told = match &letter.told {
+                Some(told) => Some(told.clone()),
+                None => open(&self.gateway.vault, &self.id, &letter.payload).map(Arc::new),
+            };
+            match told {
                 None => unreadable.push(letter.id),
                 Some(told) => {
                     bytes += told.len();
@@ -251,7 +256,7 @@ impl Worker {
     async fn send(
         &self,
         destination: &Arc<Destination>,
-        batch: &[(Waiting, Vec<u8>)],
+        batch: &[(Waiting, Arc<Vec<u8>>)],
         parcels: Vec<Parcel>,
     ) -> Vec<(Vec<usize>, Answer)> {
         let mut parcels = parcels.into_iter();
@@ -282,11 +287,11 @@ impl Worker {
     }
 
     /// Sends a letter that was too large once more, with less of what was said.
-    async fn send_less(&self, destination: &Arc<Destination>, (letter, told): &(Waiting, Vec<u8>)) -> Answer {
+    async fn send_less(&self, destination: &Arc<Destination>, (letter, told): &(Waiting, Arc<Vec<u8>>)) -> Answer {
         let Some(shorter) = shortened(told) else { return Answer::TooLarge };
         self.count(destination.kind, Answer::TooLarge.outcome(), 1);
         let parcels = destination.target.parcels(&[&shorter]);
-        let mut answers = self.send(destination, &[(letter.clone(), shorter)], parcels).await;
+        let mut answers = self.send(destination, &[(letter.clone(), Arc::new(shorter))], parcels).await;
         answers.pop().map_or(Answer::TooLarge, |(_, answer)| answer)
     }
 

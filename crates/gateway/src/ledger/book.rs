@@ -4,9 +4,8 @@
 //! What may be spent is a lease that the store gave: `available = leased - posted - pending`. What was posted leaves the
 //! book, together with the part of the lease that it used up, when the store has it.
 
-use std::collections::HashMap;
-
 use smallvec::SmallVec;
+use tidegate_core::map::Map;
 use tidegate_core::{GenerationId, Money, Posting, Slot, Timestamp};
 
 /// A limit that a call must respect.
@@ -59,8 +58,8 @@ pub struct State {
 
 #[derive(Debug, Default)]
 pub struct Book {
-    slots: HashMap<Slot, Balance>,
-    open: HashMap<GenerationId, SmallVec<[Posting; 2]>>,
+    slots: Map<Slot, Balance>,
+    open: Map<GenerationId, SmallVec<[Posting; 2]>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -217,7 +216,7 @@ impl Book {
 
     /// Sets what is leased in each slot to what the store says; what the store has and the book has no use for is left
     /// in `leases`.
-    pub fn agree(&mut self, leases: &mut HashMap<Slot, Money>) {
+    pub fn agree(&mut self, leases: &mut Map<Slot, Money>) {
         for (slot, balance) in &mut self.slots {
             balance.leased = leases.remove(slot).unwrap_or_default();
         }
@@ -225,7 +224,7 @@ impl Book {
 
     /// The store has these: they are posted there, and the lease is less by as much.
     pub fn forwarded(&mut self, postings: &[Posting]) {
-        let mut sums: HashMap<&Slot, Money> = HashMap::new();
+        let mut sums: Map<&Slot, Money> = Map::default();
         for posting in postings {
             let sum = sums.entry(&posting.slot).or_default();
             *sum = sum.plus(posting.amount);

@@ -312,7 +312,7 @@ impl Ledger {
 
     /// Writes down that a call is let in.
     pub fn intent(&self, exchange: &Exchange, terms: &Terms) -> Result<Option<Receipt>, Unavailable> {
-        match self.queue.intent(exchange.id, text(exchange)) {
+        match self.queue.intent(exchange.id, exchange.to_text()) {
             Ok(receipt) => Ok(Some(receipt)),
             Err(Unavailable) if terms.serve_unmetered => Ok(None),
             Err(Unavailable) => Err(Unavailable),
@@ -320,7 +320,7 @@ impl Ledger {
     }
 
     pub fn amend(&self, exchange: &Exchange) {
-        self.queue.amend(exchange.id, text(exchange));
+        self.queue.amend(exchange.id, exchange.to_text());
     }
 
     pub fn progress(&self, id: GenerationId, progress: Progress) {
@@ -381,13 +381,6 @@ impl Ledger {
         let silent = self.steady() - self.beat.load(Ordering::Relaxed);
         silent > i64::try_from(hold.as_millis()).unwrap_or(i64::MAX)
     }
-}
-
-fn text(exchange: &Exchange) -> String {
-    // Nearly always enough, so that it need not grow.
-    let mut text = Vec::with_capacity(1_024);
-    serde_json::to_writer(&mut text, exchange).expect("texts and numbers are always JSON");
-    String::from_utf8(text).expect("JSON is text")
 }
 
 fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {

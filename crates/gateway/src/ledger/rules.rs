@@ -1,8 +1,7 @@
 //! Which limits a call must respect: of its key, of its workspace, of its organisation.
 
-use std::collections::HashMap;
-
 use smallvec::SmallVec;
+use tidegate_core::map::Map;
 use tidegate_core::{Account, Money, OrganisationId, Slot, Timestamp, Window, WorkspaceId};
 use tidegate_store::{Store, StoreError};
 
@@ -16,9 +15,9 @@ pub type Rules = SmallVec<[Rule; 2]>;
 pub struct Limits {
     /// Which change of the store this is.
     pub seq: i64,
-    budgets: HashMap<WorkspaceId, Budget>,
+    budgets: Map<WorkspaceId, Budget>,
     /// What each organisation has been given.
-    balances: HashMap<OrganisationId, Money>,
+    balances: Map<OrganisationId, Money>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -2,11 +2,11 @@
 //! settled, and says that the node is alive. One after the other: what the store holds of this node's leases and what
 //! the books hold then change in the same order.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidegate_core::map::{Map, Set};
 use tidegate_core::{Exchange, GenerationId, Money, OrganisationId, Posting, Slot, Timestamp};
 use tidegate_store::journal::{JournalError, JournalReader, Node, Place, Settled};
 use tidegate_store::ledger::{Granted, Wanted};
@@ -82,7 +82,7 @@ pub struct Treasury {
     /// The last batch reached the store.
     is_forwarded: bool,
     /// Calls read from the journal that the books have counted as forwarded.
-    counted: HashSet<GenerationId>,
+    counted: Set<GenerationId>,
     /// When it is next looked for leases that nobody uses.
     swept: Timestamp,
 }
@@ -96,7 +96,7 @@ impl Treasury {
         (hold, longest_call): (Duration, Duration),
     ) -> Self {
         let (is_unsure, is_forwarded) = (false, true);
-        let (counted, swept) = (HashSet::new(), Timestamp(0));
+        let (counted, swept) = (Set::default(), Timestamp(0));
         Self { ledger, store, journal, node, wants, hold, longest_call, is_unsure, is_forwarded, counted, swept }
     }
 
@@ -260,7 +260,7 @@ impl Treasury {
 
     /// Asks the store what this node holds, after an answer of it was lost. Everything settled must have been forwarded.
     async fn agree(&mut self) -> Result<(), StoreError> {
-        let mut leases: HashMap<Slot, Money> = self.store.leases_of(&self.node.id).await?.into_iter().collect();
+        let mut leases: Map<Slot, Money> = self.store.leases_of(&self.node.id).await?.into_iter().collect();
         for book in self.ledger.books.pin().values() {
             locked(book).agree(&mut leases);
         }
@@ -323,7 +323,7 @@ impl Treasury {
     async fn forward_rest(&mut self, here: &[GenerationId]) -> Result<bool, Trouble> {
         let mut read = self.journal.settled(BATCH + here.len()).await?;
         let was_all = read.is_all;
-        let here: HashSet<&GenerationId> = here.iter().collect();
+        let here: Set<&GenerationId> = here.iter().collect();
         read.calls.retain(|(exchange, _)| !here.contains(&exchange.id));
         self.forward_read(read).await?;
         Ok(was_all)

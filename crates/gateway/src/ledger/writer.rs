@@ -1,13 +1,13 @@
 //! The one task that empties the queue to the journal in groups. While a group is being committed the next one gathers;
 //! nobody waits for a timer, nor for the disk: what is committed is brought there beside the writing of others.
 
-use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tidegate_core::map::Set;
 use tidegate_core::{Clock, Exchange, GenerationId};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::{Handles, Metrics};
@@ -215,7 +215,7 @@ impl Writer {
         let mut waiting = Vec::with_capacity(group.len());
         let (mut settled, mut letters) = (Vec::new(), Vec::new());
         // Of a call that is over already it need not be said that it was let in.
-        let over: HashSet<GenerationId> = group.iter().filter_map(|queued| queued.record.settles()).collect();
+        let over: Set<GenerationId> = group.iter().filter_map(|queued| queued.record.settles()).collect();
         let mut texts = Vec::with_capacity(over.len() * TEXT);
         for Queued { record, done } in group {
             waiting.extend(done);
@@ -224,7 +224,7 @@ impl Writer {
                 Record::Settle(exchange, told) => {
                     letters.extend(told);
                     let start = texts.len();
-                    serde_json::to_writer(&mut texts, &exchange).expect("texts and numbers are always JSON");
+                    exchange.write(&mut texts);
                     records.push(Written::Settled(exchange.id, start..texts.len()));
                     settled.push(exchange);
                 }

@@ -4,13 +4,14 @@
 use prost::Message as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
+use tidegate_core::key::hex;
 
 use super::Service;
 use super::message::{
     AnyValue, ArrayValue, Event, ExportTraceServiceRequest, InstrumentationScope, KeyValue, OneValue, Resource,
     ResourceSpans, ScopeSpans, Span as Wire, Status,
 };
-use super::span::{Attribute, Span, hex};
+use super::span::{Attribute, Span};
 
 pub(super) const SCOPE: &str = "gateway";
 /// `STATUS_CODE_ERROR`.
@@ -55,9 +56,16 @@ pub fn json(spans: &ResourceSpans) -> Vec<u8> {
 }
 
 /// A request of export from such elements.
-pub fn export<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
-    let elements: Vec<&str> = elements.into_iter().collect();
-    format!(r#"{{"resourceSpans":[{}]}}"#, elements.join(","))
+pub fn export<'a>(elements: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut request = br#"{"resourceSpans":["#.to_vec();
+    for (place, element) in elements.into_iter().enumerate() {
+        if place > 0 {
+            request.push(b',');
+        }
+        request.extend_from_slice(element);
+    }
+    request.extend_from_slice(b"]}");
+    request
 }
 
 fn span(span: Span) -> Wire {

@@ -35,7 +35,7 @@ impl Target {
             // Letters of before a change of the form still wait in the other one.
             Shape::Otlp(_) => {
                 let (json, binary) = (told.fitting(is_json), told.fitting(is_protobuf));
-                let text = otlp::export(told.texts(&json)).into_bytes();
+                let text = otlp::export(json.iter().map(|place| letters[*place]));
                 let bytes = binary.iter().flat_map(|place| letters[*place]).copied().collect();
                 let both = [self.parcel(json, "", JSON, text), self.parcel(binary, "", PROTOBUF, bytes)];
                 both.into_iter().flatten().collect()
@@ -88,7 +88,7 @@ impl Target {
         };
         match &self.shape {
             Shape::Otlp(otlp) if otlp.is_protobuf => vec![trial(verb, "", PROTOBUF, Vec::new())],
-            Shape::Otlp(_) => vec![trial(verb, "", JSON, otlp::export([]).into_bytes())],
+            Shape::Otlp(_) => vec![trial(verb, "", JSON, otlp::export([]))],
             Shape::Object(bucket) => vec![trial(verb, &format!("/{}", bucket.test_key()), JSON, b"{}".to_vec())],
             // Who may not make tables may still write to one that is there.
             Shape::Rows(table) => {

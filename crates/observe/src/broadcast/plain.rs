@@ -1,10 +1,8 @@
 //! A request of which there is nothing special to tell, which nearly all are, as OTLP's JSON at once: it is told while its
 //! caller waits. The same to the byte as what goes the long way.
 
-use std::io::Write as _;
-
 use serde_json::Value;
-use tidegate_core::{Exchange, Outcome};
+use tidegate_core::{Exchange, Outcome, json};
 
 use super::otlp::{Json, SCOPE, any_value};
 use super::span::{NANOS_PER_MILLI, Name, Sink, SpanKind, hash, parent_id, tell, trace_id};
@@ -24,7 +22,10 @@ pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, 
         return None;
     }
     let (service, (trace, _)) = (maker.service, trace_id(exchange, said));
-    let mut out = Out { brand: &service.brand, told: Vec::with_capacity(USUAL), is_first: true };
+    // Both come from the same id, where nobody says otherwise.
+    let is_own = said.parent.is_none() && exchange.parent.is_none();
+    let span = if is_own { trace[..16].to_owned() } else { hash(exchange.id.as_str(), 8) };
+    let mut out = Out { brand: Brand::of(&service.brand), told: Vec::with_capacity(USUAL), is_first: true };
     out.raw(r#"{"resource":{"attributes":["#);
     out.text(Name::Theirs("service.name"), &service.name);
     out.text(Name::Theirs("service.version"), &service.version);
@@ -34,8 +35,9 @@ pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, 
     }
     out.text(Name::Ours("trace.id"), &trace);
     for (name, value) in &otlp.resource {
-        out.begin(format_args!("{name}"));
-        out.string("stringValue", value);
+        out.begin();
+        out.quoted(name);
+        out.string(value);
     }
     out.raw(r#"]},"scopeSpans":[{"scope":{"name":"#);
     out.quoted(&format!("{}.{SCOPE}", service.brand));
@@ -44,7 +46,7 @@ pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, 
     out.raw(r#"},"spans":[{"traceId":""#);
     out.raw(&trace);
     out.raw(r#"","spanId":""#);
-    out.raw(&hash(exchange.id.as_str(), 8));
+    out.raw(&span);
     let first = exchange.parent.filter(|first| *first != exchange.id);
     if let Some(parent) = first.map(|first| hash(first.as_str(), 8)).or_else(|| parent_id(said)) {
         out.raw(r#"","parentSpanId":""#);
@@ -55,18 +57,35 @@ pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, 
     let start = exchange.started.0.saturating_mul(NANOS_PER_MILLI);
     let end = start.saturating_add(i64::from(exchange.duration_ms) * NANOS_PER_MILLI);
     let [start, end] = [start, end].map(|nanos| u64::try_from(nanos).unwrap_or(0));
-    let kind = SpanKind::Client as i32;
-    let times =
-        format_args!(r#","kind":{kind},"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":["#);
-    out.told.write_fmt(times).expect("there is always room in memory");
+    out.raw(r#","kind":"#);
+    json::number(&mut out.told, SpanKind::Client as i32);
+    out.raw(r#","startTimeUnixNano":""#);
+    json::number(&mut out.told, start);
+    out.raw(r#"","endTimeUnixNano":""#);
+    json::number(&mut out.told, end);
+    out.raw(r#"","attributes":["#);
     out.is_first = true;
     tell(exchange, said, destination, maker, &mut out);
     out.raw(r#"],"status":{}}]}]}"#);
     Some(out.told)
 }
 
+/// What our own names begin with.
+enum Brand<'a> {
+    Plain(&'a str),
+    /// It holds what cannot stand in JSON as it is.
+    Odd(&'a str),
+}
+
+impl<'a> Brand<'a> {
+    fn of(brand: &'a str) -> Self {
+        let is_plain = brand.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        if is_plain { Self::Plain(brand) } else { Self::Odd(brand) }
+    }
+}
+
 struct Out<'a> {
-    brand: &'a str,
+    brand: Brand<'a>,
     told: Vec<u8>,
     /// Of a list.
     is_first: bool,
@@ -78,37 +97,42 @@ impl Out<'_> {
     }
 
     fn quoted(&mut self, text: &str) {
-        serde_json::to_writer(&mut self.told, text).expect("texts are always JSON");
+        json::text(&mut self.told, text);
     }
 
-    /// The head of an attribute.
-    fn begin(&mut self, name: impl std::fmt::Display) {
-        self.raw(if self.is_first { r#"{"key":""# } else { r#",{"key":""# });
+    /// The head of an attribute, up to its name.
+    fn begin(&mut self) {
+        self.raw(if self.is_first { r#"{"key":"# } else { r#",{"key":"# });
         self.is_first = false;
-        let start = self.told.len();
-        write!(self.told, "{name}").expect("there is always room in memory");
-        // Names that somebody chose may hold anything.
-        if self.told[start..].iter().any(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')) {
-            let name = String::from_utf8_lossy(&self.told[start..]).into_owned();
-            self.told.truncate(start - 1);
-            self.quoted(&name);
-            self.told.pop();
-        }
-        self.raw(r#"","value":{"#);
     }
 
+    /// Its name as well. Those that we write are known to be plain.
     fn named(&mut self, name: Name) {
-        let brand = self.brand;
-        match name {
-            Name::Theirs(name) => self.begin(name),
-            Name::Ours(name) => self.begin(format_args!("{brand}.{name}")),
+        self.begin();
+        match (name, &self.brand) {
+            (Name::Theirs(name), _) => {
+                self.raw("\"");
+                self.raw(name);
+                self.raw("\"");
+            }
+            (Name::Ours(name), Brand::Plain(brand)) => {
+                let brand = *brand;
+                self.raw("\"");
+                self.raw(brand);
+                self.raw(".");
+                self.raw(name);
+                self.raw("\"");
+            }
+            (Name::Ours(name), Brand::Odd(brand)) => {
+                let name = format!("{brand}.{name}");
+                self.quoted(&name);
+            }
         }
     }
 
-    fn string(&mut self, kind: &str, text: &str) {
-        self.raw("\"");
-        self.raw(kind);
-        self.raw("\":");
+    /// Its value, and its end.
+    fn string(&mut self, text: &str) {
+        self.raw(r#","value":{"stringValue":"#);
         self.quoted(text);
         self.raw("}}");
     }
@@ -117,12 +141,12 @@ impl Out<'_> {
 impl Sink for Out<'_> {
     fn text(&mut self, name: Name, text: &str) {
         self.named(name);
-        self.string("stringValue", text);
+        self.string(text);
     }
 
     fn texts(&mut self, name: Name, texts: &[&str]) {
         self.named(name);
-        self.raw(r#""arrayValue":{"values":["#);
+        self.raw(r#","value":{"arrayValue":{"values":["#);
         for (place, text) in texts.iter().enumerate() {
             self.raw(if place == 0 { r#"{"stringValue":"# } else { r#",{"stringValue":"# });
             self.quoted(text);
@@ -134,22 +158,29 @@ impl Sink for Out<'_> {
     fn number(&mut self, name: Name, number: u64) {
         let Ok(number) = i64::try_from(number) else { return self.decimal(name, number as f64) };
         self.named(name);
-        write!(self.told, r#""intValue":"{number}"}}}}"#).expect("there is always room in memory");
+        self.raw(r#","value":{"intValue":""#);
+        json::number(&mut self.told, number);
+        self.raw(r#""}}"#);
     }
 
     fn decimal(&mut self, name: Name, number: f64) {
-        self.value(name, &serde_json::json!(number));
+        if !number.is_finite() {
+            return self.value(name, &serde_json::json!(number));
+        }
+        self.named(name);
+        self.raw(r#","value":{"doubleValue":"#);
+        serde_json::to_writer(&mut self.told, &number).expect("numbers are always JSON");
+        self.raw("}}");
     }
 
     fn flag(&mut self, name: Name, flag: bool) {
         self.named(name);
-        self.raw(if flag { r#""boolValue":true}}"# } else { r#""boolValue":false}}"# });
+        self.raw(if flag { r#","value":{"boolValue":true}}"# } else { r#","value":{"boolValue":false}}"# });
     }
 
     fn value(&mut self, name: Name, value: &Value) {
         self.named(name);
-        // The brace that is open belongs to the value.
-        self.told.pop();
+        self.raw(r#","value":"#);
         serde_json::to_writer(&mut self.told, &Json(&any_value(value.clone()))).expect("values are always JSON");
         self.raw("}");
     }
@@ -214,12 +245,13 @@ mod tests {
         fn the_short_way_says_what_the_long_way_says(
             exchange in exchange(), is_private: bool, tells in prop::array::uniform3(any::<bool>()),
             words in prop::array::uniform3(text()), environment in prop::option::of(text()), has_parent: bool,
-            has_request: bool, temperature in prop_oneof![Just(json!(1)), Just(json!(0.5)), Just(json!(null)), Just(json!({"a": [1]}))],
+            has_request: bool, brand in prop_oneof![Just("acme"), Just("a\"b")],
+            temperature in prop_oneof![Just(json!(1)), Just(json!(0.5)), Just(json!(null)), Just(json!({"a": [1]}))],
         ) {
             let destination = destination(is_private, Tells { cost: tells[0], identity: tells[1], context: tells[2] });
             let [name, key_name, creator] = words;
             let service =
-                Service { name, version: "1.2".into(), instance: "node\"1".into(), environment, brand: "acme".into() };
+                Service { name, version: "1.2".into(), instance: "node\"1".into(), environment, brand: brand.into() };
             let maker = Maker { key_name: &key_name, creator: Some(&creator), service: &service };
             let request = json!({
                 "model": "asked/for", "temperature": temperature, "stop_sequences": ["\"", "b"], "system": "be \"brief\"",

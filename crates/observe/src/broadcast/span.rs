@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::digest;
 use serde_json::{Map, Value, json};
+use tidegate_core::key::hex;
 use tidegate_core::{Exchange, Money, Outcome};
 
 use super::{Destination, Maker, Said, Used};
@@ -72,15 +73,6 @@ pub struct Span {
 /// The first so many bytes of a text's hash, as hex.
 pub(crate) fn hash(text: &str, bytes: usize) -> String {
     hex(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..bytes])
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        out.extend([byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)])));
-    }
-    out
 }
 
 fn is_hex(text: &str, length: usize) -> bool {

@@ -141,7 +141,10 @@ fn errors_follow_from_who_calls_and_what_is_sent() {
         responses.into_iter().flat_map(|responses| responses.keys().cloned()).collect()
     };
     assert_eq!(statuses("/keys/{hash}", "delete"), ["200", "401", "403", "404", "429", "500", "503", "default"]);
-    assert_eq!(statuses("/auth/keys", "post"), ["200", "400", "403", "408", "413", "415", "429", "500", "503", "default"]);
+    assert_eq!(
+        statuses("/auth/keys", "post"),
+        ["200", "400", "403", "408", "413", "415", "429", "500", "503", "default"]
+    );
     assert_eq!(statuses("/key", "get"), ["200", "401", "429", "500", "503", "default"]);
     assert_eq!(statuses("/assets/page.css", "get"), ["200", "500", "default"]);
 }

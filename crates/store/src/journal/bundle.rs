@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use super::Letter;
+use super::recent::Fresh;
 
 /// Letters and bytes of one row at most; a longer letter has a row of its own.
 const MOST: usize = 64;
 const MOST_BYTES: usize = 256 << 10;
 
 /// What stands in one row.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Bundle {
     pub id: i64,
     pub destination: String,
@@ -19,6 +20,8 @@ pub(super) struct Bundle {
     pub at: i64,
     /// A single letter as it is, several one after the other.
     pub payload: Vec<u8>,
+    /// The same as it was before it was sealed, where all of it is there.
+    pub fresh: Option<Fresh>,
 }
 
 impl Bundle {
@@ -26,13 +29,17 @@ impl Bundle {
         let first = letters.first()?;
         let is_alone = letters.len() == 1;
         let payload = if is_alone { first.payload.clone() } else { together(letters) };
+        let at = letters.iter().map(|letter| letter.at.0).min()?;
+        let told = letters.iter().map(|letter| Some((letter.generation, letter.told.clone()?)));
+        let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, letters });
         Some(Self {
             id,
             destination: first.destination.clone(),
             generation: if is_alone { first.generation.as_str().to_owned() } else { String::new() },
             letters: letters.len() as u32,
-            at: letters.iter().map(|letter| letter.at.0).min()?,
+            at,
             payload,
+            fresh,
         })
     }
 }
@@ -99,7 +106,7 @@ mod tests {
 
     fn letter(destination: &str, payload: Vec<u8>, at: i64) -> Letter {
         let destination = destination.to_owned();
-        Letter { destination, generation: GenerationId::new(Timestamp(at)), payload, at: Timestamp(at) }
+        Letter { destination, generation: GenerationId::new(Timestamp(at)), payload, told: None, at: Timestamp(at) }
     }
 
     #[test]
@@ -134,7 +141,7 @@ mod tests {
         assert_eq!(bundles(&long, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [2, 1]);
         let huge = [letter("a", vec![0; 1 << 20], 0), letter("a", vec![0], 1)];
         assert_eq!(bundles(&huge, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [1, 1]);
-        assert_eq!(bundles(&[], 1), []);
+        assert!(bundles(&[], 1).is_empty());
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! What is written together: one text of statements, one journey to the database, one transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqliteConnection;
 use tidegate_core::GenerationId;
+use tidegate_core::map::Map;
 
 use super::bundle::Bundle;
 use super::{Entry, MOST, Place, Progress, Result};
@@ -25,18 +26,18 @@ const MARK: &str = "UPDATE opened SET progress_nanos = json_extract(value, '$[1]
 const SETTLE: &str = "INSERT INTO settled (id, calls, data) VALUES (?, ?, ?); ";
 
 pub(super) struct Group<'a> {
-    known: &'a HashMap<GenerationId, i64>,
+    known: &'a Map<GenerationId, i64>,
     epoch: i64,
     next_open: i64,
     next_settled: i64,
     opened: Vec<(GenerationId, &'a str)>,
     /// Their places in that list.
-    fresh: HashMap<GenerationId, usize>,
+    fresh: Map<GenerationId, usize>,
     amended: Vec<(i64, &'a str)>,
     /// The last of each call: it says most.
     marked: BTreeMap<i64, Progress>,
     /// With the first of their places.
-    settled: HashMap<GenerationId, usize>,
+    settled: Map<GenerationId, usize>,
     /// The rows of what is settled: how many lines, and which.
     rows: Vec<(u32, String)>,
     places: Vec<Place>,
@@ -53,17 +54,17 @@ pub(super) struct Written {
 
 impl<'a> Group<'a> {
     /// `known`: the rows of open calls. The next rows are these.
-    pub fn new(known: &'a HashMap<GenerationId, i64>, epoch: i64, (next_open, next_settled): (i64, i64)) -> Self {
+    pub fn new(known: &'a Map<GenerationId, i64>, epoch: i64, (next_open, next_settled): (i64, i64)) -> Self {
         Self {
             known,
             epoch,
             next_open,
             next_settled,
             opened: Vec::new(),
-            fresh: HashMap::new(),
+            fresh: Map::default(),
             amended: Vec::new(),
             marked: BTreeMap::new(),
-            settled: HashMap::new(),
+            settled: Map::default(),
             rows: Vec::new(),
             places: Vec::new(),
             buried: None,

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
+use tidegate_core::map::Map;
 use tidegate_core::{GenerationId, Timestamp};
 
 use super::bundle::apart;
 use super::group::list;
+use super::recent::Fresh;
 use super::{Journal, JournalReader, Result};
 
 /// Something to be delivered.
@@ -19,6 +22,8 @@ pub struct Letter {
     pub generation: GenerationId,
     /// Compressed and sealed; nothing here can read it.
     pub payload: Vec<u8>,
+    /// What it was before that, where it is short: so it stays in memory for a while, too.
+    pub told: Option<Arc<Vec<u8>>>,
     pub at: Timestamp,
 }
 
@@ -36,7 +41,9 @@ pub struct LetterId {
 pub struct Waiting {
     pub id: LetterId,
     pub generation: String,
+    /// Empty where it is known what it was before it was sealed.
     pub payload: Vec<u8>,
+    pub told: Option<Arc<Vec<u8>>>,
     pub created_at: i64,
     pub due_at: i64,
     pub attempts: i64,
@@ -101,6 +108,7 @@ impl Journal {
             rows.entry(id.row).or_default().push((*id, fate));
         }
         self.grown += LETTER_BYTES * rows.len() as u64;
+        self.recent.forget(rows.keys().copied());
         self.sync(false).await?;
         let (whole, parted): (Vec<_>, Vec<_>) =
             rows.iter().map(|(row, fates)| (*row, fates, common(fates))).partition(|(_, _, fate)| fate.is_some());
@@ -189,8 +197,9 @@ impl JournalReader {
         .await?;
         let listed: Vec<(i64, u64, u64)> = serde_json::from_str(&listed).unwrap_or_default();
         if !listed.is_empty() {
-            let due = self.rows(&some_of(&listed, at_most as u64)).await?;
-            return Ok((due.iter().flat_map(waiting).take(at_most).collect(), None));
+            let wanted = some_of(&listed, at_most as u64);
+            let due = self.waiting(&wanted).await?;
+            return Ok((due.into_iter().take(at_most).collect(), None));
         }
         let next: Option<i64> = sqlx::query_scalar(
             "SELECT MIN(due_at) FROM bundles WHERE destination = $1 AND died_at IS NULL AND due_at > $2",
@@ -202,10 +211,21 @@ impl JournalReader {
         Ok((Vec::new(), next.map(Timestamp)))
     }
 
+    /// The letters of these rows, in their order.
+    async fn waiting(&self, rows: &[i64]) -> Result<Vec<Waiting>> {
+        let mut found: Map<i64, Vec<Waiting>> =
+            rows.iter().filter_map(|row| Some((*row, fresh(*row, self.1.find(*row)?)))).collect();
+        let others: Vec<i64> = rows.iter().filter(|row| !found.contains_key(row)).copied().collect();
+        if !others.is_empty() {
+            found.extend(self.rows(&others).await?.iter().map(|row| (row.id, waiting(row))));
+        }
+        Ok(rows.iter().filter_map(|row| found.remove(row)).flatten().collect())
+    }
+
     async fn rows(&self, ids: &[i64]) -> Result<Vec<Row>> {
         let rows = sqlx::query_as(
             "SELECT id, destination, generation, payload, letters, created_at, due_at, attempts, last_error FROM bundles \
-             WHERE id IN (SELECT value FROM json_each($1)) ORDER BY due_at, id",
+             WHERE id IN (SELECT value FROM json_each($1))",
         );
         Ok(rows.bind(list(ids)).fetch_all(&self.0).await?)
     }
@@ -258,11 +278,26 @@ fn some_of(listed: &[(i64, u64, u64)], letters: u64) -> Vec<i64> {
     some
 }
 
+fn fresh(row: i64, fresh: Fresh) -> Vec<Waiting> {
+    let of = fresh.letters.len() as u32;
+    let letter = |(place, (generation, told)): (u32, (GenerationId, Arc<Vec<u8>>))| Waiting {
+        id: LetterId { row, place, of },
+        generation: generation.as_str().to_owned(),
+        payload: Vec::new(),
+        told: Some(told),
+        created_at: fresh.at,
+        due_at: fresh.at,
+        attempts: 0,
+    };
+    (0..).zip(fresh.letters).map(letter).collect()
+}
+
 fn waiting(row: &Row) -> Vec<Waiting> {
     let letter = |(place, (generation, range)): (u32, (String, Range<usize>))| Waiting {
         id: LetterId { row: row.id, place, of: row.letters },
         generation,
         payload: row.payload[range].to_vec(),
+        told: None,
         created_at: row.created_at,
         due_at: row.due_at,
         attempts: row.attempts,

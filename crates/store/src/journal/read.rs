@@ -3,12 +3,14 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{ConnectOptions as _, SqlitePool};
 use tidegate_core::{Exchange, GenerationId, Money, Timestamp};
 
+use super::recent::Recent;
 use super::{FILE, Journal, JournalError, Place, Progress, Result};
 
 /// Rows of settled calls that are read at a time, and that are looked at.
@@ -47,11 +49,11 @@ pub struct Settled {
 }
 
 #[derive(Clone, Debug)]
-pub struct JournalReader(pub(super) SqlitePool);
+pub struct JournalReader(pub(super) SqlitePool, pub(super) Arc<Recent>);
 
 impl Journal {
     pub fn reader(&self) -> JournalReader {
-        JournalReader::of(self.path())
+        JournalReader::of(self.path(), self.recent.clone())
     }
 }
 
@@ -59,17 +61,17 @@ impl JournalReader {
     /// The journal of a data folder; `None` when there is none.
     pub fn open(folder: &Path) -> Option<Self> {
         let path = folder.join(FILE);
-        path.exists().then(|| Self::of(&path))
+        path.exists().then(|| Self::of(&path, Arc::default()))
     }
 
-    fn of(path: &Path) -> Self {
+    fn of(path: &Path, recent: Arc<Recent>) -> Self {
         let options = SqliteConnectOptions::new()
             .filename(path)
             .read_only(true)
             .busy_timeout(Duration::from_secs(2))
             .disable_statement_logging();
         let pool = SqlitePoolOptions::new().max_connections(2).acquire_timeout(Duration::from_secs(5));
-        Self(pool.connect_lazy_with(options))
+        Self(pool.connect_lazy_with(options), recent)
     }
 
     /// Calls of earlier epochs that were never settled.

@@ -1,10 +1,10 @@
 //! What is given to clients to keep for us: sealed so that only this deployment reads it, and bound to what it is about.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
+use tidegate_core::map::Map;
 use tidegate_core::{Secret, id};
 
 use super::{MasterKey, Vault, VaultError};
@@ -24,11 +24,12 @@ impl Vault {
         let ring = self.ring.load();
         let key = ring.active().blobs.key(ring.active(), label)?;
         let nonce = id::random::<NONCE_LEN>();
-        let mut sealed = nonce.to_vec();
-        let mut body = plain.to_vec();
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(about), &mut body)
-            .map_err(|_| VaultError::Broken)?;
-        sealed.append(&mut body);
+        let mut sealed = Vec::with_capacity(NONCE_LEN + plain.len() + MAX_TAG_LEN);
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = key.seal_in_place_separate_tag(nonce, Aad::from(about), &mut sealed[NONCE_LEN..]);
+        sealed.extend_from_slice(tag.map_err(|_| VaultError::Broken)?.as_ref());
         Ok((ring.active().id.clone(), sealed))
     }
 
@@ -60,7 +61,7 @@ fn open(master: &MasterKey, label: &str, about: &[u8], sealed: &[u8]) -> Option<
 
 /// The keys that were derived from a master key so far: there are few labels, and each key is made once.
 #[derive(Default)]
-pub struct Keys(RwLock<HashMap<Box<str>, Arc<LessSafeKey>>>);
+pub struct Keys(RwLock<Map<Box<str>, Arc<LessSafeKey>>>);
 
 impl Keys {
     fn key(&self, master: &MasterKey, label: &str) -> Result<Arc<LessSafeKey>, VaultError> {

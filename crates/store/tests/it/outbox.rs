@@ -1,5 +1,7 @@
 //! Letters in the journal: written together, taken one by one.
 
+use std::sync::Arc;
+
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
@@ -14,14 +16,16 @@ struct Desk {
     folder: TempDir,
     journal: Journal,
     reader: JournalReader,
+    /// Knows only what stands in the file.
+    stranger: JournalReader,
 }
 
 impl Desk {
     async fn open() -> Self {
         let folder = TempDir::new().unwrap();
         let journal = Journal::open(folder.path()).await.unwrap();
-        let reader = JournalReader::open(folder.path()).unwrap();
-        Self { folder, journal, reader }
+        let (reader, stranger) = (journal.reader(), JournalReader::open(folder.path()).unwrap());
+        Self { folder, journal, reader, stranger }
     }
 
     /// Writes a group with these letters, each of which says its number.
@@ -30,6 +34,8 @@ impl Desk {
             destination: destination.to_owned(),
             generation: GenerationId::new(Timestamp(NOW.0 + i64::from(number))),
             payload: vec![number; 10],
+            // Of some it is not known what they were before they were sealed.
+            told: (destination != "long").then(|| Arc::new(vec![number; 10])),
             at: NOW,
         };
         let letters: Vec<Letter> = numbers.map(letter).collect();
@@ -38,11 +44,16 @@ impl Desk {
     }
 
     async fn due(&self, destination: &str, at: Timestamp, at_most: usize) -> Vec<Waiting> {
-        self.reader.due(destination, at, at_most).await.unwrap().0
+        let due = self.reader.due(destination, at, at_most).await.unwrap();
+        let stands = self.stranger.due(destination, at, at_most).await.unwrap();
+        let plain = |letter: &Waiting| Waiting { payload: words(letter).to_vec(), told: None, ..letter.clone() };
+        let seen = |due: &[Waiting]| due.iter().map(plain).collect::<Vec<_>>();
+        assert_eq!((seen(&due.0), due.1), (stands.0, stands.1), "what is remembered is what stands in the file");
+        due.0
     }
 
     async fn resolve(&mut self, letters: &[Waiting], fate: impl Fn(u8) -> Option<Fate>) {
-        let fates: Vec<_> = letters.iter().filter_map(|letter| Some((letter.id, fate(letter.payload[0])?))).collect();
+        let fates: Vec<_> = letters.iter().filter_map(|letter| Some((letter.id, fate(words(letter)[0])?))).collect();
         self.journal.resolve(&fates).await.unwrap();
     }
 
@@ -52,7 +63,12 @@ impl Desk {
 }
 
 fn numbers(letters: &[Waiting]) -> Vec<u8> {
-    letters.iter().map(|letter| letter.payload[0]).collect()
+    letters.iter().map(|letter| words(letter)[0]).collect()
+}
+
+/// What is said in it.
+fn words(letter: &Waiting) -> &[u8] {
+    letter.told.as_ref().map_or(&letter.payload, |told| told.as_slice())
 }
 
 #[tokio::test]
@@ -163,6 +179,22 @@ async fn the_oldest_rows_go_until_enough_letters_have_gone() {
     assert_eq!(desk.journal.bound_outbox("a", 4, past).await.unwrap(), 5, "whole rows");
     assert_eq!(numbers(&desk.due("a", NOW, 100).await), [6]);
     assert_eq!(numbers(&desk.due("b", NOW, 100).await), [3]);
+}
+
+#[tokio::test]
+async fn what_is_remembered_and_what_is_read_come_in_their_order() {
+    let mut desk = Desk::open().await;
+    desk.post("a", 0..2).await;
+    desk.journal.close().await.unwrap();
+    // Who begins anew remembers nothing.
+    desk.journal = Journal::open(desk.folder.path()).await.unwrap();
+    desk.reader = desk.journal.reader();
+    desk.post("a", 2..4).await;
+    let due = desk.due("a", NOW, 100).await;
+    assert_eq!(numbers(&due), [0, 1, 2, 3]);
+    assert_eq!(due.iter().map(|letter| letter.told.is_some()).collect::<Vec<_>>(), [false, false, true, true]);
+    desk.post("long", 4..6).await;
+    assert!(desk.due("long", NOW, 100).await.iter().all(|letter| letter.told.is_none()));
 }
 
 #[tokio::test]
