@@ -146,9 +146,9 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Random bytes for ids, taken from a store of the thread's own: a system call for every request would be the dearest
-/// part of its id. Keys and codes ask the system each time ([`random`]).
-fn pooled<const N: usize>() -> [u8; N] {
+/// Random bytes for ids and for what must only be different each time, taken from a store of the thread's own: a system
+/// call for every request would be the dearest part of its id. Keys and codes ask the system each time ([`random`]).
+pub fn pooled<const N: usize>() -> [u8; N] {
     const SIZE: usize = 1024;
     thread_local! {
         static POOL: RefCell<([u8; SIZE], usize)> = const { RefCell::new(([0; SIZE], SIZE)) };

@@ -34,7 +34,7 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub fn of(workspace: &WorkspaceId, model: &str, session: Option<&str>, opening: &Opening<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(512);
+        let mut bytes = Vec::with_capacity(2_048);
         let mut add = |text: &str| {
             let end = text.floor_char_boundary(OPENING);
             // With its length, so that one text cannot run into the next.

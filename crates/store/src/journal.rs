@@ -43,8 +43,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 pub const MOST: usize = 512;
 /// Rows of settled calls that may stay a little longer, to go with others.
 const DEAD: usize = 256;
-/// Bytes of the log after which it is folded into the file.
-const FOLD_BYTES: u64 = 16 << 20;
+/// Bytes of the log after which it is folded into the file. What stands in it lives for a moment only: the longer the log,
+/// the less of it is ever written a second time.
+const FOLD_BYTES: u64 = 64 << 20;
 /// What a commit adds to the log beside what is in it, about.
 const COMMIT_BYTES: u64 = 20 << 10;
 
@@ -218,11 +219,11 @@ impl Journal {
         if is_tidying {
             group.bury(&self.dead);
         }
-        let bundles = bundle::bundles(letters, self.next_bundle);
+        let mut bundles = bundle::bundles(letters, self.next_bundle);
         self.next_bundle += bundles.len() as i64;
-        group.write(&bundles, &mut self.connection).await?;
-        self.grown +=
-            COMMIT_BYTES + group.bytes() + bundles.iter().map(|bundle| bundle.payload.len() as u64).sum::<u64>();
+        let posted: u64 = bundles.iter().map(|bundle| bundle.payload.len() as u64).sum();
+        group.write(&mut bundles, &mut self.connection).await?;
+        self.grown += COMMIT_BYTES + group.bytes() + posted;
         let written = group.written();
         for bundle in bundles {
             if let Some(fresh) = bundle.fresh {
@@ -420,6 +421,7 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
         "CREATE TABLE IF NOT EXISTS unreadable (generation TEXT NOT NULL, data TEXT NOT NULL)",
         outbox::TABLE,
         outbox::INDEX,
+        outbox::OLD_INDEX,
     ] {
         sqlx::query(text).execute(&mut *transaction).await?;
     }

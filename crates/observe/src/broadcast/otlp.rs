@@ -56,9 +56,12 @@ pub fn json(spans: &ResourceSpans) -> Vec<u8> {
 }
 
 /// A request of export from such elements.
-pub fn export<'a>(elements: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut request = br#"{"resourceSpans":["#.to_vec();
-    for (place, element) in elements.into_iter().enumerate() {
+pub fn export<'a>(elements: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Vec<u8> {
+    let elements = elements.into_iter();
+    let length: usize = elements.clone().map(|element| element.len() + 1).sum();
+    let mut request = Vec::with_capacity(length + 32);
+    request.extend_from_slice(br#"{"resourceSpans":["#);
+    for (place, element) in elements.enumerate() {
         if place > 0 {
             request.push(b',');
         }

@@ -121,8 +121,8 @@ impl<'a> Group<'a> {
         self.buried = Some(list(dead));
     }
 
-    /// Writes it, with what destinations are to be told of it.
-    pub async fn write(&self, bundles: &[Bundle], connection: &mut SqliteConnection) -> Result<()> {
+    /// Writes it, with what destinations are to be told of it, which is taken out of its bundles.
+    pub async fn write(&self, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
         let (mut text, statements) = self.text(bundles);
         if statements == 0 {
             return Ok(());
@@ -158,7 +158,7 @@ impl<'a> Group<'a> {
         (text, lists + optional.iter().flatten().count() + self.amended.len() + self.rows.len())
     }
 
-    async fn execute(&self, text: String, bundles: &[Bundle], connection: &mut SqliteConnection) -> Result<()> {
+    async fn execute(&self, text: String, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
         // Texts that are seldom the same are not worth keeping.
         let is_common = self.amended.is_empty() && self.opened.len() <= MOST && self.rows.len() <= 1;
         let mut query = sqlx::query(AssertSqlSafe(text)).persistent(is_common);
@@ -188,13 +188,14 @@ impl<'a> Group<'a> {
         for (place, (lines, data)) in self.rows.iter().enumerate() {
             query = query.bind(self.next_settled + place as i64).bind(i64::from(*lines)).bind(data);
         }
-        for some in bundles.chunks(MOST) {
+        for some in bundles.chunks_mut(MOST) {
             for place in 0..shape(some.len()) {
-                query = match some.get(place) {
+                query = match some.get_mut(place) {
                     Some(bundle) => {
                         let bytes = i64::try_from(bundle.payload.len()).unwrap_or(i64::MAX);
-                        let named = query.bind(bundle.id).bind(&bundle.destination).bind(&bundle.generation);
-                        let named = named.bind(&bundle.payload);
+                        let named =
+                            query.bind(bundle.id).bind(bundle.destination.clone()).bind(bundle.generation.clone());
+                        let named = named.bind(std::mem::take(&mut bundle.payload));
                         named.bind(bundle.at).bind(bundle.at).bind(bytes).bind(bundle.letters)
                     }
                     None => {

@@ -23,7 +23,7 @@ impl Vault {
     pub fn seal_named_blob(&self, label: &str, about: &[u8], plain: &[u8]) -> Result<(Box<str>, Vec<u8>), VaultError> {
         let ring = self.ring.load();
         let key = ring.active().blobs.key(ring.active(), label)?;
-        let nonce = id::random::<NONCE_LEN>();
+        let nonce = id::pooled::<NONCE_LEN>();
         let mut sealed = Vec::with_capacity(NONCE_LEN + plain.len() + MAX_TAG_LEN);
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(plain);
