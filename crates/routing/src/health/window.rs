@@ -60,35 +60,52 @@ impl Count {
 
 /// Counts over a sliding time.
 #[derive(Clone, Debug)]
-pub struct Tally<const N: usize>(Ring<Count, N>);
+pub struct Tally<const N: usize> {
+    steps: Ring<Count, N>,
+    /// Of all steps: every plan asks for it.
+    sum: Count,
+}
 
 impl<const N: usize> Tally<N> {
     pub fn new(step_ms: i64) -> Self {
-        Self(Ring::new(step_ms))
+        Self { steps: Ring::new(step_ms), sum: Count::default() }
     }
 
     pub fn add(&mut self, now: i64, is_failure: bool) {
-        let count = self.0.current(now);
-        count.calls += 1;
-        count.failed += u64::from(is_failure);
+        self.turn(now);
+        for count in [self.steps.current(now), &mut self.sum] {
+            count.calls += 1;
+            count.failed += u64::from(is_failure);
+        }
     }
 
     pub fn of_all(&mut self, now: i64) -> Count {
-        self.of_last(now, N)
+        self.turn(now);
+        self.sum
     }
 
     /// Over the newest steps only.
     pub fn of_last(&mut self, now: i64, steps: usize) -> Count {
-        self.0.turn(now);
-        self.0.last(steps).fold(Count::default(), |sum, step| Count {
-            calls: sum.calls + step.calls,
-            failed: sum.failed + step.failed,
-        })
+        self.turn(now);
+        sum(self.steps.last(steps))
     }
 
     pub fn clear(&mut self) {
-        self.0.steps.fill(Count::default());
+        self.steps.steps.fill(Count::default());
+        self.sum = Count::default();
     }
+
+    fn turn(&mut self, now: i64) {
+        let before = self.steps.newest;
+        self.steps.turn(now);
+        if self.steps.newest != before {
+            self.sum = sum(self.steps.last(N));
+        }
+    }
+}
+
+fn sum<'a>(steps: impl Iterator<Item = &'a Count>) -> Count {
+    steps.fold(Count::default(), |sum, step| Count { calls: sum.calls + step.calls, failed: sum.failed + step.failed })
 }
 
 const BUCKETS: usize = 128;
@@ -166,6 +183,7 @@ fn bucket(value: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_tally_forgets_what_is_older_than_its_steps() {
@@ -177,6 +195,24 @@ mod tests {
         assert_eq!(tally.of_last(12_999, 2), Count { calls: 1, failed: 0 });
         assert_eq!(tally.of_all(13_000), Count { calls: 1, failed: 0 });
         assert_eq!(tally.of_all(i64::MAX), Count::default());
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_that_of_the_steps(calls in prop::collection::vec((0_i64..5_000, any::<bool>(), 0..50_u8), 1..200)) {
+            let mut tally = Tally::<4>::new(1_000);
+            let mut now = 0;
+            for (passed, is_failure, chance) in calls {
+                now += passed;
+                if chance == 0 {
+                    tally.clear();
+                }
+                tally.add(now, is_failure);
+                prop_assert_eq!(tally.of_all(now), tally.of_last(now, 4));
+                let later = now + 700;
+                prop_assert_eq!(tally.clone().of_all(later), tally.clone().of_last(later, 4));
+            }
+        }
     }
 
     #[test]
