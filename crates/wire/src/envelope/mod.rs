@@ -294,6 +294,8 @@ impl Cuts {
         let stream = self.stream_member.clone().filter(|_| wrapped.without_stream);
         let mut members: Vec<_> = self.members.iter().cloned().chain(self.model_member.clone()).chain(stream).collect();
         members.sort_unstable_by_key(|member| member.start);
+        // Whoever only counts leaves the stream out already.
+        members.dedup();
         self.cut(body, &members, &mut splice);
         let made = splice.apply(body);
         // What was inserted is followed by what is left, which may be nothing.

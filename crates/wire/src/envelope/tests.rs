@@ -423,6 +423,13 @@ fn a_count_sends_only_what_is_counted_and_strangers() {
         let envelope = read(&body, BRAND, Purpose::Count).unwrap();
         let sent: Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "a/b", None)).unwrap();
         assert_eq!(sent, serde_json::from_str::<Value>(counted).unwrap());
+        // Who has the model in the address wants a call that could be made: with a limit, of whatever size.
+        let wrapped = Wrapped { without_stream: true, added: r#""version":"v""# };
+        let sent: Value = serde_json::from_slice(&envelope.cuts.wrapped_body(&body, &wrapped, Some(1))).unwrap();
+        let mut expected: Value = serde_json::from_str(counted).unwrap();
+        expected.as_object_mut().unwrap().remove("model");
+        (expected["version"], expected["max_tokens"]) = (json!("v"), json!(1));
+        assert_eq!(sent, expected);
         // The same body that is to be answered loses our own member alone.
         let envelope = read(&body, BRAND, Purpose::Generate).unwrap();
         let sent: Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "a/b", None)).unwrap();

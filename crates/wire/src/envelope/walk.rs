@@ -232,7 +232,7 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
     if is_null {
         return;
     }
-    state.envelope.cuts.has_max_tokens |= name == "max_tokens";
+    state.envelope.cuts.has_max_tokens |= name == "max_tokens" && !is_cut;
     state.names_model |= match name {
         "model" | "preset" => true,
         "models" => json::elements(value).is_none_or(|models| !models.is_empty()),
