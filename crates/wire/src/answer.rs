@@ -82,7 +82,9 @@ impl<'a> Message<'a> {
 
     pub fn is_empty(&self) -> bool {
         let content = self.object.members.get("content").map(RawValue::get);
-        content.is_some_and(|content| content[1..content.len() - 1].trim().is_empty())
+        // What is but one character long is no content, and not empty either.
+        let inside = content.and_then(|content| content.get(1..content.len() - 1));
+        inside.is_some_and(|inside| inside.trim().is_empty())
     }
 
     /// The answer with our members set and the promised ones filled in.
@@ -419,6 +421,14 @@ mod tests {
         let start = br#"{"type":"message_start","message":{"content":[],"stop_reason":null}}"#;
         let start = Event::read(start).unwrap().start_completed(&additions()).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&start).unwrap()["message"]["stop_reason"], Value::Null);
+    }
+
+    #[test]
+    fn what_is_no_content_is_completed_all_the_same() {
+        let message = Message::read(br#"{"content":7}"#).unwrap();
+        assert!(!message.is_message() && !message.is_empty());
+        let value: Value = serde_json::from_slice(&message.completed(&additions())).unwrap();
+        assert_eq!((&value["content"], &value["model"]), (&json!(7), &json!("anthropic/claude")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 /// A set of replacements on one text. Ranges must not overlap; they may be added in any order, and what is added first
@@ -60,7 +60,9 @@ impl Splice {
     /// The edited text: one allocation, one copy.
     pub fn apply(mut self, source: &[u8]) -> Bytes {
         self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
-        let mut out = BytesMut::with_capacity(source.len() + self.new.len());
+        // To the byte: what has room to spare is moved once more when it becomes `Bytes`.
+        let cut: usize = self.edits.iter().map(|edit| edit.old.len()).sum();
+        let mut out = Vec::with_capacity((source.len() + self.new.len()).saturating_sub(cut));
         let mut done = 0;
         for edit in &self.edits {
             out.extend_from_slice(&source[done..edit.old.start]);
@@ -68,7 +70,7 @@ impl Splice {
             done = edit.old.end;
         }
         out.extend_from_slice(&source[done..]);
-        out.freeze()
+        out.into()
     }
 }
 

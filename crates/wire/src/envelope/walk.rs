@@ -424,12 +424,14 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "type" => {
                     let value: &RawValue = map.next_value()?;
                     named = json::kind(value) == Kind::String;
-                    is_image = equals(value, "image");
-                    is_document = equals(value, "document");
-                    is_text = equals(value, "text");
-                    is_thinking = equals(value, "thinking");
+                    let kind = json::string(value);
+                    let kind = kind.as_deref().unwrap_or_default();
+                    is_image = kind == "image";
+                    is_document = kind == "document";
+                    is_text = kind == "text";
+                    is_thinking = kind == "thinking";
+                    is_call = kind == "server_tool_use";
                     state.envelope.traits.sealed_results |= is_of_commands(value.get());
-                    is_call = equals(value, "server_tool_use");
                     state.envelope.traits.own_calls |= is_shown_by(value.get(), state.brand);
                 }
                 "name" => called = Some(map.next_value::<&RawValue>()?),
