@@ -333,7 +333,7 @@ on_both! {
 
     async fn cod_5_of_fifty_exchanges_at_once_one_wins(database: &Database) {
         let gate = gate(&database.config()).await;
-        let rounds = 200;
+        let rounds = 100;
         for round in 0..rounds {
             let code = code(&gate, json!({"key_label": format!("round {round}")})).await;
             let body = json!({"code": code}).to_string();
