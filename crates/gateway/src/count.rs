@@ -160,8 +160,9 @@ impl Gateway {
                     Carriage::BedrockInvoke => {
                         let added = anthropic::added(carriage, None, &place.card, &fitted.betas);
                         let wrapped = Wrapped { without_stream: true, added: &added };
-                        // Bedrock wants a call that could be made, and a call has a limit.
-                        count::invoked(&cuts.wrapped_body(body, &wrapped, Some(1)))
+                        // Bedrock wants a call that could be made, and a call has a limit: above what it may think.
+                        let limit = envelope.max_tokens.unwrap_or(endpoint.max_output_tokens).max(1);
+                        count::invoked(&cuts.wrapped_body(body, &wrapped, Some(limit)))
                     }
                 };
                 (anthropic::headers(&forwarded, carriage, call::beta_header(&fitted.betas)), sent)

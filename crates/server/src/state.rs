@@ -58,12 +58,16 @@ impl App {
 
     /// Counts an exchange of a code against the rates of its address.
     pub fn admit_exchange(&self, source: IpAddr, now: Timestamp) -> Result<(), Failure> {
-        let snapshot = self.gateway.snapshot();
-        let settings = &snapshot.settings;
-        let (all, failed) = (settings.exchanges_per_minute, settings.exchange_failures_per_minute);
-        let limited = |limit: u32| move |free| Failure::rate_limited(limit.into(), free, now);
-        self.exchange_failures.check(source, now, failed).map_err(limited(failed))?;
-        self.exchanges.note(source, now, all).map_err(limited(all))
+        self.check_exchange(source, now)?;
+        let all = self.gateway.snapshot().settings.exchanges_per_minute;
+        self.exchanges.note(source, now, all).map_err(|free| Failure::rate_limited(all.into(), free, now))
+    }
+
+    /// Whether too many from its address have failed.
+    pub fn check_exchange(&self, source: IpAddr, now: Timestamp) -> Result<(), Failure> {
+        let failed = self.gateway.snapshot().settings.exchange_failures_per_minute;
+        let checked = self.exchange_failures.check(source, now, failed);
+        checked.map_err(|free| Failure::rate_limited(failed.into(), free, now))
     }
 
     /// Takes a change of keys over at once; the other nodes hear of it within a second or two.

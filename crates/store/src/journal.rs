@@ -46,6 +46,8 @@ const DEAD: usize = 256;
 /// Bytes of the log after which it is folded into the file. What stands in it lives for a moment only: the longer the log,
 /// the less of it is ever written a second time.
 const FOLD_BYTES: u64 = 64 << 20;
+/// The same where there is no room for it to grow: no more than what was set aside for that.
+const FOLD_EARLY: u64 = BALLAST_BYTES;
 /// What a commit adds to the log beside what is in it, about.
 const COMMIT_BYTES: u64 = 20 << 10;
 
@@ -244,10 +246,10 @@ impl Journal {
         Ok(written.places)
     }
 
-    /// Whether it is time to fold the log into the file: first with [`Fold`], which does nearly all of it beside the writing
+    /// Whether it is time to fold the log into the file, at the latest when it `is_short` of room: first with [`Fold`], which does nearly all of it beside the writing
     /// of others, then with [`Journal::fold`].
-    pub fn is_long(&self) -> bool {
-        self.grown >= FOLD_BYTES
+    pub fn is_long(&self, is_short: bool) -> bool {
+        self.grown >= if is_short { FOLD_EARLY } else { FOLD_BYTES }
     }
 
     /// Somebody who does the first part of it.

@@ -52,6 +52,9 @@ const PROBE: Duration = Duration::from_secs(30);
 /// Between two looks at who is to be told, and at how many letters wait.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// A letter, and what it says.
+type Opened = (Waiting, Arc<[u8]>);
+
 /// What came of a call.
 enum Answer {
     Taken,
@@ -169,7 +172,7 @@ impl Worker {
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
             let mut fates: Vec<(LetterId, Fate)> =
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
-            let told: Vec<&[u8]> = batch.iter().map(|(_, told)| told.as_slice()).collect();
+            let told: Vec<&[u8]> = batch.iter().map(|(_, told)| &**told).collect();
             let parcels = destination.target.parcels(&told);
             let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
@@ -231,12 +234,12 @@ impl Worker {
     }
 
     /// The letters that can be read and fit in one call, and the ids of those that cannot be read.
-    fn opened(&self, due: Vec<Waiting>) -> (Vec<(Waiting, Arc<Vec<u8>>)>, Vec<LetterId>) {
+    fn opened(&self, due: Vec<Waiting>) -> (Vec<Opened>, Vec<LetterId>) {
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
             let told = match &letter.told {
                 Some(told) => Some(told.clone()),
-                None => open(&self.gateway.vault, &self.id, &letter.payload).map(Arc::new),
+                None => open(&self.gateway.vault, &self.id, &letter.payload).map(Into::into),
             };
             match told {
                 None => unreadable.push(letter.id),
@@ -256,7 +259,7 @@ impl Worker {
     async fn send(
         &self,
         destination: &Arc<Destination>,
-        batch: &[(Waiting, Arc<Vec<u8>>)],
+        batch: &[Opened],
         parcels: Vec<Parcel>,
     ) -> Vec<(Vec<usize>, Answer)> {
         let mut parcels = parcels.into_iter();
@@ -287,11 +290,11 @@ impl Worker {
     }
 
     /// Sends a letter that was too large once more, with less of what was said.
-    async fn send_less(&self, destination: &Arc<Destination>, (letter, told): &(Waiting, Arc<Vec<u8>>)) -> Answer {
+    async fn send_less(&self, destination: &Arc<Destination>, (letter, told): &Opened) -> Answer {
         let Some(shorter) = shortened(told) else { return Answer::TooLarge };
         self.count(destination.kind, Answer::TooLarge.outcome(), 1);
         let parcels = destination.target.parcels(&[&shorter]);
-        let mut answers = self.send(destination, &[(letter.clone(), Arc::new(shorter))], parcels).await;
+        let mut answers = self.send(destination, &[(letter.clone(), shorter.into())], parcels).await;
         answers.pop().map_or(Answer::TooLarge, |(_, answer)| answer)
     }
 

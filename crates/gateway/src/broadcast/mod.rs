@@ -291,7 +291,7 @@ fn written(
                 destination: destination.id.clone(),
                 generation: exchange.id,
                 payload,
-                told: (told.len() < SMALL).then(|| Arc::new(told)),
+                told: (told.len() < SMALL).then(|| told.into()),
                 at: exchange.started.plus(Duration::from_millis(exchange.duration_ms.into())),
             }),
             None => tracing::error!(destination = %destination.id, "what it is to be told could not be sealed"),

@@ -72,17 +72,17 @@ struct Pace {
 
 impl Pace {
     /// Sees to what goes on beside the writing: once in every turn of the writer, whatever it has to do.
-    async fn turn(&mut self, journal: &mut Journal, now: Instant) -> Result<(), JournalError> {
+    async fn turn(&mut self, journal: &mut Journal, now: Instant, is_short: bool) -> Result<(), JournalError> {
         self.heed(now).await?;
         self.begin(journal, now)?;
-        self.fold(journal).await
+        self.fold(journal, is_short).await
     }
 
     /// Has the log folded into the file where it has grown long. Nearly all of that is done beside the writing of others; only
     /// what came meanwhile is left for a moment between two groups.
-    async fn fold(&mut self, journal: &mut Journal) -> Result<(), JournalError> {
+    async fn fold(&mut self, journal: &mut Journal, is_short: bool) -> Result<(), JournalError> {
         let Some(folding) = &mut self.folding else {
-            if journal.is_long() {
+            if journal.is_long(is_short) {
                 let (sender, receiver) = oneshot::channel();
                 let folding = journal.folding();
                 tasks::spawn("fold the journal's log", async move { drop(sender.send(folding.run().await)) });
@@ -154,10 +154,11 @@ impl Writer {
             self.queue.gather().await;
             let load = self.queue.take();
             let now = self.clock.instant();
-            if let Err(error) = pace.turn(&mut self.journal, now).await {
+            let is_short = self.queue.state.load(Ordering::Relaxed) == FULL;
+            if let Err(error) = pace.turn(&mut self.journal, now, is_short).await {
                 self.mend(error, &mut pace).await;
             }
-            if self.queue.state.load(Ordering::Relaxed) == FULL && self.clock.instant() >= looked + BALLAST {
+            if is_short && self.clock.instant() >= looked + BALLAST {
                 looked = self.clock.instant();
                 self.keep_room();
             }

@@ -166,6 +166,8 @@ pub fn exchange(call: Call) -> Answering {
         let _turn = turn.map_err(|_| Failure::unavailable())?;
         // Only now: neither a body that comes slowly nor a line may keep a code alive.
         let now = app.gateway.clock.now();
+        // Those before it may have failed meanwhile.
+        app.check_exchange(peer.ip(), now)?;
         let by = By {
             actor: Actor::Anyone,
             request: Some(request.as_str().into()),

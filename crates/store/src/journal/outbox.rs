@@ -23,7 +23,7 @@ pub struct Letter {
     /// Compressed and sealed; nothing here can read it.
     pub payload: Vec<u8>,
     /// What it was before that, where it is short: so it stays in memory for a while, too.
-    pub told: Option<Arc<Vec<u8>>>,
+    pub told: Option<Arc<[u8]>>,
     pub at: Timestamp,
 }
 
@@ -43,7 +43,7 @@ pub struct Waiting {
     pub generation: String,
     /// Empty where it is known what it was before it was sealed.
     pub payload: Vec<u8>,
-    pub told: Option<Arc<Vec<u8>>>,
+    pub told: Option<Arc<[u8]>>,
     pub created_at: i64,
     pub due_at: i64,
     pub attempts: i64,
@@ -148,19 +148,20 @@ impl Journal {
     /// former there were.
     pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
         // Whole rows: a few more may go.
-        let gone: Vec<i64> = sqlx::query_scalar(
+        let gone: Vec<(i64, i64)> = sqlx::query_as(
             "DELETE FROM bundles WHERE id IN (SELECT id FROM \
              (SELECT id, SUM(letters) OVER (ORDER BY id) - letters AS others FROM \
              (SELECT id, letters FROM bundles WHERE destination = $1 AND died_at IS NULL ORDER BY id LIMIT $2)) \
-             WHERE others < $2) RETURNING letters",
+             WHERE others < $2) RETURNING id, letters",
         )
         .bind(destination)
         .bind(i64::try_from(gone).unwrap_or(i64::MAX))
         .fetch_all(&mut self.connection)
         .await?;
+        self.recent.forget(gone.iter().map(|(row, _)| *row));
         sqlx::query("DELETE FROM bundles WHERE died_at < $1").bind(buried.0).execute(&mut self.connection).await?;
         self.grown += LETTER_BYTES * gone.len() as u64;
-        Ok(u64::try_from(gone.iter().sum::<i64>()).unwrap_or(0))
+        Ok(u64::try_from(gone.iter().map(|(_, letters)| letters).sum::<i64>()).unwrap_or(0))
     }
 }
 
@@ -168,15 +169,17 @@ impl Journal {
     /// Takes away what has waited since before an instant for somebody who is none of these: nobody will ever fetch it.
     pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
         let known = serde_json::to_string(known).expect("texts are always JSON");
-        let gone = sqlx::query(
-            "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1))",
+        let gone: Vec<i64> = sqlx::query_scalar(
+            "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1)) \
+             RETURNING id",
         )
         .bind(known)
         .bind(before.0)
-        .execute(&mut self.connection)
+        .fetch_all(&mut self.connection)
         .await?;
-        self.grown += LETTER_BYTES * gone.rows_affected();
-        Ok(gone.rows_affected())
+        self.recent.forget(gone.iter().copied());
+        self.grown += LETTER_BYTES * gone.len() as u64;
+        Ok(gone.len() as u64)
     }
 }
 
@@ -282,7 +285,7 @@ fn some_of(listed: &[(i64, u64, u64)], letters: u64) -> Vec<i64> {
 
 fn fresh(row: i64, fresh: Fresh) -> Vec<Waiting> {
     let of = fresh.letters.len() as u32;
-    let letter = |(place, (generation, told)): (u32, (GenerationId, Arc<Vec<u8>>))| Waiting {
+    let letter = |(place, (generation, told)): (u32, (GenerationId, Arc<[u8]>))| Waiting {
         id: LetterId { row, place, of },
         generation: generation.as_str().to_owned(),
         payload: Vec::new(),

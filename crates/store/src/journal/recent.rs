@@ -10,11 +10,14 @@ use tidegate_core::map::Map;
 /// What is kept at most, in bytes; what came first goes first.
 const MOST_BYTES: usize = 8 << 20;
 
+/// Rows that are gone and still in the list, beside as many as are there.
+const SPARE: usize = 64;
+
 /// The letters of one row, none of which was tried yet.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
     pub at: i64,
-    pub letters: Vec<(GenerationId, Arc<Vec<u8>>)>,
+    pub letters: Vec<(GenerationId, Arc<[u8]>)>,
 }
 
 impl Fresh {
@@ -48,6 +51,11 @@ impl Recent {
         inner.bytes += fresh.bytes();
         inner.rows.insert(row, fresh);
         inner.order.push_back(row);
+        // One that nobody ever comes for must not hold those behind it.
+        let Inner { rows, order, .. } = &mut *inner;
+        if order.len() > 2 * rows.len() + SPARE {
+            order.retain(|row| rows.contains_key(row));
+        }
         while inner.bytes > MOST_BYTES
             && let Some(oldest) = inner.order.pop_front()
         {
@@ -75,7 +83,7 @@ mod tests {
     use tidegate_core::Timestamp;
 
     fn fresh(bytes: usize) -> Fresh {
-        Fresh { at: 1, letters: vec![(GenerationId::new(Timestamp(1)), Arc::new(vec![0; bytes]))] }
+        Fresh { at: 1, letters: vec![(GenerationId::new(Timestamp(1)), vec![0; bytes].into())] }
     }
 
     #[test]
@@ -103,5 +111,14 @@ mod tests {
         }
         let inner = recent.0.lock().unwrap();
         assert_eq!((inner.rows.len(), inner.order.len(), inner.bytes), (0, 0, 0));
+        drop(inner);
+        recent.keep(0, fresh(10));
+        for row in 1..10_000 {
+            recent.keep(row, fresh(10));
+            recent.forget([row]);
+        }
+        let inner = recent.0.lock().unwrap();
+        assert_eq!((inner.rows.len(), inner.bytes), (1, 10), "nobody comes for the first");
+        assert!(inner.order.len() <= 2 + SPARE, "{}", inner.order.len());
     }
 }

@@ -1,7 +1,5 @@
 //! Letters in the journal: written together, taken one by one.
 
-use std::sync::Arc;
-
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
@@ -35,7 +33,7 @@ impl Desk {
             generation: GenerationId::new(Timestamp(NOW.0 + i64::from(number))),
             payload: vec![number; 10],
             // Of some it is not known what they were before they were sealed.
-            told: (destination != "long").then(|| Arc::new(vec![number; 10])),
+            told: (destination != "long").then(|| vec![number; 10].into()),
             at: NOW,
         };
         let letters: Vec<Letter> = numbers.map(letter).collect();
@@ -68,7 +66,7 @@ fn numbers(letters: &[Waiting]) -> Vec<u8> {
 
 /// What is said in it.
 fn words(letter: &Waiting) -> &[u8] {
-    letter.told.as_ref().map_or(&letter.payload, |told| told.as_slice())
+    letter.told.as_ref().map_or(&letter.payload, |told| &**told)
 }
 
 #[tokio::test]
