@@ -82,6 +82,26 @@ async fn p75_p76_bedrock_gets_version_and_known_betas_in_the_body() {
     assert!(String::from_utf8_lossy(&sent.body).contains("\"future\":1.0"), "unknown members stay as they are");
 }
 
+/// What is to be counted there is a whole call, in base64: with a limit, and without what its address says.
+#[tokio::test]
+async fn bedrock_counts_a_call_that_could_be_made() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate(&format!("platform = \"bedrock-invoke\"\n{AWS}"), &sim, "", &["sim"]).await;
+    let body = json!({"model": "up/sim", "stream": true, "messages": [user("hi")], "temperature": 1});
+    for (limit, expected) in [(None, 8192), (Some(70), 70)] {
+        let mut body = body.clone();
+        body["max_tokens"] = json!(limit);
+        let reply = gate.ask("POST", "/v1/messages/count_tokens").key(KEY).json(text(&body)).send().await;
+        assert_eq!((reply.status, reply.header("x-tidegate-count")), (200, None), "the upstream counted");
+        let sent = sim.requests().pop().expect("it was called").json();
+        let call = sent["input"]["invokeModel"]["body"].as_str().expect("a call");
+        let call: Value = serde_json::from_slice(&STANDARD.decode(call).expect("base64")).expect("JSON");
+        let counted =
+            json!({"anthropic_version": "bedrock-2023-05-31", "max_tokens": expected, "messages": [user("hi")]});
+        assert_eq!(call, counted);
+    }
+}
+
 /// A service account is exchanged for a token once, and the token is used for both kinds of models.
 #[tokio::test]
 async fn vertex_is_reached_with_a_service_account() {
