@@ -76,11 +76,12 @@ pub(super) fn rebuilt(
     foreign: Foreign,
 ) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::with_capacity(messages.len());
+    let paused = paused(&messages, memory).filter(|_| foreign == Foreign::Kept);
     let mut waiting: Vec<Value> = Vec::new();
     for message in messages {
         let is_assistant = message.get("role").and_then(Value::as_str) == Some("assistant");
         let blocks = message.get("content").and_then(Value::as_array);
-        let ours = Ours::of(blocks.filter(|_| is_assistant), roster, brand, foreign);
+        let ours = Ours::of(blocks.filter(|_| is_assistant), roster, brand, (foreign, paused.as_deref()));
         if !waiting.is_empty() {
             let joins = message.get("role").and_then(Value::as_str) == Some("user");
             if joins {
@@ -101,6 +102,15 @@ pub(super) fn rebuilt(
         made.push(json!({"role": "user", "content": waiting}));
     }
     made
+}
+
+/// A search that a vendor broke off to be asked to go on with it: the last thing that was said, and nobody knows what came
+/// of it.
+fn paused(messages: &[Value], memory: &dyn Memory) -> Option<String> {
+    let last = messages.last().filter(|message| message.get("role") == Some(&json!("assistant")))?;
+    let block = last.get("content")?.as_array()?.last().filter(|block| is(block, "server_tool_use"))?;
+    let id = id(block, "id").filter(|_| block.get("name") == Some(&json!(search::NAME)))?;
+    memory.result(&id).is_none().then_some(id)
 }
 
 /// The calls of ours whose results are not in memory and do not stand in the message, or not all of them.
@@ -128,13 +138,19 @@ fn is_advice(tool: &Tool) -> bool {
 struct Ours(Vec<String>);
 
 impl Ours {
-    fn of(blocks: Option<&Vec<Value>>, roster: &Roster, brand: Brand<'_>, foreign: Foreign) -> Self {
+    fn of(
+        blocks: Option<&Vec<Value>>,
+        roster: &Roster,
+        brand: Brand<'_>,
+        (foreign, paused): (Foreign, Option<&str>),
+    ) -> Self {
         let blocks = blocks.map_or(&[][..], Vec::as_slice);
         let calls =
             blocks.iter().filter(|block| is(block, "server_tool_use") && tool_of(block, roster, brand).is_some());
         let is_kept = |of: &String| {
             let result = blocks.iter().find(|block| id(block, "tool_use_id").as_ref() == Some(of));
-            foreign == Foreign::Kept && result.is_some_and(native::is_sealed_elsewhere)
+            let is_foreign = foreign == Foreign::Kept && result.is_some_and(native::is_sealed_elsewhere);
+            is_foreign || paused == Some(of)
         };
         Self(calls.filter_map(|block| id(block, "id")).filter(|of| !is_kept(of)).collect())
     }

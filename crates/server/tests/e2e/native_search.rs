@@ -355,6 +355,30 @@ async fn searches_of_the_vendor_stand_beside_tools_that_run_here() {
 }
 
 #[tokio::test]
+async fn a_search_that_is_broken_off_is_gone_on_with_where_it_was() {
+    let call =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}});
+    let text = json!({"type": "text", "text": "I look it up."});
+    let paused = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "pause_turn",
+        "stop_sequence": null, "content": [text, call], "usage": {"input_tokens": 5, "output_tokens": 7},
+    });
+    let paused = Behaviour::Raw {
+        status: 200,
+        headers: vec![("content-type".into(), "application/json".into())],
+        body: paused.to_string().into(),
+    };
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_at(&sim, "anthropic", "", LINES, ENGINE).await;
+    sim.set(Script::from(paused).then(searches(&[])));
+    let answer = message(&asked(&gate, &body(false, json!({}))).await);
+    let said = sent(&sim)["messages"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(said, json!({"role": "assistant", "content": [text, call]}), "as it came");
+    let wanted = ["text", "server_tool_use", "server_tool_use", "web_search_tool_result", "text"];
+    assert_eq!((kinds(&answer), &answer["stop_reason"]), (wanted.map(str::to_owned).to_vec(), &json!("end_turn")));
+}
+
+#[tokio::test]
 async fn a_search_of_the_vendor_is_a_call_to_stop_conditions() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_at(&sim, "anthropic", "", LINES, "").await;
