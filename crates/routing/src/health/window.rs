@@ -19,14 +19,21 @@ impl<T: Default + Clone, const N: usize> Ring<T, N> {
     /// Drops what is too old by now.
     fn turn(&mut self, now: i64) {
         let number = now / self.step_ms;
-        if number <= self.newest {
-            return;
-        }
-        let passed = usize::try_from(number - self.newest).unwrap_or(usize::MAX).min(N);
-        for back in 0..passed {
+        for back in 0..self.passed(number) {
             self.steps[place::<N>(number - back as i64)] = T::default();
         }
-        self.newest = number;
+        self.newest = self.newest.max(number);
+    }
+
+    /// What that would be.
+    fn outdated(&self, now: i64) -> impl Iterator<Item = &T> {
+        let number = now / self.step_ms;
+        (0..self.passed(number)).map(move |back| &self.steps[place::<N>(number - back as i64)])
+    }
+
+    /// How many steps are written over until one has this number.
+    fn passed(&self, number: i64) -> usize {
+        usize::try_from(number.saturating_sub(self.newest)).unwrap_or(0).min(N)
     }
 
     fn current(&mut self, now: i64) -> &mut T {
@@ -96,11 +103,9 @@ impl<const N: usize> Tally<N> {
     }
 
     fn turn(&mut self, now: i64) {
-        let before = self.steps.newest;
+        let gone = sum(self.steps.outdated(now));
+        self.sum = Count { calls: self.sum.calls - gone.calls, failed: self.sum.failed - gone.failed };
         self.steps.turn(now);
-        if self.steps.newest != before {
-            self.sum = sum(self.steps.last(N));
-        }
     }
 }
 
