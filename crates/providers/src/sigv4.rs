@@ -6,6 +6,7 @@ use aws_lc_rs::{digest, hmac};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tidegate_core::Timestamp;
+use tidegate_core::key::hex;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -173,13 +174,6 @@ fn mac_of(key: &[u8], text: &[u8]) -> hmac::Tag {
 
 fn sha256(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        write!(out, "{byte:02x}").expect("a string takes everything");
-        out
-    })
 }
 
 #[cfg(test)]

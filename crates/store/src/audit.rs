@@ -4,6 +4,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest;
+use tidegate_core::key::hex;
 use tidegate_core::{KeyHash, OrganisationId, Tenant, Timestamp};
 
 use crate::{Result, Store};
@@ -166,10 +167,6 @@ impl Entry {
         part(self.new.as_deref());
         hex(context.finish().as_ref())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes a row inside the transaction of the change. It is the last thing a transaction does, always after the

@@ -246,8 +246,8 @@ impl Journal {
         Ok(written.places)
     }
 
-    /// Whether it is time to fold the log into the file, at the latest when it `is_short` of room: first with [`Fold`], which does nearly all of it beside the writing
-    /// of others, then with [`Journal::fold`].
+    /// Whether it is time to fold the log into the file, which is earlier where the disk `is_short` of room: first with
+    /// [`Fold`], which does nearly all of it beside the writing of others, then with [`Journal::fold`].
     pub fn is_long(&self, is_short: bool) -> bool {
         self.grown >= if is_short { FOLD_EARLY } else { FOLD_BYTES }
     }

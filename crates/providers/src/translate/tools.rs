@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use aws_lc_rs::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use tidegate_core::id;
+use tidegate_core::key::hex;
 
 /// What an upstream accepts as the id of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,10 +55,6 @@ fn sha256(text: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
     hash
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An end user's id as a provider may see it: the same for the same salt and id, and nothing can be read from it.
