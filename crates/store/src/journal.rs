@@ -167,7 +167,7 @@ impl Journal {
             next_open: opened + 1,
             next_settled: settled + 1,
             next_bundle: bundles + 1,
-            recent: Arc::default(),
+            recent: Arc::new(Recent::of_writer(bundles == 0)),
             grown: 0,
             log: None,
         };
@@ -224,12 +224,17 @@ impl Journal {
         let mut bundles = bundle::bundles(letters, self.next_bundle);
         self.next_bundle += bundles.len() as i64;
         let posted: u64 = bundles.iter().map(|bundle| bundle.payload.len() as u64).sum();
-        group.write(&mut bundles, &mut self.connection).await?;
+        if let Err(error) = group.write(&mut bundles, &mut self.connection).await {
+            // Nobody knows how much of it is there.
+            bundles.iter().for_each(|bundle| self.recent.miss(&bundle.destination));
+            return Err(error);
+        }
         self.grown += COMMIT_BYTES + group.bytes() + posted;
         let written = group.written();
         for bundle in bundles {
-            if let Some(fresh) = bundle.fresh {
-                self.recent.keep(bundle.id, fresh);
+            match bundle.fresh {
+                Some(fresh) => self.recent.keep(&bundle.destination, bundle.id, fresh),
+                None => self.recent.miss(&bundle.destination),
             }
         }
         if is_tidying {

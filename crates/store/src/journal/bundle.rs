@@ -31,7 +31,8 @@ impl Bundle {
         let payload = if is_alone { first.payload.clone() } else { together(letters) };
         let at = letters.iter().map(|letter| letter.at.0).min()?;
         let told = letters.iter().map(|letter| Some((letter.generation, letter.told.clone()?)));
-        let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, letters });
+        let bytes = payload.len() as u64;
+        let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, bytes, letters });
         Some(Self {
             id,
             destination: first.destination.clone(),
@@ -106,7 +107,13 @@ mod tests {
 
     fn letter(destination: &str, payload: Vec<u8>, at: i64) -> Letter {
         let destination = destination.to_owned();
-        Letter { destination, generation: GenerationId::new(Timestamp(at)), payload, told: None, at: Timestamp(at) }
+        Letter {
+            destination,
+            generation: GenerationId::new(Timestamp(at)),
+            payload,
+            told: None,
+            at: Timestamp(at),
+        }
     }
 
     #[test]
@@ -128,8 +135,7 @@ mod tests {
         let found = apart(&made[0].payload, 3).unwrap();
         let found: Vec<_> =
             found.iter().map(|(name, place)| (name.as_str(), &made[0].payload[place.clone()])).collect();
-        let expected: Vec<_> =
-            mine.iter().map(|letter| (letter.generation.as_str(), letter.payload.as_slice())).collect();
+        let expected: Vec<_> = mine.iter().map(|letter| (letter.generation.as_str(), letter.payload.as_slice())).collect();
         assert_eq!(found, expected);
     }
 

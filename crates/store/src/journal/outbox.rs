@@ -110,7 +110,6 @@ impl Journal {
             rows.entry(id.row).or_default().push((*id, fate));
         }
         self.grown += LETTER_BYTES * rows.len() as u64;
-        self.recent.forget(rows.keys().copied());
         self.sync(false).await?;
         let (whole, parted): (Vec<_>, Vec<_>) =
             rows.iter().map(|(row, fates)| (*row, fates, common(fates))).partition(|(_, _, fate)| fate.is_some());
@@ -118,8 +117,12 @@ impl Journal {
         let delivered: Vec<i64> =
             whole.iter().filter(|(_, _, fate)| is_delivered(*fate)).map(|(row, _, _)| *row).collect();
         if delivered.len() == rows.len() {
-            return remove(&mut self.connection, &delivered).await;
+            remove(&mut self.connection, &delivered).await?;
+            self.recent.forget(delivered);
+            return Ok(());
         }
+        // Whatever becomes of it: the rest is to be looked for in the file.
+        self.recent.let_go(rows.keys().copied());
         let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await?;
         remove(&mut transaction, &delivered).await?;
         for (row, _, fate) in &whole {
@@ -191,6 +194,12 @@ impl JournalReader {
         now: Timestamp,
         at_most: usize,
     ) -> Result<(Vec<Waiting>, Option<Timestamp>)> {
+        let some = |listed: &[(i64, u64, u64)]| some_of(listed, at_most as u64);
+        if let Some((rows, next)) = self.1.due(destination, now, some) {
+            let due = rows.into_iter().flat_map(|(row, letters)| fresh(row, letters));
+            return Ok((due.take(at_most).collect(), next));
+        }
+        let missed = self.1.missed(destination);
         let listed: String = sqlx::query_scalar(
             "SELECT json_group_array(json_array(id, letters, bytes)) FROM (SELECT id, letters, bytes FROM bundles \
              WHERE destination = $1 AND died_at IS NULL AND due_at <= $2 ORDER BY due_at, id LIMIT $3)",
@@ -201,9 +210,9 @@ impl JournalReader {
         .fetch_one(&self.0)
         .await?;
         let listed: Vec<(i64, u64, u64)> = serde_json::from_str(&listed).unwrap_or_default();
-        if !listed.is_empty() {
-            let wanted = some_of(&listed, at_most as u64);
-            let due = self.waiting(&wanted).await?;
+        let is_here = |(row, ..): &(i64, u64, u64)| self.1.find(destination, *row).is_some();
+        if listed.len() >= at_most || !listed.iter().all(is_here) {
+            let due = self.waiting(destination, &some(&listed)).await?;
             return Ok((due.into_iter().take(at_most).collect(), None));
         }
         let next: Option<i64> = sqlx::query_scalar(
@@ -213,13 +222,17 @@ impl JournalReader {
         .bind(now.0)
         .fetch_one(&self.0)
         .await?;
-        Ok((Vec::new(), next.map(Timestamp)))
+        if next.is_none() {
+            self.1.none_missed(destination, missed);
+        }
+        let due = self.waiting(destination, &some(&listed)).await?;
+        Ok((due.into_iter().take(at_most).collect(), next.map(Timestamp).filter(|_| listed.is_empty())))
     }
 
     /// The letters of these rows, in their order.
-    async fn waiting(&self, rows: &[i64]) -> Result<Vec<Waiting>> {
+    async fn waiting(&self, destination: &str, rows: &[i64]) -> Result<Vec<Waiting>> {
         let mut found: Map<i64, Vec<Waiting>> =
-            rows.iter().filter_map(|row| Some((*row, fresh(*row, self.1.find(*row)?)))).collect();
+            rows.iter().filter_map(|row| Some((*row, fresh(*row, self.1.find(destination, *row)?)))).collect();
         let others: Vec<i64> = rows.iter().filter(|row| !found.contains_key(row)).copied().collect();
         if !others.is_empty() {
             found.extend(self.rows(&others).await?.iter().map(|row| (row.id, waiting(row))));

@@ -61,7 +61,7 @@ impl JournalReader {
     /// The journal of a data folder; `None` when there is none.
     pub fn open(folder: &Path) -> Option<Self> {
         let path = folder.join(FILE);
-        path.exists().then(|| Self::of(&path, Arc::default()))
+        path.exists().then(|| Self::of(&path, Arc::new(Recent::of_stranger())))
     }
 
     fn of(path: &Path, recent: Arc<Recent>) -> Self {

@@ -1,124 +1,251 @@
 //! Letters that were written a moment ago, as they were before they were sealed: nearly all are delivered at once, and
-//! need not be read back from the file for that.
+//! need not be looked for in the file, nor read back from it, for that.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_core::GenerationId;
 use tidegate_core::map::Map;
+use tidegate_core::{GenerationId, Timestamp};
 
 /// What is kept at most, in bytes; what came first goes first.
 const MOST_BYTES: usize = 8 << 20;
 
-/// Rows that are gone and still in the list, beside as many as are there.
-const SPARE: usize = 64;
-
 /// The letters of one row, none of which was tried yet.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
+    /// Since when they wait.
     pub at: i64,
+    /// What the row takes in the file.
+    pub bytes: u64,
     pub letters: Vec<(GenerationId, Arc<[u8]>)>,
 }
 
 impl Fresh {
-    fn bytes(&self) -> usize {
+    fn held(&self) -> usize {
         self.letters.iter().map(|(_, told)| told.len()).sum()
     }
 }
 
+/// What is kept for one destination.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Inner>);
+struct Desk {
+    rows: BTreeMap<i64, Fresh>,
+    /// Nothing waits for it but what is here.
+    is_whole: bool,
+    /// How often something came that is not here.
+    missed: u64,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
-    rows: Map<i64, Fresh>,
-    /// In the order in which they came; some of them may be gone.
-    order: VecDeque<i64>,
+    desks: Map<String, Desk>,
     bytes: usize,
+    /// Nothing waited for anybody when the file was opened.
+    was_empty: bool,
 }
 
 impl Inner {
-    fn remove(&mut self, row: i64) {
-        if let Some(fresh) = self.rows.remove(&row) {
-            self.bytes -= fresh.bytes();
+    fn desk(&mut self, destination: &str) -> &mut Desk {
+        if !self.desks.contains_key(destination) {
+            let fresh = Desk { is_whole: self.was_empty, ..Desk::default() };
+            self.desks.insert(destination.to_owned(), fresh);
+        }
+        self.desks.get_mut(destination).expect("it was just put there")
+    }
+
+    /// Whose row it was; nothing where it is not here.
+    fn remove(&mut self, row: i64) -> Option<&mut Desk> {
+        let desk = self.desks.values_mut().find(|desk| desk.rows.contains_key(&row))?;
+        self.bytes -= desk.rows.remove(&row)?.held();
+        Some(desk)
+    }
+
+    fn remove_oldest(&mut self) {
+        let oldest = self.desks.values().filter_map(|desk| desk.rows.first_key_value()).map(|(row, _)| *row).min();
+        if let Some(desk) = oldest.and_then(|row| self.remove(row)) {
+            desk.miss();
         }
     }
 }
 
+impl Desk {
+    fn miss(&mut self) {
+        (self.is_whole, self.missed) = (false, self.missed + 1);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Recent {
+    inner: Mutex<Inner>,
+    /// It hears of everything that is written.
+    is_writers: bool,
+}
+
 impl Recent {
-    pub fn keep(&self, row: i64, fresh: Fresh) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.bytes += fresh.bytes();
-        inner.rows.insert(row, fresh);
-        inner.order.push_back(row);
-        // One that nobody ever comes for must not hold those behind it.
-        let Inner { rows, order, .. } = &mut *inner;
-        if order.len() > 2 * rows.len() + SPARE {
-            order.retain(|row| rows.contains_key(row));
-        }
-        while inner.bytes > MOST_BYTES
-            && let Some(oldest) = inner.order.pop_front()
-        {
-            inner.remove(oldest);
-        }
+    /// Of whoever writes the file; `was_empty` when nothing waits in it.
+    pub fn of_writer(was_empty: bool) -> Self {
+        Self { inner: Mutex::new(Inner { was_empty, ..Inner::default() }), is_writers: true }
     }
 
-    /// The row is not what it was any more.
+    /// Of somebody who only reads it, and never knows anything.
+    pub fn of_stranger() -> Self {
+        Self { inner: Mutex::default(), is_writers: false }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn keep(&self, destination: &str, row: i64, fresh: Fresh) {
+        self.with(|inner| {
+            inner.bytes += fresh.held();
+            inner.desk(destination).rows.insert(row, fresh);
+            while inner.bytes > MOST_BYTES {
+                inner.remove_oldest();
+            }
+        });
+    }
+
+    /// Something may wait in the file that is not here.
+    pub fn miss(&self, destination: &str) {
+        self.with(|inner| inner.desk(destination).miss());
+    }
+
+    /// The rows are gone from the file.
     pub fn forget(&self, rows: impl IntoIterator<Item = i64>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.into_iter().for_each(|row| inner.remove(row));
-        while inner.order.front().is_some_and(|row| !inner.rows.contains_key(row)) {
-            inner.order.pop_front();
-        }
+        self.with(|inner| {
+            for row in rows {
+                inner.remove(row);
+            }
+        });
     }
 
-    pub fn find(&self, row: i64) -> Option<Fresh> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).rows.get(&row).cloned()
+    /// The rows are in the file still, and are not what they were. What is not here was missed already.
+    pub fn let_go(&self, rows: impl IntoIterator<Item = i64>) {
+        self.with(|inner| {
+            for row in rows {
+                if let Some(desk) = inner.remove(row) {
+                    desk.miss();
+                }
+            }
+        });
+    }
+
+    /// What is due of all that waits for a destination, oldest first, as rows; where nothing is, when the first will be.
+    /// Nothing where the file must be asked. `choose` says which of the rows that are due are wanted, by their numbers,
+    /// letters and bytes.
+    pub fn due(
+        &self,
+        destination: &str,
+        now: Timestamp,
+        choose: impl FnOnce(&[(i64, u64, u64)]) -> Vec<i64>,
+    ) -> Option<(Vec<(i64, Fresh)>, Option<Timestamp>)> {
+        self.with(|inner| {
+            let desk = inner.desk(destination);
+            if !desk.is_whole {
+                return None;
+            }
+            let is_due = |(_, fresh): &(&i64, &Fresh)| fresh.at <= now.0;
+            let mut due: Vec<(&i64, &Fresh)> = desk.rows.iter().filter(is_due).collect();
+            if due.is_empty() {
+                return Some((Vec::new(), desk.rows.values().map(|fresh| Timestamp(fresh.at)).min()));
+            }
+            due.sort_by_key(|(row, fresh)| (fresh.at, **row));
+            let listed: Vec<(i64, u64, u64)> =
+                due.iter().map(|(row, fresh)| (**row, fresh.letters.len() as u64, fresh.bytes)).collect();
+            let chosen = choose(&listed).into_iter().map(|row| (row, desk.rows[&row].clone()));
+            Some((chosen.collect(), None))
+        })
+    }
+
+    pub fn find(&self, destination: &str, row: i64) -> Option<Fresh> {
+        self.with(|inner| inner.desks.get(destination)?.rows.get(&row).cloned())
+    }
+
+    /// What was missed so far; to be asked before the file is.
+    pub fn missed(&self, destination: &str) -> u64 {
+        self.with(|inner| inner.desk(destination).missed)
+    }
+
+    /// Nothing waits in the file for a destination, unless it came after `missed` was asked for.
+    pub fn none_missed(&self, destination: &str, missed: u64) {
+        if self.is_writers {
+            self.with(|inner| {
+                let desk = inner.desk(destination);
+                desk.is_whole |= desk.missed == missed;
+            });
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::Timestamp;
+
+    const NOW: Timestamp = Timestamp(1);
 
     fn fresh(bytes: usize) -> Fresh {
-        Fresh { at: 1, letters: vec![(GenerationId::new(Timestamp(1)), vec![0; bytes].into())] }
+        Fresh { at: 1, bytes: bytes as u64, letters: vec![(GenerationId::new(NOW), vec![0; bytes].into())] }
+    }
+
+    /// The rows that are due; nothing where the file must be asked.
+    fn due(recent: &Recent, destination: &str) -> Option<Vec<i64>> {
+        let all = |listed: &[(i64, u64, u64)]| listed.iter().map(|(row, ..)| *row).collect();
+        recent.due(destination, NOW, all).map(|(rows, _)| rows.into_iter().map(|(row, _)| row).collect())
     }
 
     #[test]
     fn what_came_first_goes_first_when_there_is_too_much() {
-        let recent = Recent::default();
+        let recent = Recent::of_writer(true);
         for row in 1..=9 {
-            recent.keep(row, fresh(1 << 20));
+            recent.keep(if row % 2 == 0 { "a" } else { "b" }, row, fresh(1 << 20));
         }
-        assert!(recent.find(1).is_none(), "nine do not fit");
-        assert!((2..=9).all(|row| recent.find(row).is_some()));
+        let is_here = |row: i64| recent.find("a", row).or(recent.find("b", row)).is_some();
+        assert!(!is_here(1), "nine do not fit");
+        assert!((2..=9).all(is_here));
+        assert_eq!((due(&recent, "a"), due(&recent, "b")), (Some(vec![2, 4, 6, 8]), None), "one of b's is missing");
         recent.forget([2, 4, 77]);
-        assert!(recent.find(2).is_none() && recent.find(4).is_none());
-        recent.keep(10, fresh(2 << 20));
-        assert!((5..=10).all(|row| recent.find(row).is_some()), "there is room again");
-        recent.keep(11, fresh(9 << 20));
-        assert!((1..=11).all(|row| recent.find(row).is_none()), "it does not fit at all");
+        assert!(!is_here(2) && !is_here(4));
+        recent.keep("a", 10, fresh(2 << 20));
+        assert!([3, 5, 6, 7, 8, 9, 10].into_iter().all(is_here), "there is room again");
+        recent.keep("a", 11, fresh(9 << 20));
+        assert!(!(1..=11).any(is_here), "it does not fit at all");
+        let inner = recent.inner.lock().unwrap();
+        assert_eq!(inner.bytes, 0);
     }
 
     #[test]
-    fn what_is_forgotten_leaves_nothing_behind() {
-        let recent = Recent::default();
-        for row in 0..1_000 {
-            recent.keep(row, fresh(10));
-            recent.forget([row]);
-        }
-        let inner = recent.0.lock().unwrap();
-        assert_eq!((inner.rows.len(), inner.order.len(), inner.bytes), (0, 0, 0));
-        drop(inner);
-        recent.keep(0, fresh(10));
-        for row in 1..10_000 {
-            recent.keep(row, fresh(10));
-            recent.forget([row]);
-        }
-        let inner = recent.0.lock().unwrap();
-        assert_eq!((inner.rows.len(), inner.bytes), (1, 10), "nobody comes for the first");
-        assert!(inner.order.len() <= 2 + SPARE, "{}", inner.order.len());
+    fn the_file_is_asked_until_nothing_waits_there_that_is_not_here() {
+        let recent = Recent::of_writer(false);
+        recent.keep("a", 1, fresh(10));
+        assert_eq!(due(&recent, "a"), None, "an earlier start may have left some");
+        let missed = recent.missed("a");
+        recent.miss("a");
+        recent.none_missed("a", missed);
+        assert_eq!(due(&recent, "a"), None, "something came while the file was read");
+        recent.none_missed("a", recent.missed("a"));
+        assert_eq!(due(&recent, "a"), Some(vec![1]));
+        assert_eq!(due(&recent, "b"), None);
+        recent.keep("a", 2, fresh(10));
+        recent.forget([1]);
+        assert_eq!(due(&recent, "a"), Some(vec![2]));
+        recent.let_go([1, 2]);
+        assert_eq!(due(&recent, "a"), None, "it waits in the file, for another time");
+        let stranger = Recent::of_stranger();
+        stranger.none_missed("a", stranger.missed("a"));
+        assert_eq!(due(&stranger, "a"), None, "nobody tells it");
+    }
+
+    #[test]
+    fn what_is_not_due_yet_says_when_it_will_be() {
+        let recent = Recent::of_writer(true);
+        let ahead = |at: i64| Fresh { at, ..fresh(1) };
+        recent.keep("a", 1, ahead(9));
+        recent.keep("a", 2, ahead(7));
+        let all = |listed: &[(i64, u64, u64)]| listed.iter().map(|(row, ..)| *row).collect::<Vec<_>>();
+        let (rows, next) = recent.due("a", NOW, all).unwrap();
+        assert_eq!((rows.len(), next), (0, Some(Timestamp(7))));
+        let (rows, next) = recent.due("a", Timestamp(9), all).unwrap();
+        assert_eq!((rows.iter().map(|(row, _)| *row).collect::<Vec<_>>(), next), (vec![2, 1], None));
     }
 }
