@@ -140,6 +140,44 @@ async fn a_call_that_a_dead_process_left_open_is_told() {
     assert_eq!(attribute(span, "gen_ai.input.messages"), None, "what was said is known to nobody");
 }
 
+/// What is told in privacy holds nothing that was said, and waits as it is; all else is sealed. Both outlive the process.
+#[tokio::test]
+async fn what_waits_is_sealed_where_it_holds_what_was_said() {
+    let (sim, open, silent) = (Sim::start(Behaviour::Echo).await, Receiver::start().await, Receiver::start().await);
+    [&open, &silent].map(|receiver| receiver.says(503));
+    let named = |receiver: &Receiver, name: &str, more: &str| {
+        receiver.config("otel-collector", more).replacen("name = \"collector\"", &format!("name = \"{name}\""), 1)
+    };
+    let mut gate = Tidegate::start()
+        .endpoint(MODEL, &sim)
+        .config(&named(&open, "open", ""))
+        .config(&named(&silent, "silent", "privacy_mode = true"))
+        .run()
+        .await;
+    let mut body = hello(MODEL);
+    assert_eq!(gate.messages(body.clone()).await.status, 200);
+    body["trace"] = json!({"case": "anything"});
+    assert_eq!(gate.messages(body).await.status, 200);
+    gate.signal(Signal::KILL);
+    gate.exit().await;
+    let mut connection = journal(&gate.place).await;
+    let rows: Vec<(String, Vec<u8>)> = sqlx::query_as("SELECT destination, payload FROM bundles ORDER BY id")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
+    let is_read = |payload: &[u8]| memchr::memmem::find(payload, b"gen_ai.response.id").is_some();
+    let read: Vec<&str> = rows.iter().filter(|(_, payload)| is_read(payload)).map(|(name, _)| name.as_str()).collect();
+    assert_eq!((rows.len(), read.as_slice()), (4, &["silent"][..]), "{rows:?}");
+
+    [&open, &silent].map(|receiver| receiver.says(200));
+    let gate = gate.place.serve().await;
+    for receiver in [&open, &silent] {
+        eventually("it hears of both", PATIENCE, async || receiver.generations().len() == 2).await;
+    }
+    drop(gate);
+}
+
 on_both! {
     async fn what_is_locked_stays_as_it_is(database: &Database) {
         let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);

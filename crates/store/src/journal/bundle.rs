@@ -28,7 +28,7 @@ impl Bundle {
     fn new(id: i64, letters: &[&Letter]) -> Option<Self> {
         let first = letters.first()?;
         let is_alone = letters.len() == 1;
-        let payload = if is_alone { first.payload.clone() } else { together(letters) };
+        let payload = if is_alone { first.payload.to_vec() } else { together(letters) };
         let at = letters.iter().map(|letter| letter.at.0).min()?;
         let told = letters.iter().map(|letter| Some((letter.generation, letter.told.clone()?)));
         let bytes = payload.len() as u64;
@@ -110,7 +110,7 @@ mod tests {
         Letter {
             destination,
             generation: GenerationId::new(Timestamp(at)),
-            payload,
+            payload: payload.into(),
             told: None,
             at: Timestamp(at),
         }
@@ -129,13 +129,13 @@ mod tests {
         assert_eq!(seen, [(5, "a", 3, 7), (6, "b", 1, 5)]);
         assert_eq!(
             (made[1].generation.as_str(), &made[1].payload),
-            (letters[1].generation.as_str(), &letters[1].payload)
+            (letters[1].generation.as_str(), &letters[1].payload.to_vec())
         );
         let mine = [&letters[0], &letters[2], &letters[3]];
         let found = apart(&made[0].payload, 3).unwrap();
         let found: Vec<_> =
             found.iter().map(|(name, place)| (name.as_str(), &made[0].payload[place.clone()])).collect();
-        let expected: Vec<_> = mine.iter().map(|letter| (letter.generation.as_str(), letter.payload.as_slice())).collect();
+        let expected: Vec<_> = mine.iter().map(|letter| (letter.generation.as_str(), &*letter.payload)).collect();
         assert_eq!(found, expected);
     }
 

@@ -20,8 +20,8 @@ use super::{Journal, JournalReader, Result};
 pub struct Letter {
     pub destination: String,
     pub generation: GenerationId,
-    /// Compressed and sealed; nothing here can read it.
-    pub payload: Vec<u8>,
+    /// What is written of it, compressed and sealed where it holds what was said; nobody here reads it.
+    pub payload: Arc<[u8]>,
     /// What it was before that, where it is short: so it stays in memory for a while, too.
     pub told: Option<Arc<[u8]>>,
     pub at: Timestamp,
