@@ -10,9 +10,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// What every part prints when it can be reached; the gateway's own line has the same words.
 const LISTENING: &str = "listening on http://";
+/// How long a process may take to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn announce(addr: SocketAddr) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
@@ -123,8 +126,14 @@ impl Drop for Process {
     }
 }
 
+/// Asks it to end, so that it can write what it has counted; who takes too long, with thousands of streams open, is not waited
+/// for. It may have ended by itself: either way nothing is left to do about it.
 fn end(child: &mut Child) {
-    // It may have ended by itself; either way nothing is left to do about it.
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    let asked = crate::now();
+    while asked.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let _ = child.kill();
     let _ = child.wait();
 }
