@@ -1,5 +1,8 @@
 //! What is held for a call before it goes out, and what is said when that is more than there is.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use tidegate_core::{Account, Money, Timestamp};
 use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
@@ -23,6 +26,12 @@ const LEAST_OUTPUT: u64 = 256;
 const SEARCHES: u64 = 10;
 /// How often the cap is lowered while others take from the same accounts.
 const TRIES: usize = 4;
+
+/// What is looked for in every request: to make such a finder costs as much as to look through a small one.
+static SOURCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"source\""));
+static CACHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"cache_control\""));
+static CACHED_1H: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"1h\""));
+static SEARCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_search_"));
 
 /// What a call may cost at one endpoint.
 pub(super) struct Ask<'a> {
@@ -130,14 +139,14 @@ fn admit_unpriced(
 fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
     let endpoint = &*attempt.endpoint;
     let most = endpoint.max_output_tokens;
-    let has = |text: &[u8]| memchr::memmem::find(&job.body, text).is_some();
+    let has = |text: &Finder<'_>| text.find(&job.body).is_some();
     let is_limited = !job.ticket.rules().is_empty();
     let is_native = job.snapshot.upstreams[endpoint.provider_index].protocol == Protocol::Messages;
     let is_searched = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.get(Unit::WebSearch).is_some());
     let tiers = endpoint.pricing.iter().flat_map(|pricing| &pricing.tiers).filter(|_| is_limited);
-    let tier = tiers.map(|(name, _)| &**name).find(|name| has(format!("\"{name}\"").as_bytes()));
+    let tier = tiers.map(|(name, _)| &**name).find(|name| has(&Finder::new(&format!("\"{name}\""))));
     let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
-    if is_limited && has(b"\"source\"") {
+    if is_limited && has(&SOURCE) {
         // Bytes say nothing about pictures and documents.
         let card = &job.snapshot.places[endpoint.place].card;
         if let Ok(request) = translate::typed(&job.typed, &job.body) {
@@ -151,11 +160,11 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
         output: job.max_tokens.map_or(most, |cap| if most > 0 { cap.min(most) } else { cap }),
         is_capped: job.max_tokens.is_some(),
         // Others write to their caches without being told to.
-        cache_marked: is_limited && (!is_native || has(b"\"cache_control\"")),
-        cache_1h: is_limited && has(b"\"1h\""),
+        cache_marked: is_limited && (!is_native || has(&CACHED)),
+        cache_1h: is_limited && has(&CACHED_1H),
         tier,
         // Also where nothing is limited: what nobody could have expected is not believed.
-        searches: if is_searched && has(b"\"web_search_") { SEARCHES } else { 0 },
+        searches: if is_searched && has(&SEARCH) { SEARCHES } else { 0 },
         images_out: 0,
         now: job.ticket.started(),
     }

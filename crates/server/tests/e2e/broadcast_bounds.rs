@@ -144,7 +144,9 @@ async fn a_call_that_a_dead_process_left_open_is_told() {
 #[tokio::test]
 async fn what_waits_is_sealed_where_it_holds_what_was_said() {
     let (sim, open, silent) = (Sim::start(Behaviour::Echo).await, Receiver::start().await, Receiver::start().await);
-    [&open, &silent].map(|receiver| receiver.says(503));
+    for receiver in [&open, &silent] {
+        receiver.says(503);
+    }
     let named = |receiver: &Receiver, name: &str, more: &str| {
         receiver.config("otel-collector", more).replacen("name = \"collector\"", &format!("name = \"{name}\""), 1)
     };
@@ -170,7 +172,9 @@ async fn what_waits_is_sealed_where_it_holds_what_was_said() {
     let read: Vec<&str> = rows.iter().filter(|(_, payload)| is_read(payload)).map(|(name, _)| name.as_str()).collect();
     assert_eq!((rows.len(), read.as_slice()), (4, &["silent"][..]), "{rows:?}");
 
-    [&open, &silent].map(|receiver| receiver.says(200));
+    for receiver in [&open, &silent] {
+        receiver.says(200);
+    }
     let gate = gate.place.serve().await;
     for receiver in [&open, &silent] {
         eventually("it hears of both", PATIENCE, async || receiver.generations().len() == 2).await;
