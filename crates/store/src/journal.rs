@@ -351,6 +351,7 @@ impl Journal {
     pub async fn reopen(&mut self) -> Result<()> {
         let fresh = connect(&self.path).await?;
         let old = std::mem::replace(&mut self.connection, fresh);
+        self.recent.miss_all();
         (self.is_full_sync, self.log) = (true, None);
         let _ = old.close().await;
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut self.connection).await?;

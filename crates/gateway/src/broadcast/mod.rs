@@ -290,8 +290,9 @@ fn written(
     for destination in concerned {
         let Some(told) = destination.told(exchange, said, maker) else { continue };
         let told: Arc<[u8]> = told.into();
-        // Custom metadata may say anything.
-        let is_silent = destination.is_private && said.trace.is_empty() && said.tools.is_empty();
+        // Custom metadata may say anything, and so may a stop sequence, which is told where the request is known.
+        let knows_nothing = said.request.is_none() && said.trace.is_empty() && said.tools.is_empty();
+        let is_silent = destination.is_private && knows_nothing;
         let is_open = is_silent && told.len() < SMALL && told.starts_with(OPEN);
         let payload = if is_open { Some(told.clone()) } else { sealed(vault, &destination.id, &told).map(Into::into) };
         match payload {

@@ -140,46 +140,44 @@ async fn a_call_that_a_dead_process_left_open_is_told() {
     assert_eq!(attribute(span, "gen_ai.input.messages"), None, "what was said is known to nobody");
 }
 
-/// What is told in privacy holds nothing that was said, and waits as it is; all else is sealed. Both outlive the process.
+/// What is told in privacy waits as it is where nothing of what was said is known; all else is sealed. Both outlive the
+/// process.
 #[tokio::test]
 async fn what_waits_is_sealed_where_it_holds_what_was_said() {
-    let (sim, open, silent) = (Sim::start(Behaviour::Echo).await, Receiver::start().await, Receiver::start().await);
-    for receiver in [&open, &silent] {
-        receiver.says(503);
-    }
-    let named = |receiver: &Receiver, name: &str, more: &str| {
-        receiver.config("otel-collector", more).replacen("name = \"collector\"", &format!("name = \"{name}\""), 1)
-    };
-    let mut gate = Tidegate::start()
-        .endpoint(MODEL, &sim)
-        .config(&named(&open, "open", ""))
-        .config(&named(&silent, "silent", "privacy_mode = true"))
-        .run()
-        .await;
-    let mut body = hello(MODEL);
-    assert_eq!(gate.messages(body.clone()).await.status, 200);
-    body["trace"] = json!({"case": "anything"});
-    assert_eq!(gate.messages(body).await.status, 200);
-    gate.signal(Signal::KILL);
-    gate.exit().await;
-    let mut connection = journal(&gate.place).await;
-    let rows: Vec<(String, Vec<u8>)> = sqlx::query_as("SELECT destination, payload FROM bundles ORDER BY id")
-        .fetch_all(&mut connection)
-        .await
-        .unwrap();
-    sqlx::Connection::close(connection).await.unwrap();
-    let is_read = |payload: &[u8]| memchr::memmem::find(payload, b"gen_ai.response.id").is_some();
-    let read: Vec<&str> = rows.iter().filter(|(_, payload)| is_read(payload)).map(|(name, _)| name.as_str()).collect();
-    assert_eq!((rows.len(), read.as_slice()), (4, &["silent"][..]), "{rows:?}");
+    for (is_alone, readable) in [(true, 1), (false, 0)] {
+        let (sim, open, silent) = (Sim::start(Behaviour::Echo).await, Receiver::start().await, Receiver::start().await);
+        let mut start = Tidegate::start().endpoint(MODEL, &sim);
+        let receivers = if is_alone { vec![&silent] } else { vec![&silent, &open] };
+        for (place, receiver) in receivers.iter().enumerate() {
+            receiver.says(503);
+            let private = format!("privacy_mode = {}", place == 0);
+            let lines = receiver.config("otel-collector", &private).replacen("collector", &format!("place{place}"), 1);
+            start = start.config(&lines);
+        }
+        let mut gate = start.run().await;
+        let mut body = hello(MODEL);
+        body["stop_sequences"] = json!(["planted-stop"]);
+        assert_eq!(gate.messages(body.clone()).await.status, 200);
+        body["trace"] = json!({"case": "planted-case"});
+        assert_eq!(gate.messages(body).await.status, 200);
+        gate.signal(Signal::KILL);
+        gate.exit().await;
+        let mut connection = journal(&gate.place).await;
+        let rows: Vec<Vec<u8>> =
+            sqlx::query_scalar("SELECT payload FROM bundles").fetch_all(&mut connection).await.unwrap();
+        sqlx::Connection::close(connection).await.unwrap();
+        let holding =
+            |text: &str| rows.iter().filter(|row| memchr::memmem::find(row, text.as_bytes()).is_some()).count();
+        assert_eq!((rows.len(), holding("gen_ai.response.id")), (2 * receivers.len(), readable));
+        assert_eq!((holding("planted-stop"), holding("planted-case")), (0, 0));
 
-    for receiver in [&open, &silent] {
-        receiver.says(200);
+        receivers.iter().for_each(|receiver| receiver.says(200));
+        let gate = gate.place.serve().await;
+        for receiver in receivers {
+            eventually("it hears of both", PATIENCE, async || receiver.generations().len() == 2).await;
+        }
+        drop(gate);
     }
-    let gate = gate.place.serve().await;
-    for receiver in [&open, &silent] {
-        eventually("it hears of both", PATIENCE, async || receiver.generations().len() == 2).await;
-    }
-    drop(gate);
 }
 
 on_both! {

@@ -13,7 +13,7 @@ use tidegate_core::{GenerationId, Timestamp};
 use super::bundle::apart;
 use super::group::list;
 use super::recent::Fresh;
-use super::{Journal, JournalReader, Result};
+use super::{Journal, JournalError, JournalReader, Result};
 
 /// Something to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,16 +171,17 @@ impl Journal {
 impl Journal {
     /// Takes away what has waited since before an instant for somebody who is none of these: nobody will ever fetch it.
     pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
-        let known = serde_json::to_string(known).expect("texts are always JSON");
+        let listed = serde_json::to_string(known).expect("texts are always JSON");
         let gone: Vec<i64> = sqlx::query_scalar(
             "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1)) \
              RETURNING id",
         )
-        .bind(known)
+        .bind(listed)
         .bind(before.0)
         .fetch_all(&mut self.connection)
         .await?;
         self.recent.forget(gone.iter().copied());
+        self.recent.keep_only(known);
         self.grown += LETTER_BYTES * gone.len() as u64;
         Ok(gone.len() as u64)
     }
@@ -209,7 +210,8 @@ impl JournalReader {
         .bind(i64::try_from(at_most).unwrap_or(i64::MAX))
         .fetch_one(&self.0)
         .await?;
-        let listed: Vec<(i64, u64, u64)> = serde_json::from_str(&listed).unwrap_or_default();
+        let listed: Vec<(i64, u64, u64)> =
+            serde_json::from_str(&listed).map_err(|error| JournalError::Unreadable(error.to_string()))?;
         let is_here = |(row, ..): &(i64, u64, u64)| self.1.find(destination, *row).is_some();
         if listed.len() >= at_most || !listed.iter().all(is_here) {
             let due = self.waiting(destination, &some(&listed)).await?;

@@ -40,7 +40,7 @@ struct Desk {
 struct Inner {
     desks: Map<String, Desk>,
     bytes: usize,
-    /// Nothing waited for anybody when the file was opened.
+    /// Nothing waits for anybody of whom nothing is known here.
     was_empty: bool,
 }
 
@@ -60,9 +60,12 @@ impl Inner {
         Some(desk)
     }
 
+    fn oldest(&self) -> Option<i64> {
+        self.desks.values().filter_map(|desk| desk.rows.first_key_value()).map(|(row, _)| *row).min()
+    }
+
     fn remove_oldest(&mut self) {
-        let oldest = self.desks.values().filter_map(|desk| desk.rows.first_key_value()).map(|(row, _)| *row).min();
-        if let Some(desk) = oldest.and_then(|row| self.remove(row)) {
+        if let Some(desk) = self.oldest().and_then(|row| self.remove(row)) {
             desk.miss();
         }
     }
@@ -114,9 +117,28 @@ impl Recent {
     /// The rows are gone from the file.
     pub fn forget(&self, rows: impl IntoIterator<Item = i64>) {
         self.with(|inner| {
-            for row in rows {
+            // What is long gone from here may go by the million.
+            let Some(oldest) = inner.oldest() else { return };
+            for row in rows.into_iter().filter(|row| *row >= oldest) {
                 inner.remove(row);
             }
+        });
+    }
+
+    /// There are no other destinations than these any more.
+    pub fn keep_only(&self, known: &[String]) {
+        self.with(|inner| {
+            let before = inner.desks.len();
+            inner.desks.retain(|destination, desk| !desk.rows.is_empty() || known.contains(destination));
+            inner.was_empty &= inner.desks.len() == before;
+        });
+    }
+
+    /// Nobody knows what the file holds now.
+    pub fn miss_all(&self) {
+        self.with(|inner| {
+            inner.was_empty = false;
+            inner.desks.values_mut().for_each(Desk::miss);
         });
     }
 
@@ -234,6 +256,21 @@ mod tests {
         let stranger = Recent::of_stranger();
         stranger.none_missed("a", stranger.missed("a"));
         assert_eq!(due(&stranger, "a"), None, "nobody tells it");
+    }
+
+    #[test]
+    fn whoever_is_gone_is_forgotten_and_nothing_is_known_of_who_comes_back() {
+        let recent = Recent::of_writer(true);
+        recent.keep("a", 1, fresh(10));
+        recent.keep("b", 2, fresh(10));
+        recent.forget([2]);
+        recent.keep_only(&["c".to_owned()]);
+        assert_eq!(due(&recent, "a"), Some(vec![1]), "its letters go first");
+        assert_eq!(due(&recent, "b"), None, "somebody of that name may have left some");
+        recent.none_missed("b", recent.missed("b"));
+        assert_eq!(due(&recent, "b"), Some(vec![]));
+        recent.miss_all();
+        assert_eq!((due(&recent, "a"), due(&recent, "b"), due(&recent, "z")), (None, None, None));
     }
 
     #[test]

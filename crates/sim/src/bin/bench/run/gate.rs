@@ -86,6 +86,8 @@ fn configuration(upstream: SocketAddr, destination: &str) -> String {
     let mut text = format!(
         r#"[service]
 listen = "127.0.0.1:0"
+drain_delay = 0
+drain_timeout = 5
 
 [keys]
 inference_key = "env:BENCH_KEY"
