@@ -25,6 +25,10 @@ pub struct Limits {
     pub total: Duration,
 }
 
+/// A body that came in one piece is a piece of the connection's buffer, which stays as long as the body is held: for a stream
+/// that is long. One that is shorter is copied instead.
+const COPIED: usize = 16 << 10;
+
 /// The JSON body of a request, as bytes.
 pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
     check_type(headers)?;
@@ -104,7 +108,11 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result
             (Some(_), Some(joined)) => joined.extend_from_slice(&data),
         }
     }
-    Ok(rest.map(BytesMut::freeze).or(first).unwrap_or_default())
+    Ok(match (rest, first) {
+        (Some(joined), _) => joined.freeze(),
+        (None, Some(whole)) if whole.len() < COPIED => Bytes::copy_from_slice(&whole),
+        (None, whole) => whole.unwrap_or_default(),
+    })
 }
 
 async fn discard(mut body: Incoming) {

@@ -654,10 +654,16 @@ pub(crate) fn read<'a>(body: &'a Bytes, settings: &Settings, purpose: Purpose) -
 
 pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
     Forwarded {
-        version: headers.get(anthropic::VERSION).cloned(),
+        version: headers.get(anthropic::VERSION).map(apart),
         beta: anthropic::merged_betas(headers),
-        idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).cloned(),
+        idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).map(apart),
     }
+}
+
+/// The value in memory of its own. As it came it is a piece of what was read from the connection, and all of that stays as
+/// long as any piece of it is held: for a stream that is long.
+fn apart(value: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone())
 }
 
 /// The models as the caller wrote them, where something else stands in the body now.
