@@ -61,6 +61,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let mut config = source.read()?;
     logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
     protect_memory();
+    use_small_pages();
     // Whatever can be wrong with the configuration is found before anything is made.
     let sim = start_sim(&config).await?;
     let sim_url = sim.as_ref().map(Sim::base_url);
@@ -265,6 +266,15 @@ async fn count_secrets(store: Arc<Store>, metrics: Arc<Metrics>) {
         for (kek_id, count) in counts {
             metrics.flow.secrets.get_or_create(&MasterKey { kek_id }).set(count);
         }
+    }
+}
+
+/// Memory in pages of 2 MiB, which the allocator asks the system for, nearly doubles what an idle gateway takes, adds half to
+/// what a thousand streams take, and makes no request faster that we could measure.
+fn use_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "memory is taken in large pages");
     }
 }
 
