@@ -26,6 +26,9 @@ impl Fresh {
     }
 }
 
+/// Rows that are due; where none is, when the first will be.
+pub(super) type Due = (Vec<(i64, Fresh)>, Option<Timestamp>);
+
 /// What is kept for one destination.
 #[derive(Debug, Default)]
 struct Desk {
@@ -161,7 +164,7 @@ impl Recent {
         destination: &str,
         now: Timestamp,
         choose: impl FnOnce(&[(i64, u64, u64)]) -> Vec<i64>,
-    ) -> Option<(Vec<(i64, Fresh)>, Option<Timestamp>)> {
+    ) -> Option<Due> {
         self.with(|inner| {
             let desk = inner.desk(destination);
             if !desk.is_whole {
@@ -222,7 +225,7 @@ mod tests {
         for row in 1..=9 {
             recent.keep(if row % 2 == 0 { "a" } else { "b" }, row, fresh(1 << 20));
         }
-        let is_here = |row: i64| recent.find("a", row).or(recent.find("b", row)).is_some();
+        let is_here = |row: i64| recent.find("a", row).or_else(|| recent.find("b", row)).is_some();
         assert!(!is_here(1), "nine do not fit");
         assert!((2..=9).all(is_here));
         assert_eq!((due(&recent, "a"), due(&recent, "b")), (Some(vec![2, 4, 6, 8]), None), "one of b's is missing");
