@@ -279,6 +279,9 @@ impl Cli {
             Command::Run { url, key, command } => return commands::run::run(&url, &key, &command),
             command => command,
         };
+        if matches!(command, Command::Serve { .. }) {
+            serve::use_small_pages();
+        }
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime did not start")?;
         runtime.block_on(command.run())
