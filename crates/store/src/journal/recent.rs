@@ -262,6 +262,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_leaves_nothing_behind() {
+        let recent = Recent::of_writer(true);
+        recent.keep("a", 0, fresh(10));
+        for row in 1..10_000 {
+            recent.keep("a", row, fresh(10));
+            recent.forget([row]);
+        }
+        let inner = recent.inner.lock().unwrap();
+        assert_eq!((inner.desks["a"].rows.len(), inner.bytes), (1, 10), "nobody comes for the first");
+    }
+
+    #[test]
     fn whoever_is_gone_is_forgotten_and_nothing_is_known_of_who_comes_back() {
         let recent = Recent::of_writer(true);
         recent.keep("a", 1, fresh(10));
