@@ -173,6 +173,9 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// As many bytes as a byte can count, and a compiler can split evenly.
+const BLOCK: usize = 224;
+
 /// Why a body is refused before anyone reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
@@ -182,8 +185,10 @@ pub enum Excess {
 
 /// Refuses text that nests deeper than `depth` or holds more than `nodes` values. The text need not be valid JSON.
 pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
-    // Two cheap bounds settle nearly every request: each level needs an opening bracket, each value at least two bytes.
-    if text.len() / 2 <= nodes && openings(text) <= depth {
+    // Two cheap bounds settle nearly every request: each level needs an opening bracket, and each value but the first one
+    // such a bracket or a comma before it.
+    let (openings, commas) = counted(text);
+    if openings <= depth && openings + commas < nodes {
         return Ok(());
     }
     let (mut open, mut values, mut at) = (0_usize, 1_usize, 0);
@@ -212,7 +217,7 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
                 }
             }
             b'"' => {
-                at = end_of_string(text, at);
+                at = end_of_long_string(text, at);
                 is_empty = false;
             }
             _ => is_empty = false,
@@ -222,16 +227,46 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
     Ok(())
 }
 
-/// How many brackets open in a text, those within strings included. Counted in bytes of a block's own, which lets the
-/// compiler compare many at a time.
-fn openings(text: &[u8]) -> usize {
-    let mut total = 0;
-    // As many bytes as a byte can count, and a compiler can split evenly. The two brackets differ in one bit.
-    for block in text.chunks(224) {
-        let count: u8 = block.iter().map(|byte| u8::from(*byte | 0x20 == b'{')).sum();
-        total += usize::from(count);
+/// How many brackets open in a text and how many commas it has, those within strings included. Counted in bytes of a
+/// block's own, which lets the compiler compare many at a time.
+fn counted(text: &[u8]) -> (usize, usize) {
+    let mut total = (0, 0);
+    // The two brackets differ in one bit.
+    for block in text.chunks(BLOCK) {
+        let openings: u8 = block.iter().map(|byte| u8::from(*byte | 0x20 == b'{')).sum();
+        let commas: u8 = block.iter().map(|byte| u8::from(*byte == b',')).sum();
+        total = (total.0 + usize::from(openings), total.1 + usize::from(commas));
     }
     total
+}
+
+/// As [`end_of_string`], for strings that are long and full of escapes: block by block it is only counted whether every
+/// quote stands behind a backslash and no backslash behind another, which many bytes at a time can tell.
+fn end_of_long_string(text: &[u8], at: usize) -> usize {
+    let mut from = at + 1;
+    while let Some(block) = text.get(from..from + BLOCK) {
+        let (mut quotes, mut escaped, mut doubled) = (u8::from(block[0] == b'"'), 0_u8, 0_u8);
+        for (before, byte) in block[..BLOCK - 1].iter().zip(&block[1..]) {
+            let (is_quote, is_escaped) = (*byte == b'"', *before == b'\\');
+            quotes += u8::from(is_quote);
+            escaped += u8::from(is_quote & is_escaped);
+            doubled += u8::from(is_escaped & (*byte == b'\\'));
+        }
+        if quotes == escaped && doubled == 0 {
+            // What a last backslash escapes stands in the next block.
+            from += BLOCK + usize::from(block[BLOCK - 1] == b'\\');
+            continue;
+        }
+        let next = from + BLOCK;
+        while from < next {
+            match memchr::memchr2(b'"', b'\\', &text[from..next]) {
+                Some(found) if text[from + found] == b'"' => return from + found,
+                Some(found) => from += found + 2,
+                None => from = next,
+            }
+        }
+    }
+    end_of_string(text, from - 1)
 }
 
 /// Index of the closing quote of the string that opens at `at` (or the end of a text that never closes it).
@@ -318,6 +353,8 @@ impl<'de, N: Node<'de>> Visitor<'de> for Walk<N> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -327,6 +364,38 @@ mod tests {
         assert_eq!(measure(deep(65).as_bytes(), 64, 1000), Err(Excess::Depth));
         let text = format!("{{\"a\":\"{}\\\"[[\",\"b\":[{}]}}", "[".repeat(100), "[],".repeat(100));
         assert_eq!(measure(text.as_bytes(), 64, 1000), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_end_of_a_string_is_where_the_first_free_quote_stands(
+            pieces in proptest::collection::vec(("[a-z{},\\[]{0,90}", r#"(\\\\){0,3}(\\")?"#), 0..24),
+            rest in r#"("[a-z"]{0,20})?"#,
+        ) {
+            let inside: String = pieces.iter().flat_map(|(plain, escapes)| [plain.as_str(), escapes]).collect();
+            let text = format!("[\"{inside}{rest}");
+            let mut is_escaped = false;
+            let mut is_end = |byte: u8| {
+                let is_free = !std::mem::take(&mut is_escaped);
+                is_escaped = is_free && byte == b'\\';
+                is_free && byte == b'"'
+            };
+            let expected = text.bytes().skip(2).position(&mut is_end).map_or(text.len(), |place| place + 2);
+            prop_assert_eq!(end_of_string(text.as_bytes(), 1), expected);
+            prop_assert_eq!(end_of_long_string(text.as_bytes(), 1), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_conversation_is_as_deep_as_its_brackets() {
+        let said = "to say {\\\"[\\\\\\\"}, ".repeat(40);
+        let turn = format!("{{\"content\":[{{\"text\":\"{said}\"}}]}}");
+        let body = |last: &str| format!("[{}{last}]", format!("{turn},").repeat(100));
+        // Each turn: an object, its list, the object in that and its text; and the outer list.
+        assert_eq!(measure(body(&turn).as_bytes(), 4, 405), Ok(()));
+        assert_eq!(measure(body(&turn).as_bytes(), 3, 405), Err(Excess::Depth));
+        assert_eq!(measure(body("[[[[]]]]").as_bytes(), 4, 405), Err(Excess::Depth));
+        assert_eq!(measure(body(&turn).as_bytes(), 4, 300), Err(Excess::Nodes));
     }
 
     #[test]
