@@ -206,10 +206,10 @@ impl Journal {
     }
 
     /// The same, with what destinations are to be told of it.
-    pub async fn write_with(
+    pub async fn write_with<'a>(
         &mut self,
-        entries: &[Entry<'_>],
-        letters: &[Letter],
+        entries: &[Entry<'a>],
+        letters: &'a [Letter],
         full_sync: bool,
     ) -> Result<Vec<Place>> {
         self.sync(full_sync).await?;
@@ -221,7 +221,7 @@ impl Journal {
         if is_tidying {
             group.bury(&self.dead);
         }
-        let mut bundles = bundle::bundles(letters, self.next_bundle);
+        let mut bundles = bundle::bundles(&bundle::written(letters, entries), self.next_bundle);
         self.next_bundle += bundles.len() as i64;
         let posted: u64 = bundles.iter().map(|bundle| bundle.payload.len() as u64).sum();
         if let Err(error) = group.write(&mut bundles, &mut self.connection).await {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::Read as _;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::tally::End;
-use super::{LABEL, OPEN, PACKED, packed};
+use super::{LABEL, OPEN, PACKED, RECORD, packed, remade};
 use crate::ledger::queue::Chore;
 use crate::upstream::Pieces;
 use crate::{Gateway, tasks};
@@ -31,8 +32,10 @@ use crate::{Gateway, tasks};
 /// Letters and bytes of one call.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 4 << 20;
-/// Calls to one destination at a time, where letters do not share one.
+/// Calls to one destination at a time.
 const AT_ONCE: usize = 8;
+/// Bytes of all letters that are held to be sent.
+const MOST_BYTES: usize = 2 * BATCH_BYTES;
 /// How long the first letter of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
 const CALL: Duration = Duration::from_secs(10);
@@ -147,7 +150,11 @@ impl Worker {
                 tidied = Some(instant);
                 self.bound(now).await;
             }
-            let (due, next) = match self.reader.due(&self.id, now, size).await {
+            let Some(destination) = self.destination() else { return };
+            // Where much waits, as much goes as can be under way, and what became of it is noted once.
+            let is_well = failures == 0 && size == BATCH && !matches!(destination.target.shape, Shape::Object(_));
+            let most = if is_well { BATCH * AT_ONCE } else { size };
+            let (due, next) = match self.reader.due(&self.id, now, most).await {
                 Ok((due, next)) => (together(due), next),
                 Err(error) => {
                     tracing::warn!(destination = %self.id, %error, "what is due cannot be read");
@@ -167,13 +174,19 @@ impl Worker {
                 let _ = timeout(wait, posted.changed()).await;
                 continue;
             }
-            let Some(destination) = self.destination() else { return };
-            let (batch, unreadable) = self.opened(due);
+            let (batch, unreadable) = self.opened(&destination, due);
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
             let mut fates: Vec<(LetterId, Fate)> =
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
             let told: Vec<&[u8]> = batch.iter().map(|(_, told)| &**told).collect();
-            let parcels = destination.target.parcels(&told);
+            let parcels: Vec<Parcel> = calls(&told, size)
+                .into_iter()
+                .flat_map(|call| {
+                    let mut parcels = destination.target.parcels(&told[call.clone()]);
+                    parcels.iter_mut().flat_map(|parcel| &mut parcel.letters).for_each(|place| *place += call.start);
+                    parcels
+                })
+                .collect();
             let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
             fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
@@ -233,19 +246,24 @@ impl Worker {
         Fate::Postponed(Timestamp(now.0 + drawn.max(told).max(50)), error.to_owned())
     }
 
-    /// The letters that can be read and fit in one call, and the ids of those that cannot be read.
-    fn opened(&self, due: Vec<Waiting>) -> (Vec<Opened>, Vec<LetterId>) {
+    /// The letters that can be read, as many as may be held, and the ids of those that cannot be read.
+    fn opened(&self, destination: &Destination, due: Vec<Waiting>) -> (Vec<Opened>, Vec<LetterId>) {
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
             let told = match &letter.told {
                 Some(told) => Some(told.clone()),
+                None if letter.payload.starts_with(RECORD) => {
+                    let snapshot = self.gateway.snapshot();
+                    let service = &snapshot.settings.audience.service;
+                    remade(&letter.payload, destination, &self.gateway.keys, service).map(Into::into)
+                }
                 None => open(&self.gateway.vault, &self.id, &letter.payload).map(Into::into),
             };
             match told {
                 None => unreadable.push(letter.id),
                 Some(told) => {
                     bytes += told.len();
-                    if bytes > BATCH_BYTES && !batch.is_empty() {
+                    if bytes > MOST_BYTES && !batch.is_empty() {
                         break;
                     }
                     batch.push((letter, told));
@@ -388,6 +406,21 @@ fn together(due: Vec<Waiting>) -> Vec<Waiting> {
     due.into_iter().take_while(belongs).collect()
 }
 
+/// Which letters go in which call: as many in each of them as in the others, about, and no more than one may carry.
+fn calls(told: &[&[u8]], most: usize) -> Vec<Range<usize>> {
+    let share = told.len().div_ceil(told.len().div_ceil(most).max(1));
+    let (mut calls, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (place, letter) in told.iter().enumerate() {
+        bytes += letter.len();
+        if place > start && (place - start >= share || bytes > BATCH_BYTES) {
+            calls.push(start..place);
+            (start, bytes) = (place, letter.len());
+        }
+    }
+    calls.extend((start < told.len()).then_some(start..told.len()));
+    calls
+}
+
 /// Calls a destination: the status of its answer, and after how many seconds it wants to be asked again.
 async fn call(
     gateway: &Gateway,
@@ -493,4 +526,26 @@ fn signature(key: &[u8], at: i64, body: &[u8]) -> String {
     let signed = [format!("{at}.").as_bytes(), body].concat();
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &signed);
     tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_shared_out_among_calls() {
+        let sizes = |letters: usize, bytes: usize, most: usize| {
+            let letter = vec![0; bytes];
+            let calls = calls(&vec![&letter[..]; letters], most);
+            assert_eq!(calls.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..letters).collect::<Vec<_>>());
+            calls.iter().map(Range::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(0, 9, 100), Vec::<usize>::new());
+        assert_eq!(sizes(1, 9, 100), [1]);
+        assert_eq!(sizes(100, 9, 100), [100]);
+        assert_eq!(sizes(130, 9, 100), [65, 65]);
+        assert_eq!(sizes(5, 9, 2), [2, 2, 1]);
+        assert_eq!(sizes(7, BATCH_BYTES / 3, 100), [3, 3, 1]);
+        assert_eq!(sizes(2, BATCH_BYTES + 1, 100), [1, 1], "one that is too long goes alone");
+    }
 }

@@ -26,7 +26,7 @@ use crate::agent::Assembly;
 use crate::contents::{Failed, Wish};
 use crate::egress;
 use crate::failure::Failure;
-use crate::keys::KeyEntry;
+use crate::keys::{KeyEntry, KeyIndex};
 
 pub use deliver::{deliver, test};
 pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, sealed as sealed_config};
@@ -38,9 +38,11 @@ const MOST_HEARD: usize = 2 << 20;
 const SMALL: usize = 16 << 10;
 /// How packed bytes begin; nothing that is told does.
 const PACKED: [u8; 2] = [0x1f, 0x8b];
-/// How OTLP's JSON begins, in which nobody hears anything that was said: it is not sealed. What is sealed begins with as many
-/// bytes that are drawn, and never like this.
+/// How OTLP's JSON begins, which an earlier release left as it is where nobody hears anything that was said. What is sealed
+/// begins with as many bytes that are drawn, and never like this.
 const OPEN: &[u8] = br#"{"resource":"#;
+/// How the text of a call begins, of which a letter is made again where nobody remembers it.
+const RECORD: &[u8] = br#"{"id":"#;
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "broadcast";
 
@@ -290,23 +292,42 @@ fn written(
     for destination in concerned {
         let Some(told) = destination.told(exchange, said, maker) else { continue };
         let told: Arc<[u8]> = told.into();
-        // Custom metadata may say anything, and so may a stop sequence, which is told where the request is known.
-        let knows_nothing = said.request.is_none() && said.trace.is_empty() && said.tools.is_empty();
-        let is_silent = destination.is_private && knows_nothing;
-        let is_open = is_silent && told.len() < SMALL && told.starts_with(OPEN);
-        let payload = if is_open { Some(told.clone()) } else { sealed(vault, &destination.id, &told).map(Into::into) };
-        match payload {
-            Some(payload) => letters.push(Letter {
-                destination: destination.id.clone(),
-                generation: exchange.id,
-                payload,
-                told: (told.len() < SMALL).then_some(told),
-                at: exchange.started.plus(Duration::from_millis(exchange.duration_ms.into())),
-            }),
-            None => tracing::error!(destination = %destination.id, "what it is to be told could not be sealed"),
-        }
+        let payload = if is_remade(destination, said) && told.len() < SMALL {
+            // The journal has all that it is made of.
+            None
+        } else {
+            let Some(sealed) = sealed(vault, &destination.id, &told) else {
+                tracing::error!(destination = %destination.id, "what it is to be told could not be sealed");
+                continue;
+            };
+            Some(sealed.into())
+        };
+        letters.push(Letter {
+            destination: destination.id.clone(),
+            generation: exchange.id,
+            payload,
+            told: (told.len() < SMALL).then_some(told),
+            at: exchange.started.plus(Duration::from_millis(exchange.duration_ms.into())),
+        });
     }
     letters
+}
+
+/// Whether a call's record says all that this destination is told of it. What was said is no part of that, nor what the
+/// caller calls it: custom metadata may say anything, and so may a stop sequence, which is told where the request is known.
+fn is_remade(destination: &Destination, said: &Said) -> bool {
+    let Said { trace, parent, request, answer, tools } = said;
+    let knows_nothing = request.is_none() && answer.is_empty() && tools.is_empty();
+    destination.is_private && knows_nothing && trace.is_empty() && parent.is_none()
+}
+
+/// The same letter once more, of a call's record; nothing where that is none, or where the destination is told of such calls
+/// no longer.
+fn remade(record: &[u8], destination: &Destination, keys: &KeyIndex, service: &Service) -> Option<Vec<u8>> {
+    let exchange: Exchange = serde_json::from_slice(record).ok()?;
+    let key = keys.known(&exchange.key);
+    let (key_name, creator) = key.as_ref().map_or(("", None), |key| (&*key.name, key.creator.as_deref()));
+    destination.told(&exchange, &Said::default(), Maker { key_name, creator, service })
 }
 
 fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {

@@ -168,14 +168,39 @@ async fn what_waits_is_sealed_where_it_holds_what_was_said() {
         sqlx::Connection::close(connection).await.unwrap();
         let holding =
             |text: &str| rows.iter().filter(|row| memchr::memmem::find(row, text.as_bytes()).is_some()).count();
-        assert_eq!((rows.len(), holding("gen_ai.response.id")), (2 * receivers.len(), readable));
-        assert_eq!((holding("planted-stop"), holding("planted-case")), (0, 0));
+        // The record of a call, of which its letter is made again.
+        assert_eq!((rows.len(), holding("\"usage_reported\":true")), (2 * receivers.len(), readable));
+        assert_eq!((holding("planted-stop"), holding("planted-case"), holding("gen_ai")), (0, 0, 0));
 
         receivers.iter().for_each(|receiver| receiver.says(200));
         let gate = gate.place.serve().await;
         for receiver in receivers {
             eventually("it hears of both", PATIENCE, async || receiver.generations().len() == 2).await;
         }
+        drop(gate);
+    }
+}
+
+#[tokio::test]
+async fn a_letter_that_is_made_again_says_the_same() {
+    let more = [
+        ("otel-collector", "privacy_mode = true\nbroadcast_generation_identity = true"),
+        ("webhook", "privacy_mode = true\nbroadcast_generation_cost = true"),
+    ];
+    for (kind, lines) in more {
+        let (sim, receiver) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        receiver.says(503);
+        let mut gate = Tidegate::start().endpoint(MODEL, &sim).config(&receiver.config(kind, lines)).run().await;
+        assert_eq!(gate.messages(hello(MODEL)).await.status, 200);
+        eventually("it is tried", PATIENCE, async || !receiver.refused().is_empty()).await;
+        gate.signal(Signal::KILL);
+        gate.exit().await;
+        receiver.says(200);
+        let gate = gate.place.serve().await;
+        eventually("it hears of it", PATIENCE, async || !receiver.told().is_empty()).await;
+        let (first, again) = (receiver.refused().remove(0).body, receiver.told().remove(0).body);
+        assert!(!first.is_empty());
+        assert_eq!(again, first, "{kind}");
         drop(gate);
     }
 }

@@ -2,12 +2,32 @@
 
 use std::ops::Range;
 
-use super::Letter;
+use tidegate_core::map::Map;
+
 use super::recent::Fresh;
+use super::{Entry, Letter};
 
 /// Letters and bytes of one row at most; a longer letter has a row of its own.
 const MOST: usize = 64;
 const MOST_BYTES: usize = 256 << 10;
+
+/// A letter, and what is written of it.
+pub(super) type Written<'a> = (&'a Letter, &'a [u8]);
+
+/// Letters, with the text of the call for those that have none of their own.
+pub(super) fn written<'a>(letters: &'a [Letter], entries: &[Entry<'a>]) -> Vec<Written<'a>> {
+    let mut texts = Map::default();
+    if letters.iter().any(|letter| letter.payload.is_none()) {
+        let settled = |entry: &Entry<'a>| match entry {
+            Entry::Settle(id, text) => Some((*id, text.as_bytes())),
+            Entry::Open(..) | Entry::Mark(..) => None,
+        };
+        texts = entries.iter().filter_map(settled).collect::<Map<_, _>>();
+    }
+    // One whose call is not settled here says nothing to anybody, and is given up as that.
+    let own = |letter: &Letter| texts.get(&letter.generation).copied().unwrap_or_default();
+    letters.iter().map(|letter| (letter, letter.payload.as_deref().unwrap_or_else(|| own(letter)))).collect()
+}
 
 /// What stands in one row.
 #[derive(Debug)]
@@ -25,12 +45,12 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    fn new(id: i64, letters: &[&Letter]) -> Option<Self> {
-        let first = letters.first()?;
+    fn new(id: i64, letters: &[Written<'_>]) -> Option<Self> {
+        let (first, text) = letters.first()?;
         let is_alone = letters.len() == 1;
-        let payload = if is_alone { first.payload.to_vec() } else { together(letters) };
-        let at = letters.iter().map(|letter| letter.at.0).min()?;
-        let told = letters.iter().map(|letter| Some((letter.generation, letter.told.clone()?)));
+        let payload = if is_alone { text.to_vec() } else { together(letters) };
+        let at = letters.iter().map(|(letter, _)| letter.at.0).min()?;
+        let told = letters.iter().map(|(letter, _)| Some((letter.generation, letter.told.clone()?)));
         let bytes = payload.len() as u64;
         let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, bytes, letters });
         Some(Self {
@@ -46,21 +66,21 @@ impl Bundle {
 }
 
 /// Puts letters of the same destination together, in their order, in rows from this one on.
-pub(super) fn bundles(letters: &[Letter], first: i64) -> Vec<Bundle> {
-    let mut open: Vec<(Vec<&Letter>, usize)> = Vec::new();
+pub(super) fn bundles(letters: &[Written<'_>], first: i64) -> Vec<Bundle> {
+    let mut open: Vec<(Vec<Written<'_>>, usize)> = Vec::new();
     let mut made = Vec::new();
-    for letter in letters {
-        let mine = open.iter_mut().find(|(some, _)| some[0].destination == letter.destination);
+    for (letter, text) in letters {
+        let mine = open.iter_mut().find(|(some, _)| some[0].0.destination == letter.destination);
         match mine {
-            None => open.push((vec![letter], letter.payload.len())),
+            None => open.push((vec![(letter, text)], text.len())),
             Some((some, bytes)) => {
-                if some.len() >= MOST || *bytes + letter.payload.len() > MOST_BYTES {
+                if some.len() >= MOST || *bytes + text.len() > MOST_BYTES {
                     made.extend(Bundle::new(first + made.len() as i64, some));
                     some.clear();
                     *bytes = 0;
                 }
-                some.push(letter);
-                *bytes += letter.payload.len();
+                some.push((letter, text));
+                *bytes += text.len();
             }
         }
     }
@@ -71,15 +91,15 @@ pub(super) fn bundles(letters: &[Letter], first: i64) -> Vec<Bundle> {
 }
 
 /// Each with its name and its length before it.
-fn together(letters: &[&Letter]) -> Vec<u8> {
-    let length = letters.iter().map(|letter| 5 + letter.generation.as_str().len() + letter.payload.len()).sum();
+fn together(letters: &[Written<'_>]) -> Vec<u8> {
+    let length = letters.iter().map(|(letter, text)| 5 + letter.generation.as_str().len() + text.len()).sum();
     let mut bytes = Vec::with_capacity(length);
-    for letter in letters {
+    for (letter, text) in letters {
         let name = letter.generation.as_str();
         bytes.push(name.len() as u8);
         bytes.extend_from_slice(name.as_bytes());
-        bytes.extend_from_slice(&(letter.payload.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&letter.payload);
+        bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(text);
     }
     bytes
 }
@@ -110,10 +130,25 @@ mod tests {
         Letter {
             destination,
             generation: GenerationId::new(Timestamp(at)),
-            payload: payload.into(),
+            payload: Some(payload.into()),
             told: None,
             at: Timestamp(at),
         }
+    }
+
+    fn made(letters: &[Letter], first: i64) -> Vec<Bundle> {
+        bundles(&written(letters, &[]), first)
+    }
+
+    #[test]
+    fn a_letter_without_words_of_its_own_says_what_its_call_does() {
+        let mut letters = [letter("a", vec![1], 1), letter("a", Vec::new(), 2), letter("b", Vec::new(), 3)];
+        letters[1].payload = None;
+        letters[2].payload = None;
+        let (mine, other) = (letters[1].generation, GenerationId::new(Timestamp(9)));
+        let entries = [Entry::Settle(other, "other"), Entry::Open(mine, "open"), Entry::Settle(mine, "settled")];
+        let texts: Vec<&[u8]> = written(&letters, &entries).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, [&[1][..], b"settled", b""]);
     }
 
     #[test]
@@ -124,35 +159,33 @@ mod tests {
             letter("a", Vec::new(), 7),
             letter("a", vec![3], 8),
         ];
-        let made = bundles(&letters, 5);
+        let made = made(&letters, 5);
         let seen: Vec<_> = made.iter().map(|row| (row.id, row.destination.as_str(), row.letters, row.at)).collect();
         assert_eq!(seen, [(5, "a", 3, 7), (6, "b", 1, 5)]);
-        assert_eq!(
-            (made[1].generation.as_str(), &made[1].payload),
-            (letters[1].generation.as_str(), &letters[1].payload.to_vec())
-        );
+        assert_eq!((made[1].generation.as_str(), &made[1].payload), (letters[1].generation.as_str(), &vec![2]));
         let mine = [&letters[0], &letters[2], &letters[3]];
         let found = apart(&made[0].payload, 3).unwrap();
         let found: Vec<_> =
             found.iter().map(|(name, place)| (name.as_str(), &made[0].payload[place.clone()])).collect();
-        let expected: Vec<_> = mine.iter().map(|letter| (letter.generation.as_str(), &*letter.payload)).collect();
+        let expected: Vec<_> =
+            mine.iter().map(|letter| (letter.generation.as_str(), letter.payload.as_deref().unwrap())).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
     fn a_row_has_its_bounds() {
         let many: Vec<Letter> = (0..130).map(|at| letter("a", vec![0; 10], at)).collect();
-        assert_eq!(bundles(&many, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [64, 64, 2]);
+        assert_eq!(made(&many, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [64, 64, 2]);
         let long: Vec<Letter> = (0..3).map(|at| letter("a", vec![0; 100 << 10], at)).collect();
-        assert_eq!(bundles(&long, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(made(&long, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [2, 1]);
         let huge = [letter("a", vec![0; 1 << 20], 0), letter("a", vec![0], 1)];
-        assert_eq!(bundles(&huge, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [1, 1]);
-        assert!(bundles(&[], 1).is_empty());
+        assert_eq!(made(&huge, 1).iter().map(|row| row.letters).collect::<Vec<_>>(), [1, 1]);
+        assert!(made(&[], 1).is_empty());
     }
 
     #[test]
     fn what_is_no_bundle_is_nothing() {
-        let made = bundles(&[letter("a", vec![7; 9], 0), letter("a", vec![8; 9], 1)], 1);
+        let made = made(&[letter("a", vec![7; 9], 0), letter("a", vec![8; 9], 1)], 1);
         let payload = &made[0].payload;
         assert!(apart(payload, 2).is_some());
         for end in 1..payload.len() {

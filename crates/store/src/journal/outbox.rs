@@ -20,8 +20,9 @@ use super::{Journal, JournalError, JournalReader, Result};
 pub struct Letter {
     pub destination: String,
     pub generation: GenerationId,
-    /// What is written of it, compressed and sealed where it holds what was said; nobody here reads it.
-    pub payload: Arc<[u8]>,
+    /// What is written of it, compressed and sealed where it holds what was said; nobody here reads it. `None`: the text of
+    /// the call, which is settled with the same group and says all that is told of it.
+    pub payload: Option<Arc<[u8]>>,
     /// What it was before that, where it is short: so it stays in memory for a while, too.
     pub told: Option<Arc<[u8]>>,
     pub at: Timestamp,

@@ -31,7 +31,7 @@ impl Desk {
         let letter = |number: u8| Letter {
             destination: destination.to_owned(),
             generation: GenerationId::new(Timestamp(NOW.0 + i64::from(number))),
-            payload: vec![number; 10].into(),
+            payload: Some(vec![number; 10].into()),
             // Of some it is not known what they were before they were sealed.
             told: (destination != "long").then(|| vec![number; 10].into()),
             at: NOW,
