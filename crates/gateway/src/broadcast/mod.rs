@@ -1,6 +1,7 @@
 //! Destinations hear of every request: what is to be told is made when a call is settled, and is written down with it;
 //! `deliver` brings it there, whenever that is. A request of which nobody wants to hear pays for one look.
 
+mod call;
 mod deliver;
 mod stored;
 mod tally;
@@ -28,7 +29,8 @@ use crate::egress;
 use crate::failure::Failure;
 use crate::keys::{KeyEntry, KeyIndex};
 
-pub use deliver::{deliver, test};
+pub use call::test;
+pub use deliver::deliver;
 pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, sealed as sealed_config};
 pub use tally::{Standing, Tallies};
 
@@ -207,6 +209,9 @@ impl Overheard {
 
 /// The blocks of an answer, whole or streamed; of one that was cut short those that are there.
 fn blocks(answer: &[u8], metadata: &str) -> Vec<Value> {
+    if answer.is_empty() {
+        return Vec::new();
+    }
     if let Ok(Value::Object(mut whole)) = serde_json::from_slice::<Value>(answer) {
         return match whole.remove("content") {
             Some(Value::Array(blocks)) => blocks,
