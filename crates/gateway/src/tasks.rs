@@ -2,19 +2,16 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 
 /// Starts `work` under `name`; its panic is logged and ends nothing else.
 #[expect(clippy::disallowed_methods, reason = "the one place that starts background tasks")]
-pub fn spawn(name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        if guarded(work).await.is_err() {
-            tracing::error!(task = name, "a background task panicked");
-        }
-    })
+pub fn spawn<F: Future<Output = ()> + Send + 'static>(name: &'static str, work: F) -> JoinHandle<()> {
+    tokio::spawn(Named { name, work: guarded(work) })
 }
 
 /// The work ended in a panic.
@@ -22,12 +19,49 @@ pub fn spawn(name: &'static str, work: impl Future<Output = ()> + Send + 'static
 pub struct Panicked;
 
 /// Runs a future to its end, or to its panic.
-pub async fn guarded<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
-    let mut work = pin!(work);
-    std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-        Ok(Poll::Pending) => Poll::Pending,
-        Err(_) => Poll::Ready(Err(Panicked)),
-    })
-    .await
+pub fn guarded<F: Future>(work: F) -> Guarded<F> {
+    Guarded { work }
+}
+
+// By hand: an async function holds what it is given twice, once as it came and once as it waits for it, and these hold the
+// largest futures there are.
+pin_project! {
+    /// See [`guarded`].
+    pub struct Guarded<F> {
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F: Future> Future for Guarded<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let work = self.project().work;
+        match catch_unwind(AssertUnwindSafe(|| work.poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
+    }
+}
+
+pin_project! {
+    struct Named<F> {
+        name: &'static str,
+        #[pin]
+        work: Guarded<F>,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Named<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        this.work.poll(context).map(|ended| {
+            if ended.is_err() {
+                tracing::error!(task = this.name, "a background task panicked");
+            }
+        })
+    }
 }

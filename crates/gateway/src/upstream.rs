@@ -28,15 +28,16 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("C
 /// Enough of an error answer to tell what it means.
 const ERROR_BODY: usize = 64 << 10;
 
-/// A request's body: pieces that are sent one after the other.
+/// A request's body: pieces that are sent one after the other. Nearly always one, and small: every connection has room for
+/// many requests.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
-    pieces: SmallVec<[Bytes; 4]>,
+    pieces: SmallVec<[Bytes; 1]>,
     sent: usize,
 }
 
-impl From<SmallVec<[Bytes; 4]>> for Pieces {
-    fn from(pieces: SmallVec<[Bytes; 4]>) -> Self {
+impl From<SmallVec<[Bytes; 1]>> for Pieces {
+    fn from(pieces: SmallVec<[Bytes; 1]>) -> Self {
         Self { pieces, sent: 0 }
     }
 }

@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
+use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use tidegate_gateway::tasks;
@@ -64,12 +66,29 @@ pub async fn accept(
         let _ = stream.set_nodelay(true);
         let connection = connection(&server, stream, peer, &app, limits.patience);
         let connection = graceful.watch(connection);
-        tasks::spawn("serve a connection", async move {
-            if let Err(error) = connection.await {
+        tasks::spawn("serve a connection", Served { connection, _place: place });
+    }
+}
+
+// Not an async block: that would hold the connection twice, and there are thousands of them.
+pin_project! {
+    /// A connection until its end, and its place among those that may be open.
+    struct Served<C> {
+        #[pin]
+        connection: C,
+        _place: OwnedSemaphorePermit,
+    }
+}
+
+impl<C: Future<Output = Result<(), Broken>>> Future for Served<C> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.project().connection.poll(context).map(|ended| {
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }
-            drop(place);
-        });
+        })
     }
 }
 
@@ -89,6 +108,7 @@ fn server() -> auto::Builder<TokioExecutor> {
     server
 }
 
+type Broken = Box<dyn std::error::Error + Send + Sync>;
 type Service = Pin<Box<dyn Future<Output = Result<http::Response<Tracked>, std::convert::Infallible>> + Send>>;
 
 fn connection(
@@ -97,8 +117,7 @@ fn connection(
     peer: SocketAddr,
     app: &Arc<App>,
     patience: Patience,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>> + Send + 'static
-{
+) -> impl GracefulConnection<Error = Broken> + Send + 'static {
     let app = app.clone();
     let activity = Arc::new(Activity::default());
     let io = TokioIo::new(Socket::new(stream, patience, activity.clone()));

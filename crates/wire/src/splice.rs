@@ -38,10 +38,10 @@ impl Splice {
     }
 
     /// The edited text as pieces of the source and of what is new: the source is not copied.
-    pub fn pieces(mut self, source: &Bytes) -> SmallVec<[Bytes; 4]> {
+    pub fn pieces(mut self, source: &Bytes) -> SmallVec<[Bytes; 1]> {
         self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
         let new = Bytes::from(self.new);
-        let mut pieces = SmallVec::new();
+        let mut pieces = SmallVec::with_capacity(2 * self.edits.len() + 1);
         let mut push = |piece: Bytes| {
             if !piece.is_empty() {
                 pieces.push(piece);

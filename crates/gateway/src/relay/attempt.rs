@@ -18,7 +18,6 @@ use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
 use tidegate_routing::{Attempt, Compression, Plan, Searchers};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
 use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
-use tidegate_wire::messages;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -31,7 +30,7 @@ use super::reserve::reserve;
 use super::resume::{Graft, Sent};
 use super::settle::Ticket;
 use super::stream::Relay;
-use super::translate;
+use super::translate::{self, Typed};
 use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::learned::Fact;
@@ -62,7 +61,7 @@ pub(super) struct Job {
     /// Who the end user is, in the caller's words.
     pub user: Option<Box<str>>,
     /// The request as translations read it, or why it cannot be read; made when the first one needs it.
-    pub typed: OnceLock<Result<messages::Request, String>>,
+    pub typed: Typed,
     /// The request as those get it who search the web themselves.
     pub native: Option<Box<Native>>,
     /// What the request points at, as far as it was fetched.
@@ -95,7 +94,7 @@ pub(super) struct Native {
     body: Bytes,
     cuts: Cuts,
     traits: Traits,
-    typed: OnceLock<Result<messages::Request, String>>,
+    typed: Typed,
     /// Whether the job has the form of those who search themselves now.
     pub is_taken: bool,
 }

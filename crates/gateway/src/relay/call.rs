@@ -17,7 +17,7 @@ use tidegate_providers::translate::Context;
 use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
-use tidegate_wire::messages::Request;
+use tidegate_wire::messages::{AppliedEdits, Request};
 
 use super::attempt::Job;
 use super::{compress, media, translate};
@@ -43,7 +43,11 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     job.suit(attempt);
     let snapshot = job.snapshot.clone();
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-    let credential = credential((&job.gate, job.ticket.workspace()), attempt, upstream).await?;
+    // What hardly any call waits for is in boxes: others would be as large.
+    let credential = match &attempt.credential {
+        None => upstream.credential.clone(),
+        Some(_) => Box::pin(credential((&job.gate, job.ticket.workspace()), attempt, upstream)).await?,
+    };
     let (calls, model) = match &credential {
         Some(credential) => calls(credential, attempt, upstream)?,
         None => (None, None),
@@ -51,19 +55,15 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
-    let edited = match upstream.protocol {
-        // Who speaks the format does the edits.
-        Protocol::Messages => None,
-        _ => translate::edited(job, attempt),
+    let (compressed, edited) = shortened(job, attempt, upstream)?;
+    let inlined = match compressed {
+        compressed if media::may_need(job, attempt) => Box::pin(media::inlined(job, attempt, compressed)).await?,
+        compressed => compressed,
     };
-    let (changed, edited) = edited.map(|edited| (edited.request, (edited.applied, edited.skipped))).unzip();
-    let compressed = compress::compressed(job, attempt, changed.as_ref())?.or(changed);
-    too_long(job, attempt, compressed.as_ref())?;
-    let inlined = media::inlined(job, attempt, compressed).await?;
     let (mut headers, body, context) = match upstream.protocol {
-        Protocol::Messages => native(job, attempt, upstream, &model, inlined)?,
+        Protocol::Messages => native(job, attempt, upstream, &model, inlined.as_deref())?,
         _ => {
-            let mut outgoing = translate::outgoing(job, attempt, upstream, &model, inlined)?;
+            let mut outgoing = translate::outgoing(job, attempt, upstream, &model, inlined.map(|request| *request))?;
             job.warnings = outgoing.warnings;
             if let Some((applied, skipped)) = edited {
                 outgoing.context.edits = serde_json::to_string(&applied).ok();
@@ -85,6 +85,26 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
         _ => None,
     };
     Ok(Call { uri, headers, body, context, account })
+}
+
+/// Which edits of its context were made here, and which could not be.
+type Edits = (AppliedEdits, Vec<String>);
+
+/// The request with less in it, where it is to have less, and what was done to it.
+fn shortened(
+    job: &mut Job,
+    attempt: &Attempt,
+    upstream: &Upstream,
+) -> Result<(Option<Box<Request>>, Option<Edits>), Fault> {
+    let edited = match upstream.protocol {
+        // Who speaks the format does the edits.
+        Protocol::Messages => None,
+        _ => translate::edited(job, attempt),
+    };
+    let (changed, edited) = edited.map(|edited| (edited.request, (edited.applied, edited.skipped))).unzip();
+    let compressed = compress::compressed(job, attempt, changed.as_ref())?.or(changed);
+    too_long(job, attempt, compressed.as_ref())?;
+    Ok((compressed.map(Box::new), edited))
 }
 
 /// Refuses a prompt that the upstream would cut without a word.
@@ -256,14 +276,14 @@ fn native(
     attempt: &Attempt,
     upstream: &Upstream,
     model: &str,
-    inlined: Option<Request>,
+    inlined: Option<&Request>,
 ) -> Result<(HeaderMap, Pieces, Option<Context>), Fault> {
     let endpoint = &attempt.endpoint;
     let snapshot = job.snapshot.clone();
     let settings = &snapshot.settings;
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let inlined = inlined.and_then(|request| {
-        let body = Bytes::from(serde_json::to_vec(&request).ok()?);
+        let body = Bytes::from(serde_json::to_vec(request).ok()?);
         let cuts = envelope::read(&body, brand, Purpose::Generate).ok()?.cuts;
         Some((body, cuts))
     });
@@ -340,7 +360,7 @@ pub async fn authorise(
             Ok(body)
         }
         Credential::Google(account) => {
-            let value = tokens.bearer(client, account, shared, now).await?;
+            let value = Box::pin(tokens.bearer(client, account, shared, now)).await?;
             headers.insert(AUTHORIZATION, value);
             Ok(body)
         }

@@ -41,7 +41,6 @@ use tidegate_routing::plan::{self, Code, Request};
 use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Searcher, Searchers, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::json;
-use tidegate_wire::messages;
 use tokio::time::timeout;
 
 pub(crate) use aside::{Aside, Purse};
@@ -595,7 +594,7 @@ impl Gateway {
         key: &KeyEntry,
         names: &[&str],
         wishes: &mut Wishes<'_>,
-        typed: &OnceLock<Result<messages::Request, String>>,
+        typed: &translate::Typed,
         body: &Bytes,
         compression: Compression,
     ) -> Result<Plan, Box<PlanError>> {

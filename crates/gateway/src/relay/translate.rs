@@ -73,10 +73,13 @@ pub(super) fn edited(job: &Job, attempt: &Attempt) -> Option<Cleared> {
     clear::cleared(typed(&job.typed, &job.body).ok()?, card)
 }
 
+/// The body as it is translated, where it was read. In a box: most are not, and all that waits for them is moved about.
+pub(super) type Typed = OnceLock<Result<Box<Request>, String>>;
+
 /// The body as it is translated, read at the first need.
-pub(super) fn typed<'j>(read: &'j OnceLock<Result<Request, String>>, body: &[u8]) -> Result<&'j Request, &'j str> {
-    let request = read.get_or_init(|| Request::parse(body).map_err(|error| error.to_string()));
-    request.as_ref().map_err(String::as_str)
+pub(super) fn typed<'j>(read: &'j Typed, body: &[u8]) -> Result<&'j Request, &'j str> {
+    let request = read.get_or_init(|| Request::parse(body).map(Box::new).map_err(|error| error.to_string()));
+    request.as_deref().map_err(String::as_str)
 }
 
 /// Which account at which host: what it signs is worth something there alone.

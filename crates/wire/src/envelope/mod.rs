@@ -281,7 +281,7 @@ impl Cuts {
     }
 
     /// The same in pieces. A long body is not copied; for a short one a copy is cheaper than the pieces' own cost.
-    pub fn upstream_pieces(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> SmallVec<[Bytes; 4]> {
+    pub fn upstream_pieces(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> SmallVec<[Bytes; 1]> {
         let splice = self.splice(body, model, max_tokens);
         if body.len() < WORTH_PIECES { smallvec![splice.apply(body)] } else { splice.pieces(body) }
     }
