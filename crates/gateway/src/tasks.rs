@@ -27,6 +27,7 @@ pub fn guarded<F: Future>(work: F) -> Guarded<F> {
 // largest futures there are.
 pin_project! {
     /// See [`guarded`].
+    #[must_use = "it does nothing until it is waited for"]
     pub struct Guarded<F> {
         #[pin]
         work: F,

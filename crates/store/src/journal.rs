@@ -31,7 +31,7 @@ use tidegate_core::{GenerationId, Money};
 pub use ballast::{BALLAST_BYTES, Ballast};
 pub use error::JournalError;
 use group::Group;
-pub use outbox::{Fate, Letter, LetterId, Waiting};
+pub use outbox::{Fate, Letter, LetterId, Payload, Waiting};
 pub use read::{JournalReader, JournalRow, Open, Settled};
 use recent::Recent;
 

@@ -175,6 +175,8 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) {
 
 /// As many bytes as a byte can count, and a compiler can split evenly.
 const BLOCK: usize = 224;
+/// As long as most names are.
+const SHORT: usize = 32;
 
 /// Why a body is refused before anyone reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,6 +246,13 @@ fn counted(text: &[u8]) -> (usize, usize) {
 /// quote stands behind a backslash and no backslash behind another, which many bytes at a time can tell.
 fn end_of_long_string(text: &[u8], at: usize) -> usize {
     let mut from = at + 1;
+    // Most are names, and shorter than a block.
+    let few = text.get(from..from + SHORT).unwrap_or_default();
+    if let Some(found) = memchr::memchr2(b'"', b'\\', few)
+        && few[found] == b'"'
+    {
+        return from + found;
+    }
     while let Some(block) = text.get(from..from + BLOCK) {
         let (mut quotes, mut escaped, mut doubled) = (u8::from(block[0] == b'"'), 0_u8, 0_u8);
         for (before, byte) in block[..BLOCK - 1].iter().zip(&block[1..]) {

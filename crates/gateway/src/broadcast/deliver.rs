@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::call::{Answer, CALL, call, headers};
 use super::tally::End;
-use super::{LABEL, OPEN, PACKED, RECORD, remade};
+use super::{LABEL, OPEN, PACKED, told_again};
 use crate::ledger::queue::Chore;
 use crate::{Gateway, tasks};
 
@@ -28,8 +28,6 @@ const BATCH: usize = 100;
 const BATCH_BYTES: usize = 4 << 20;
 /// Calls to one destination at a time.
 const AT_ONCE: usize = 8;
-/// Bytes of all letters that are held to be sent.
-const MOST_BYTES: usize = 2 * BATCH_BYTES;
 /// How long the first letter of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
 const LONGEST_WAIT_MS: i64 = 15 * 60 * 1000;
@@ -99,6 +97,8 @@ impl Worker {
     async fn run(self) {
         let mut posted = self.gateway.ledger.queue.posted();
         let (mut failures, mut size) = (0_u32, BATCH);
+        // It took as many at once as one call may carry.
+        let mut is_proven = false;
         let mut tidied = None;
         loop {
             posted.borrow_and_update();
@@ -111,8 +111,8 @@ impl Worker {
             }
             let Some(destination) = self.destination() else { return };
             // Where much waits, as much goes as can be under way, and what became of it is noted once.
-            let is_well = failures == 0 && size == BATCH && !matches!(destination.target.shape, Shape::Object(_));
-            let most = if is_well { BATCH * AT_ONCE } else { size };
+            let is_well = is_proven && !matches!(destination.target.shape, Shape::Object(_));
+            let (most, most_bytes) = if is_well { (BATCH * AT_ONCE, 2 * BATCH_BYTES) } else { (size, BATCH_BYTES) };
             let (due, next) = match self.reader.due(&self.id, now, most).await {
                 Ok((due, next)) => (together(due), next),
                 Err(error) => {
@@ -133,12 +133,13 @@ impl Worker {
                 let _ = timeout(wait, posted.changed()).await;
                 continue;
             }
-            let (batch, unreadable) = self.opened(&destination, due);
+            let (batch, unreadable) = self.opened(&destination, due, most_bytes);
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
             let mut fates: Vec<(LetterId, Fate)> =
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
             let told: Vec<&[u8]> = batch.iter().map(|(_, told)| &**told).collect();
-            let parcels: Vec<Parcel> = calls(&told, size)
+            let sizes: Vec<(LetterId, usize)> = batch.iter().map(|(letter, told)| (letter.id, told.len())).collect();
+            let parcels: Vec<Parcel> = calls(&sizes, size)
                 .into_iter()
                 .flat_map(|call| {
                     let mut parcels = destination.target.parcels(&told[call.clone()]);
@@ -149,7 +150,8 @@ impl Worker {
             let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
             fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
-            let (mut most, mut is_down) = (BATCH, false);
+            let (mut least, mut is_down, mut is_refused) = (BATCH, false, false);
+            let mut times = Set::default();
             for (letters, mut answer) in self.send(&destination, &batch, parcels).await {
                 if let (Answer::TooLarge, [place]) = (&answer, letters.as_slice()) {
                     answer = self.send_less(&destination, &batch[*place]).await;
@@ -158,9 +160,10 @@ impl Worker {
                 let letters = letters.iter().map(|place| &batch[*place].0);
                 match answer {
                     Answer::Taken => fates.extend(letters.map(|letter| (letter.id, Fate::Delivered))),
-                    Answer::TooLarge if letters.len() > 1 => most = most.min(letters.len() / 2),
+                    Answer::TooLarge if letters.len() > 1 => least = least.min(letters.len() / 2),
                     Answer::TooLarge => fates.extend(letters.map(|letter| (letter.id, dead("it is too large")))),
                     Answer::Never(error) => {
+                        is_refused = true;
                         tracing::warn!(destination = %self.id, error, letters = letters.len(), "a destination refuses what it is told");
                         fates.extend(letters.map(|letter| (letter.id, dead(&error))));
                     }
@@ -169,13 +172,20 @@ impl Worker {
                             tracing::warn!(destination = %self.id, error, failures, "a destination does not take what it is told");
                         }
                         is_down = true;
-                        // Together again, so that who takes them twice can tell.
+                        // Together again, and with no others, so that who takes them twice can tell.
                         let drawn = self.gateway.snapshot().draws.next();
-                        fates.extend(letters.map(|letter| (letter.id, self.later(letter, &error, (wait, drawn), now))));
+                        let attempts = letters.clone().next().map_or(0, |letter| letter.attempts);
+                        let mut at = again(attempts, wait, drawn, now);
+                        while !times.insert(at) {
+                            at = at.plus(Duration::from_millis(1));
+                        }
+                        fates.extend(letters.map(|letter| (letter.id, later(letter, &error, at, now))));
                     }
                 }
             }
-            size = most;
+            is_proven = least == BATCH && !is_down && !is_refused && (is_proven || batch.len() >= BATCH);
+            // What was too much is tried again little by little.
+            size = if least < BATCH { least } else { (size + size.div_ceil(8)).min(BATCH) };
             failures = if is_down { failures + 1 } else { 0 };
             let dead = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dead(..))).count();
             self.dropped(destination.kind, "given_up", dead as u64);
@@ -194,35 +204,23 @@ impl Worker {
         configured.or_else(|| self.gateway.told.list().iter().find(|one| one.id == self.id).cloned())
     }
 
-    /// When a letter is tried again; never when it is too old or was tried too often.
-    fn later(&self, letter: &Waiting, error: &str, (wait, drawn): (Option<Duration>, f64), now: Timestamp) -> Fate {
-        if now.0 - letter.created_at > OLDEST_MS || letter.attempts + 1 >= MOST_ATTEMPTS {
-            return Fate::Dead(now, error.to_owned());
-        }
-        let most = 1_000_i64.saturating_mul(1 << letter.attempts.clamp(0, 20)).min(LONGEST_WAIT_MS);
-        let drawn = (drawn * most as f64) as i64;
-        let told = wait.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)).min(LONGEST_WAIT_MS);
-        Fate::Postponed(Timestamp(now.0 + drawn.max(told).max(50)), error.to_owned())
-    }
-
-    /// The letters that can be read, as many as may be held, and the ids of those that cannot be read.
-    fn opened(&self, destination: &Destination, due: Vec<Waiting>) -> (Vec<Opened>, Vec<LetterId>) {
+    /// The letters that can be read, so many bytes of them, and the ids of those that cannot be read.
+    fn opened(&self, destination: &Destination, due: Vec<Waiting>, most: usize) -> (Vec<Opened>, Vec<LetterId>) {
+        let snapshot = self.gateway.snapshot();
+        let service = &snapshot.settings.audience.service;
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in due {
             let told = match &letter.told {
                 Some(told) => Some(told.clone()),
-                None if letter.payload.starts_with(RECORD) => {
-                    let snapshot = self.gateway.snapshot();
-                    let service = &snapshot.settings.audience.service;
-                    remade(&letter.payload, destination, &self.gateway.keys, service).map(Into::into)
-                }
-                None => open(&self.gateway.vault, &self.id, &letter.payload).map(Into::into),
+                None => told_again(&letter.payload, destination, service)
+                    .unwrap_or_else(|| open(&self.gateway.vault, &self.id, &letter.payload))
+                    .map(Into::into),
             };
             match told {
                 None => unreadable.push(letter.id),
                 Some(told) => {
                     bytes += told.len();
-                    if bytes > MOST_BYTES && !batch.is_empty() {
+                    if bytes > most && !batch.is_empty() {
                         break;
                     }
                     batch.push((letter, told));
@@ -345,18 +343,48 @@ fn together(due: Vec<Waiting>) -> Vec<Waiting> {
     due.into_iter().take_while(belongs).collect()
 }
 
-/// Which letters go in which call: as many in each of them as in the others, about, and no more than one may carry.
-fn calls(told: &[&[u8]], most: usize) -> Vec<Range<usize>> {
-    let share = told.len().div_ceil(told.len().div_ceil(most).max(1));
-    let (mut calls, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for (place, letter) in told.iter().enumerate() {
-        bytes += letter.len();
-        if place > start && (place - start >= share || bytes > BATCH_BYTES) {
-            calls.push(start..place);
-            (start, bytes) = (place, letter.len());
+/// When a call is made again.
+fn again(attempts: i64, wait: Option<Duration>, drawn: f64, now: Timestamp) -> Timestamp {
+    let most = 1_000_i64.saturating_mul(1 << attempts.clamp(0, 20)).min(LONGEST_WAIT_MS);
+    let drawn = (drawn * most as f64) as i64;
+    let told = wait.map_or(0, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)).min(LONGEST_WAIT_MS);
+    Timestamp(now.0 + drawn.max(told).max(50))
+}
+
+/// A letter that waits for that; none does that is too old or was tried too often.
+fn later(letter: &Waiting, error: &str, at: Timestamp, now: Timestamp) -> Fate {
+    match now.0 - letter.created_at > OLDEST_MS || letter.attempts + 1 >= MOST_ATTEMPTS {
+        true => Fate::Dead(now, error.to_owned()),
+        false => Fate::Postponed(at, error.to_owned()),
+    }
+}
+
+/// Which letters go in which call, so many and so long as one may carry. Letters of a row are kept together where they can be:
+/// then they have one fate, and are found in the same order when they are sent again.
+fn calls(letters: &[(LetterId, usize)], most: usize) -> Vec<Range<usize>> {
+    let mut calls: Vec<Range<usize>> = Vec::new();
+    let (mut at, mut carried) = (0, 0);
+    let mut add = |letters: usize, bytes: usize| {
+        match calls.last_mut().filter(|call| call.len() + letters <= most && carried + bytes <= BATCH_BYTES) {
+            Some(call) => {
+                call.end += letters;
+                carried += bytes;
+            }
+            None => {
+                calls.push(at..at + letters);
+                carried = bytes;
+            }
+        }
+        at += letters;
+    };
+    for row in letters.chunk_by(|(one, _), (other, _)| one.is_beside(*other)) {
+        let bytes = row.iter().map(|(_, bytes)| bytes).sum();
+        if row.len() <= most && bytes <= BATCH_BYTES {
+            add(row.len(), bytes);
+        } else {
+            row.iter().for_each(|(_, bytes)| add(1, *bytes));
         }
     }
-    calls.extend((start < told.len()).then_some(start..told.len()));
     calls
 }
 
@@ -377,20 +405,34 @@ fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// Rows of so many letters, each of so many bytes, and how many letters go in each call.
+    fn carried(rows: &[usize], bytes: usize, most: usize) -> Vec<usize> {
+        let letters: Vec<(LetterId, usize)> =
+            rows.iter().zip(1..).flat_map(|(letters, row)| vec![(LetterId::first_of(row), bytes); *letters]).collect();
+        let calls = calls(&letters, most);
+        assert_eq!(calls.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..letters.len()).collect::<Vec<_>>());
+        calls.iter().map(Range::len).collect()
+    }
+
     #[test]
-    fn what_waits_is_shared_out_among_calls() {
-        let sizes = |letters: usize, bytes: usize, most: usize| {
-            let letter = vec![0; bytes];
-            let calls = calls(&vec![&letter[..]; letters], most);
-            assert_eq!(calls.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..letters).collect::<Vec<_>>());
-            calls.iter().map(Range::len).collect::<Vec<_>>()
-        };
-        assert_eq!(sizes(0, 9, 100), Vec::<usize>::new());
-        assert_eq!(sizes(1, 9, 100), [1]);
-        assert_eq!(sizes(100, 9, 100), [100]);
-        assert_eq!(sizes(130, 9, 100), [65, 65]);
-        assert_eq!(sizes(5, 9, 2), [2, 2, 1]);
-        assert_eq!(sizes(7, BATCH_BYTES / 3, 100), [3, 3, 1]);
-        assert_eq!(sizes(2, BATCH_BYTES + 1, 100), [1, 1], "one that is too long goes alone");
+    fn what_waits_is_shared_out_among_calls_and_rows_are_not_torn() {
+        assert_eq!(carried(&[], 9, 100), Vec::<usize>::new());
+        assert_eq!(carried(&[1], 9, 100), [1]);
+        assert_eq!(carried(&[10; 13], 9, 100), [100, 30]);
+        assert_eq!(carried(&[30; 5], 9, 100), [90, 60]);
+        assert_eq!(carried(&[2, 3, 4], BATCH_BYTES / 5, 100), [5, 4]);
+        assert_eq!(carried(&[5, 1], 9, 2), [2, 2, 2], "but one that is longer than a call");
+        assert_eq!(carried(&[7], BATCH_BYTES / 3, 100), [3, 3, 1]);
+        assert_eq!(carried(&[1, 1], BATCH_BYTES + 1, 100), [1, 1], "a letter that is too long goes alone");
+    }
+
+    #[test]
+    fn a_call_is_made_again_when_its_receiver_wants_it() {
+        let now = Timestamp(1_000_000);
+        assert_eq!(again(0, None, 0.0, now), Timestamp(1_000_050));
+        assert_eq!(again(0, None, 0.5, now), Timestamp(1_000_500));
+        assert_eq!(again(3, None, 0.5, now), Timestamp(1_004_000));
+        assert_eq!(again(0, Some(Duration::from_secs(5)), 0.5, now), Timestamp(1_005_000));
+        assert_eq!(again(40, None, 1.0, now), Timestamp(now.0 + LONGEST_WAIT_MS));
     }
 }

@@ -1,5 +1,6 @@
-//! Destinations hear of every request: what is to be told is made when a call is settled, and is written down with it;
-//! `deliver` brings it there, whenever that is. A request of which nobody wants to hear pays for one look.
+//! Destinations hear of every request: what is to be told is made when a call is settled, and is written down with it, or
+//! what it can be made of again; `deliver` brings it there, whenever that is. A request of which nobody wants to hear pays for
+//! one look.
 
 mod call;
 mod deliver;
@@ -17,8 +18,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use tidegate_core::{Exchange, Secret, WorkspaceId};
-use tidegate_observe::broadcast::{Destination, Maker, Said, Service, Used};
-use tidegate_store::journal::Letter;
+use tidegate_observe::broadcast::{Destination, Maker, Said, Service, Tells, Used};
+use tidegate_store::journal::{Letter, Payload};
 use tidegate_store::vault::Vault;
 use tidegate_store::{Store, StoreError};
 use tidegate_wire::envelope::Envelope;
@@ -27,7 +28,7 @@ use crate::agent::Assembly;
 use crate::contents::{Failed, Wish};
 use crate::egress;
 use crate::failure::Failure;
-use crate::keys::{KeyEntry, KeyIndex};
+use crate::keys::KeyEntry;
 
 pub use call::test;
 pub use deliver::deliver;
@@ -43,8 +44,8 @@ const PACKED: [u8; 2] = [0x1f, 0x8b];
 /// How OTLP's JSON begins, which an earlier release left as it is where nobody hears anything that was said. What is sealed
 /// begins with as many bytes that are drawn, and never like this.
 const OPEN: &[u8] = br#"{"resource":"#;
-/// How the text of a call begins, of which a letter is made again where nobody remembers it.
-const RECORD: &[u8] = br#"{"id":"#;
+/// Begins what is written of a letter that is made again of its call's record, where nobody remembers it.
+const RECORD: u8 = b'r';
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "broadcast";
 
@@ -297,15 +298,15 @@ fn written(
     for destination in concerned {
         let Some(told) = destination.told(exchange, said, maker) else { continue };
         let told: Arc<[u8]> = told.into();
-        let payload = if is_remade(destination, said) && told.len() < SMALL {
+        let payload = if destination.can_be_told_again(said) && told.len() < SMALL {
             // The journal has all that it is made of.
-            None
+            Payload::Record([RECORD, marks(destination.tells)])
         } else {
             let Some(sealed) = sealed(vault, &destination.id, &told) else {
                 tracing::error!(destination = %destination.id, "what it is to be told could not be sealed");
                 continue;
             };
-            Some(sealed.into())
+            Payload::Own(sealed.into())
         };
         letters.push(Letter {
             destination: destination.id.clone(),
@@ -318,21 +319,19 @@ fn written(
     letters
 }
 
-/// Whether a call's record says all that this destination is told of it. What was said is no part of that, nor what the
-/// caller calls it: custom metadata may say anything, and so may a stop sequence, which is told where the request is known.
-fn is_remade(destination: &Destination, said: &Said) -> bool {
-    let Said { trace, parent, request, answer, tools } = said;
-    let knows_nothing = request.is_none() && answer.is_empty() && tools.is_empty();
-    destination.is_private && knows_nothing && trace.is_empty() && parent.is_none()
+/// What a letter told beside the rest, in the byte before its call's record.
+fn marks(tells: Tells) -> u8 {
+    u8::from(tells.cost) | u8::from(tells.context) << 1
 }
 
-/// The same letter once more, of a call's record; nothing where that is none, or where the destination is told of such calls
-/// no longer.
-fn remade(record: &[u8], destination: &Destination, keys: &KeyIndex, service: &Service) -> Option<Vec<u8>> {
-    let exchange: Exchange = serde_json::from_slice(record).ok()?;
-    let key = keys.known(&exchange.key);
-    let (key_name, creator) = key.as_ref().map_or(("", None), |key| (&*key.name, key.creator.as_deref()));
-    destination.told(&exchange, &Said::default(), Maker { key_name, creator, service })
+/// A letter once more, of its call's record; `None` where it is no such letter. `Some(None)`: nobody can make it any more.
+fn told_again(payload: &[u8], destination: &Destination, service: &Service) -> Option<Option<Vec<u8>>> {
+    let [RECORD, marks, record @ ..] = payload else { return None };
+    // What is sealed may begin with that byte, too; never with the rest.
+    let record = record.starts_with(br#"{"id":"#).then_some(record)?;
+    let tells = Tells { cost: marks & 1 != 0, identity: false, context: marks & 2 != 0 };
+    let exchange: Option<Exchange> = serde_json::from_slice(record).ok();
+    Some(exchange.and_then(|exchange| destination.told_again(&exchange, tells, service)))
 }
 
 fn sealed(vault: &Vault, destination: &str, told: &[u8]) -> Option<Vec<u8>> {

@@ -63,6 +63,13 @@ pub struct Tells {
     pub context: bool,
 }
 
+/// How much of a request is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight {
+    is_private: bool,
+    tells: Tells,
+}
+
 /// What a record does not hold: what was said, and what the caller calls it.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
@@ -131,25 +138,51 @@ pub struct Service {
 impl Destination {
     /// What it is told of a request; nothing where that is none of its business.
     pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
-        self.scope.admits(&self.id, exchange, said, maker.key_name).then(|| {
-            if let Some(told) = plain::told(self, exchange, said, maker) {
-                return told;
+        let is_admitted = self.scope.admits(&self.id, exchange, said, maker.key_name);
+        is_admitted.then(|| self.told_within(self.sight(), exchange, said, maker))
+    }
+
+    fn sight(&self) -> Sight {
+        Sight { is_private: self.is_private, tells: self.tells }
+    }
+
+    /// Whether [`Destination::told_again`] can say the same of a request, with nothing but its record: what was said is no
+    /// part of that, nor what the caller calls it. Custom metadata may say anything, and so may a stop sequence, which is
+    /// told where the request is known. A key may have another name by then, or be gone.
+    pub fn can_be_told_again(&self, said: &Said) -> bool {
+        let Said { trace, parent, request, answer, tools } = said;
+        let knows_nothing = request.is_none() && answer.is_empty() && tools.is_empty();
+        let is_unnamed = trace.is_empty() && parent.is_none() && !self.tells.identity;
+        self.is_private && matches!(self.target.shape, Shape::Otlp(_)) && knows_nothing && is_unnamed
+    }
+
+    /// What it was told of a request, made once more of its record. Whether it may hear of it was decided then, and so was
+    /// how much of it; whatever the settings are now. Nothing where it has become another kind.
+    pub fn told_again(&self, exchange: &Exchange, tells: Tells, service: &Service) -> Option<Vec<u8>> {
+        let maker = Maker { key_name: "", creator: None, service };
+        let sight = Sight { is_private: true, tells: Tells { identity: false, ..tells } };
+        let is_same = matches!(self.target.shape, Shape::Otlp(_));
+        is_same.then(|| self.told_within(sight, exchange, &Said::default(), maker))
+    }
+
+    fn told_within(&self, sight: Sight, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Vec<u8> {
+        if let Some(told) = plain::told(self, sight, exchange, said, maker) {
+            return told;
+        }
+        let mut spans = spans(exchange, said, sight, maker);
+        alias::add(self.kind, &mut spans, said);
+        let trace = || record::Trace { spans: &spans, exchange, said, maker };
+        match &self.target.shape {
+            Shape::Otlp(otlp) => {
+                let more = [otlp.resource.clone(), alias::resource(self.kind, said)].concat();
+                let spans = otlp::resource_spans(spans, maker.service, &more);
+                if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) }
             }
-            let mut spans = spans(exchange, said, self, maker);
-            alias::add(self.kind, &mut spans, said);
-            let trace = || record::Trace { spans: &spans, exchange, said, maker };
-            match &self.target.shape {
-                Shape::Otlp(otlp) => {
-                    let more = [otlp.resource.clone(), alias::resource(self.kind, said)].concat();
-                    let spans = otlp::resource_spans(spans, maker.service, &more);
-                    if otlp.is_protobuf { otlp::protobuf(spans) } else { otlp::json(&spans) }
-                }
-                Shape::Object(bucket) => object::told(&trace(), bucket),
-                Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace()),
-                Shape::Datadog(_) => datadog::told(&trace()),
-                Shape::Events(_) => events::told(&trace()),
-            }
-        })
+            Shape::Object(bucket) => object::told(&trace(), bucket),
+            Shape::Rows(_) | Shape::Statement(_) => rows::told(&trace()),
+            Shape::Datadog(_) => datadog::told(&trace()),
+            Shape::Events(_) => events::told(&trace()),
+        }
     }
 }
 

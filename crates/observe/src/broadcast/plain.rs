@@ -6,13 +6,19 @@ use tidegate_core::{Exchange, Outcome, json};
 
 use super::otlp::{Json, SCOPE, any_value};
 use super::span::{NANOS_PER_MILLI, Name, Sink, SpanKind, hash, parent_id, tell, trace_id};
-use super::{Destination, Kind, Maker, Said, Shape};
+use super::{Destination, Kind, Maker, Said, Shape, Sight};
 
 /// Nearly always enough where nobody hears what was said, so that it need not grow.
 const USUAL: usize = 4_096;
 
 /// One element of a request of export; nothing where there is more to it than one span without any events.
-pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
+pub(super) fn told(
+    destination: &Destination,
+    sight: Sight,
+    exchange: &Exchange,
+    said: &Said,
+    maker: Maker<'_>,
+) -> Option<Vec<u8>> {
     let Shape::Otlp(otlp) = &destination.target.shape else { return None };
     let is_smooth = exchange.attempts.iter().all(|attempt| (200..300).contains(&attempt.status))
         && !matches!(exchange.outcome, Outcome::Failed | Outcome::Broken);
@@ -65,7 +71,7 @@ pub(super) fn told(destination: &Destination, exchange: &Exchange, said: &Said, 
     json::number(&mut out.told, end);
     out.raw(r#"","attributes":["#);
     out.is_first = true;
-    tell(exchange, said, destination, maker, &mut out);
+    tell(exchange, said, sight, maker, &mut out);
     out.raw(r#"],"status":{}}]}]}"#);
     Some(out.told)
 }
@@ -263,10 +269,51 @@ mod tests {
                 answer: vec![json!({"type": "text", "text": "well\u{7}"})],
                 ..Said::default()
             };
-            let short = told(&destination, &exchange, &said, maker).expect("there is nothing special about it");
-            let long = otlp::json(&otlp::resource_spans(spans(&exchange, &said, &destination, maker), &service, &[]));
+            let short = told(&destination, destination.sight(), &exchange, &said, maker).expect("there is nothing special about it");
+            let long = otlp::json(&otlp::resource_spans(spans(&exchange, &said, destination.sight(), maker), &service, &[]));
             prop_assert_eq!(String::from_utf8(short).unwrap(), String::from_utf8(long).unwrap());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_again_of_a_record_says_the_same_whatever_is_set_now(
+            exchange in exchange(), cost: bool, context: bool, now in prop::array::uniform4(any::<bool>()), is_failed: bool,
+        ) {
+            let tells = Tells { cost, identity: false, context };
+            let then = destination(true, tells);
+            let now = Destination {
+                scope: Scope { share: 0.0, ..Scope::default() },
+                ..destination(now[0], Tells { cost: now[1], identity: now[2], context: now[3] })
+            };
+            let outcome = if is_failed { Outcome::Failed } else { exchange.outcome };
+            let exchange = Exchange { outcome, ..exchange };
+            let service = Service { name: "n".into(), brand: "acme".into(), ..Service::default() };
+            let maker = Maker { key_name: "then", creator: Some("who"), service: &service };
+            prop_assert!(then.can_be_told_again(&Said::default()));
+            let told = then.told(&exchange, &Said::default(), maker).unwrap();
+            let record: Exchange = serde_json::from_slice(&serde_json::to_vec(&exchange).unwrap()).unwrap();
+            let again = now.told_again(&record, tells, &service).unwrap();
+            prop_assert_eq!(String::from_utf8(again).unwrap(), String::from_utf8(told).unwrap());
+        }
+    }
+
+    #[test]
+    fn only_what_a_record_holds_can_be_told_again() {
+        let silent = Said::default();
+        assert!(destination(true, Tells { cost: true, identity: false, context: true }).can_be_told_again(&silent));
+        assert!(!destination(false, Tells::default()).can_be_told_again(&silent));
+        assert!(!destination(true, Tells { identity: true, ..Tells::default() }).can_be_told_again(&silent));
+        let private = destination(true, Tells::default());
+        let with = |change: fn(&mut Said)| {
+            let mut said = Said::default();
+            change(&mut said);
+            private.can_be_told_again(&said)
+        };
+        assert!(!with(|said| said.request = Some(json!({}))));
+        assert!(!with(|said| said.answer = vec![json!({})]));
+        assert!(!with(|said| said.parent = Some(("a".into(), "b".into()))));
+        assert!(!with(|said| drop(said.trace.insert("a".into(), json!(1)))));
     }
 
     #[test]
@@ -281,7 +328,8 @@ mod tests {
         let collector = destination(true, Tells::default());
         let service = Service::default();
         let maker = Maker { key_name: "k", creator: None, service: &service };
-        let is_short = |exchange: &Exchange, said: &Said| told(&collector, exchange, said, maker).is_some();
+        let is_short =
+            |exchange: &Exchange, said: &Said| told(&collector, collector.sight(), exchange, said, maker).is_some();
         let said = Said::default();
         assert!(is_short(&plain, &said));
         assert!(!is_short(&Exchange { outcome: Outcome::Failed, ..plain.clone() }, &said));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::key::hex;
 use tidegate_core::{Exchange, Money, Outcome};
 
-use super::{Destination, Maker, Said, Used};
+use super::{Maker, Said, Sight, Used};
 
 /// What is told of one side's words at most, in bytes.
 const MOST_SAID: usize = 256 << 10;
@@ -105,7 +105,7 @@ pub(super) fn parent_id(said: &Said) -> Option<String> {
 }
 
 /// The spans of a request: what the caller names around it, and the generation itself.
-pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>) -> Vec<Span> {
+pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -> Vec<Span> {
     let (trace, original) = trace_id(exchange, said);
     let start_nanos = exchange.started.0.saturating_mul(NANOS_PER_MILLI);
     let end_nanos = start_nanos.saturating_add(i64::from(exchange.duration_ms) * NANOS_PER_MILLI);
@@ -139,7 +139,7 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
     if let Some(first) = exchange.parent.filter(|first| *first != exchange.id) {
         parent = Some(hash(first.as_str(), 8));
     }
-    let mut attributes = attributes(exchange, said, destination, maker);
+    let mut attributes = attributes(exchange, said, sight, maker);
     let brand = &maker.service.brand;
     let mut own =
         |name: &str, value: Value| attributes.push(Attribute { name: format!("{brand}.{name}").into(), value });
@@ -176,18 +176,12 @@ pub fn spans(exchange: &Exchange, said: &Said, destination: &Destination, maker:
         trace: trace.clone(),
     });
     let used = said.tools.iter().enumerate();
-    spans.extend(used.map(|(place, used)| tool(exchange, &trace, (place, used), destination, brand)));
+    spans.extend(used.map(|(place, used)| tool(exchange, &trace, (place, used), sight, brand)));
     spans
 }
 
 /// A tool that was run, under the first call of the model.
-fn tool(
-    exchange: &Exchange,
-    trace: &str,
-    (place, used): (usize, &Used),
-    destination: &Destination,
-    brand: &str,
-) -> Span {
+fn tool(exchange: &Exchange, trace: &str, (place, used): (usize, &Used), sight: Sight, brand: &str) -> Span {
     let request = exchange.parent.as_ref().unwrap_or(&exchange.id);
     let mut attributes = Vec::with_capacity(8);
     let mut add = |name: Cow<'static, str>, value: Value| attributes.push(Attribute { name, value });
@@ -195,7 +189,7 @@ fn tool(
     add("gen_ai.tool.name".into(), json!(used.name));
     add("gen_ai.tool.call.id".into(), json!(used.id));
     add("gen_ai.tool.type".into(), json!("extension"));
-    if !destination.is_private {
+    if !sight.is_private {
         add("gen_ai.tool.call.arguments".into(), json!(cut(used.arguments.to_string())));
         add("gen_ai.tool.call.result".into(), json!(cut(used.result.clone())));
     }
@@ -310,15 +304,15 @@ impl Sink for Kept<'_> {
     }
 }
 
-fn attributes(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>) -> Vec<Attribute> {
+fn attributes(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -> Vec<Attribute> {
     let mut kept = Kept { brand: &maker.service.brand, made: Vec::with_capacity(48) };
-    tell(exchange, said, destination, maker, &mut kept);
+    tell(exchange, said, sight, maker, &mut kept);
     kept.made.extend(own_words(said));
     kept.made
 }
 
 /// Everything that is told of a call of a model, but for what the caller said in words of its own.
-pub(super) fn tell(exchange: &Exchange, said: &Said, destination: &Destination, maker: Maker<'_>, to: &mut impl Sink) {
+pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>, to: &mut impl Sink) {
     use Name::{Ours, Theirs};
     let usage = &exchange.usage;
     let cache_write = usage.cache_write + usage.cache_write_1h;
@@ -368,7 +362,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, destination: &Destination, 
     }
     to.some_text(Theirs("error.type"), exchange.error_type.as_deref());
     to.number(Theirs("http.response.status_code"), exchange.status.into());
-    if let Some(request) = request.filter(|_| !destination.is_private) {
+    if let Some(request) = request.filter(|_| !sight.is_private) {
         let output = request.pointer("/output_config/format/type").map_or("text", |_| "json");
         to.text(Theirs("gen_ai.output.type"), output);
         if let Some(system) = request.get("system") {
@@ -394,20 +388,20 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, destination: &Destination, 
     to.flag(Ours("is_byok"), exchange.is_byok);
     to.flag(Ours("cache.hit"), exchange.cache_source.is_some());
     to.some_text(Ours("preset"), exchange.preset.as_deref());
-    if destination.tells.cost {
+    if sight.tells.cost {
         to.dollars(Ours("cost.total"), exchange.cost);
         to.dollars(Ours("cost.cache_discount"), exchange.cache_discount);
         to.dollars(Ours("cost.upstream"), exchange.upstream_cost);
         to.flag(Ours("cost.is_byok"), exchange.is_byok);
     }
-    if destination.tells.identity {
+    if sight.tells.identity {
         to.some_text(Ours("identity.key_name"), Some(maker.key_name));
         to.text(Ours("identity.key_hash"), &exchange.key.to_hex());
         to.some_text(Ours("identity.creator_user_id"), maker.creator);
         to.some_text(Ours("identity.organization_id"), Some(&exchange.organisation.0));
         to.some_text(Ours("identity.workspace_id"), Some(&exchange.workspace.0));
     }
-    if destination.tells.context {
+    if sight.tells.context {
         to.some_text(Ours("request.title"), exchange.title.as_deref());
         to.some_text(Ours("request.referer"), exchange.referer.as_deref());
         to.some_text(Ours("request.user_agent"), exchange.user_agent.as_deref());

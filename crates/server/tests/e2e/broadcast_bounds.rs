@@ -184,10 +184,11 @@ async fn what_waits_is_sealed_where_it_holds_what_was_said() {
 #[tokio::test]
 async fn a_letter_that_is_made_again_says_the_same() {
     let more = [
-        ("otel-collector", "privacy_mode = true\nbroadcast_generation_identity = true"),
-        ("webhook", "privacy_mode = true\nbroadcast_generation_cost = true"),
+        ("otel-collector", "privacy_mode = true\nbroadcast_generation_identity = true", 0),
+        ("otel-collector", "privacy_mode = true\nbroadcast_generation_request_context = true", 1),
+        ("webhook", "privacy_mode = true\nbroadcast_generation_cost = true", 1),
     ];
-    for (kind, lines) in more {
+    for (kind, lines, records) in more {
         let (sim, receiver) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
         receiver.says(503);
         let mut gate = Tidegate::start().endpoint(MODEL, &sim).config(&receiver.config(kind, lines)).run().await;
@@ -195,6 +196,14 @@ async fn a_letter_that_is_made_again_says_the_same() {
         eventually("it is tried", PATIENCE, async || !receiver.refused().is_empty()).await;
         gate.signal(Signal::KILL);
         gate.exit().await;
+        let mut connection = journal(&gate.place).await;
+        let remade: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM bundles WHERE CAST(payload AS TEXT) LIKE 'r_{\"id\":%'")
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+        sqlx::Connection::close(connection).await.unwrap();
+        assert_eq!(remade, records, "{kind} {lines}");
         receiver.says(200);
         let gate = gate.place.serve().await;
         eventually("it hears of it", PATIENCE, async || !receiver.told().is_empty()).await;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_sim::{Behaviour, Sim};
+use tokio::task::JoinSet;
 
 use crate::harness::receiver::{Receiver, Told};
-use crate::harness::{Tidegate, eventually, hello, user};
+use crate::harness::{INFERENCE_KEY, Tidegate, eventually, hello, user};
 
 const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,6 +48,41 @@ async fn a_call_that_is_made_again_holds_the_same_letters() {
     let all = [hook.refused(), hook.told()].concat();
     for id in &ids {
         assert_eq!(deliveries(&all, id).len(), 1, "{id} went under one id: {all:?}");
+    }
+}
+
+/// A destination that takes a lot, then nothing for a while: what goes out in several calls at once comes back in the same
+/// ones, although what it says is made again.
+#[tokio::test]
+async fn many_calls_that_are_made_again_hold_the_same_letters_each() {
+    let (sim, hook) = (Sim::start(Behaviour::says("hello")).await, Receiver::start().await);
+    let lines = hook.config("webhook", "privacy_mode = true") + "[limits]\nin_flight_key = 1000\n";
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(&lines).run().await;
+    let many = async || {
+        let mut running = JoinSet::new();
+        for _ in 0..300 {
+            let ask = gate.ask("POST", "/api/v1/messages").key(INFERENCE_KEY).json(hello(MODEL).to_string());
+            running.spawn(async move { ask.send().await.header("x-generation-id").unwrap().to_owned() });
+        }
+        running.join_all().await
+    };
+    let taken = many().await;
+    let is_told = |ids: &[String]| {
+        let told: String = hook.told().into_iter().map(|told| told.body).collect();
+        ids.iter().all(|id| told.contains(id.as_str()))
+    };
+    eventually("the first are told", PATIENCE, async || is_told(&taken)).await;
+    hook.says(503);
+    let later = many().await;
+    eventually("some are refused", PATIENCE, async || hook.refused().len() >= 2).await;
+    hook.says(200);
+    eventually("all others are told", PATIENCE, async || is_told(&later)).await;
+    let (refused, told) = (hook.refused(), hook.told());
+    for call in &refused {
+        let id = &call.headers[DELIVERY];
+        let again: Vec<&Told> = told.iter().filter(|told| &told.headers[DELIVERY] == id).collect();
+        assert_eq!(again.len(), 1, "a call that was refused is taken once, under the same id");
+        assert_eq!(again[0].body, call.body);
     }
 }
 

@@ -2,31 +2,46 @@
 
 use std::ops::Range;
 
+use tidegate_core::GenerationId;
 use tidegate_core::map::Map;
 
 use super::recent::Fresh;
-use super::{Entry, Letter};
+use super::{Entry, Letter, Payload};
 
 /// Letters and bytes of one row at most; a longer letter has a row of its own.
 const MOST: usize = 64;
 const MOST_BYTES: usize = 256 << 10;
 
 /// A letter, and what is written of it.
-pub(super) type Written<'a> = (&'a Letter, &'a [u8]);
+pub(super) type Written<'a> = (&'a Letter, Text<'a>);
 
-/// Letters, with the text of the call for those that have none of their own.
-pub(super) fn written<'a>(letters: &'a [Letter], entries: &[Entry<'a>]) -> Vec<Written<'a>> {
-    let mut texts = Map::default();
-    if letters.iter().any(|letter| letter.payload.is_none()) {
-        let settled = |entry: &Entry<'a>| match entry {
-            Entry::Settle(id, text) => Some((*id, text.as_bytes())),
-            Entry::Open(..) | Entry::Mark(..) => None,
-        };
-        texts = entries.iter().filter_map(settled).collect::<Map<_, _>>();
+/// One after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Text<'a>(&'a [u8], &'a [u8]);
+
+impl Text<'_> {
+    fn len(&self) -> usize {
+        self.0.len() + self.1.len()
     }
-    // One whose call is not settled here says nothing to anybody, and is given up as that.
-    let own = |letter: &Letter| texts.get(&letter.generation).copied().unwrap_or_default();
-    letters.iter().map(|letter| (letter, letter.payload.as_deref().unwrap_or_else(|| own(letter)))).collect()
+}
+
+/// Letters, with the text of the call for those that have no words of their own.
+pub(super) fn written<'a>(letters: &'a [Letter], entries: &[Entry<'a>]) -> Vec<Written<'a>> {
+    let mut texts: Map<GenerationId, &[u8]> = Map::default();
+    if letters.iter().any(|letter| matches!(letter.payload, Payload::Record(_))) {
+        for entry in entries {
+            if let Entry::Settle(id, text) = entry {
+                // The first settling counts.
+                texts.entry(*id).or_insert(text.as_bytes());
+            }
+        }
+    }
+    let text = |letter: &'a Letter| match &letter.payload {
+        Payload::Own(payload) => Text(payload, &[]),
+        // One whose call is not settled here says nothing to anybody, and is given up as that.
+        Payload::Record(before) => Text(before, texts.get(&letter.generation).copied().unwrap_or_default()),
+    };
+    letters.iter().map(|letter| (letter, text(letter))).collect()
 }
 
 /// What stands in one row.
@@ -40,7 +55,7 @@ pub(super) struct Bundle {
     pub at: i64,
     /// A single letter as it is, several one after the other.
     pub payload: Vec<u8>,
-    /// The same as it was before it was sealed, where all of it is there.
+    /// The same as it is to be sent, where all of it is there.
     pub fresh: Option<Fresh>,
 }
 
@@ -48,7 +63,7 @@ impl Bundle {
     fn new(id: i64, letters: &[Written<'_>]) -> Option<Self> {
         let (first, text) = letters.first()?;
         let is_alone = letters.len() == 1;
-        let payload = if is_alone { text.to_vec() } else { together(letters) };
+        let payload = if is_alone { [text.0, text.1].concat() } else { together(letters) };
         let at = letters.iter().map(|(letter, _)| letter.at.0).min()?;
         let told = letters.iter().map(|(letter, _)| Some((letter.generation, letter.told.clone()?)));
         let bytes = payload.len() as u64;
@@ -72,14 +87,14 @@ pub(super) fn bundles(letters: &[Written<'_>], first: i64) -> Vec<Bundle> {
     for (letter, text) in letters {
         let mine = open.iter_mut().find(|(some, _)| some[0].0.destination == letter.destination);
         match mine {
-            None => open.push((vec![(letter, text)], text.len())),
+            None => open.push((vec![(letter, *text)], text.len())),
             Some((some, bytes)) => {
                 if some.len() >= MOST || *bytes + text.len() > MOST_BYTES {
                     made.extend(Bundle::new(first + made.len() as i64, some));
                     some.clear();
                     *bytes = 0;
                 }
-                some.push((letter, text));
+                some.push((letter, *text));
                 *bytes += text.len();
             }
         }
@@ -99,7 +114,8 @@ fn together(letters: &[Written<'_>]) -> Vec<u8> {
         bytes.push(name.len() as u8);
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(text);
+        bytes.extend_from_slice(text.0);
+        bytes.extend_from_slice(text.1);
     }
     bytes
 }
@@ -130,9 +146,16 @@ mod tests {
         Letter {
             destination,
             generation: GenerationId::new(Timestamp(at)),
-            payload: Some(payload.into()),
+            payload: Payload::Own(payload.into()),
             told: None,
             at: Timestamp(at),
+        }
+    }
+
+    fn own(letter: &Letter) -> &[u8] {
+        match &letter.payload {
+            Payload::Own(payload) => payload,
+            Payload::Record(before) => before,
         }
     }
 
@@ -143,12 +166,22 @@ mod tests {
     #[test]
     fn a_letter_without_words_of_its_own_says_what_its_call_does() {
         let mut letters = [letter("a", vec![1], 1), letter("a", Vec::new(), 2), letter("b", Vec::new(), 3)];
-        letters[1].payload = None;
-        letters[2].payload = None;
+        letters[1].payload = Payload::Record(*b"r1");
+        letters[2].payload = Payload::Record(*b"r2");
         let (mine, other) = (letters[1].generation, GenerationId::new(Timestamp(9)));
-        let entries = [Entry::Settle(other, "other"), Entry::Open(mine, "open"), Entry::Settle(mine, "settled")];
-        let texts: Vec<&[u8]> = written(&letters, &entries).into_iter().map(|(_, text)| text).collect();
-        assert_eq!(texts, [&[1][..], b"settled", b""]);
+        let entries = [
+            Entry::Settle(other, "other"),
+            Entry::Open(mine, "open"),
+            Entry::Settle(mine, "settled"),
+            Entry::Settle(mine, "again"),
+        ];
+        let written = written(&letters, &entries);
+        let texts: Vec<Text<'_>> = written.iter().map(|(_, text)| *text).collect();
+        assert_eq!(texts, [Text(&[1], b""), Text(b"r1", b"settled"), Text(b"r2", b"")]);
+        let made = bundles(&written, 1);
+        let found = apart(&made[0].payload, 2).unwrap();
+        assert_eq!(&made[0].payload[found[1].1.clone()], b"r1settled");
+        assert_eq!(made[1].payload, b"r2");
     }
 
     #[test]
@@ -167,8 +200,7 @@ mod tests {
         let found = apart(&made[0].payload, 3).unwrap();
         let found: Vec<_> =
             found.iter().map(|(name, place)| (name.as_str(), &made[0].payload[place.clone()])).collect();
-        let expected: Vec<_> =
-            mine.iter().map(|letter| (letter.generation.as_str(), letter.payload.as_deref().unwrap())).collect();
+        let expected: Vec<_> = mine.iter().map(|letter| (letter.generation.as_str(), own(letter))).collect();
         assert_eq!(found, expected);
     }
 

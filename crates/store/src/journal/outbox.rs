@@ -20,12 +20,21 @@ use super::{Journal, JournalError, JournalReader, Result};
 pub struct Letter {
     pub destination: String,
     pub generation: GenerationId,
-    /// What is written of it, compressed and sealed where it holds what was said; nobody here reads it. `None`: the text of
-    /// the call, which is settled with the same group and says all that is told of it.
-    pub payload: Option<Arc<[u8]>>,
+    /// What is written of it.
+    pub payload: Payload,
     /// What it was before that, where it is short: so it stays in memory for a while, too.
     pub told: Option<Arc<[u8]>>,
     pub at: Timestamp,
+}
+
+/// What is written of a letter; nobody here reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Words of its own, compressed and sealed where they hold what was said.
+    Own(Arc<[u8]>),
+    /// The text of the call, which is settled with the same group: it can be made again of that, and of these bytes, which
+    /// stand before it.
+    Record([u8; 2]),
 }
 
 /// Names a letter as it waits.
@@ -37,12 +46,25 @@ pub struct LetterId {
     of: u32,
 }
 
+impl LetterId {
+    /// Whether both stand in one row. Such letters are best given one fate: else each gets a row of its own.
+    pub fn is_beside(self, other: Self) -> bool {
+        self.row == other.row
+    }
+
+    /// For tests of those who hold them.
+    #[doc(hidden)]
+    pub fn first_of(row: i64) -> Self {
+        Self { row, place: 0, of: 1 }
+    }
+}
+
 /// The same as it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub id: LetterId,
     pub generation: String,
-    /// Empty where it is known what it was before it was sealed.
+    /// Empty where it is known what is to be sent.
     pub payload: Vec<u8>,
     pub told: Option<Arc<[u8]>>,
     pub created_at: i64,

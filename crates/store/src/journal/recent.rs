@@ -1,4 +1,4 @@
-//! Letters that were written a moment ago, as they were before they were sealed: nearly all are delivered at once, and
+//! Letters that were written a moment ago, as they are to be sent: nearly all are delivered at once, and
 //! need not be looked for in the file, nor read back from it, for that.
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tidegate_core::{GenerationId, Timestamp};
-use tidegate_store::journal::{Fate, Journal, JournalReader, Letter, Waiting};
+use tidegate_store::journal::{Fate, Journal, JournalReader, Letter, Payload, Waiting};
 
 use crate::databases::NOW;
 
@@ -31,7 +31,7 @@ impl Desk {
         let letter = |number: u8| Letter {
             destination: destination.to_owned(),
             generation: GenerationId::new(Timestamp(NOW.0 + i64::from(number))),
-            payload: Some(vec![number; 10].into()),
+            payload: Payload::Own(vec![number; 10].into()),
             // Of some it is not known what they were before they were sealed.
             told: (destination != "long").then(|| vec![number; 10].into()),
             at: NOW,
