@@ -187,10 +187,10 @@ pub enum Excess {
 
 /// Refuses text that nests deeper than `depth` or holds more than `nodes` values. The text need not be valid JSON.
 pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
-    // Two cheap bounds settle nearly every request: each level needs an opening bracket, and each value but the first one
-    // such a bracket or a comma before it.
-    let (openings, commas) = counted(text);
-    if openings <= depth && openings + commas < nodes {
+    // Cheap bounds settle nearly every request: each level needs an opening bracket, and each value two bytes at least; but
+    // the first one also needs such a bracket or a comma before it. The two brackets differ in one bit.
+    let openings = counted(text, |byte| byte | 0x20 == b'{');
+    if openings <= depth && (text.len() / 2 <= nodes || openings + counted(text, |byte| byte == b',') < nodes) {
         return Ok(());
     }
     let (mut open, mut values, mut at) = (0_usize, 1_usize, 0);
@@ -229,17 +229,10 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
     Ok(())
 }
 
-/// How many brackets open in a text and how many commas it has, those within strings included. Counted in bytes of a
-/// block's own, which lets the compiler compare many at a time.
-fn counted(text: &[u8]) -> (usize, usize) {
-    let mut total = (0, 0);
-    // The two brackets differ in one bit.
-    for block in text.chunks(BLOCK) {
-        let openings: u8 = block.iter().map(|byte| u8::from(*byte | 0x20 == b'{')).sum();
-        let commas: u8 = block.iter().map(|byte| u8::from(*byte == b',')).sum();
-        total = (total.0 + usize::from(openings), total.1 + usize::from(commas));
-    }
-    total
+/// How many such bytes a text has, within strings and without. Counted in bytes of a block's own, which lets the compiler
+/// compare many at a time.
+fn counted(text: &[u8], is: impl Fn(u8) -> bool) -> usize {
+    text.chunks(BLOCK).map(|block| usize::from(block.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()
 }
 
 /// As [`end_of_string`], for strings that are long and full of escapes: block by block it is only counted whether every
@@ -254,12 +247,14 @@ fn end_of_long_string(text: &[u8], at: usize) -> usize {
         return from + found;
     }
     while let Some(block) = text.get(from..from + BLOCK) {
-        let (mut quotes, mut escaped, mut doubled) = (u8::from(block[0] == b'"'), 0_u8, 0_u8);
-        for (before, byte) in block[..BLOCK - 1].iter().zip(&block[1..]) {
+        // Each byte with the one before it; the first one's belongs to the block before, which left none to be escaped.
+        let before = &text[from - 1..from - 1 + BLOCK];
+        let (mut quotes, mut escaped, mut doubled) = (0_u8, 0_u8, u8::from(before[0] == b'\\'));
+        for (before, byte) in before.iter().zip(block) {
             let (is_quote, is_escaped) = (*byte == b'"', *before == b'\\');
             quotes += u8::from(is_quote);
             escaped += u8::from(is_quote & is_escaped);
-            doubled += u8::from(is_escaped & (*byte == b'\\'));
+            doubled |= u8::from(is_escaped & (*byte == b'\\'));
         }
         if quotes == escaped && doubled == 0 {
             // What a last backslash escapes stands in the next block.
