@@ -190,7 +190,7 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
     // Cheap bounds settle nearly every request: each level needs an opening bracket, and each value two bytes at least; but
     // the first one also needs such a bracket or a comma before it. The two brackets differ in one bit.
     let openings = counted(text, |byte| byte | 0x20 == b'{');
-    if openings <= depth && (text.len() / 2 <= nodes || openings + counted(text, |byte| byte == b',') < nodes) {
+    if openings <= depth && (text.len().div_ceil(2) <= nodes || openings + counted(text, |byte| byte == b',') < nodes) {
         return Ok(());
     }
     let (mut open, mut values, mut at) = (0_usize, 1_usize, 0);
@@ -406,6 +406,8 @@ mod tests {
     fn many_values_are_refused() {
         let many = |count: usize| format!("[{}0]", "0,".repeat(count));
         assert_eq!(measure(many(100).as_bytes(), 64, 1000), Ok(()));
+        assert_eq!(measure(b"[1,1]", 64, 3), Ok(()));
+        assert_eq!(measure(b"[1,1]", 64, 2), Err(Excess::Nodes));
         assert_eq!(measure(many(5000).as_bytes(), 64, 1000), Err(Excess::Nodes));
     }
 

@@ -18,16 +18,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::call::{Answer, CALL, call, headers};
+use super::gait::{Gait, Round};
 use super::tally::End;
 use super::{LABEL, OPEN, PACKED, told_again};
 use crate::ledger::queue::Chore;
 use crate::{Gateway, tasks};
 
 /// Letters and bytes of one call.
-const BATCH: usize = 100;
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH: usize = 100;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// Calls to one destination at a time.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 /// How long the first letter of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
 const LONGEST_WAIT_MS: i64 = 15 * 60 * 1000;
@@ -96,9 +97,9 @@ struct Worker {
 impl Worker {
     async fn run(self) {
         let mut posted = self.gateway.ledger.queue.posted();
-        let (mut failures, mut size) = (0_u32, BATCH);
-        // It took as many at once as one call may carry.
-        let mut is_proven = false;
+        let mut gait = Gait::default();
+        // When calls that failed are made again, each at a time of its own.
+        let mut times = Set::default();
         let mut tidied = None;
         loop {
             posted.borrow_and_update();
@@ -111,8 +112,7 @@ impl Worker {
             }
             let Some(destination) = self.destination() else { return };
             // Where much waits, as much goes as can be under way, and what became of it is noted once.
-            let is_well = is_proven && !matches!(destination.target.shape, Shape::Object(_));
-            let (most, most_bytes) = if is_well { (BATCH * AT_ONCE, 2 * BATCH_BYTES) } else { (size, BATCH_BYTES) };
+            let (most, most_bytes) = gait.most(!matches!(destination.target.shape, Shape::Object(_)));
             let (due, next) = match self.reader.due(&self.id, now, most).await {
                 Ok((due, next)) => (together(due), next),
                 Err(error) => {
@@ -122,7 +122,7 @@ impl Worker {
                 }
             };
             let youth = due.first().map(|first| GATHER.as_millis() as i64 - (now.0 - first.created_at));
-            let is_fresh = due.len() < size && due.first().is_some_and(|first| first.attempts == 0);
+            let is_fresh = due.len() <= gait.size() / 2 && due.first().is_some_and(|first| first.attempts == 0);
             if let Some(wait) = youth.filter(|wait| is_fresh && *wait > 0) {
                 sleep(Duration::from_millis(u64::try_from(wait).unwrap_or(0))).await;
                 continue;
@@ -137,21 +137,14 @@ impl Worker {
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
             let mut fates: Vec<(LetterId, Fate)> =
                 unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
-            let told: Vec<&[u8]> = batch.iter().map(|(_, told)| &**told).collect();
-            let sizes: Vec<(LetterId, usize)> = batch.iter().map(|(letter, told)| (letter.id, told.len())).collect();
-            let parcels: Vec<Parcel> = calls(&sizes, size)
-                .into_iter()
-                .flat_map(|call| {
-                    let mut parcels = destination.target.parcels(&told[call.clone()]);
-                    parcels.iter_mut().flat_map(|parcel| &mut parcel.letters).for_each(|place| *place += call.start);
-                    parcels
-                })
-                .collect();
+            let parcels = parcels(&destination, &batch, gait.size());
             let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
             fates.extend(others.map(|(_, (letter, _))| (letter.id, dead("it was made for another type"))));
-            let (mut least, mut is_down, mut is_refused) = (BATCH, false, false);
-            let mut times = Set::default();
+            let bytes = batch.iter().map(|(_, told)| told.len()).sum();
+            let (is_taken, is_down, is_refused, half) = (false, false, false, None);
+            let mut round = Round { letters: batch.len(), bytes, is_taken, is_down, is_refused, half };
+            times.retain(|at| *at > now);
             for (letters, mut answer) in self.send(&destination, &batch, parcels).await {
                 if let (Answer::TooLarge, [place]) = (&answer, letters.as_slice()) {
                     answer = self.send_less(&destination, &batch[*place]).await;
@@ -159,23 +152,29 @@ impl Worker {
                 self.count(destination.kind, answer.outcome(), 1);
                 let letters = letters.iter().map(|place| &batch[*place].0);
                 match answer {
-                    Answer::Taken => fates.extend(letters.map(|letter| (letter.id, Fate::Delivered))),
-                    Answer::TooLarge if letters.len() > 1 => least = least.min(letters.len() / 2),
+                    Answer::Taken => {
+                        round.is_taken = true;
+                        fates.extend(letters.map(|letter| (letter.id, Fate::Delivered)));
+                    }
+                    Answer::TooLarge if letters.len() > 1 => {
+                        round.half = Some(round.half.unwrap_or(BATCH).min(letters.len() / 2));
+                    }
                     Answer::TooLarge => fates.extend(letters.map(|letter| (letter.id, dead("it is too large")))),
                     Answer::Never(error) => {
-                        is_refused = true;
+                        round.is_refused = true;
                         tracing::warn!(destination = %self.id, error, letters = letters.len(), "a destination refuses what it is told");
                         fates.extend(letters.map(|letter| (letter.id, dead(&error))));
                     }
                     Answer::Later(error, wait) => {
-                        if !is_down && matches!(failures + 1, 1 | FAILURES) {
+                        let failures = gait.failures();
+                        if !round.is_down && matches!(failures + 1, 1 | FAILURES) {
                             tracing::warn!(destination = %self.id, error, failures, "a destination does not take what it is told");
                         }
-                        is_down = true;
+                        round.is_down = true;
                         // Together again, and with no others, so that who takes them twice can tell.
                         let drawn = self.gateway.snapshot().draws.next();
                         let attempts = letters.clone().next().map_or(0, |letter| letter.attempts);
-                        let mut at = again(attempts, wait, drawn, now);
+                        let mut at = again(attempts, wait, drawn, self.gateway.clock.now());
                         while !times.insert(at) {
                             at = at.plus(Duration::from_millis(1));
                         }
@@ -183,17 +182,14 @@ impl Worker {
                     }
                 }
             }
-            is_proven = least == BATCH && !is_down && !is_refused && (is_proven || batch.len() >= BATCH);
-            // What was too much is tried again little by little.
-            size = if least < BATCH { least } else { (size + size.div_ceil(8)).min(BATCH) };
-            failures = if is_down { failures + 1 } else { 0 };
+            gait.went(&round);
             let dead = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dead(..))).count();
             self.dropped(destination.kind, "given_up", dead as u64);
             while self.gateway.ledger.queue.chore(Chore::Resolve(fates.clone())).await.is_none() {
                 sleep(LOOK).await;
             }
             self.note(&fates);
-            if failures >= FAILURES {
+            if gait.failures() >= FAILURES {
                 sleep(PROBE).await;
             }
         }
@@ -359,8 +355,23 @@ fn later(letter: &Waiting, error: &str, at: Timestamp, now: Timestamp) -> Fate {
     }
 }
 
+/// The calls that carry a batch. Within a call letters stand by their names, so that the same letters make the same call,
+/// whatever the order in which they are found.
+fn parcels(destination: &Destination, batch: &[Opened], most: usize) -> Vec<Parcel> {
+    let sizes: Vec<(LetterId, usize)> = batch.iter().map(|(letter, told)| (letter.id, told.len())).collect();
+    let parcels = |call: Range<usize>| {
+        let mut places: Vec<usize> = call.collect();
+        places.sort_by_key(|place| &batch[*place].0.generation);
+        let told: Vec<&[u8]> = places.iter().map(|place| &*batch[*place].1).collect();
+        let mut parcels = destination.target.parcels(&told);
+        parcels.iter_mut().flat_map(|parcel| &mut parcel.letters).for_each(|place| *place = places[*place]);
+        parcels
+    };
+    calls(&sizes, most).into_iter().flat_map(parcels).collect()
+}
+
 /// Which letters go in which call, so many and so long as one may carry. Letters of a row are kept together where they can be:
-/// then they have one fate, and are found in the same order when they are sent again.
+/// then they have one fate.
 fn calls(letters: &[(LetterId, usize)], most: usize) -> Vec<Range<usize>> {
     let mut calls: Vec<Range<usize>> = Vec::new();
     let (mut at, mut carried) = (0, 0);
@@ -403,6 +414,10 @@ fn open(vault: &Vault, destination: &str, payload: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Secret;
+    use tidegate_observe::broadcast::target::Config;
+    use tidegate_observe::broadcast::{Scope, Tells};
+
     use super::*;
 
     /// Rows of so many letters, each of so many bytes, and how many letters go in each call.
@@ -424,6 +439,38 @@ mod tests {
         assert_eq!(carried(&[5, 1], 9, 2), [2, 2, 2], "but one that is longer than a call");
         assert_eq!(carried(&[7], BATCH_BYTES / 3, 100), [3, 3, 1]);
         assert_eq!(carried(&[1, 1], BATCH_BYTES + 1, 100), [1, 1], "a letter that is too long goes alone");
+    }
+
+    #[test]
+    fn the_same_letters_make_the_same_call_in_whatever_order_they_are_found() {
+        let values = [("endpoint".to_owned(), Secret::new("http://c"))].into_iter().collect();
+        let target = Config { values, ..Config::default() }.target(Kind::OtelCollector);
+        let destination = Destination {
+            id: "c".into(),
+            kind: Kind::OtelCollector,
+            target: target.map_err(|wrong| wrong.member).unwrap(),
+            scope: Scope::default(),
+            is_private: true,
+            tells: Tells::default(),
+            is_operators: true,
+        };
+        let opened = |row: i64, name: &str| {
+            let letter = Waiting {
+                id: LetterId::first_of(row),
+                generation: name.to_owned(),
+                payload: Vec::new(),
+                told: None,
+                created_at: 0,
+                due_at: 0,
+                attempts: 0,
+            };
+            (letter, Arc::from(format!("{{\"{name}\":0}}").into_bytes()))
+        };
+        let one: Vec<Opened> = vec![opened(1, "b"), opened(1, "c"), opened(2, "a")];
+        let other: Vec<Opened> = vec![opened(2, "a"), opened(3, "c"), opened(4, "b")];
+        let (one, other) = (parcels(&destination, &one, BATCH), parcels(&destination, &other, BATCH));
+        assert_eq!(one[0].body, other[0].body);
+        assert_eq!((&one[0].letters[..], &other[0].letters[..]), (&[2, 0, 1][..], &[0, 2, 1][..]));
     }
 
     #[test]

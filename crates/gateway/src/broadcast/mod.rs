@@ -4,6 +4,7 @@
 
 mod call;
 mod deliver;
+mod gait;
 mod stored;
 mod tally;
 
