@@ -43,11 +43,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     job.suit(attempt);
     let snapshot = job.snapshot.clone();
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-    // What hardly any call waits for is in boxes: others would be as large.
-    let credential = match &attempt.credential {
-        None => upstream.credential.clone(),
-        Some(_) => Box::pin(credential((&job.gate, job.ticket.workspace()), attempt, upstream)).await?,
-    };
+    let credential = credential((&job.gate, job.ticket.workspace()), attempt, upstream).await?;
     let (calls, model) = match &credential {
         Some(credential) => calls(credential, attempt, upstream)?,
         None => (None, None),
@@ -56,10 +52,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
     job.warnings.clear();
     let (compressed, edited) = shortened(job, attempt, upstream)?;
-    let inlined = match compressed {
-        compressed if media::may_need(job, attempt) => Box::pin(media::inlined(job, attempt, compressed)).await?,
-        compressed => compressed,
-    };
+    let inlined = media::inlined(job, attempt, compressed).await?;
     let (mut headers, body, context) = match upstream.protocol {
         Protocol::Messages => native(job, attempt, upstream, &model, inlined.as_deref())?,
         _ => {
@@ -129,7 +122,8 @@ pub(super) async fn credential(
     upstream: &Upstream,
 ) -> Result<Option<Credential>, Fault> {
     let Some(own) = &attempt.credential else { return Ok(upstream.credential.clone()) };
-    let value = gate.credentials.value(workspace, own, upstream.auth, gate.clock.now());
+    // In a box, as all that hardly any call waits for: others would be as large.
+    let value = Box::pin(gate.credentials.value(workspace, own, upstream.auth, gate.clock.now()));
     value.await.map(Some).map_err(|unusable| match unusable {
         Unusable::Gone => Fault::without_answer(Class::Credential),
         Unusable::Sealed => Fault::without_answer(Class::Own),

@@ -42,14 +42,6 @@ impl Media {
     }
 }
 
-/// Whether something may have to be done for an endpoint. Cheaper than to read all of a request; a word that is spelled with
-/// escapes goes out as it came.
-pub(super) fn may_need(job: &Job, attempt: &Attempt) -> bool {
-    let needs = Needs::of(attempt, &job.snapshot);
-    (needs.images || needs.documents || (needs.unpacked && job.traits.data_url))
-        && memchr::memmem::find(&job.body, b"\"url\"").is_some()
-}
-
 /// The request as the endpoint of an attempt can take it, where that is not as it came. `changed` stands for the body
 /// where something else had to be done to it.
 pub(super) async fn inlined(
@@ -58,6 +50,18 @@ pub(super) async fn inlined(
     changed: Option<Box<Request>>,
 ) -> Result<Option<Box<Request>>, Fault> {
     let needs = Needs::of(attempt, &job.snapshot);
+    if !(needs.images || needs.documents || (needs.unpacked && job.traits.data_url)) {
+        return Ok(changed);
+    }
+    // Cheaper than to read all of it; a word that is spelled with escapes goes out as it came.
+    if memchr::memmem::find(&job.body, b"\"url\"").is_none() {
+        return Ok(changed);
+    }
+    Box::pin(fetched(job, needs, changed)).await
+}
+
+/// The same, where it may point at something that must be fetched.
+async fn fetched(job: &mut Job, needs: Needs, changed: Option<Box<Request>>) -> Result<Option<Box<Request>>, Fault> {
     // One that cannot be read is refused where it is translated, or by its upstream.
     let request = match &changed {
         Some(request) => request,
