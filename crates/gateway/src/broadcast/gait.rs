@@ -1,6 +1,10 @@
 //! How much a destination is sent at once: less after it was too much, more only while all goes well.
 
-use super::deliver::{AT_ONCE, BATCH, BATCH_BYTES};
+/// Letters and bytes of one call.
+pub(super) const BATCH: usize = 100;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
+/// Calls to one destination at a time.
+pub(super) const AT_ONCE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Gait {

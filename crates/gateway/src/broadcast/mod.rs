@@ -5,6 +5,7 @@
 mod call;
 mod deliver;
 mod gait;
+mod share;
 mod stored;
 mod tally;
 
