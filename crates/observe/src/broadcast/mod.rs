@@ -157,7 +157,8 @@ impl Destination {
     }
 
     /// What it was told of a request, made once more of its record. Whether it may hear of it was decided then, and so was
-    /// how much of it; whatever the settings are now. Nothing where it has become another kind.
+    /// how much of it, whatever is set now; its form and what we call ourselves are those of now. Nothing where it has become
+    /// another kind.
     pub fn told_again(&self, exchange: &Exchange, tells: Tells, service: &Service) -> Option<Vec<u8>> {
         let maker = Maker { key_name: "", creator: None, service };
         let sight = Sight { is_private: true, tells: Tells { identity: false, ..tells } };

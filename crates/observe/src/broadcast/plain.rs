@@ -195,7 +195,7 @@ impl Sink for Out<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::target::Config;
-    use super::super::{Scope, Service, Tells, otlp, spans};
+    use super::super::{Scope, Service, Tells, Used, otlp, spans};
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
@@ -314,6 +314,27 @@ mod tests {
         assert!(!with(|said| said.answer = vec![json!({})]));
         assert!(!with(|said| said.parent = Some(("a".into(), "b".into()))));
         assert!(!with(|said| drop(said.trace.insert("a".into(), json!(1)))));
+        let used = Used {
+            name: "t".into(),
+            id: "1".into(),
+            arguments: json!({}),
+            result: "r".into(),
+            is_error: false,
+            started: Timestamp(0),
+            ended: Timestamp(1),
+        };
+        assert!(!private.can_be_told_again(&Said { tools: vec![used], ..Said::default() }));
+
+        let values = [("host", "https://h"), ("database", "d"), ("username", "u"), ("password", "p")];
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), Secret::new(value))).collect();
+        let target = Config { values, ..Config::default() }.target(Kind::ClickHouse).map_err(|wrong| wrong.member);
+        let rows =
+            Destination { kind: Kind::ClickHouse, target: target.unwrap(), ..destination(true, Tells::default()) };
+        assert!(!rows.can_be_told_again(&silent));
+        let (organisation, workspace) = (OrganisationId("o".into()), WorkspaceId("w".into()));
+        let id = GenerationId::new(Timestamp(0));
+        let record = Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), "m".into(), Timestamp(0));
+        assert_eq!(rows.told_again(&record, Tells::default(), &Service::default()), None, "it has become another kind");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Letter {
 /// What is written of a letter; nobody here reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Words of its own, compressed and sealed where they hold what was said.
+    /// Words of its own, sealed.
     Own(Arc<[u8]>),
     /// The text of the call, which is settled with the same group: it can be made again of that, and of these bytes, which
     /// stand before it.
