@@ -4,10 +4,14 @@
 mod counts;
 mod replay;
 
+use std::borrow::Cow;
+use std::fmt;
+
 use bytes::Bytes;
+use serde::de::{self, Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::json::{self, Kind, Members};
+use crate::json::{self, Kind, Members, Text};
 use crate::splice::Splice;
 
 pub use counts::{Counts, MOST, More, Word, by_lifetime, count, whole};
@@ -54,12 +58,28 @@ impl<'a> Message<'a> {
     /// Reads a non-streamed answer.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(body).map_err(|_| Malformed)?;
-        Ok(Self::new(Object::whole(whole)?))
+        Self::of(whole, whole).ok_or(Malformed)
     }
 
-    fn new(object: Object<'a>) -> Self {
-        let usage = object.members.get("usage").and_then(|usage| Object::within(object.whole, usage));
-        Self { object, usage }
+    /// The message that a piece of a text is; `None` for anything else.
+    fn of(whole: &'a str, text: &'a str) -> Option<Self> {
+        let end = json::span(whole, text).start + text.rfind('}')?;
+        let mut message = Self { object: Object::new(whole, end), usage: Some(Object::new(whole, end)) };
+        if message.read_plain(text).is_ok() {
+            return Some(message);
+        }
+        // Some answers have no usage, or a strange one: they are read again, with care.
+        let mut object = Object::new(whole, end);
+        object.read(text).ok()?;
+        let usage = object.members.get("usage").and_then(|usage| Object::within(whole, usage));
+        Some(Self { object, usage })
+    }
+
+    /// Reads a message and its usage in one pass; the error says that one of them is not as they usually are.
+    fn read_plain(&mut self, text: &'a str) -> serde_json::Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        deserializer.deserialize_map(Plain(self))?;
+        deserializer.end()
     }
 
     /// False for an answer that carries an error, or anything else, in a 200.
@@ -95,23 +115,55 @@ impl<'a> Message<'a> {
         splice.apply(whole.as_bytes())
     }
 
-    fn complete(self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
-        let Self { mut object, usage } = self;
-        object.set(splice, "model", &json::quoted(additions.model));
-        object.set(splice, "provider", &json::quoted(additions.provider));
-        stop_reason(&mut object, splice, is_finished.then_some(END_TURN));
-        for name in ["stop_sequence", "stop_details", "container"] {
-            object.fill(name, "null");
+    fn complete(mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
+        // What is added to one object is written in one go, if nothing else comes in between.
+        if let Some(usage) = &mut self.usage {
+            complete_usage(usage, splice, additions.charge.as_ref());
         }
-        stop_details(&object, splice);
-        match usage {
-            Some(usage) => complete_usage(usage, splice, additions.charge.as_ref()),
-            None => object.set(splice, "usage", &empty_usage(additions.charge.as_ref())),
+        let object = &mut self.object;
+        object.set_by(splice, "model", |out| json::quote(additions.model, out));
+        stop_details(object, splice);
+        object.set_by(splice, "provider", |out| json::quote(additions.provider, out));
+        stop_reason(object, splice, is_finished.then_some(END_TURN));
+        object.fill(splice, &STOP);
+        if self.usage.is_none() {
+            object.set(splice, "usage", &empty_usage(additions.charge.as_ref()));
         }
         if let Some((name, value)) = additions.routing_json {
             object.set(splice, name, value);
         }
-        object.finish(splice);
+    }
+}
+
+/// A [`Message`] whose usage is an object with members.
+struct Plain<'m, 'a>(&'m mut Message<'a>);
+
+impl<'a> Visitor<'a> for Plain<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let Message { object, usage } = self.0;
+        let usage = usage.as_mut().filter(|usage| usage.members.0.is_empty());
+        let Some(usage) = usage else { return Err(de::Error::missing_field("usage")) };
+        while let Some(Text(name)) = map.next_key()? {
+            // The first one counts.
+            if name == "usage" && usage.members.0.is_empty() {
+                map.next_value_seed(&mut usage.members)?;
+                let Some((_, last)) = usage.members.0.last() else { return Err(de::Error::missing_field("usage")) };
+                let behind = json::span(usage.whole, last.get()).end;
+                // Only white space can be in between.
+                usage.end = behind + usage.whole[behind..].find('}').unwrap_or(0);
+                usage.is_bare = false;
+            } else {
+                object.members.0.push((name, map.next_value()?));
+            }
+            object.is_bare = false;
+        }
+        if usage.members.0.is_empty() { Err(de::Error::missing_field("usage")) } else { Ok(()) }
     }
 }
 
@@ -126,7 +178,7 @@ pub struct Event<'a>(Object<'a>);
 impl<'a> Event<'a> {
     pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(data).map_err(|_| Malformed)?;
-        Object::whole(whole).map(Self)
+        Object::whole(whole).map(Self).ok_or(Malformed)
     }
 
     fn inner(&self, name: &str) -> Option<Object<'a>> {
@@ -139,7 +191,8 @@ impl<'a> Event<'a> {
     }
 
     pub fn message(&self) -> Result<Message<'a>, Malformed> {
-        self.inner("message").map(Message::new).ok_or(Malformed)
+        let message = self.0.members.get("message").filter(|message| json::kind(message) == Kind::Object);
+        message.and_then(|message| Message::of(self.0.whole, message.get())).ok_or(Malformed)
     }
 
     pub fn counts(&self) -> Option<Counts> {
@@ -169,15 +222,12 @@ impl<'a> Event<'a> {
     pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
         let mut splice = Splice::default();
         if let Some(mut delta) = self.inner("delta") {
-            stop_reason(&mut delta, &mut splice, reason);
-            for name in ["stop_sequence", "stop_details", "container"] {
-                delta.fill(name, "null");
-            }
             stop_details(&delta, &mut splice);
-            delta.finish(&mut splice);
+            stop_reason(&mut delta, &mut splice, reason);
+            delta.fill(&mut splice, &STOP);
         }
         match self.inner("usage") {
-            Some(usage) => complete_delta_usage(usage, &mut splice, known, charge),
+            Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
             // Left out: what is known goes there all the same, and so does the cost.
             None => {
                 let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
@@ -199,51 +249,64 @@ impl<'a> Event<'a> {
         let Self(mut object) = self;
         let whole = object.whole;
         object.set(&mut splice, routing_json.0, routing_json.1);
-        object.finish(&mut splice);
         splice.apply(whole.as_bytes())
     }
 }
 
+/// A member's name, and how it is written behind others.
+macro_rules! member {
+    ($name:literal: $value:literal) => {
+        ($name, concat!(",\"", $name, "\":", $value))
+    };
+}
+
+/// What is promised of every end.
+const STOP: [(&str, &str); 3] =
+    [member!("stop_sequence": "null"), member!("stop_details": "null"), member!("container": "null")];
+
+/// What is promised of every usage.
+const USAGE: [(&str, &str); 8] = [
+    member!("input_tokens": "0"),
+    member!("output_tokens": "0"),
+    member!("cache_creation_input_tokens": "null"),
+    member!("cache_read_input_tokens": "null"),
+    member!("cache_creation": "null"),
+    member!("output_tokens_details": "null"),
+    member!("server_tool_use": "null"),
+    member!("inference_geo": "null"),
+];
+
 fn stop_reason(object: &mut Object<'_>, splice: &mut Splice, otherwise: Option<&str>) {
     let is_named = object.members.get("stop_reason").is_some_and(|reason| json::kind(reason) == Kind::String);
     match otherwise.filter(|_| !is_named) {
-        Some(reason) => object.set(splice, "stop_reason", &json::quoted(reason)),
-        None => object.fill("stop_reason", "null"),
+        Some(reason) => object.set_by(splice, "stop_reason", |out| json::quote(reason, out)),
+        None => object.fill(splice, &[member!("stop_reason": "null")]),
     }
 }
 
-fn complete_usage(mut usage: Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
-    for name in ["input_tokens", "output_tokens"] {
-        usage.fill(name, "0");
-    }
-    let nullable = [
-        "cache_creation_input_tokens",
-        "cache_read_input_tokens",
-        "cache_creation",
-        "output_tokens_details",
-        "server_tool_use",
-        "inference_geo",
-    ];
-    for name in nullable {
-        usage.fill(name, "null");
-    }
+fn complete_usage(usage: &mut Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+    usage.fill(splice, &USAGE);
     if usage.members.get("service_tier").is_none_or(|tier| json::kind(tier) != Kind::String) {
         usage.set(splice, "service_tier", "\"standard\"");
     }
-    charged(&mut usage, splice, charge);
-    usage.finish(splice);
+    charged(usage, splice, charge);
 }
 
-fn complete_delta_usage(mut usage: Object<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
-    let number = |count: Option<u64>| count.map_or_else(|| "null".to_owned(), |count| count.to_string());
-    usage.fill("input_tokens", &number(known.input));
-    usage.fill("output_tokens", &number(Some(known.output.unwrap_or(0))));
-    usage.fill("cache_creation_input_tokens", &number(known.cache_write));
-    usage.fill("cache_read_input_tokens", &number(known.cache_read));
-    usage.fill("output_tokens_details", "null");
-    usage.fill("server_tool_use", "null");
-    charged(&mut usage, splice, charge);
-    usage.finish(splice);
+fn complete_delta_usage(usage: &mut Object<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
+    let counts = [
+        ("input_tokens", known.input),
+        ("output_tokens", Some(known.output.unwrap_or(0))),
+        ("cache_creation_input_tokens", known.cache_write),
+        ("cache_read_input_tokens", known.cache_read),
+    ];
+    for (name, count) in counts {
+        if usage.members.get(name).is_none() {
+            let count = count.map_or(Cow::Borrowed("null"), |count| Cow::Owned(count.to_string()));
+            usage.add_by(splice, name, |out| out.extend_from_slice(count.as_bytes()));
+        }
+    }
+    usage.fill(splice, &[member!("output_tokens_details": "null"), member!("server_tool_use": "null")]);
+    charged(usage, splice, charge);
 }
 
 fn empty_usage(charge: Option<&Charge<'_>>) -> String {
@@ -251,10 +314,9 @@ fn empty_usage(charge: Option<&Charge<'_>>) -> String {
 }
 
 /// An object made from nothing by what would complete one.
-fn made(complete: impl FnOnce(Object<'static>, &mut Splice)) -> String {
-    let Ok(empty) = Object::whole("{}") else { unreachable!("an empty object is one") };
+fn made(complete: impl FnOnce(&mut Object<'static>, &mut Splice)) -> String {
     let mut splice = Splice::default();
-    complete(empty, &mut splice);
+    complete(&mut Object::new("{}", 1), &mut splice);
     String::from_utf8(splice.apply(b"{}").to_vec()).expect("made of text")
 }
 
@@ -277,63 +339,76 @@ fn stop_details(parent: &Object<'_>, splice: &mut Splice) {
             details.set(splice, name, text);
         }
     }
-    details.finish(splice);
 }
 
-/// One object of the text and the members to be added before its closing brace.
+/// One object of the text, and where members are added to it.
 struct Object<'a> {
     whole: &'a str,
     members: Members<'a>,
+    /// The place of its closing brace.
     end: usize,
-    tail: Vec<u8>,
+    /// Nothing stands in it so far: what is added first needs no comma.
+    is_bare: bool,
 }
 
 impl<'a> Object<'a> {
+    /// One of which no member is known yet.
+    fn new(whole: &'a str, end: usize) -> Self {
+        Self { whole, members: Members::default(), end, is_bare: true }
+    }
+
     /// The object that a text is.
-    fn whole(whole: &'a str) -> Result<Self, Malformed> {
-        let members = serde_json::from_str(whole).map_err(|_| Malformed)?;
-        let end = whole.rfind('}').ok_or(Malformed)?;
-        Ok(Self { whole, members, end, tail: Vec::new() })
+    fn whole(whole: &'a str) -> Option<Self> {
+        let mut object = Self::new(whole, whole.rfind('}')?);
+        object.read(whole).is_ok().then_some(object)
     }
 
     /// An object inside a text.
     fn within(whole: &'a str, value: &'a RawValue) -> Option<Self> {
-        let members = object(value)?;
-        Some(Self { whole, members, end: json::span(whole, value.get()).end - 1, tail: Vec::new() })
+        // Told without the cost of a parser's error.
+        if json::kind(value) != Kind::Object {
+            return None;
+        }
+        let mut object = Self::new(whole, json::span(whole, value.get()).end - 1);
+        object.read(value.get()).is_ok().then_some(object)
+    }
+
+    fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
+        self.members.read(text)?;
+        self.is_bare = self.members.0.is_empty();
+        Ok(())
     }
 
     /// Replaces a member or adds it.
     fn set(&mut self, splice: &mut Splice, name: &str, value: &str) {
+        self.set_by(splice, name, |out| out.extend_from_slice(value.as_bytes()));
+    }
+
+    fn set_by(&mut self, splice: &mut Splice, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         match self.members.get(name) {
-            Some(old) => splice.replace(json::span(self.whole, old.get()), value.as_bytes()),
-            None => self.add(name, value),
+            Some(old) => splice.replace_by(json::span(self.whole, old.get()), write),
+            None => self.add_by(splice, name, write),
         }
     }
 
-    /// Adds a member that the upstream left out.
-    fn fill(&mut self, name: &str, value: &str) {
-        if self.members.get(name).is_none() {
-            self.add(name, value);
+    /// Adds the members that the upstream left out, given as they are written.
+    fn fill(&mut self, splice: &mut Splice, wanted: &[(&str, &str)]) {
+        for (name, text) in wanted {
+            if self.members.get(name).is_none() {
+                let text = &text[usize::from(std::mem::take(&mut self.is_bare))..];
+                splice.append_by(self.end, |out| out.extend_from_slice(text.as_bytes()));
+            }
         }
     }
 
-    fn add(&mut self, name: &str, value: &str) {
-        if self.tail.is_empty() {
-            self.tail.reserve(256);
-        }
-        if !(self.members.0.is_empty() && self.tail.is_empty()) {
-            self.tail.push(b',');
-        }
-        self.tail.push(b'"');
-        self.tail.extend_from_slice(name.as_bytes());
-        self.tail.extend_from_slice(b"\":");
-        self.tail.extend_from_slice(value.as_bytes());
-    }
-
-    fn finish(self, splice: &mut Splice) {
-        if !self.tail.is_empty() {
-            splice.insert(self.end, &self.tail);
-        }
+    fn add_by(&mut self, splice: &mut Splice, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        let is_bare = std::mem::take(&mut self.is_bare);
+        splice.append_by(self.end, |out| {
+            out.extend_from_slice(if is_bare { b"\"" } else { b",\"" });
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            write(out);
+        });
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
@@ -42,17 +42,23 @@ pub fn span(whole: &str, part: &str) -> Range<usize> {
 pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let inside = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     // It is valid, so only an escape makes it say something else.
-    if memchr::memchr(b'\\', inside.as_bytes()).is_none() {
+    if !has_escape(inside.as_bytes()) {
         return Some(Cow::Borrowed(inside));
     }
     serde_json::from_str::<Text<'_>>(raw.get()).ok().map(|text| text.0)
 }
 
+/// Words are short, and looked through before a search for long texts has begun.
+fn has_escape(text: &[u8]) -> bool {
+    if text.len() <= SHORT {
+        return text.iter().fold(false, |found, byte| found | (*byte == b'\\'));
+    }
+    memchr::memchr(b'\\', text).is_some()
+}
+
 /// `text` as a JSON string, quotes included.
 pub fn quoted(text: &str) -> String {
-    let is_odd = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // Without a way out of the loop, many are looked at in one step; hardly any needs an escape.
-    if text.bytes().fold(false, |found, byte| found | is_odd(byte)) {
+    if !is_plain(text) {
         return serde_json::to_string(text).expect("a string is always JSON");
     }
     let mut out = String::with_capacity(text.len() + 2);
@@ -60,6 +66,25 @@ pub fn quoted(text: &str) -> String {
     out.push_str(text);
     out.push('"');
     out
+}
+
+/// Appends `text` as a JSON string, quotes included.
+pub fn quote(text: &str, out: &mut Vec<u8>) {
+    if !is_plain(text) {
+        serde_json::to_writer(out, text).expect("a string is always JSON");
+        return;
+    }
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+/// Whether a text stands in JSON as it is.
+fn is_plain(text: &str) -> bool {
+    let is_odd = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Without a way out of the loop, many are looked at in one step; hardly any needs an escape.
+    !text.bytes().fold(false, |found, byte| found | is_odd(byte))
 }
 
 /// A string that borrows when it holds no escapes (serde's own `Cow` never borrows).
@@ -85,12 +110,22 @@ impl<'de> Deserialize<'de> for Text<'de> {
 }
 
 /// The members of an object in their order, values unread.
+#[derive(Default)]
 pub struct Members<'a>(pub SmallVec<[(Cow<'a, str>, &'a RawValue); 12]>);
 
 impl<'a> Members<'a> {
     /// `None` when the value is no object.
     pub fn of(raw: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(raw.get()).ok()
+        let mut members = Self::default();
+        members.read(raw.get()).is_ok().then_some(members)
+    }
+
+    /// Fills in the members of the object that a text is. They are many bytes: what a parser gives back is moved more
+    /// than once.
+    pub fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        self.deserialize(&mut deserializer)?;
+        deserializer.end()
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
@@ -106,21 +141,33 @@ impl<'a> Members<'a> {
 
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Members<'de>;
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = SmallVec::new();
-                while let Some(Text(key)) = map.next_key()? {
-                    members.push((key, map.next_value()?));
-                }
-                Ok(Members(members))
-            }
+        let mut members = Self::default();
+        (&mut members).deserialize(deserializer)?;
+        Ok(members)
+    }
+}
+
+/// Adds the members of an object where they are kept.
+impl<'de> de::DeserializeSeed<'de> for &mut Members<'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Members<'de> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Text(key)) = map.next_key()? {
+            self.0.push((key, map.next_value()?));
         }
-        deserializer.deserialize_map(MembersVisitor)
+        Ok(())
     }
 }
 

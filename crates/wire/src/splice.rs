@@ -5,6 +5,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+/// As many bytes as most texts get in addition.
+const USUAL: usize = 512;
+
 /// A set of replacements on one text. Ranges must not overlap; they may be added in any order, and what is added first
 /// at one place comes first.
 #[derive(Default)]
@@ -20,9 +23,34 @@ struct Edit {
 
 impl Splice {
     pub fn replace(&mut self, old: Range<usize>, with: &[u8]) {
-        let start = self.new.len();
-        self.new.extend_from_slice(with);
+        self.replace_by(old, |new| new.extend_from_slice(with));
+    }
+
+    /// As [`Splice::replace`], by what is written.
+    pub fn replace_by(&mut self, old: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.start();
+        write(&mut self.new);
         self.edits.push(Edit { old, new: start..self.new.len() });
+    }
+
+    /// As [`Splice::insert`], by what is written; what goes on where the last insertion ended becomes one with it.
+    pub fn append_by(&mut self, at: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.edits.last().is_some_and(|last| last.old == (at..at)) {
+            return self.replace_by(at..at, write);
+        }
+        write(&mut self.new);
+        let end = self.new.len();
+        if let Some(last) = self.edits.last_mut() {
+            last.new.end = end;
+        }
+    }
+
+    /// Where what comes next begins. There is room from the start on for what is usual.
+    fn start(&mut self) -> usize {
+        if self.new.is_empty() {
+            self.new.reserve(USUAL);
+        }
+        self.new.len()
     }
 
     pub fn insert(&mut self, at: usize, text: &[u8]) {

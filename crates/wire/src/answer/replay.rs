@@ -13,7 +13,7 @@ const DETAILS: &str =
 /// A whole answer, or the message of a `message_start`, without the member that carries routing metadata.
 pub fn without(body: &Bytes, member: &str) -> Bytes {
     let Some(whole) = std::str::from_utf8(body).ok() else { return body.clone() };
-    let Some(value) = Object::whole(whole).ok().and_then(|object| object.members.get(member)) else {
+    let Some(value) = Object::whole(whole).and_then(|object| object.members.get(member)) else {
         return body.clone();
     };
     let at = json::span(whole, value.get());
@@ -45,11 +45,10 @@ impl Message<'_> {
 
     fn replay(self, splice: &mut Splice, id: &str, is_charged: bool) {
         let Self { mut object, usage } = self;
-        object.set(splice, "id", &json::quoted(id));
-        if let Some(usage) = usage {
-            unused(usage, splice, is_charged);
+        object.set_by(splice, "id", |out| json::quote(id, out));
+        if let Some(mut usage) = usage {
+            unused(&mut usage, splice, is_charged);
         }
-        object.finish(splice);
     }
 }
 
@@ -65,15 +64,15 @@ impl Event<'_> {
     /// `message_delta` with nothing used.
     pub fn delta_replayed(&self) -> Bytes {
         let mut splice = Splice::default();
-        if let Some(usage) = self.inner("usage") {
-            unused(usage, &mut splice, true);
+        if let Some(mut usage) = self.inner("usage") {
+            unused(&mut usage, &mut splice, true);
         }
         splice.apply(self.0.whole.as_bytes())
     }
 }
 
 /// Sets every count to nothing, also those that we do not know: clients add them up. How it was served stays.
-fn unused(mut usage: Object<'_>, splice: &mut Splice, is_charged: bool) {
+fn unused(usage: &mut Object<'_>, splice: &mut Splice, is_charged: bool) {
     const OURS: [(&str, &str); 3] = [("cost", "0"), ("cost_details", DETAILS), ("is_byok", "false")];
     const COUNTS: [(&str, &str); 2] = [("input_tokens", "0"), ("output_tokens", "0")];
     let is_set = |name: &str| OURS.iter().chain(&COUNTS).any(|(known, _)| *known == name);
@@ -91,7 +90,6 @@ fn unused(mut usage: Object<'_>, splice: &mut Splice, is_charged: bool) {
     for (name, nothing) in COUNTS.iter().chain(ours) {
         usage.set(splice, name, nothing);
     }
-    usage.finish(splice);
 }
 
 #[cfg(test)]
