@@ -2,16 +2,17 @@
 //! members it sets, and every other byte as it came.
 
 mod counts;
+mod object;
 mod replay;
 
 use std::borrow::Cow;
-use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{self, Deserializer as _, MapAccess, Visitor};
+use serde::de::Deserializer as _;
 use serde_json::value::RawValue;
 
-use crate::json::{self, Kind, Members, Text};
+use self::object::{Name, Part, Plain, Usage, Used};
+use crate::json::{self, Kind};
 use crate::splice::Splice;
 
 pub use counts::{Counts, MOST, More, Word, by_lifetime, count, whole};
@@ -19,11 +20,6 @@ pub use replay::without;
 
 /// What an answer says that ended without a word about why: `stop_reason` is null only while an answer is under way.
 pub const END_TURN: &str = "end_turn";
-
-/// The members of an object; `None` for anything else, without the cost of a parser's error.
-fn object(value: &RawValue) -> Option<Members<'_>> {
-    if json::kind(value) == Kind::Object { Members::of(value) } else { None }
-}
 
 /// What the gateway sets on an answer. Texts that end in `_json` are JSON values.
 #[derive(Clone, Copy, Debug)]
@@ -50,58 +46,53 @@ pub struct Malformed;
 /// A message object: a whole answer, or the one inside `message_start`. It is read once; all questions are answered from
 /// where its members lie.
 pub struct Message<'a> {
-    object: Object<'a>,
-    usage: Option<Object<'a>>,
+    object: Part<'a>,
+    usage: Option<Usage<'a>>,
 }
 
 impl<'a> Message<'a> {
     /// Reads a non-streamed answer.
     pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(body).map_err(|_| Malformed)?;
-        Self::of(whole, whole).ok_or(Malformed)
+        Self::of(whole, whole)
     }
 
-    /// The message that a piece of a text is; `None` for anything else.
-    fn of(whole: &'a str, text: &'a str) -> Option<Self> {
-        let end = json::span(whole, text).start + text.rfind('}')?;
-        let mut message = Self { object: Object::new(whole, end), usage: Some(Object::new(whole, end)) };
-        if message.read_plain(text).is_ok() {
-            return Some(message);
+    /// The message that a piece of a text is.
+    fn of(whole: &'a str, text: &'a str) -> Result<Self, Malformed> {
+        let end = json::span(whole, text).start + text.rfind('}').ok_or(Malformed)?;
+        let (mut object, mut usage) = (Part::new(whole, end), Usage::new(whole, end));
+        let plain = Plain { message: &mut object, usage: &mut usage };
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        if deserializer.deserialize_map(plain).and_then(|()| deserializer.end()).is_ok() {
+            return Ok(Self { object, usage: Some(usage) });
         }
         // Some answers have no usage, or a strange one: they are read again, with care.
-        let mut object = Object::new(whole, end);
-        object.read(text).ok()?;
-        let usage = object.members.get("usage").and_then(|usage| Object::within(whole, usage));
-        Some(Self { object, usage })
-    }
-
-    /// Reads a message and its usage in one pass; the error says that one of them is not as they usually are.
-    fn read_plain(&mut self, text: &'a str) -> serde_json::Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        deserializer.deserialize_map(Plain(self))?;
-        deserializer.end()
+        let mut object = Part::new(whole, end);
+        object.read(text).map_err(|_| Malformed)?;
+        let usage = object.get(Name::Usage).and_then(|usage| Usage::within(whole, usage));
+        Ok(Self { object, usage })
     }
 
     /// False for an answer that carries an error, or anything else, in a 200.
     pub fn is_message(&self) -> bool {
-        self.object.members.get("error").is_none_or(|error| json::kind(error) == Kind::Null)
-            && self.object.members.get("content").is_some_and(|content| json::kind(content) == Kind::Array)
+        self.object.get(Name::Error).is_none_or(|error| json::kind(error) == Kind::Null)
+            && self.object.get(Name::Content).is_some_and(|content| json::kind(content) == Kind::Array)
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.usage.as_ref().map(|usage| Counts::of(&usage.members))
+        self.usage.as_ref().map(|usage| Counts::of(usage.members()))
     }
 
     pub fn id(&self) -> Option<String> {
-        self.object.members.get("id").and_then(json::string).map(Into::into)
+        self.object.get(Name::Id).and_then(json::string).map(Into::into)
     }
 
     pub fn stop_reason(&self) -> Option<String> {
-        self.object.members.get("stop_reason").and_then(text)
+        self.object.get(Name::StopReason).and_then(text)
     }
 
     pub fn is_empty(&self) -> bool {
-        let content = self.object.members.get("content").map(RawValue::get);
+        let content = self.object.get(Name::Content).map(RawValue::get);
         // What is but one character long is no content, and not empty either.
         let inside = content.and_then(|content| content.get(1..content.len() - 1));
         inside.is_some_and(|inside| inside.trim().is_empty())
@@ -121,49 +112,17 @@ impl<'a> Message<'a> {
             complete_usage(usage, splice, additions.charge.as_ref());
         }
         let object = &mut self.object;
-        object.set_by(splice, "model", |out| json::quote(additions.model, out));
+        object.set_by(splice, Name::Model, |out| json::quote(additions.model, out));
         stop_details(object, splice);
-        object.set_by(splice, "provider", |out| json::quote(additions.provider, out));
+        object.set_by(splice, Name::Provider, |out| json::quote(additions.provider, out));
         stop_reason(object, splice, is_finished.then_some(END_TURN));
         object.fill(splice, &STOP);
         if self.usage.is_none() {
-            object.set(splice, "usage", &empty_usage(additions.charge.as_ref()));
+            object.set(splice, Name::Usage, &empty_usage(additions.charge.as_ref()));
         }
         if let Some((name, value)) = additions.routing_json {
-            object.set(splice, name, value);
+            object.set_any(splice, name, value);
         }
-    }
-}
-
-/// A [`Message`] whose usage is an object with members.
-struct Plain<'m, 'a>(&'m mut Message<'a>);
-
-impl<'a> Visitor<'a> for Plain<'_, 'a> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a message")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let Message { object, usage } = self.0;
-        let usage = usage.as_mut().filter(|usage| usage.members.0.is_empty());
-        let Some(usage) = usage else { return Err(de::Error::missing_field("usage")) };
-        while let Some(Text(name)) = map.next_key()? {
-            // The first one counts.
-            if name == "usage" && usage.members.0.is_empty() {
-                map.next_value_seed(&mut usage.members)?;
-                let Some((_, last)) = usage.members.0.last() else { return Err(de::Error::missing_field("usage")) };
-                let behind = json::span(usage.whole, last.get()).end;
-                // Only white space can be in between.
-                usage.end = behind + usage.whole[behind..].find('}').unwrap_or(0);
-                usage.is_bare = false;
-            } else {
-                object.members.0.push((name, map.next_value()?));
-            }
-            object.is_bare = false;
-        }
-        if usage.members.0.is_empty() { Err(de::Error::missing_field("usage")) } else { Ok(()) }
     }
 }
 
@@ -173,40 +132,44 @@ fn text(value: &RawValue) -> Option<String> {
 }
 
 /// The object inside `message_start`, `message_delta` or `message_stop`.
-pub struct Event<'a>(Object<'a>);
+pub struct Event<'a>(Part<'a>);
 
 impl<'a> Event<'a> {
     pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
         let whole = std::str::from_utf8(data).map_err(|_| Malformed)?;
-        Object::whole(whole).map(Self).ok_or(Malformed)
+        Part::whole(whole).map(Self).ok_or(Malformed)
     }
 
-    fn inner(&self, name: &str) -> Option<Object<'a>> {
-        self.0.members.get(name).and_then(|value| Object::within(self.0.whole, value))
+    fn delta(&self) -> Option<Part<'a>> {
+        self.0.get(Name::Delta).and_then(|value| Part::within(self.0.whole, value))
+    }
+
+    fn usage(&self) -> Option<Usage<'a>> {
+        self.0.get(Name::Usage).and_then(|value| Usage::within(self.0.whole, value))
     }
 
     /// The `type` member: the event's name where the frame gives none.
     pub fn kind(&self) -> Option<String> {
-        self.0.members.get("type").and_then(text)
+        self.0.get(Name::Type).and_then(text)
     }
 
     pub fn message(&self) -> Result<Message<'a>, Malformed> {
-        let message = self.0.members.get("message").filter(|message| json::kind(message) == Kind::Object);
-        message.and_then(|message| Message::of(self.0.whole, message.get())).ok_or(Malformed)
+        let message = self.0.get(Name::Message).filter(|message| json::kind(message) == Kind::Object);
+        Message::of(self.0.whole, message.ok_or(Malformed)?.get())
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.inner("usage").map(|usage| Counts::of(&usage.members))
+        self.usage().map(|usage| Counts::of(usage.members()))
     }
 
     /// The reason in a `message_delta`.
     pub fn stop_reason(&self) -> Option<String> {
-        self.inner("delta")?.members.get("stop_reason").and_then(text)
+        self.delta()?.get(Name::StopReason).and_then(text)
     }
 
     /// The error object of an `error` event: its type and message.
     pub fn error(&self) -> Option<&'a RawValue> {
-        self.0.members.get("error")
+        self.0.get(Name::Error)
     }
 
     pub fn start_completed(&self, additions: &Additions<'_>) -> Result<Bytes, Malformed> {
@@ -221,20 +184,20 @@ impl<'a> Event<'a> {
     /// without a reason is an end all the same.
     pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
         let mut splice = Splice::default();
-        if let Some(mut delta) = self.inner("delta") {
+        if let Some(mut delta) = self.delta() {
             stop_details(&delta, &mut splice);
             stop_reason(&mut delta, &mut splice, reason);
             delta.fill(&mut splice, &STOP);
         }
-        match self.inner("usage") {
+        match self.usage() {
             Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
             // Left out: what is known goes there all the same, and so does the cost.
             None => {
                 let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
-                match self.0.members.get("usage") {
+                match self.0.get(Name::Usage) {
                     Some(null) => splice.replace(json::span(self.0.whole, null.get()), usage.as_bytes()),
                     None => {
-                        let comma = if self.0.members.0.is_empty() { "" } else { "," };
+                        let comma = if self.0.is_bare { "" } else { "," };
                         splice.insert(self.0.end, format!("{comma}\"usage\":{usage}").as_bytes());
                     }
                 }
@@ -248,64 +211,62 @@ impl<'a> Event<'a> {
         let mut splice = Splice::default();
         let Self(mut object) = self;
         let whole = object.whole;
-        object.set(&mut splice, routing_json.0, routing_json.1);
+        object.set_any(&mut splice, routing_json.0, routing_json.1);
         splice.apply(whole.as_bytes())
     }
 }
 
-/// A member's name, and how it is written behind others.
-macro_rules! member {
-    ($name:literal: $value:literal) => {
-        ($name, concat!(",\"", $name, "\":", $value))
-    };
-}
-
 /// What is promised of every end.
-const STOP: [(&str, &str); 3] =
-    [member!("stop_sequence": "null"), member!("stop_details": "null"), member!("container": "null")];
-
-/// What is promised of every usage.
-const USAGE: [(&str, &str); 8] = [
-    member!("input_tokens": "0"),
-    member!("output_tokens": "0"),
-    member!("cache_creation_input_tokens": "null"),
-    member!("cache_read_input_tokens": "null"),
-    member!("cache_creation": "null"),
-    member!("output_tokens_details": "null"),
-    member!("server_tool_use": "null"),
-    member!("inference_geo": "null"),
+const STOP: [(Name, &str); 3] = [
+    (Name::StopSequence, r#","stop_sequence":null"#),
+    (Name::StopDetails, r#","stop_details":null"#),
+    (Name::Container, r#","container":null"#),
 ];
 
-fn stop_reason(object: &mut Object<'_>, splice: &mut Splice, otherwise: Option<&str>) {
-    let is_named = object.members.get("stop_reason").is_some_and(|reason| json::kind(reason) == Kind::String);
+/// What is promised of every usage.
+const USAGE: [(Used, &str); 8] = [
+    (Used::Input, r#","input_tokens":0"#),
+    (Used::Output, r#","output_tokens":0"#),
+    (Used::CacheWrite, r#","cache_creation_input_tokens":null"#),
+    (Used::CacheRead, r#","cache_read_input_tokens":null"#),
+    (Used::CacheCreation, r#","cache_creation":null"#),
+    OUTPUT_DETAILS,
+    SERVER_TOOLS,
+    (Used::Geo, r#","inference_geo":null"#),
+];
+const OUTPUT_DETAILS: (Used, &str) = (Used::OutputDetails, r#","output_tokens_details":null"#);
+const SERVER_TOOLS: (Used, &str) = (Used::ServerTools, r#","server_tool_use":null"#);
+
+fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&str>) {
+    let is_named = object.get(Name::StopReason).is_some_and(|reason| json::kind(reason) == Kind::String);
     match otherwise.filter(|_| !is_named) {
-        Some(reason) => object.set_by(splice, "stop_reason", |out| json::quote(reason, out)),
-        None => object.fill(splice, &[member!("stop_reason": "null")]),
+        Some(reason) => object.set_by(splice, Name::StopReason, |out| json::quote(reason, out)),
+        None => object.fill(splice, &[(Name::StopReason, r#","stop_reason":null"#)]),
     }
 }
 
-fn complete_usage(usage: &mut Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
     usage.fill(splice, &USAGE);
-    if usage.members.get("service_tier").is_none_or(|tier| json::kind(tier) != Kind::String) {
-        usage.set(splice, "service_tier", "\"standard\"");
+    if usage.get(Used::Tier).is_none_or(|tier| json::kind(tier) != Kind::String) {
+        usage.set(splice, Used::Tier, "\"standard\"");
     }
     charged(usage, splice, charge);
 }
 
-fn complete_delta_usage(usage: &mut Object<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
+fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
     let counts = [
-        ("input_tokens", known.input),
-        ("output_tokens", Some(known.output.unwrap_or(0))),
-        ("cache_creation_input_tokens", known.cache_write),
-        ("cache_read_input_tokens", known.cache_read),
+        (Used::Input, known.input),
+        (Used::Output, Some(known.output.unwrap_or(0))),
+        (Used::CacheWrite, known.cache_write),
+        (Used::CacheRead, known.cache_read),
     ];
     for (name, count) in counts {
-        if usage.members.get(name).is_none() {
+        if usage.get(name).is_none() {
             let count = count.map_or(Cow::Borrowed("null"), |count| Cow::Owned(count.to_string()));
-            usage.add_by(splice, name, |out| out.extend_from_slice(count.as_bytes()));
+            usage.set(splice, name, &count);
         }
     }
-    usage.fill(splice, &[member!("output_tokens_details": "null"), member!("server_tool_use": "null")]);
+    usage.fill(splice, &[OUTPUT_DETAILS, SERVER_TOOLS]);
     charged(usage, splice, charge);
 }
 
@@ -314,101 +275,30 @@ fn empty_usage(charge: Option<&Charge<'_>>) -> String {
 }
 
 /// An object made from nothing by what would complete one.
-fn made(complete: impl FnOnce(&mut Object<'static>, &mut Splice)) -> String {
+fn made(complete: impl FnOnce(&mut Usage<'static>, &mut Splice)) -> String {
     let mut splice = Splice::default();
-    complete(&mut Object::new("{}", 1), &mut splice);
+    complete(&mut Usage::new("{}", 1), &mut splice);
     String::from_utf8(splice.apply(b"{}").to_vec()).expect("made of text")
 }
 
-fn charged(usage: &mut Object<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
+fn charged(usage: &mut Usage<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
     if let Some(charge) = charge {
-        usage.set(splice, "cost", charge.cost_json);
-        usage.set(splice, "cost_details", charge.details_json);
-        usage.set(splice, "is_byok", if charge.is_byok { "true" } else { "false" });
+        usage.set(splice, Used::Cost, charge.cost_json);
+        usage.set(splice, Used::CostDetails, charge.details_json);
+        usage.set(splice, Used::IsByok, if charge.is_byok { "true" } else { "false" });
     }
 }
 
 /// `category` and `explanation` of a refusal are strings towards the client, also where the upstream has none.
-fn stop_details(parent: &Object<'_>, splice: &mut Splice) {
-    let details = parent.members.get("stop_details").and_then(|details| Object::within(parent.whole, details));
+fn stop_details(parent: &Part<'_>, splice: &mut Splice) {
+    let details = parent.get(Name::StopDetails).and_then(|details| Part::within(parent.whole, details));
     let Some(mut details) = details else { return };
     let defaults =
-        [("category", "\"general_harms\""), ("explanation", "\"The model declined to answer this request.\"")];
+        [(Name::Category, "\"general_harms\""), (Name::Explanation, "\"The model declined to answer this request.\"")];
     for (name, text) in defaults {
-        if details.members.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
+        if details.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
             details.set(splice, name, text);
         }
-    }
-}
-
-/// One object of the text, and where members are added to it.
-struct Object<'a> {
-    whole: &'a str,
-    members: Members<'a>,
-    /// The place of its closing brace.
-    end: usize,
-    /// Nothing stands in it so far: what is added first needs no comma.
-    is_bare: bool,
-}
-
-impl<'a> Object<'a> {
-    /// One of which no member is known yet.
-    fn new(whole: &'a str, end: usize) -> Self {
-        Self { whole, members: Members::default(), end, is_bare: true }
-    }
-
-    /// The object that a text is.
-    fn whole(whole: &'a str) -> Option<Self> {
-        let mut object = Self::new(whole, whole.rfind('}')?);
-        object.read(whole).is_ok().then_some(object)
-    }
-
-    /// An object inside a text.
-    fn within(whole: &'a str, value: &'a RawValue) -> Option<Self> {
-        // Told without the cost of a parser's error.
-        if json::kind(value) != Kind::Object {
-            return None;
-        }
-        let mut object = Self::new(whole, json::span(whole, value.get()).end - 1);
-        object.read(value.get()).is_ok().then_some(object)
-    }
-
-    fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
-        self.members.read(text)?;
-        self.is_bare = self.members.0.is_empty();
-        Ok(())
-    }
-
-    /// Replaces a member or adds it.
-    fn set(&mut self, splice: &mut Splice, name: &str, value: &str) {
-        self.set_by(splice, name, |out| out.extend_from_slice(value.as_bytes()));
-    }
-
-    fn set_by(&mut self, splice: &mut Splice, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        match self.members.get(name) {
-            Some(old) => splice.replace_by(json::span(self.whole, old.get()), write),
-            None => self.add_by(splice, name, write),
-        }
-    }
-
-    /// Adds the members that the upstream left out, given as they are written.
-    fn fill(&mut self, splice: &mut Splice, wanted: &[(&str, &str)]) {
-        for (name, text) in wanted {
-            if self.members.get(name).is_none() {
-                let text = &text[usize::from(std::mem::take(&mut self.is_bare))..];
-                splice.append_by(self.end, |out| out.extend_from_slice(text.as_bytes()));
-            }
-        }
-    }
-
-    fn add_by(&mut self, splice: &mut Splice, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let is_bare = std::mem::take(&mut self.is_bare);
-        splice.append_by(self.end, |out| {
-            out.extend_from_slice(if is_bare { b"\"" } else { b",\"" });
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"\":");
-            write(out);
-        });
     }
 }
 

@@ -50,10 +50,20 @@ pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
 
 /// Words are short, and looked through before a search for long texts has begun.
 fn has_escape(text: &[u8]) -> bool {
-    if text.len() <= SHORT {
-        return text.iter().fold(false, |found, byte| found | (*byte == b'\\'));
-    }
-    memchr::memchr(b'\\', text).is_some()
+    if text.len() <= SHORT { any(text, |byte| byte == b'\\') } else { memchr::memchr(b'\\', text).is_some() }
+}
+
+/// Whether a short text has such a byte. Without a way out of the loop, many are looked at in one step; the last ones
+/// with some before them once more, or with blanks behind them, of which there must be nothing to say.
+pub(crate) fn any(text: &[u8], is: impl Fn(u8) -> bool) -> bool {
+    let any_of = |block: &[u8; 16]| block.iter().fold(false, |found, byte| found | is(*byte));
+    let (blocks, rest) = text.as_chunks::<16>();
+    let last = text.last_chunk::<16>().copied().unwrap_or_else(|| {
+        let mut block = [b' '; 16];
+        block[..rest.len()].copy_from_slice(rest);
+        block
+    });
+    blocks.iter().fold(any_of(&last), |found, block| found | any_of(block))
 }
 
 /// `text` as a JSON string, quotes included.
@@ -82,9 +92,7 @@ pub fn quote(text: &str, out: &mut Vec<u8>) {
 
 /// Whether a text stands in JSON as it is.
 fn is_plain(text: &str) -> bool {
-    let is_odd = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // Without a way out of the loop, many are looked at in one step; hardly any needs an escape.
-    !text.bytes().fold(false, |found, byte| found | is_odd(byte))
+    !any(text.as_bytes(), |byte| byte < 0x20 || byte == b'"' || byte == b'\\')
 }
 
 /// A string that borrows when it holds no escapes (serde's own `Cow` never borrows).
@@ -179,24 +187,58 @@ pub fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
 /// Names seen so far in one object: a short list first, a set once a hostile object grows long.
 #[derive(Default)]
 pub struct Seen<'a> {
-    few: SmallVec<[Cow<'a, str>; 24]>,
+    /// A bit for each name, by some of what it is made of. Two names of one object hardly ever share one, and only such
+    /// are looked for.
+    marks: u64,
+    few: [&'a str; FEW],
+    count: usize,
     /// Made when it is needed, which is hardly ever: its keys are random and cost something.
-    many: Option<std::collections::HashSet<Cow<'a, str>>>,
+    many: Option<Box<std::collections::HashSet<Cow<'a, str>>>>,
 }
+
+/// More members than most objects have.
+const FEW: usize = 16;
 
 impl<'a> Seen<'a> {
     /// False when the name was there already.
     #[expect(clippy::ptr_arg, reason = "the clone of a borrowed name costs nothing; a &str would have to be copied")]
+    #[inline]
     pub fn add(&mut self, name: &Cow<'a, str>) -> bool {
-        if self.few.contains(name) {
+        let mark = mark(name);
+        let is_marked = self.marks & mark != 0;
+        self.marks |= mark;
+        match (name, self.few.get_mut(self.count)) {
+            (Cow::Borrowed(name), Some(free)) if !is_marked => {
+                *free = name;
+                self.count += 1;
+                true
+            }
+            _ => self.add_slowly(name),
+        }
+    }
+
+    #[expect(clippy::ptr_arg, reason = "as above")]
+    #[inline(never)]
+    fn add_slowly(&mut self, name: &Cow<'a, str>) -> bool {
+        let is_among_many = self.many.as_ref().is_some_and(|many| many.contains(name));
+        if is_among_many || self.few[..self.count].contains(&&**name) {
             return false;
         }
-        if self.few.len() < 24 {
-            self.few.push(name.clone());
-            return true;
+        match (name, self.few.get_mut(self.count)) {
+            (Cow::Borrowed(name), Some(free)) => {
+                *free = name;
+                self.count += 1;
+                true
+            }
+            _ => self.many.get_or_insert_default().insert(name.clone()),
         }
-        self.many.get_or_insert_default().insert(name.clone())
     }
+}
+
+fn mark(name: &str) -> u64 {
+    let [first, .., last] = name.as_bytes() else { return 1 };
+    let middle = name.as_bytes()[name.len() / 2];
+    1 << ((name.len() ^ (usize::from(*first) << 1) ^ (usize::from(middle) << 3) ^ (usize::from(*last) << 2)) & 63)
 }
 
 /// Appends a text that is known to be valid JSON, without the white space between its tokens: what is left differs

@@ -111,7 +111,8 @@ impl<'a> Reference<'a> {
 
 /// Whether the name of a model has that of a preset in it.
 pub(crate) fn is_named_in(model: &str) -> bool {
-    model.contains(MARK)
+    // Hardly any name has such a character.
+    json::any(model.as_bytes(), |byte| byte == b'@') && model.contains(MARK)
 }
 
 /// A preset cannot be made of another: what it says would change with the other.

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::object;
-use crate::json::{self, Kind, Members};
+use crate::json::{self, Kind, Members, Text};
 
 /// More than any answer can have used: what claims more is cut to it, and sums of such numbers stay numbers.
 pub const MOST: u64 = 1_000_000_000_000;
@@ -53,12 +53,12 @@ pub struct More {
 }
 
 impl Counts {
-    pub(super) fn of(usage: &Members<'_>) -> Self {
+    pub(super) fn of<'m>(usage: impl Iterator<Item = (&'m str, &'m RawValue)>) -> Self {
         let mut counts = Self::default();
         let mut is_bad = false;
         let bad = &mut is_bad;
-        for (name, value) in &usage.0 {
-            match name.as_ref() {
+        for (name, value) in usage {
+            match name {
                 "input_tokens" => counts.input = count(Some(value), bad),
                 "output_tokens" => counts.output = count(Some(value), bad),
                 "cache_read_input_tokens" => counts.cache_read = count(Some(value), bad),
@@ -163,7 +163,10 @@ impl More {
         }
         let mut more: Option<Self> = None;
         for turn in json::elements(value)? {
-            let Some(turn) = object(turn) else { continue };
+            if json::kind(turn) != Kind::Object {
+                continue;
+            }
+            let Some(turn) = Members::of(turn) else { continue };
             let kind = turn.get("type").and_then(json::string);
             // The turns of the answer itself are in the other counts.
             if !kind.is_some_and(|kind| kind == "compaction" || kind.starts_with("advisor")) {
@@ -200,9 +203,41 @@ pub fn by_lifetime(total: Option<u64>, short: Option<u64>, long: Option<u64>) ->
 
 /// Counts inside an object that may be left out.
 fn within<const N: usize>(value: &RawValue, names: [&str; N], bad: &mut bool) -> [Option<u64>; N] {
-    let members = object(value);
-    *bad |= members.is_none() && json::kind(value) != Kind::Null;
-    names.map(|name| members.as_ref().and_then(|members| count(members.get(name), bad)))
+    if json::kind(value) != Kind::Object {
+        *bad |= json::kind(value) != Kind::Null;
+        return [None; N];
+    }
+    let mut found = [None; N];
+    let mut deserializer = serde_json::Deserializer::from_str(value.get());
+    if deserializer.deserialize_map(Few { names, found: &mut found }).is_err() {
+        *bad = true;
+        return [None; N];
+    }
+    found.map(|value| count(value, bad))
+}
+
+/// The first member of each of a few names.
+struct Few<'f, 'a, const N: usize> {
+    names: [&'f str; N],
+    found: &'f mut [Option<&'a RawValue>; N],
+}
+
+impl<'a, const N: usize> Visitor<'a> for Few<'_, 'a, N> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Text(name)) = map.next_key()? {
+            let value = map.next_value()?;
+            if let Some(place) = self.names.iter().position(|known| *known == name) {
+                self.found[place].get_or_insert(value);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A count that an upstream wrote: a whole number from 0 upwards. What is left out is no bad one.
@@ -246,7 +281,8 @@ pub struct Word {
 impl Word {
     /// Letters, digits and what stands in names and numbers; none for anything else, or for nothing.
     pub fn new(text: &str) -> Option<Self> {
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte));
+        let is_plain =
+            text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'+' | b'-'));
         let mut bytes = [0; 31];
         if text.is_empty() || !is_plain || text.len() > bytes.len() {
             return None;
@@ -272,7 +308,7 @@ mod tests {
 
     fn read(text: &str) -> Counts {
         let usage: Box<RawValue> = serde_json::from_str(text).unwrap();
-        Counts::of(&Members::of(&usage).unwrap())
+        Counts::of(Members::of(&usage).unwrap().0.iter().map(|(name, value)| (name.as_ref(), *value)))
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Event, Malformed, Message, Object, text};
+use super::object::{Name, Names as _, Part, Usage, Used};
+use super::{Event, Malformed, Message, text};
 use crate::json::{self, Kind};
 use crate::splice::Splice;
 
@@ -13,7 +14,7 @@ const DETAILS: &str =
 /// A whole answer, or the message of a `message_start`, without the member that carries routing metadata.
 pub fn without(body: &Bytes, member: &str) -> Bytes {
     let Some(whole) = std::str::from_utf8(body).ok() else { return body.clone() };
-    let Some(value) = Object::whole(whole).and_then(|object| object.members.get(member)) else {
+    let Some(value) = Part::whole(whole).and_then(|object| object.find(member)) else {
         return body.clone();
     };
     let at = json::span(whole, value.get());
@@ -28,11 +29,11 @@ pub fn without(body: &Bytes, member: &str) -> Bytes {
 
 impl Message<'_> {
     pub fn model(&self) -> Option<String> {
-        self.object.members.get("model").and_then(text)
+        self.object.get(Name::Model).and_then(text)
     }
 
     pub fn provider(&self) -> Option<String> {
-        self.object.members.get("provider").and_then(text)
+        self.object.get(Name::Provider).and_then(text)
     }
 
     /// The same answer under another id and with nothing used.
@@ -45,7 +46,7 @@ impl Message<'_> {
 
     fn replay(self, splice: &mut Splice, id: &str, is_charged: bool) {
         let Self { mut object, usage } = self;
-        object.set_by(splice, "id", |out| json::quote(id, out));
+        object.set_by(splice, Name::Id, |out| json::quote(id, out));
         if let Some(mut usage) = usage {
             unused(&mut usage, splice, is_charged);
         }
@@ -64,7 +65,7 @@ impl Event<'_> {
     /// `message_delta` with nothing used.
     pub fn delta_replayed(&self) -> Bytes {
         let mut splice = Splice::default();
-        if let Some(mut usage) = self.inner("usage") {
+        if let Some(mut usage) = self.usage() {
             unused(&mut usage, &mut splice, true);
         }
         splice.apply(self.0.whole.as_bytes())
@@ -72,11 +73,11 @@ impl Event<'_> {
 }
 
 /// Sets every count to nothing, also those that we do not know: clients add them up. How it was served stays.
-fn unused(usage: &mut Object<'_>, splice: &mut Splice, is_charged: bool) {
-    const OURS: [(&str, &str); 3] = [("cost", "0"), ("cost_details", DETAILS), ("is_byok", "false")];
-    const COUNTS: [(&str, &str); 2] = [("input_tokens", "0"), ("output_tokens", "0")];
-    let is_set = |name: &str| OURS.iter().chain(&COUNTS).any(|(known, _)| *known == name);
-    for (name, value) in &usage.members.0 {
+fn unused(usage: &mut Usage<'_>, splice: &mut Splice, is_charged: bool) {
+    const OURS: [(Used, &str); 3] = [(Used::Cost, "0"), (Used::CostDetails, DETAILS), (Used::IsByok, "false")];
+    const COUNTS: [(Used, &str); 2] = [(Used::Input, "0"), (Used::Output, "0")];
+    let is_set = |name: &str| OURS.iter().chain(&COUNTS).any(|(known, _)| Used::ALL[known.index()] == name);
+    for (name, value) in usage.members() {
         let nothing: &[u8] = match json::kind(value) {
             _ if is_set(name) => continue,
             Kind::Number => b"0",
@@ -88,7 +89,7 @@ fn unused(usage: &mut Object<'_>, splice: &mut Splice, is_charged: bool) {
     }
     let ours = OURS.iter().filter(|_| is_charged);
     for (name, nothing) in COUNTS.iter().chain(ours) {
-        usage.set(splice, name, nothing);
+        usage.set(splice, *name, nothing);
     }
 }
 

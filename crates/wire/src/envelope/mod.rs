@@ -32,20 +32,23 @@ const IMAGE_KINDS: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/w
 /// From this size on a body is spliced without a copy.
 const WORTH_PIECES: usize = 16 << 10;
 
-/// Members that are ours and never go upstream.
-const OWN: [&str; 11] = [
-    "models",
-    "fallbacks",
-    "plugins",
-    "provider",
-    "route",
-    "session_id",
-    "user",
-    "trace",
-    "stop_server_tools_when",
-    "max_tool_calls",
-    "preset",
-];
+/// Whether a member is ours and never goes upstream.
+fn is_own(name: &str) -> bool {
+    matches!(
+        name,
+        "models"
+            | "fallbacks"
+            | "plugins"
+            | "provider"
+            | "route"
+            | "session_id"
+            | "user"
+            | "trace"
+            | "stop_server_tools_when"
+            | "max_tool_calls"
+            | "preset"
+    )
+}
 
 /// Members that shape an answer but not the prompt. Anthropic refuses them where only a count is asked for.
 const NOT_COUNTED: [&str; 12] = [
@@ -313,10 +316,9 @@ impl Cuts {
 
     fn splice(&self, body: &Bytes, model: &str, max_tokens: Option<u64>) -> Splice {
         let mut splice = Splice::default();
-        let model = json::quoted(model);
         match &self.model_value {
-            Some(value) => splice.replace(value.clone(), model.as_bytes()),
-            None => splice.insert(self.inside, format!("\"model\":{model},").as_bytes()),
+            Some(value) => splice.replace_by(value.clone(), |new| json::quote(model, new)),
+            None => splice.insert(self.inside, format!("\"model\":{},", json::quoted(model)).as_bytes()),
         }
         if let (false, Some(limit)) = (self.has_max_tokens, max_tokens) {
             splice.insert(self.inside, format!("\"max_tokens\":{limit},").as_bytes());
@@ -350,9 +352,17 @@ fn with_comma(body: &[u8], member: Range<usize>, cut_to: usize) -> Range<usize> 
     }
 }
 
+/// The range of a whole member. A name that is borrowed stands there behind its opening quote.
+fn member_range(text: &str, name: &Cow<'_, str>, value: Range<usize>) -> Range<usize> {
+    match name {
+        Cow::Borrowed(name) => json::span(text, name).start - 1..value.end,
+        Cow::Owned(_) => escaped_member_range(text, value),
+    }
+}
+
 /// The range of a whole member, found backwards from its value: colon, name, opening quote. Inside a name every quote
 /// stands behind an odd number of backslashes; the opening one cannot.
-fn member_range(text: &str, value: Range<usize>) -> Range<usize> {
+fn escaped_member_range(text: &str, value: Range<usize>) -> Range<usize> {
     let bytes = text.as_bytes();
     let closing = bytes[..value.start].iter().rposition(|byte| *byte == b'"').unwrap_or(0);
     let mut at = closing;

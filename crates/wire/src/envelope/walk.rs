@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, Media, NOT_COUNTED, OWN, Partition, Purpose, Traits, Violation,
+    Brand, Envelope, IMAGE_KINDS, MAX_MESSAGES, Media, NOT_COUNTED, Partition, Purpose, Traits, Violation, is_own,
     member_range, not_json, options, provider,
 };
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
@@ -21,7 +21,8 @@ struct State<'a, 'b> {
     text: &'a str,
     brand: Brand<'b>,
     purpose: Purpose,
-    envelope: Envelope<'a>,
+    /// Where it is given back from: it is large, and not moved with the rest.
+    envelope: &'b mut Envelope<'a>,
     found: Option<Violation>,
     /// A model is named somewhere, be it in a form we refuse.
     names_model: bool,
@@ -80,11 +81,13 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         let valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
         return Err(if valid { Violation::new("body must be an object") } else { not_json() });
     }
+    let mut envelope = Envelope::default();
+    envelope.cuts.inside = text.len() - first.len() + 1;
     let mut state = State {
         text,
         brand,
         purpose,
-        envelope: Envelope::default(),
+        envelope: &mut envelope,
         found: None,
         names_model: false,
         has_messages: false,
@@ -94,15 +97,15 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         thinking_budget: None,
         region: Region::Elsewhere,
     };
-    state.envelope.cuts.inside = text.len() - first.len() + 1;
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let walked = deserializer.deserialize_map(Top(&mut state)).and_then(|()| deserializer.end());
     walked.map_err(|_| not_json())?;
-    finish(state)
+    finish(state)?;
+    Ok(envelope)
 }
 
 /// Required fields first, then document order, then rules across fields.
-fn finish<'a>(mut state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
+fn finish(state: State<'_, '_>) -> Result<(), Violation> {
     let is_kept = state.purpose == Purpose::Keep;
     if !state.names_model && !is_kept {
         return Err(Violation::new("model is required"));
@@ -116,14 +119,14 @@ fn finish<'a>(mut state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
     if !state.has_content && !is_kept {
         return Err(Violation::prompt("messages must not be empty"));
     }
-    let envelope = &mut state.envelope;
+    let envelope = state.envelope;
     if is_kept {
         preset::names_none(envelope)?;
     }
     envelope.names_preset = envelope.preset.is_some() || envelope.model.as_deref().is_some_and(preset::is_named_in);
     // What is missing here may be in the preset.
     if envelope.names_preset {
-        return Ok(state.envelope);
+        return Ok(());
     }
     if envelope.fallbacks.is_some() && envelope.models.is_some() {
         return Err(Violation::new("fallbacks cannot be combined with models"));
@@ -138,7 +141,7 @@ fn finish<'a>(mut state: State<'a, '_>) -> Result<Envelope<'a>, Violation> {
     if !is_kept {
         check::tool_choice_fits(state.tool_choice.as_ref(), state.tools.as_ref())?;
     }
-    Ok(state.envelope)
+    Ok(())
 }
 
 struct Top<'s, 'a, 'b>(&'s mut State<'a, 'b>);
@@ -180,15 +183,17 @@ fn shown(name: &str) -> Cow<'_, str> {
     }
 }
 
-fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
+fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValue) {
     let is_null = json::kind(value) == Kind::Null;
     let span = json::span(state.text, value.get());
+    let range = member_range(state.text, name, span.clone());
+    let name = name.as_ref();
     match name {
         "model" => {
-            state.envelope.cuts.model_member = Some(member_range(state.text, span.clone()));
+            state.envelope.cuts.model_member = Some(range.clone());
             state.envelope.cuts.model_value = Some(span);
         }
-        "stream" => state.envelope.cuts.stream_member = Some(member_range(state.text, span)),
+        "stream" => state.envelope.cuts.stream_member = Some(range.clone()),
         _ => {}
     }
     let traits = &mut state.envelope.traits;
@@ -220,13 +225,12 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
             _ => {}
         }
     }
-    let is_cut = OWN.contains(&name)
+    let is_cut = is_own(name)
         || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
         // A limit is added where there is none; beside a null it would stand twice.
         || (name == "max_tokens" && is_null);
     if is_cut {
-        let member = member_range(state.text, json::span(state.text, value.get()));
-        state.envelope.cuts.members.push(member);
+        state.envelope.cuts.members.push(range);
     }
     // Null means absent for every optional member.
     if is_null {
@@ -243,7 +247,7 @@ fn member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) {
 }
 
 fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -> Result<(), Violation> {
-    let envelope = &mut state.envelope;
+    let envelope = &mut *state.envelope;
     let place = Place::top(name);
     match name {
         "model" => envelope.model = Some(check::text_between(&place, value, 1, 256)?),
@@ -453,7 +457,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 // Of a tool's result: looked at for what some upstreams do not take, not judged.
                 "content" => {
-                    let Envelope { traits, media, .. } = &mut state.envelope;
+                    let Envelope { traits, media, .. } = &mut *state.envelope;
                     map.next_value_seed(Walk(Inner { traits, media }))?;
                 }
                 "cache_control" => {
