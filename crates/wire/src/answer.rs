@@ -3,6 +3,8 @@
 
 mod counts;
 mod object;
+#[cfg(test)]
+mod properties;
 mod replay;
 
 use std::borrow::Cow;
@@ -60,13 +62,24 @@ impl<'a> Message<'a> {
     /// The message that a piece of a text is.
     fn of(whole: &'a str, text: &'a str) -> Result<Self, Malformed> {
         let end = json::span(whole, text).start + text.rfind('}').ok_or(Malformed)?;
-        let (mut object, mut usage) = (Part::new(whole, end), Usage::new(whole, end));
-        let plain = Plain { message: &mut object, usage: &mut usage };
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        if deserializer.deserialize_map(plain).and_then(|()| deserializer.end()).is_ok() {
-            return Ok(Self { object, usage: Some(usage) });
+        // It is many bytes, and made where it is given back from.
+        let mut message = Ok(Self { object: Part::new(whole, end), usage: Some(Usage::new(whole, end)) });
+        if !message.as_mut().is_ok_and(|message| message.read_plain(text)) {
+            message = Self::read_carefully(whole, text, end);
         }
-        // Some answers have no usage, or a strange one: they are read again, with care.
+        message
+    }
+
+    /// Reads a message and its usage in one pass; false when they are not as they usually are.
+    fn read_plain(&mut self, text: &'a str) -> bool {
+        let Self { object, usage: Some(usage) } = self else { return false };
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        deserializer.deserialize_map(Plain { message: object, usage }).and_then(|()| deserializer.end()).is_ok()
+    }
+
+    /// Reads a message that may have no usage, or a strange one.
+    #[cold]
+    fn read_carefully(whole: &'a str, text: &'a str, end: usize) -> Result<Self, Malformed> {
         let mut object = Part::new(whole, end);
         object.read(text).map_err(|_| Malformed)?;
         let usage = object.get(Name::Usage).and_then(|usage| Usage::within(whole, usage));
@@ -80,7 +93,7 @@ impl<'a> Message<'a> {
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.usage.as_ref().map(|usage| Counts::of(usage.members()))
+        self.usage.as_ref().map(Counts::of)
     }
 
     pub fn id(&self) -> Option<String> {
@@ -99,14 +112,15 @@ impl<'a> Message<'a> {
     }
 
     /// The answer with our members set and the promised ones filled in.
-    pub fn completed(self, additions: &Additions<'_>) -> Bytes {
+    #[inline]
+    pub fn completed(mut self, additions: &Additions<'_>) -> Bytes {
         let (whole, is_finished) = (self.object.whole, !self.is_empty());
         let mut splice = Splice::default();
         self.complete(&mut splice, additions, is_finished);
         splice.apply(whole.as_bytes())
     }
 
-    fn complete(mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
+    fn complete(&mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
         // What is added to one object is written in one go, if nothing else comes in between.
         if let Some(usage) = &mut self.usage {
             complete_usage(usage, splice, additions.charge.as_ref());
@@ -116,7 +130,7 @@ impl<'a> Message<'a> {
         stop_details(object, splice);
         object.set_by(splice, Name::Provider, |out| json::quote(additions.provider, out));
         stop_reason(object, splice, is_finished.then_some(END_TURN));
-        object.fill(splice, &STOP);
+        object.fill(splice, &STOP, "null");
         if self.usage.is_none() {
             object.set(splice, Name::Usage, &empty_usage(additions.charge.as_ref()));
         }
@@ -159,7 +173,7 @@ impl<'a> Event<'a> {
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.usage().map(|usage| Counts::of(usage.members()))
+        self.usage().map(|usage| Counts::of(&usage))
     }
 
     /// The reason in a `message_delta`.
@@ -187,7 +201,7 @@ impl<'a> Event<'a> {
         if let Some(mut delta) = self.delta() {
             stop_details(&delta, &mut splice);
             stop_reason(&mut delta, &mut splice, reason);
-            delta.fill(&mut splice, &STOP);
+            delta.fill(&mut splice, &STOP, "null");
         }
         match self.usage() {
             Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
@@ -217,36 +231,21 @@ impl<'a> Event<'a> {
 }
 
 /// What is promised of every end.
-const STOP: [(Name, &str); 3] = [
-    (Name::StopSequence, r#","stop_sequence":null"#),
-    (Name::StopDetails, r#","stop_details":null"#),
-    (Name::Container, r#","container":null"#),
-];
-
-/// What is promised of every usage.
-const USAGE: [(Used, &str); 8] = [
-    (Used::Input, r#","input_tokens":0"#),
-    (Used::Output, r#","output_tokens":0"#),
-    (Used::CacheWrite, r#","cache_creation_input_tokens":null"#),
-    (Used::CacheRead, r#","cache_read_input_tokens":null"#),
-    (Used::CacheCreation, r#","cache_creation":null"#),
-    OUTPUT_DETAILS,
-    SERVER_TOOLS,
-    (Used::Geo, r#","inference_geo":null"#),
-];
-const OUTPUT_DETAILS: (Used, &str) = (Used::OutputDetails, r#","output_tokens_details":null"#);
-const SERVER_TOOLS: (Used, &str) = (Used::ServerTools, r#","server_tool_use":null"#);
+const STOP: [Name; 3] = [Name::StopSequence, Name::StopDetails, Name::Container];
 
 fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&str>) {
     let is_named = object.get(Name::StopReason).is_some_and(|reason| json::kind(reason) == Kind::String);
     match otherwise.filter(|_| !is_named) {
         Some(reason) => object.set_by(splice, Name::StopReason, |out| json::quote(reason, out)),
-        None => object.fill(splice, &[(Name::StopReason, r#","stop_reason":null"#)]),
+        None => object.fill(splice, &[Name::StopReason], "null"),
     }
 }
 
 fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
-    usage.fill(splice, &USAGE);
+    usage.fill(splice, &[Used::Input, Used::Output], "0");
+    let nullable =
+        [Used::CacheWrite, Used::CacheRead, Used::CacheCreation, Used::OutputDetails, Used::ServerTools, Used::Geo];
+    usage.fill(splice, &nullable, "null");
     if usage.get(Used::Tier).is_none_or(|tier| json::kind(tier) != Kind::String) {
         usage.set(splice, Used::Tier, "\"standard\"");
     }
@@ -266,7 +265,7 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
             usage.set(splice, name, &count);
         }
     }
-    usage.fill(splice, &[OUTPUT_DETAILS, SERVER_TOOLS]);
+    usage.fill(splice, &[Used::OutputDetails, Used::ServerTools], "null");
     charged(usage, splice, charge);
 }
 

@@ -193,7 +193,7 @@ pub struct Seen<'a> {
     few: [&'a str; FEW],
     count: usize,
     /// Made when it is needed, which is hardly ever: its keys are random and cost something.
-    many: Option<Box<std::collections::HashSet<Cow<'a, str>>>>,
+    many: Option<std::collections::HashSet<Cow<'a, str>>>,
 }
 
 /// More members than most objects have.
@@ -476,6 +476,27 @@ mod tests {
             let expected = text.bytes().skip(2).position(&mut is_end).map_or(text.len(), |place| place + 2);
             prop_assert_eq!(end_of_string(text.as_bytes(), 1), expected);
             prop_assert_eq!(end_of_long_string(text.as_bytes(), 1), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_new_once(names in proptest::collection::vec(("[ab]{0,2}[a-e]{0,2}", proptest::bool::ANY), 0..60)) {
+            let mut seen = Seen::default();
+            let mut known = std::collections::HashSet::new();
+            for (name, is_borrowed) in &names {
+                let name = if *is_borrowed { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.clone()) };
+                prop_assert_eq!(seen.add(&name), known.insert(name), "{:?}", names);
+            }
+        }
+
+        #[test]
+        fn a_text_is_quoted_as_a_writer_of_json_would(text in r#"[a-z\\"\n\x7fé]{0,40}"#) {
+            let expected = serde_json::to_string(&text).unwrap();
+            let mut out = b"[".to_vec();
+            quote(&text, &mut out);
+            prop_assert_eq!(out, format!("[{expected}").into_bytes());
+            prop_assert_eq!(quoted(&text), expected);
         }
     }
 

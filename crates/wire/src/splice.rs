@@ -47,8 +47,8 @@ impl Splice {
 
     /// Where what comes next begins. There is room from the start on for what is usual.
     fn start(&mut self) -> usize {
-        if self.new.is_empty() {
-            self.new.reserve(USUAL);
+        if self.new.capacity() == 0 {
+            self.new = Vec::with_capacity(USUAL);
         }
         self.new.len()
     }
@@ -86,7 +86,12 @@ impl Splice {
     }
 
     /// The edited text: one allocation, one copy.
+    #[inline]
     pub fn apply(mut self, source: &[u8]) -> Bytes {
+        self.applied(source)
+    }
+
+    fn applied(&mut self, source: &[u8]) -> Bytes {
         self.edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
         // To the byte: what has room to spare is moved once more when it becomes `Bytes`.
         let cut: usize = self.edits.iter().map(|edit| edit.old.len()).sum();

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::object::{Usage, Used};
 use crate::json::{self, Kind, Members, Text};
 
 /// More than any answer can have used: what claims more is cut to it, and sums of such numbers stay numbers.
@@ -53,42 +54,42 @@ pub struct More {
 }
 
 impl Counts {
-    pub(super) fn of<'m>(usage: impl Iterator<Item = (&'m str, &'m RawValue)>) -> Self {
+    pub(super) fn of(usage: &Usage<'_>) -> Self {
         let mut counts = Self::default();
         let mut is_bad = false;
         let bad = &mut is_bad;
-        for (name, value) in usage {
+        for (name, value) in usage.known() {
             match name {
-                "input_tokens" => counts.input = count(Some(value), bad),
-                "output_tokens" => counts.output = count(Some(value), bad),
-                "cache_read_input_tokens" => counts.cache_read = count(Some(value), bad),
-                "cache_creation_input_tokens" => counts.cache_write = count(Some(value), bad),
-                "cache_creation" => {
+                Used::Input => counts.input = count(Some(value), bad),
+                Used::Output => counts.output = count(Some(value), bad),
+                Used::CacheRead => counts.cache_read = count(Some(value), bad),
+                Used::CacheWrite => counts.cache_write = count(Some(value), bad),
+                Used::CacheCreation => {
                     [counts.cache_write_5m, counts.cache_write_1h] =
                         within(value, ["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"], bad);
                 }
-                "input_tokens_details" => {
+                Used::InputDetails => {
                     [counts.input_image, counts.input_audio] = within(value, ["image_tokens", "audio_tokens"], bad);
                 }
-                "output_tokens_details" => {
+                Used::OutputDetails => {
                     [counts.thinking, counts.output_image, counts.output_audio] =
                         within(value, ["thinking_tokens", "image_tokens", "audio_tokens"], bad);
                 }
-                "billed_units" => {
+                Used::Billed => {
                     [counts.billed_input, counts.billed_output] = within(value, ["input_tokens", "output_tokens"], bad);
                 }
-                "server_tool_use" => {
+                Used::ServerTools => {
                     [counts.web_searches, counts.web_fetches] =
                         within(value, ["web_search_requests", "web_fetch_requests"], bad);
                 }
-                "iterations" => counts.more = More::of(value, bad),
-                "service_tier" => counts.service_tier = word(value),
-                "speed" => counts.speed = word(value),
-                "inference_geo" => counts.inference_geo = word(value),
-                "cost" if json::kind(value) == Kind::Number => counts.cost = Word::new(value.get()),
+                Used::Iterations => counts.more = More::of(value, bad),
+                Used::Tier => counts.service_tier = word(value),
+                Used::Speed => counts.speed = word(value),
+                Used::Geo => counts.inference_geo = word(value),
+                Used::Cost if json::kind(value) == Kind::Number => counts.cost = Word::new(value.get()),
                 // Said by our own translation, which has seen the upstream's numbers.
-                "clamped" => *bad |= value.get() == "true",
-                _ => {}
+                Used::Clamped => *bad |= value.get() == "true",
+                Used::Cost | Used::CostDetails | Used::IsByok => {}
             }
         }
         counts.is_bad = is_bad;
@@ -307,8 +308,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Counts {
-        let usage: Box<RawValue> = serde_json::from_str(text).unwrap();
-        Counts::of(Members::of(&usage).unwrap().0.iter().map(|(name, value)| (name.as_ref(), *value)))
+        Counts::of(&Usage::whole(text).unwrap())
     }
 
     #[test]

@@ -13,36 +13,40 @@ use crate::json::{self, Kind, Text};
 use crate::splice::Splice;
 
 /// Names that members of an object may have.
-pub trait Names: Copy {
-    const ALL: &'static [&'static str];
-    /// The place of a name among all.
-    fn place(name: &str) -> Option<usize>;
-    fn index(self) -> usize;
+pub trait Names: Copy + 'static {
+    /// All of them, each at its own place.
+    const ALL: &'static [Self];
+    fn of(name: &str) -> Option<Self>;
+    /// As it is written behind another member: comma, name and colon.
+    fn written(self) -> &'static str;
+    fn place(self) -> usize;
 }
 
 macro_rules! names {
     ($(#[$meta:meta])* $names:ident { $($variant:ident = $name:literal),* $(,)? }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
         pub enum $names {
             $($variant),*
         }
 
-        impl $names {
-            pub const COUNT: usize = <Self as Names>::ALL.len();
-        }
-
         impl Names for $names {
-            const ALL: &'static [&'static str] = &[$($name),*];
+            const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            fn place(name: &str) -> Option<usize> {
+            fn of(name: &str) -> Option<Self> {
                 match name {
-                    $($name => Some(Self::$variant as usize),)*
+                    $($name => Some(Self::$variant),)*
                     _ => None,
                 }
             }
 
-            fn index(self) -> usize {
+            fn written(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!(",\"", $name, "\":")),*
+                }
+            }
+
+            fn place(self) -> usize {
                 self as usize
             }
         }
@@ -90,11 +94,12 @@ names! {
         Cost = "cost",
         CostDetails = "cost_details",
         IsByok = "is_byok",
+        Clamped = "clamped",
     }
 }
 
-pub type Part<'a> = Object<'a, Name, { Name::COUNT }>;
-pub type Usage<'a> = Object<'a, Used, { Used::COUNT }>;
+pub type Part<'a> = Object<'a, Name, { Name::ALL.len() }>;
+pub type Usage<'a> = Object<'a, Used, { Used::ALL.len() }>;
 
 /// One object of a text, its values unread.
 pub struct Object<'a, N, const COUNT: usize> {
@@ -103,6 +108,8 @@ pub struct Object<'a, N, const COUNT: usize> {
     known: [Option<&'a RawValue>; COUNT],
     /// All others, in their order.
     others: Vec<(Cow<'a, str>, &'a RawValue)>,
+    /// The value that was read last.
+    last: Option<&'a RawValue>,
     /// The place of its closing brace.
     pub end: usize,
     /// Nothing stands in it so far: what is added first needs no comma.
@@ -113,7 +120,7 @@ pub struct Object<'a, N, const COUNT: usize> {
 impl<'a, N: Names, const COUNT: usize> Object<'a, N, COUNT> {
     /// One of which no member is known yet.
     pub fn new(whole: &'a str, end: usize) -> Self {
-        Self { whole, known: [None; COUNT], others: Vec::new(), end, is_bare: true, names: PhantomData }
+        Self { whole, known: [None; COUNT], others: Vec::new(), last: None, end, is_bare: true, names: PhantomData }
     }
 
     /// The object that a text is.
@@ -141,28 +148,42 @@ impl<'a, N: Names, const COUNT: usize> Object<'a, N, COUNT> {
     /// Adds a member that was read.
     pub fn put(&mut self, name: Cow<'a, str>, value: &'a RawValue) {
         self.is_bare = false;
-        match N::place(&name).map(|place| &mut self.known[place]) {
+        self.last = Some(value);
+        match N::of(&name).map(|name| &mut self.known[name.place()]) {
             Some(empty @ None) => *empty = Some(value),
             _ => self.others.push((name, value)),
         }
     }
 
+    /// The place of the closing brace, for an object that has just been read: white space at most is between it and the
+    /// last member. `None` where there is no member.
+    fn end_behind_last(&self) -> Option<usize> {
+        let behind = json::span(self.whole, self.last?.get()).end;
+        self.whole.as_bytes()[behind..].iter().position(|byte| *byte == b'}').map(|place| behind + place)
+    }
+
     pub fn get(&self, name: N) -> Option<&'a RawValue> {
-        self.known[name.index()]
+        self.known[name.place()]
     }
 
     /// The first member of any name.
     pub fn find(&self, name: &str) -> Option<&'a RawValue> {
-        match N::place(name) {
-            Some(place) => self.known[place],
+        match N::of(name) {
+            Some(name) => self.get(name),
             None => self.others.iter().find(|(other, _)| other == name).map(|(_, value)| *value),
         }
     }
 
-    /// All members; those of one name in their order.
-    pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        let known = N::ALL.iter().zip(self.known).filter_map(|(name, value)| value.map(|value| (*name, value)));
-        known.chain(self.others.iter().map(|(name, value)| (name.as_ref(), *value)))
+    /// The members whose names are known; those of one name in their order.
+    pub fn known(&self) -> impl Iterator<Item = (N, &'a RawValue)> {
+        let first = N::ALL.iter().zip(&self.known).filter_map(|(name, value)| value.map(|value| (*name, value)));
+        // Here are such that came twice.
+        first.chain(self.others.iter().filter_map(|(name, value)| N::of(name).map(|name| (name, *value))))
+    }
+
+    /// The members whose names are not.
+    pub fn strange(&self) -> impl Iterator<Item = &'a RawValue> {
+        self.others.iter().filter(|(name, _)| N::of(name).is_none()).map(|(_, value)| *value)
     }
 
     /// Replaces a member or adds it.
@@ -173,7 +194,7 @@ impl<'a, N: Names, const COUNT: usize> Object<'a, N, COUNT> {
     pub fn set_by(&mut self, splice: &mut Splice, name: N, write: impl FnOnce(&mut Vec<u8>)) {
         match self.get(name) {
             Some(old) => splice.replace_by(json::span(self.whole, old.get()), write),
-            None => self.add_by(splice, N::ALL[name.index()], write),
+            None => self.add_by(splice, name.written(), write),
         }
     }
 
@@ -181,30 +202,24 @@ impl<'a, N: Names, const COUNT: usize> Object<'a, N, COUNT> {
     pub fn set_any(&mut self, splice: &mut Splice, name: &str, value: &str) {
         match self.find(name) {
             Some(old) => splice.replace(json::span(self.whole, old.get()), value.as_bytes()),
-            None => self.add_by(splice, name, |out| out.extend_from_slice(value.as_bytes())),
+            None => self.add_by(splice, &format!(",\"{name}\":"), |out| out.extend_from_slice(value.as_bytes())),
         }
     }
 
-    /// Adds the members that the upstream left out, given as they are written behind others.
-    pub fn fill(&mut self, splice: &mut Splice, wanted: &[(N, &str)]) {
-        for (name, text) in wanted {
+    /// Adds the members that the upstream left out.
+    pub fn fill(&mut self, splice: &mut Splice, wanted: &[N], value: &str) {
+        for name in wanted {
             if self.get(*name).is_none() {
-                let text = &text.as_bytes()[usize::from(std::mem::take(&mut self.is_bare))..];
-                splice.append_by(self.end, |out| out.extend_from_slice(text));
+                self.add_by(splice, name.written(), |out| out.extend_from_slice(value.as_bytes()));
             }
         }
     }
 
-    pub fn add_by(&mut self, splice: &mut Splice, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let is_bare = std::mem::take(&mut self.is_bare);
+    fn add_by(&mut self, splice: &mut Splice, written: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        // What is written first needs no comma.
+        let written = &written.as_bytes()[usize::from(std::mem::take(&mut self.is_bare))..];
         splice.append_by(self.end, |out| {
-            out.reserve(name.len() + 4);
-            if !is_bare {
-                out.push(b',');
-            }
-            out.push(b'"');
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"\":");
+            out.extend_from_slice(written);
             write(out);
         });
     }
@@ -254,17 +269,11 @@ impl<'a> Visitor<'a> for Plain<'_, 'a> {
             if name == "usage" && usage.is_bare {
                 message.is_bare = false;
                 map.next_value_seed(&mut *usage)?;
-                usage.end = end_of(usage).ok_or_else(|| de::Error::missing_field("usage"))?;
+                usage.end = usage.end_behind_last().ok_or_else(|| de::Error::missing_field("usage"))?;
             } else {
                 message.put(name, map.next_value()?);
             }
         }
         if usage.is_bare { Err(de::Error::missing_field("usage")) } else { Ok(()) }
     }
-}
-
-/// The place of the closing brace: white space at most is between it and the last member.
-fn end_of(usage: &Usage<'_>) -> Option<usize> {
-    let last = usage.members().map(|(_, value)| json::span(usage.whole, value.get()).end).max()?;
-    usage.whole.as_bytes()[last..].iter().position(|byte| *byte == b'}').map(|behind| last + behind)
 }

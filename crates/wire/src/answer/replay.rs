@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::object::{Name, Names as _, Part, Usage, Used};
+use super::object::{Name, Part, Usage, Used};
 use super::{Event, Malformed, Message, text};
 use crate::json::{self, Kind};
 use crate::splice::Splice;
@@ -76,10 +76,10 @@ impl Event<'_> {
 fn unused(usage: &mut Usage<'_>, splice: &mut Splice, is_charged: bool) {
     const OURS: [(Used, &str); 3] = [(Used::Cost, "0"), (Used::CostDetails, DETAILS), (Used::IsByok, "false")];
     const COUNTS: [(Used, &str); 2] = [(Used::Input, "0"), (Used::Output, "0")];
-    let is_set = |name: &str| OURS.iter().chain(&COUNTS).any(|(known, _)| Used::ALL[known.index()] == name);
-    for (name, value) in usage.members() {
+    let is_set = |name: &Used| OURS.iter().chain(&COUNTS).any(|(known, _)| known == name);
+    let known = usage.known().filter(|(name, _)| !is_set(name)).map(|(_, value)| value);
+    for value in known.chain(usage.strange()) {
         let nothing: &[u8] = match json::kind(value) {
-            _ if is_set(name) => continue,
             Kind::Number => b"0",
             // Parts of a count, or counts of turns.
             Kind::Object | Kind::Array => b"null",

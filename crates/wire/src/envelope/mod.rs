@@ -353,6 +353,7 @@ fn with_comma(body: &[u8], member: Range<usize>, cut_to: usize) -> Range<usize> 
 }
 
 /// The range of a whole member. A name that is borrowed stands there behind its opening quote.
+#[expect(clippy::ptr_arg, reason = "whether it is borrowed is what matters")]
 fn member_range(text: &str, name: &Cow<'_, str>, value: Range<usize>) -> Range<usize> {
     match name {
         Cow::Borrowed(name) => json::span(text, name).start - 1..value.end,

@@ -183,6 +183,7 @@ fn shown(name: &str) -> Cow<'_, str> {
     }
 }
 
+#[expect(clippy::ptr_arg, reason = "whether it is borrowed says where it stands")]
 fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValue) {
     let is_null = json::kind(value) == Kind::Null;
     let span = json::span(state.text, value.get());
@@ -196,35 +197,6 @@ fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValu
         "stream" => state.envelope.cuts.stream_member = Some(range.clone()),
         _ => {}
     }
-    let traits = &mut state.envelope.traits;
-    match name {
-        "temperature" | "top_p" | "top_k" => traits.sampling |= !is_null,
-        "thinking" => traits.thinking |= !is_null,
-        "output_config" => traits.effort |= value.get().contains("\"effort\""),
-        "cache_control" => {
-            traits.cache_lifetime |= has_lifetime(value);
-            traits.cache_for_all |= !is_null;
-        }
-        _ => {}
-    }
-    if !is_null {
-        let asked = &mut state.envelope.asked;
-        match name {
-            "temperature" => asked.temperature = true,
-            "top_p" => asked.top_p = true,
-            "top_k" => asked.top_k = true,
-            "stop_sequences" => asked.stop = true,
-            "tool_choice" => asked.tool_choice = true,
-            "output_config" => asked.structured |= value.get().contains("\"format\""),
-            "output_format" => asked.structured = true,
-            "context_management" => asked.context_management = true,
-            "container" => asked.container = true,
-            "mcp_servers" => asked.mcp_servers = value.get() != "[]",
-            "inference_geo" => asked.inference_geo = true,
-            "diagnostics" => asked.diagnostics = true,
-            _ => {}
-        }
-    }
     let is_cut = is_own(name)
         || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
         // A limit is added where there is none; beside a null it would stand twice.
@@ -237,41 +209,86 @@ fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValu
         return;
     }
     state.envelope.cuts.has_max_tokens |= name == "max_tokens" && !is_cut;
-    state.names_model |= match name {
-        "model" | "preset" => true,
-        "models" => json::elements(value).is_none_or(|models| !models.is_empty()),
-        _ => false,
-    };
     let result = read_member(state, name, value);
     state.check(result);
 }
 
 fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -> Result<(), Violation> {
     let envelope = &mut *state.envelope;
+    let (traits, asked) = (&mut envelope.traits, &mut envelope.asked);
     let place = Place::top(name);
     match name {
-        "model" => envelope.model = Some(check::text_between(&place, value, 1, 256)?),
+        "model" => {
+            state.names_model = true;
+            envelope.model = Some(check::text_between(&place, value, 1, 256)?);
+        }
         "stream" => envelope.stream = check::boolean(&place, value)?,
         "max_tokens" => envelope.max_tokens = Some(check::max_tokens(&place, value)?),
-        "temperature" => check::number_between(&place, value, 0.0, 2.0)?,
-        "top_p" => check::number_between(&place, value, 0.0, 1.0)?,
-        "top_k" => drop(check::integer(&place, value, 0)?),
-        "stop_sequences" => check::stop_sequences(&place, value)?,
-        "tool_choice" => state.tool_choice = Some(check::tool_choice(&place, value)?),
-        "thinking" => state.thinking_budget = check::thinking(&place, value)?,
-        "output_config" => check::output_config(&place, value)?,
-        "context_management" => check::context_management(&place, value)?,
-        "cache_control" => check::cache_control(&place, value)?,
+        "temperature" => {
+            (traits.sampling, asked.temperature) = (true, true);
+            check::number_between(&place, value, 0.0, 2.0)?;
+        }
+        "top_p" => {
+            (traits.sampling, asked.top_p) = (true, true);
+            check::number_between(&place, value, 0.0, 1.0)?;
+        }
+        "top_k" => {
+            (traits.sampling, asked.top_k) = (true, true);
+            check::integer(&place, value, 0)?;
+        }
+        "stop_sequences" => {
+            asked.stop = true;
+            check::stop_sequences(&place, value)?;
+        }
+        "tool_choice" => {
+            asked.tool_choice = true;
+            state.tool_choice = Some(check::tool_choice(&place, value)?);
+        }
+        "thinking" => {
+            traits.thinking = true;
+            state.thinking_budget = check::thinking(&place, value)?;
+        }
+        "output_config" => {
+            traits.effort |= value.get().contains("\"effort\"");
+            asked.structured |= value.get().contains("\"format\"");
+            check::output_config(&place, value)?;
+        }
+        "context_management" => {
+            asked.context_management = true;
+            check::context_management(&place, value)?;
+        }
+        "cache_control" => {
+            traits.cache_lifetime |= has_lifetime(value);
+            traits.cache_for_all = true;
+            check::cache_control(&place, value)?;
+        }
         "service_tier" => envelope.service_tier = Some(check::text(&place, value)?),
-        "inference_geo" => drop(check::text(&place, value)?),
+        "inference_geo" => {
+            asked.inference_geo = true;
+            check::text(&place, value)?;
+        }
         "speed" => envelope.is_fast = check::one_of(&place, value, &["fast", "standard"])? == "fast",
         "metadata" => envelope.metadata_user = check::metadata(&place, value)?,
-        "container" => check::text_or_object(&place, value)?,
-        "mcp_servers" => check::array(&place, value)?,
-        "diagnostics" | "output_format" => check::object(&place, value)?,
+        "container" => {
+            asked.container = true;
+            check::text_or_object(&place, value)?;
+        }
+        "mcp_servers" => {
+            asked.mcp_servers = value.get() != "[]";
+            check::array(&place, value)?;
+        }
+        "diagnostics" => {
+            asked.diagnostics = true;
+            check::object(&place, value)?;
+        }
+        "output_format" => {
+            asked.structured = true;
+            check::object(&place, value)?;
+        }
         "session_id" => envelope.session_id = Some(check::text_between(&place, value, 0, 256)?),
         "user" => envelope.user = Some(check::text_between(&place, value, 0, 256)?),
         "models" => {
+            state.names_model |= json::elements(value).is_none_or(|models| !models.is_empty());
             envelope.models = Some(options::models(&place, value)?);
         }
         "fallbacks" => {
@@ -297,7 +314,10 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
             envelope.stop_when = Some(value);
         }
         "max_tool_calls" => envelope.max_tool_calls = Some(check::integer(&place, value, 1)?),
-        "preset" => envelope.preset = Some(check::text_between(&place, value, 1, 256)?),
+        "preset" => {
+            state.names_model = true;
+            envelope.preset = Some(check::text_between(&place, value, 1, 256)?);
+        }
         // Of a preset only: in a request these are strangers.
         "cache_enabled" if state.purpose == Purpose::Keep => drop(check::boolean(&place, value)?),
         "cache_ttl_seconds" if state.purpose == Purpose::Keep => drop(check::integer(&place, value, 1)?),
