@@ -1,5 +1,7 @@
 //! Small tools on JSON text: where a piece of it lies, what kind it is, how deep it goes.
 
+mod seen;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -7,6 +9,8 @@ use std::ops::Range;
 use serde::de::{self, Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+
+pub use seen::Seen;
 
 /// What a JSON value is, told from its first character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +57,13 @@ fn has_escape(text: &[u8]) -> bool {
     if text.len() <= SHORT { any(text, |byte| byte == b'\\') } else { memchr::memchr(b'\\', text).is_some() }
 }
 
-/// Whether a short text has such a byte. Without a way out of the loop, many are looked at in one step; the last ones
-/// with some before them once more, or with blanks behind them, of which there must be nothing to say.
+/// Whether a text has such a byte. Without a way out of the loop, many are looked at in one step. Of a short text that
+/// would leave most to be looked at one by one: its last bytes are looked at with some before them once more, or with
+/// blanks behind them, which must not be such.
 pub(crate) fn any(text: &[u8], is: impl Fn(u8) -> bool) -> bool {
+    if text.len() > 2 * SHORT {
+        return text.iter().fold(false, |found, byte| found | is(*byte));
+    }
     let any_of = |block: &[u8; 16]| block.iter().fold(false, |found, byte| found | is(*byte));
     let (blocks, rest) = text.as_chunks::<16>();
     let last = text.last_chunk::<16>().copied().unwrap_or_else(|| {
@@ -182,63 +190,6 @@ impl<'de> Visitor<'de> for &mut Members<'de> {
 /// The elements of an array, unread.
 pub fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::from_str(raw.get()).ok()
-}
-
-/// Names seen so far in one object: a short list first, a set once a hostile object grows long.
-#[derive(Default)]
-pub struct Seen<'a> {
-    /// A bit for each name, by some of what it is made of. Two names of one object hardly ever share one, and only such
-    /// are looked for.
-    marks: u64,
-    few: [&'a str; FEW],
-    count: usize,
-    /// Made when it is needed, which is hardly ever: its keys are random and cost something.
-    many: Option<std::collections::HashSet<Cow<'a, str>>>,
-}
-
-/// More members than most objects have.
-const FEW: usize = 16;
-
-impl<'a> Seen<'a> {
-    /// False when the name was there already.
-    #[expect(clippy::ptr_arg, reason = "the clone of a borrowed name costs nothing; a &str would have to be copied")]
-    #[inline]
-    pub fn add(&mut self, name: &Cow<'a, str>) -> bool {
-        let mark = mark(name);
-        let is_marked = self.marks & mark != 0;
-        self.marks |= mark;
-        match (name, self.few.get_mut(self.count)) {
-            (Cow::Borrowed(name), Some(free)) if !is_marked => {
-                *free = name;
-                self.count += 1;
-                true
-            }
-            _ => self.add_slowly(name),
-        }
-    }
-
-    #[expect(clippy::ptr_arg, reason = "as above")]
-    #[inline(never)]
-    fn add_slowly(&mut self, name: &Cow<'a, str>) -> bool {
-        let is_among_many = self.many.as_ref().is_some_and(|many| many.contains(name));
-        if is_among_many || self.few[..self.count].contains(&&**name) {
-            return false;
-        }
-        match (name, self.few.get_mut(self.count)) {
-            (Cow::Borrowed(name), Some(free)) => {
-                *free = name;
-                self.count += 1;
-                true
-            }
-            _ => self.many.get_or_insert_default().insert(name.clone()),
-        }
-    }
-}
-
-fn mark(name: &str) -> u64 {
-    let [first, .., last] = name.as_bytes() else { return 1 };
-    let middle = name.as_bytes()[name.len() / 2];
-    1 << ((name.len() ^ (usize::from(*first) << 1) ^ (usize::from(middle) << 3) ^ (usize::from(*last) << 2)) & 63)
 }
 
 /// Appends a text that is known to be valid JSON, without the white space between its tokens: what is left differs
@@ -480,16 +431,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_name_is_new_once(names in proptest::collection::vec(("[ab]{0,2}[a-e]{0,2}", proptest::bool::ANY), 0..60)) {
-            let mut seen = Seen::default();
-            let mut known = std::collections::HashSet::new();
-            for (name, is_borrowed) in &names {
-                let name = if *is_borrowed { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.clone()) };
-                prop_assert_eq!(seen.add(&name), known.insert(name), "{:?}", names);
-            }
-        }
-
         #[test]
         fn a_text_is_quoted_as_a_writer_of_json_would(text in r#"[a-z\\"\n\x7fé]{0,40}"#) {
             let expected = serde_json::to_string(&text).unwrap();
