@@ -35,6 +35,11 @@ impl GenerationId {
         std::str::from_utf8(&self.0).expect("made of ASCII characters")
     }
 
+    /// Its characters, for those who write them into something: as a text, they are looked at each time.
+    pub fn as_bytes(&self) -> &[u8; 30] {
+        &self.0
+    }
+
     /// Reads an id back; `None` for anything that is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; 30] = text.as_bytes().try_into().ok()?;

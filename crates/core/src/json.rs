@@ -12,11 +12,10 @@ pub fn text(out: &mut Vec<u8>, text: &str) {
 /// The same without the quotes.
 pub fn within(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
-    // Without a way out of the loop, many are looked at in one step.
-    if bytes.iter().fold(false, |is_odd, byte| is_odd | must_be_escaped(*byte)) {
-        bytes.iter().for_each(|byte| push(out, *byte));
-    } else {
+    if is_plain(bytes) {
         out.extend_from_slice(bytes);
+    } else {
+        escape(out, bytes);
     }
 }
 
@@ -27,6 +26,36 @@ pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
 
 fn must_be_escaped(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// Whether nothing in it must be escaped. Whole steps are looked at at once; the last one begins within the step before it.
+fn is_plain(bytes: &[u8]) -> bool {
+    if let Some(last) = bytes.last_chunk::<16>() {
+        let (steps, _) = bytes.as_chunks::<16>();
+        return !steps.iter().fold(is_odd(last), |is, step| is | is_odd(step));
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        return !(is_odd(first) | is_odd(last));
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        return !(is_odd(first) | is_odd(last));
+    }
+    !bytes.iter().any(|byte| must_be_escaped(*byte))
+}
+
+/// Without a way out of the loop, all are looked at in one step.
+fn is_odd<const N: usize>(step: &[u8; N]) -> bool {
+    step.iter().fold(false, |is_odd, byte| is_odd | must_be_escaped(*byte))
+}
+
+#[cold]
+fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
+    for run in bytes.split_inclusive(|byte| must_be_escaped(*byte)) {
+        if let Some((last, plain)) = run.split_last() {
+            out.extend_from_slice(plain);
+            push(out, *last);
+        }
+    }
 }
 
 fn push(out: &mut Vec<u8>, byte: u8) {
@@ -56,8 +85,12 @@ mod tests {
         #[test]
         fn texts_and_numbers_are_written_as_serde_json_writes_them(
             plain in any::<String>(), odd in r#"["\\\u{0}-\u{20}\u{7f}a€]{0,40}"#, large: i64, long: u64,
+            nearly in "[!#\\[\\]-~é]{0,40}", place: prop::sample::Index, one in r#"["\\\u{1f}\n!]"#,
         ) {
-            for said in [&plain, &odd] {
+            let places: Vec<usize> = nearly.char_indices().map(|(place, _)| place).chain([nearly.len()]).collect();
+            let mut mixed = nearly.clone();
+            mixed.insert_str(*place.get(&places), &one);
+            for said in [&plain, &odd, &nearly, &mixed] {
                 let mut out = Vec::new();
                 text(&mut out, said);
                 prop_assert_eq!(&out, &serde_json::to_vec(said).unwrap());

@@ -52,7 +52,16 @@ impl KeyHash {
 
     /// 64 lower-case hexadecimal characters, as in the public interface.
     pub fn to_hex(self) -> String {
-        hex(&self.0)
+        self.shown(str::to_owned)
+    }
+
+    /// The same as bytes, for those who write them into something.
+    pub fn hex_digits(&self) -> [[u8; 2]; 32] {
+        hex_digits(&self.0)
+    }
+
+    fn shown<T>(&self, to: impl FnOnce(&str) -> T) -> T {
+        to(std::str::from_utf8(self.hex_digits().as_flattened()).expect("made of ASCII characters"))
     }
 
     /// Equality that takes the same time wherever the two differ.
@@ -85,17 +94,23 @@ impl KeyHash {
 
 /// Two lower-case hexadecimal characters for each byte.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = vec![0; 2 * bytes.len()];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
-    String::from_utf8(digits).expect("made of ASCII characters")
+    let pairs: Vec<[u8; 2]> = bytes.iter().copied().map(pair).collect();
+    String::from_utf8(pairs.into_flattened()).expect("made of ASCII characters")
+}
+
+/// The same of as many bytes as are known beforehand, without a text of their own.
+pub fn hex_digits<const N: usize>(bytes: &[u8; N]) -> [[u8; 2]; N] {
+    bytes.map(pair)
+}
+
+/// Computed, not looked up: so many are made in one step.
+fn pair(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| digit + if digit < 10 { b'0' } else { b'a' - 10 })
 }
 
 impl Serialize for KeyHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.to_hex())
+        self.shown(|text| serializer.serialize_str(text))
     }
 }
 
@@ -108,14 +123,14 @@ impl<'de> Deserialize<'de> for KeyHash {
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.to_hex())
+        self.shown(|text| out.write_str(text))
     }
 }
 
 /// Only the first eight characters: enough to find a key in a log, too little to look one up.
 impl fmt::Debug for KeyHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}…", &self.to_hex()[..8])
+        self.shown(|text| write!(out, "{}…", &text[..8]))
     }
 }
 
@@ -196,6 +211,11 @@ mod tests {
         assert_eq!(hash.to_hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(KeyHash::parse(&hash.to_hex()), Some(hash));
         assert_eq!(KeyHash::parse(&hash.to_hex().to_uppercase()), None);
+        assert_eq!((hash.to_string(), hex(&hash.0)), (hash.to_hex(), hash.to_hex()));
+        assert_eq!(
+            (hash.hex_digits().as_flattened(), format!("{hash:?}")),
+            (hash.to_hex().as_bytes(), "ba7816bf…".into())
+        );
     }
 
     #[test]

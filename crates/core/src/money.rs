@@ -131,39 +131,39 @@ pub fn round(millionths: i128) -> Money {
 /// Dollars as a JSON number: no exponent, no trailing zeros, all nine places kept.
 impl fmt::Display for Money {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written into a buffer from its end: this runs several times for every answer.
-        let (dollars, mut nanos) = (self.0.unsigned_abs() / NANOS as u64, self.0.unsigned_abs() % NANOS as u64);
-        let mut buffer = [b'0'; 32];
-        let mut start = buffer.len();
-        let end = buffer.len();
-        if nanos != 0 {
-            let mut places = 9;
-            while nanos % 10 == 0 {
-                nanos /= 10;
-                places -= 1;
-            }
-            for _ in 0..places {
-                start -= 1;
-                buffer[start] = b'0' + (nanos % 10) as u8;
-                nanos /= 10;
-            }
-            start -= 1;
-            buffer[start] = b'.';
-        }
-        let mut rest = dollars;
-        loop {
-            start -= 1;
-            buffer[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
+        self.written(|text| out.write_str(text))
+    }
+}
+
+impl Money {
+    /// Appends it as its `Display` says it.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let Ok(()) = self.written(|text| {
+            out.extend_from_slice(text.as_bytes());
+            Ok::<_, std::convert::Infallible>(())
+        });
+    }
+
+    /// In pieces that are texts as they are: this runs several times for every answer.
+    fn written<E>(self, mut put: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+        let (dollars, nanos) = (self.0.unsigned_abs() / NANOS as u64, self.0.unsigned_abs() % NANOS as u64);
         if self.0 < 0 {
-            start -= 1;
-            buffer[start] = b'-';
+            put("-")?;
         }
-        out.write_str(std::str::from_utf8(&buffer[start..end]).expect("made of ASCII characters"))
+        let mut digits = itoa::Buffer::new();
+        if nanos == 0 {
+            return put(digits.format(dollars));
+        }
+        if dollars == 0 {
+            put("0.")?;
+        } else {
+            put(digits.format(dollars))?;
+            put(".")?;
+        }
+        // A digit before them keeps the zeros that they begin with.
+        let places = digits.format(NANOS as u64 + nanos);
+        let end = places.bytes().rposition(|digit| digit != b'0').map_or(0, |last| last + 1);
+        put(&places[1..end])
     }
 }
 
@@ -285,6 +285,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_amount_is_written_as_it_is_shown(nanos in prop_oneof![any::<i64>(), -3_000_000_000..3_000_000_000_i64]) {
+            let mut out = Vec::new();
+            Money(nanos).write(&mut out);
+            let (dollars, rest) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
+            let long = format!("{}{dollars}.{rest:09}", if nanos < 0 { "-" } else { "" });
+            let short = long.trim_end_matches('0').trim_end_matches('.');
+            prop_assert_eq!(std::str::from_utf8(&out), Ok(short));
+            prop_assert_eq!(Money(nanos).to_string(), short);
+        }
+
         #[test]
         fn text_and_amount_round_trip(nanos in 0_i64..=1_000_000_000_000_000_000) {
             prop_assert_eq!(Money::parse(&Money(nanos).to_string()), Ok(Money(nanos)));
