@@ -85,7 +85,8 @@ impl Exchange {
         object.text(member!("model"), model);
         object.text(member!("provider"), provider);
         object.plain(member!("outcome"), outcome.as_str().as_bytes());
-        object.number(member!("status"), *status);
+        object.name(member!("status"));
+        json::count(object.out, (*status).into());
         object.flag(member!("streamed"), *streamed);
         object.some_text(member!("stop_reason"), stop_reason.as_deref());
         object.some_text(member!("upstream_id"), upstream_id.as_deref());
@@ -99,7 +100,7 @@ impl Exchange {
         object.flag(member!("is_estimated"), *is_estimated);
         object.flag(member!("is_clamped"), *is_clamped);
         object.plain(member!("settlement"), settlement.as_str().as_bytes());
-        object.count(member!("reserved"), reserved.0);
+        object.money(member!("reserved"), Some(*reserved).filter(|reserved| *reserved != Money::ZERO));
         object.list(member!("postings"), postings, write_posting);
         object.money(member!("cost"), *cost);
         object.flag(member!("is_byok"), *is_byok);
@@ -212,9 +213,9 @@ fn write_attempt(attempt: &AttemptRecord, out: &mut Vec<u8>) {
     put(out, r#"","model":""#);
     json::within(out, model);
     put(out, r#"","status":"#);
-    json::number(out, *status);
+    json::count(out, (*status).into());
     put(out, r#","duration_ms":"#);
-    json::number(out, *duration_ms);
+    json::count(out, (*duration_ms).into());
     if *is_byok {
         put(out, r#","is_byok":true}"#);
     } else {
@@ -308,9 +309,11 @@ impl<'a> Object<'a> {
 
     /// Zero says nothing.
     #[inline(always)]
-    fn count<T: itoa::Integer + Default + PartialEq>(&mut self, member: Member, count: T) {
-        if count != T::default() {
-            self.number(member, count);
+    fn count(&mut self, member: Member, count: impl Into<u64>) {
+        let count = count.into();
+        if count != 0 {
+            self.name(member);
+            json::count(self.out, count);
         }
     }
 
