@@ -3,6 +3,7 @@
 //! elsewhere.
 
 mod alias;
+mod attribute;
 mod datadog;
 mod events;
 pub mod kind;
@@ -138,8 +139,17 @@ pub struct Service {
 impl Destination {
     /// What it is told of a request; nothing where that is none of its business.
     pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
+        let mut told = Vec::new();
+        self.told_into(&mut told, exchange, said, maker).then_some(told)
+    }
+
+    /// The same, appended to what is there already: whether there is anything.
+    pub fn told_into(&self, out: &mut Vec<u8>, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> bool {
         let is_admitted = self.scope.admits(&self.id, exchange, said, maker.key_name);
-        is_admitted.then(|| self.told_within(self.sight(), exchange, said, maker))
+        if is_admitted {
+            self.told_within(out, self.sight(), exchange, said, maker);
+        }
+        is_admitted
     }
 
     fn sight(&self) -> Sight {
@@ -163,13 +173,26 @@ impl Destination {
         let maker = Maker { key_name: "", creator: None, service };
         let sight = Sight { is_private: true, tells: Tells { identity: false, ..tells } };
         let is_same = matches!(self.target.shape, Shape::Otlp(_));
-        is_same.then(|| self.told_within(sight, exchange, &Said::default(), maker))
+        is_same.then(|| {
+            let mut told = Vec::new();
+            self.told_within(&mut told, sight, exchange, &Said::default(), maker);
+            told
+        })
     }
 
-    fn told_within(&self, sight: Sight, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Vec<u8> {
-        if let Some(told) = plain::told(self, sight, exchange, said, maker) {
-            return told;
+    fn told_within(&self, out: &mut Vec<u8>, sight: Sight, exchange: &Exchange, said: &Said, maker: Maker<'_>) {
+        if plain::told(out, self, sight, exchange, said, maker) {
+            return;
         }
+        let told = self.told_at_length(sight, exchange, said, maker);
+        if out.is_empty() {
+            *out = told;
+        } else {
+            out.extend_from_slice(&told);
+        }
+    }
+
+    fn told_at_length(&self, sight: Sight, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Vec<u8> {
         let mut spans = spans(exchange, said, sight, maker);
         alias::add(self.kind, &mut spans, said);
         let trace = || record::Trace { spans: &spans, exchange, said, maker };

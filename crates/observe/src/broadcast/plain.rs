@@ -1,193 +1,214 @@
 //! A request of which there is nothing special to tell, which nearly all are, as OTLP's JSON at once: it is told while its
 //! caller waits. The same to the byte as what goes the long way.
 
-use serde_json::Value;
-use tidegate_core::{Exchange, Outcome, json};
+use std::ops::Range;
 
+use serde_json::Value;
+use tidegate_core::{Exchange, GenerationId, Outcome, json};
+
+use super::attribute::{Name, Sink, tell};
 use super::otlp::{Json, SCOPE, any_value};
-use super::span::{NANOS_PER_MILLI, Name, Sink, SpanKind, hash, parent_id, tell, trace_id};
+use super::span::{NANOS_PER_MILLI, SpanKind, hash_digits};
 use super::{Destination, Kind, Maker, Said, Shape, Sight};
 
 /// Nearly always enough where nobody hears what was said, so that it need not grow.
 const USUAL: usize = 4_096;
 
-/// One element of a request of export; nothing where there is more to it than one span without any events.
+const _: () = assert!(SpanKind::Client as i32 == 3, "it is part of a piece below");
+
+/// Appends one element of a request of export; nothing where there is more to it than one span without any events.
 pub(super) fn told(
+    to: &mut Vec<u8>,
     destination: &Destination,
     sight: Sight,
     exchange: &Exchange,
     said: &Said,
     maker: Maker<'_>,
-) -> Option<Vec<u8>> {
-    let Shape::Otlp(otlp) = &destination.target.shape else { return None };
+) -> bool {
+    let Shape::Otlp(otlp) = &destination.target.shape else { return false };
     let is_smooth = exchange.attempts.iter().all(|attempt| (200..300).contains(&attempt.status))
         && !matches!(exchange.outcome, Outcome::Failed | Outcome::Broken);
     // Who has names of its own for things goes the long way.
     let is_plain = said.trace.is_empty() && said.tools.is_empty() && destination.kind != Kind::Arize;
     if otlp.is_protobuf || !is_smooth || !is_plain {
-        return None;
+        return false;
     }
-    let (service, (trace, _)) = (maker.service, trace_id(exchange, said));
-    // Both come from the same id, where nobody says otherwise.
-    let is_own = said.parent.is_none() && exchange.parent.is_none();
-    let span = if is_own { trace[..16].to_owned() } else { hash(exchange.id.as_str(), 8) };
-    let mut out = Out { brand: Brand::of(&service.brand), told: Vec::with_capacity(USUAL), is_first: true };
-    out.raw(r#"{"resource":{"attributes":["#);
-    out.text(Name::Theirs("service.name"), &service.name);
-    out.text(Name::Theirs("service.version"), &service.version);
-    out.text(Name::Theirs("service.instance.id"), &service.instance);
+    let service = maker.service;
+    // Of a later turn, the first one names the trace and is what this one hangs under.
+    let first = exchange.parent.as_ref().unwrap_or(&exchange.id);
+    let of_first = hash_digits(first);
+    let of_first = of_first.as_flattened();
+    let of_own = (*first != exchange.id).then(|| hash_digits(&exchange.id));
+    let (span, parent) = match &of_own {
+        Some(own) => (&own.as_flattened()[..16], Some(&of_first[..16])),
+        None => (&of_first[..16], said.parent.as_ref().map(|(_, span)| span.as_bytes())),
+    };
+    to.reserve(USUAL);
+    let mut out = Out { told: to, brand: 0..0 };
+    out.raw(r#"{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":""#);
+    out.quoted(&service.name);
+    out.raw(r#"}},{"key":"service.version","value":{"stringValue":""#);
+    out.quoted(&service.version);
+    out.raw(r#"}},{"key":"service.instance.id","value":{"stringValue":""#);
+    out.quoted(&service.instance);
     if let Some(environment) = &service.environment {
-        out.text(Name::Theirs("deployment.environment.name"), environment);
+        out.raw(r#"}},{"key":"deployment.environment.name","value":{"stringValue":""#);
+        out.quoted(environment);
     }
-    out.text(Name::Ours("trace.id"), &trace);
+    out.raw("}}");
+    out.branded(&service.brand);
+    out.raw(r#".trace.id","value":{"stringValue":""#);
+    match &said.parent {
+        Some((trace, _)) => json::within(out.told, trace),
+        None => out.told.extend_from_slice(of_first),
+    }
+    out.raw(r#""}}"#);
     for (name, value) in &otlp.resource {
-        out.begin();
+        out.raw(r#",{"key":""#);
         out.quoted(name);
-        out.string(value);
+        out.raw(r#","value":{"stringValue":""#);
+        out.quoted(value);
+        out.raw("}}");
     }
-    out.raw(r#"]},"scopeSpans":[{"scope":{"name":"#);
-    out.quoted(&format!("{}.{SCOPE}", service.brand));
-    out.raw(r#","version":"#);
+    out.raw(r#"]},"scopeSpans":[{"scope":{"name":""#);
+    json::within(out.told, &service.brand);
+    out.raw(".");
+    out.raw(SCOPE);
+    out.raw(r#"","version":""#);
     out.quoted(&service.version);
     out.raw(r#"},"spans":[{"traceId":""#);
-    out.raw(&trace);
+    out.told.extend_from_slice(said.parent.as_ref().map_or(of_first, |(trace, _)| trace.as_bytes()));
     out.raw(r#"","spanId":""#);
-    out.raw(&span);
-    let first = exchange.parent.filter(|first| *first != exchange.id);
-    if let Some(parent) = first.map(|first| hash(first.as_str(), 8)).or_else(|| parent_id(said)) {
+    out.told.extend_from_slice(span);
+    if let Some(parent) = parent {
         out.raw(r#"","parentSpanId":""#);
-        out.raw(&parent);
+        out.told.extend_from_slice(parent);
     }
-    out.raw(r#"","name":"#);
-    out.quoted(&format!("chat {}", exchange.model));
+    out.raw(r#"","name":"chat "#);
+    json::within(out.told, &exchange.model);
     let start = exchange.started.0.saturating_mul(NANOS_PER_MILLI);
     let end = start.saturating_add(i64::from(exchange.duration_ms) * NANOS_PER_MILLI);
     let [start, end] = [start, end].map(|nanos| u64::try_from(nanos).unwrap_or(0));
-    out.raw(r#","kind":"#);
-    json::number(&mut out.told, SpanKind::Client as i32);
-    out.raw(r#","startTimeUnixNano":""#);
-    json::number(&mut out.told, start);
+    out.raw(r#"","kind":3,"startTimeUnixNano":""#);
+    json::number(out.told, start);
     out.raw(r#"","endTimeUnixNano":""#);
-    json::number(&mut out.told, end);
-    out.raw(r#"","attributes":["#);
-    out.is_first = true;
+    json::number(out.told, end);
+    out.raw(r#"","attributes":"#);
+    let list = out.told.len();
     tell(exchange, said, sight, maker, &mut out);
+    // Each begins with a comma; the first one's place is where the list begins.
+    out.told[list] = b'[';
     out.raw(r#"],"status":{}}]}]}"#);
-    Some(out.told)
-}
-
-/// What our own names begin with.
-enum Brand<'a> {
-    Plain(&'a str),
-    /// It holds what cannot stand in JSON as it is.
-    Odd(&'a str),
-}
-
-impl<'a> Brand<'a> {
-    fn of(brand: &'a str) -> Self {
-        let is_plain = brand.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
-        if is_plain { Self::Plain(brand) } else { Self::Odd(brand) }
-    }
+    true
 }
 
 struct Out<'a> {
-    brand: Brand<'a>,
-    told: Vec<u8>,
-    /// Of a list.
-    is_first: bool,
+    told: &'a mut Vec<u8>,
+    /// Where the beginning of a name of ours stands in it, to be taken from there.
+    brand: Range<usize>,
 }
 
 impl Out<'_> {
-    fn raw(&mut self, text: &str) {
-        self.told.extend_from_slice(text.as_bytes());
+    /// Where the length is known when this is compiled, which it is nearly everywhere, nobody is called for the copy.
+    #[inline(always)]
+    fn raw(&mut self, piece: &str) {
+        self.told.extend_from_slice(piece.as_bytes());
     }
 
+    /// A text that has begun, and its last quote.
     fn quoted(&mut self, text: &str) {
-        json::text(&mut self.told, text);
+        json::within(self.told, text);
+        self.told.push(b'"');
     }
 
-    /// The head of an attribute, up to its name.
-    fn begin(&mut self) {
-        self.raw(if self.is_first { r#"{"key":"# } else { r#",{"key":"# });
-        self.is_first = false;
+    /// The head of an attribute of ours, up to its brand.
+    fn branded(&mut self, brand: &str) {
+        let start = self.told.len();
+        self.raw(r#",{"key":""#);
+        json::within(self.told, brand);
+        self.brand = start..self.told.len();
     }
 
-    /// Its name as well. Those that we write are known to be plain.
-    fn named(&mut self, name: Name) {
-        self.begin();
-        match (name, &self.brand) {
-            (Name::Theirs(name), _) => {
-                self.raw("\"");
-                self.raw(name);
-                self.raw("\"");
-            }
-            (Name::Ours(name), Brand::Plain(brand)) => {
-                let brand = *brand;
-                self.raw("\"");
-                self.raw(brand);
-                self.raw(".");
-                self.raw(name);
-                self.raw("\"");
-            }
-            (Name::Ours(name), Brand::Odd(brand)) => {
-                let name = format!("{brand}.{name}");
-                self.quoted(&name);
-            }
+    /// The head of an attribute.
+    #[inline(always)]
+    fn begin(&mut self, is_ours: bool, piece: &str) {
+        if is_ours {
+            self.told.extend_from_within(self.brand.clone());
         }
+        self.raw(piece);
     }
 
     /// Its value, and its end.
     fn string(&mut self, text: &str) {
-        self.raw(r#","value":{"stringValue":"#);
-        self.quoted(text);
+        json::within(self.told, text);
+        self.raw(r#""}}"#);
+    }
+
+    fn whole(&mut self, number: u64) {
+        json::count(self.told, number);
+        self.raw(r#""}}"#);
+    }
+
+    fn fraction(&mut self, number: f64) {
+        serde_json::to_writer(&mut *self.told, &number).expect("numbers are always JSON");
         self.raw("}}");
     }
 }
 
 impl Sink for Out<'_> {
+    #[inline(always)]
     fn text(&mut self, name: Name, text: &str) {
-        self.named(name);
+        self.begin(name.is_ours, name.text);
         self.string(text);
     }
 
+    #[inline(always)]
+    fn id(&mut self, name: Name, id: &GenerationId) {
+        self.begin(name.is_ours, name.text);
+        self.told.extend_from_slice(id.as_bytes());
+        self.raw(r#""}}"#);
+    }
+
     fn texts(&mut self, name: Name, texts: &[&str]) {
-        self.named(name);
-        self.raw(r#","value":{"arrayValue":{"values":["#);
+        self.begin(name.is_ours, name.texts);
         for (place, text) in texts.iter().enumerate() {
-            self.raw(if place == 0 { r#"{"stringValue":"# } else { r#",{"stringValue":"# });
+            self.raw(if place == 0 { r#"{"stringValue":""# } else { r#",{"stringValue":""# });
             self.quoted(text);
             self.raw("}");
         }
         self.raw("]}}}");
     }
 
+    #[inline(always)]
     fn number(&mut self, name: Name, number: u64) {
-        let Ok(number) = i64::try_from(number) else { return self.decimal(name, number as f64) };
-        self.named(name);
-        self.raw(r#","value":{"intValue":""#);
-        json::number(&mut self.told, number);
-        self.raw(r#""}}"#);
+        if i64::try_from(number).is_err() {
+            return self.decimal(name, number as f64);
+        }
+        self.begin(name.is_ours, name.number);
+        self.whole(number);
     }
 
+    #[inline(always)]
     fn decimal(&mut self, name: Name, number: f64) {
         if !number.is_finite() {
-            return self.value(name, &serde_json::json!(number));
+            return self.value(name, &Value::Null);
         }
-        self.named(name);
-        self.raw(r#","value":{"doubleValue":"#);
-        serde_json::to_writer(&mut self.told, &number).expect("numbers are always JSON");
-        self.raw("}}");
+        self.begin(name.is_ours, name.decimal);
+        self.fraction(number);
     }
 
+    #[inline(always)]
     fn flag(&mut self, name: Name, flag: bool) {
-        self.named(name);
-        self.raw(if flag { r#","value":{"boolValue":true}}"# } else { r#","value":{"boolValue":false}}"# });
+        if flag {
+            self.begin(name.is_ours, name.yes);
+        } else {
+            self.begin(name.is_ours, name.no);
+        }
     }
 
     fn value(&mut self, name: Name, value: &Value) {
-        self.named(name);
-        self.raw(r#","value":"#);
-        serde_json::to_writer(&mut self.told, &Json(&any_value(value.clone()))).expect("values are always JSON");
+        self.begin(name.is_ours, name.value);
+        serde_json::to_writer(&mut *self.told, &Json(&any_value(value.clone()))).expect("values are always JSON");
         self.raw("}");
     }
 }
@@ -254,7 +275,10 @@ mod tests {
             has_request: bool, brand in prop_oneof![Just("acme"), Just("a\"b")],
             temperature in prop_oneof![Just(json!(1)), Just(json!(0.5)), Just(json!(null)), Just(json!({"a": [1]}))],
         ) {
-            let destination = destination(is_private, Tells { cost: tells[0], identity: tells[1], context: tells[2] });
+            let mut destination = destination(is_private, Tells { cost: tells[0], identity: tells[1], context: tells[2] });
+            let more = if has_request { vec![("a\"b".to_owned(), words[0].clone()), ("c".to_owned(), "d".to_owned())] } else { Vec::new() };
+            let Shape::Otlp(shape) = &mut destination.target.shape else { panic!("it takes OTLP") };
+            shape.resource.clone_from(&more);
             let [name, key_name, creator] = words;
             let service =
                 Service { name, version: "1.2".into(), instance: "node\"1".into(), environment, brand: brand.into() };
@@ -269,8 +293,11 @@ mod tests {
                 answer: vec![json!({"type": "text", "text": "well\u{7}"})],
                 ..Said::default()
             };
-            let short = told(&destination, destination.sight(), &exchange, &said, maker).expect("there is nothing special about it");
-            let long = otlp::json(&otlp::resource_spans(spans(&exchange, &said, destination.sight(), maker), &service, &[]));
+            let mut short = b"before".to_vec();
+            let is_plain = told(&mut short, &destination, destination.sight(), &exchange, &said, maker);
+            prop_assert!(is_plain, "there is nothing special about it");
+            let short = short.strip_prefix(b"before").unwrap().to_vec();
+            let long = otlp::json(&otlp::resource_spans(spans(&exchange, &said, destination.sight(), maker), &service, &more));
             prop_assert_eq!(String::from_utf8(short).unwrap(), String::from_utf8(long).unwrap());
         }
     }
@@ -349,8 +376,9 @@ mod tests {
         let collector = destination(true, Tells::default());
         let service = Service::default();
         let maker = Maker { key_name: "k", creator: None, service: &service };
-        let is_short =
-            |exchange: &Exchange, said: &Said| told(&collector, collector.sight(), exchange, said, maker).is_some();
+        let is_short = |exchange: &Exchange, said: &Said| {
+            told(&mut Vec::new(), &collector, collector.sight(), exchange, said, maker)
+        };
         let said = Said::default();
         assert!(is_short(&plain, &said));
         assert!(!is_short(&Exchange { outcome: Outcome::Failed, ..plain.clone() }, &said));

@@ -276,7 +276,7 @@ impl Scope {
     pub fn may_admit(&self, destination: &str, exchange: &Exchange, said: &Said) -> bool {
         self.workspace.as_ref().is_none_or(|workspace| *workspace == exchange.workspace)
             && self.keys.as_ref().is_none_or(|keys| keys.contains(&exchange.key))
-            && is_drawn(self.share, destination, unit(exchange, said))
+            && (self.share >= 1.0 || is_drawn(self.share, destination, unit(exchange, said)))
     }
 
     /// Whether a request belongs to what a destination wants to hear of.

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use aws_lc_rs::digest;
 use serde_json::{Map, Value, json};
-use tidegate_core::key::hex;
-use tidegate_core::{Exchange, Money, Outcome};
+use tidegate_core::key::{hex, hex_digits};
+use tidegate_core::{Exchange, GenerationId, Outcome};
 
+use super::attribute::attributes;
 use super::{Maker, Said, Sight, Used};
 
 /// What is told of one side's words at most, in bytes.
@@ -73,6 +74,12 @@ pub struct Span {
 /// The first so many bytes of a text's hash, as hex.
 pub(crate) fn hash(text: &str, bytes: usize) -> String {
     hex(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..bytes])
+}
+
+/// The same of an id that we made, as bytes: the first half of what names a trace names a span.
+pub(super) fn hash_digits(id: &GenerationId) -> [[u8; 2]; 16] {
+    let hash = digest::digest(&digest::SHA256, id.as_bytes());
+    hex_digits(hash.as_ref().first_chunk().expect("a hash has more"))
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -218,7 +225,7 @@ pub(super) fn own_members(said: &Said) -> impl Iterator<Item = (&String, &Value)
 }
 
 /// What the caller said of the trace in words of its own.
-fn own_words(said: &Said) -> Vec<Attribute> {
+pub(super) fn own_words(said: &Said) -> Vec<Attribute> {
     let others = own_members(said);
     let plain = |value: &Value| match value {
         Value::Object(_) | Value::Array(_) => Value::String(value.to_string()),
@@ -231,185 +238,7 @@ fn own_words(said: &Said) -> Vec<Attribute> {
     others.filter(|(_, value)| !value.is_null()).map(attribute).collect()
 }
 
-/// What an attribute is called.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Name {
-    Theirs(&'static str),
-    /// Ours alone, which begin with the brand.
-    Ours(&'static str),
-}
-
-/// Takes attributes one after the other, in whichever form it needs them.
-pub(super) trait Sink {
-    fn text(&mut self, name: Name, text: &str);
-    fn texts(&mut self, name: Name, texts: &[&str]);
-    fn number(&mut self, name: Name, number: u64);
-    fn decimal(&mut self, name: Name, number: f64);
-    fn flag(&mut self, name: Name, flag: bool);
-    fn value(&mut self, name: Name, value: &Value);
-
-    /// Nothing is said of what is empty.
-    fn some_text(&mut self, name: Name, text: Option<&str>) {
-        if let Some(text) = text.filter(|text| !text.is_empty()) {
-            self.text(name, text);
-        }
-    }
-
-    fn dollars(&mut self, name: Name, money: Option<Money>) {
-        if let Some(money) = money {
-            self.decimal(name, money.0 as f64 / 1e9);
-        }
-    }
-}
-
-/// Keeps them as they are.
-struct Kept<'a> {
-    brand: &'a str,
-    made: Vec<Attribute>,
-}
-
-impl Kept<'_> {
-    fn put(&mut self, name: Name, value: Value) {
-        let name = match name {
-            Name::Theirs(name) => name.into(),
-            Name::Ours(name) => format!("{}.{name}", self.brand).into(),
-        };
-        self.made.push(Attribute { name, value });
-    }
-}
-
-impl Sink for Kept<'_> {
-    fn text(&mut self, name: Name, text: &str) {
-        self.put(name, json!(text));
-    }
-
-    fn texts(&mut self, name: Name, texts: &[&str]) {
-        self.put(name, json!(texts));
-    }
-
-    fn number(&mut self, name: Name, number: u64) {
-        self.put(name, json!(number));
-    }
-
-    fn decimal(&mut self, name: Name, number: f64) {
-        self.put(name, json!(number));
-    }
-
-    fn flag(&mut self, name: Name, flag: bool) {
-        self.put(name, json!(flag));
-    }
-
-    fn value(&mut self, name: Name, value: &Value) {
-        self.put(name, value.clone());
-    }
-}
-
-fn attributes(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -> Vec<Attribute> {
-    let mut kept = Kept { brand: &maker.service.brand, made: Vec::with_capacity(48) };
-    tell(exchange, said, sight, maker, &mut kept);
-    kept.made.extend(own_words(said));
-    kept.made
-}
-
-/// Everything that is told of a call of a model, but for what the caller said in words of its own.
-pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>, to: &mut impl Sink) {
-    use Name::{Ours, Theirs};
-    let usage = &exchange.usage;
-    let cache_write = usage.cache_write + usage.cache_write_1h;
-    let input = usage.input + usage.cache_read + cache_write;
-    let request = said.request.as_ref();
-    let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null());
-    let stop = exchange.stop_reason.as_deref();
-    to.text(Theirs("gen_ai.operation.name"), "chat");
-    to.some_text(Theirs("gen_ai.provider.name"), Some(&exchange.provider));
-    to.some_text(Theirs("gen_ai.system"), Some(&exchange.provider));
-    match asked("model") {
-        Some(model) => to.value(Theirs("gen_ai.request.model"), model),
-        None => to.some_text(Theirs("gen_ai.request.model"), Some(&exchange.model)),
-    }
-    to.some_text(Theirs("gen_ai.response.model"), Some(&exchange.model));
-    to.text(Theirs("gen_ai.response.id"), exchange.id.as_str());
-    to.some_text(Theirs("gen_ai.conversation.id"), exchange.session.as_deref());
-    to.some_text(Theirs("session.id"), exchange.session.as_deref());
-    to.some_text(Theirs("user.id"), exchange.user.as_deref());
-    for (name, member) in [
-        ("gen_ai.request.max_tokens", "max_tokens"),
-        ("gen_ai.request.temperature", "temperature"),
-        ("gen_ai.request.top_p", "top_p"),
-        ("gen_ai.request.top_k", "top_k"),
-        ("gen_ai.request.stop_sequences", "stop_sequences"),
-    ] {
-        if let Some(value) = asked(member) {
-            to.value(Theirs(name), value);
-        }
-    }
-    to.flag(Theirs("gen_ai.request.stream"), exchange.streamed);
-    if let Some(stop) = stop {
-        to.texts(Theirs("gen_ai.response.finish_reasons"), &[stop]);
-        to.text(Theirs("gen_ai.response.finish_reason"), stop);
-    }
-    to.number(Theirs("gen_ai.usage.input_tokens"), input);
-    to.number(Theirs("gen_ai.usage.output_tokens"), usage.output);
-    to.number(Theirs("gen_ai.usage.prompt_tokens"), input);
-    to.number(Theirs("gen_ai.usage.completion_tokens"), usage.output);
-    to.number(Theirs("gen_ai.usage.total_tokens"), input + usage.output);
-    to.number(Theirs("gen_ai.usage.cache_read.input_tokens"), usage.cache_read);
-    to.number(Theirs("gen_ai.usage.cache_creation.input_tokens"), cache_write);
-    to.number(Theirs("gen_ai.usage.reasoning.output_tokens"), usage.thinking);
-    to.dollars(Theirs("gen_ai.usage.cost"), exchange.cost);
-    if let Some(first) = exchange.first_content_ms.filter(|_| exchange.streamed) {
-        to.decimal(Theirs("gen_ai.response.time_to_first_chunk"), f64::from(first) / 1000.0);
-    }
-    to.some_text(Theirs("error.type"), exchange.error_type.as_deref());
-    to.number(Theirs("http.response.status_code"), exchange.status.into());
-    if let Some(request) = request.filter(|_| !sight.is_private) {
-        let output = request.pointer("/output_config/format/type").map_or("text", |_| "json");
-        to.text(Theirs("gen_ai.output.type"), output);
-        if let Some(system) = request.get("system") {
-            to.text(Theirs("gen_ai.system_instructions"), &cut(json!(parts(system)).to_string()));
-        }
-        let messages: Vec<Value> = request["messages"].as_array().into_iter().flatten().map(message).collect();
-        to.text(Theirs("gen_ai.input.messages"), &cut(json!(messages).to_string()));
-        if let Some(tools) = request.get("tools").filter(|tools| tools.is_array()) {
-            to.text(Theirs("gen_ai.tool.definitions"), &cut(tools.to_string()));
-        }
-        if !said.answer.is_empty() {
-            let answer = json!([{
-                "role": "assistant",
-                "parts": said.answer.iter().map(part).collect::<Vec<_>>(),
-                "finish_reason": stop,
-            }]);
-            to.text(Theirs("gen_ai.output.messages"), &cut(answer.to_string()));
-        }
-    }
-    to.text(Ours("generation_id"), exchange.id.as_str());
-    to.text(Ours("request_id"), exchange.parent.as_ref().unwrap_or(&exchange.id).as_str());
-    to.number(Ours("attempt"), exchange.attempts.len() as u64);
-    to.flag(Ours("is_byok"), exchange.is_byok);
-    to.flag(Ours("cache.hit"), exchange.cache_source.is_some());
-    to.some_text(Ours("preset"), exchange.preset.as_deref());
-    if sight.tells.cost {
-        to.dollars(Ours("cost.total"), exchange.cost);
-        to.dollars(Ours("cost.cache_discount"), exchange.cache_discount);
-        to.dollars(Ours("cost.upstream"), exchange.upstream_cost);
-        to.flag(Ours("cost.is_byok"), exchange.is_byok);
-    }
-    if sight.tells.identity {
-        to.some_text(Ours("identity.key_name"), Some(maker.key_name));
-        to.text(Ours("identity.key_hash"), &exchange.key.to_hex());
-        to.some_text(Ours("identity.creator_user_id"), maker.creator);
-        to.some_text(Ours("identity.organization_id"), Some(&exchange.organisation.0));
-        to.some_text(Ours("identity.workspace_id"), Some(&exchange.workspace.0));
-    }
-    if sight.tells.context {
-        to.some_text(Ours("request.title"), exchange.title.as_deref());
-        to.some_text(Ours("request.referer"), exchange.referer.as_deref());
-        to.some_text(Ours("request.user_agent"), exchange.user_agent.as_deref());
-        to.some_text(Ours("request.preset_id"), exchange.preset.as_deref());
-    }
-}
-
-fn cut(text: String) -> String {
+pub(super) fn cut(text: String) -> String {
     if text.len() <= MOST_SAID {
         return text;
     }
@@ -418,14 +247,14 @@ fn cut(text: String) -> String {
 }
 
 /// A message in the form of roles and parts.
-fn message(message: &Value) -> Value {
+pub(super) fn message(message: &Value) -> Value {
     let mut members = Map::new();
     members.insert("role".into(), message["role"].clone());
     members.insert("parts".into(), json!(parts(&message["content"])));
     Value::Object(members)
 }
 
-fn parts(content: &Value) -> Vec<Value> {
+pub(super) fn parts(content: &Value) -> Vec<Value> {
     match content {
         Value::String(text) => vec![json!({"type": "text", "content": text})],
         Value::Array(blocks) => blocks.iter().map(part).collect(),
@@ -434,7 +263,7 @@ fn parts(content: &Value) -> Vec<Value> {
 }
 
 /// A block. Of pictures and files nothing is told but that they were there.
-fn part(block: &Value) -> Value {
+pub(super) fn part(block: &Value) -> Value {
     let kind = block["type"].as_str().unwrap_or_default();
     match kind {
         "text" => json!({"type": "text", "content": block["text"]}),
