@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn each_byte_is_seen_at_each_place() {
-        for (byte, length) in (0..=0x7f_u8).flat_map(|byte| (1..=40).map(move |length| (byte, length))) {
+        for (byte, length) in (0..=0xff_u8).flat_map(|byte| (1..=40).map(move |length| (byte, length))) {
             for place in 0..length {
-                for around in [b' ', b'~', b'!', b'#', 0x7f] {
+                for around in [b' ', b'!', b'#', 0x7f, 0x80, 0xff] {
                     let mut bytes = vec![around; length];
                     bytes[place] = byte;
                     assert_eq!(is_plain(&bytes), !must_be_escaped(byte), "{byte} at {place} of {length}");

@@ -381,6 +381,11 @@ mod tests {
         };
         let said = Said::default();
         assert!(is_short(&plain, &said));
+        for exchange in [&plain, &Exchange { outcome: Outcome::Failed, ..plain.clone() }] {
+            let mut out = b"before".to_vec();
+            assert!(collector.told_into(&mut out, exchange, &said, maker));
+            assert_eq!(out.strip_prefix(b"before"), collector.told(exchange, &said, maker).as_deref());
+        }
         assert!(!is_short(&Exchange { outcome: Outcome::Failed, ..plain.clone() }, &said));
         let attempts = vec![AttemptRecord {
             provider: "P".into(),
