@@ -1,7 +1,7 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::exchange::AttemptRecord;
@@ -17,8 +17,34 @@ use crate::{Result, Store, dialect};
 
 /// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 48.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
+static PLAIN_INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
-const COLUMNS: usize = 48;
+/// Columns that each record has a value of its own for; they come first.
+const OWN: usize = 28;
+/// The other columns, as they are in a record of which there is nothing special to say, which nearly all are: a value that
+/// stands in the statement costs far less than one that is handed over with it.
+const USUAL: [&str; 20] = [
+    "'complete'",
+    "200",
+    "TRUE",
+    "'settled'",
+    "NULL",
+    "0",
+    "0",
+    "0",
+    "NULL",
+    "FALSE",
+    "FALSE",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+    "NULL",
+];
 
 /// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
 const SAME_MESSAGE: i64 = 20;
@@ -103,12 +129,15 @@ impl Store {
             let mut transaction = dialect::begin(pool).await?;
             let numbered = dialect::is_numbered(pool);
             let (mut days, mut lowered) = (Days::default(), Lowered::default());
-            let pieces: Vec<&[&Exchange]> = match is_new {
-                true => INSERTS.cut(exchanges).collect(),
-                false => SINGLE_INSERTS.cut(exchanges).collect(),
+            let (plain, others): (Vec<&Exchange>, Vec<&Exchange>) =
+                exchanges.iter().copied().partition(|exchange| is_new && is_plain(exchange));
+            let others: Vec<&[&Exchange]> = match is_new {
+                true => INSERTS.cut(&others).collect(),
+                false => SINGLE_INSERTS.cut(&others).collect(),
             };
-            for chunk in pieces {
-                let mut insert = sqlx::query(insert_text(chunk.len(), numbered));
+            let pieces = PLAIN_INSERTS.cut(&plain).map(|chunk| (chunk, true));
+            for (chunk, is_plain) in pieces.chain(others.into_iter().map(|chunk| (chunk, false))) {
+                let mut insert = sqlx::query(insert_text(chunk.len(), numbered, is_plain));
                 for exchange in chunk {
                     let usage = &exchange.usage;
                     insert = insert
@@ -118,45 +147,49 @@ impl Store {
                         .bind(exchange.key.to_hex())
                         .bind(storable(&exchange.model))
                         .bind(storable(&exchange.provider))
-                        .bind(exchange.outcome.as_str())
-                        .bind(i64::from(exchange.status))
                         .bind(exchange.streamed)
                         .bind(exchange.stop_reason.as_deref().map(storable))
                         .bind(exchange.upstream_id.as_deref().map(storable))
                         .bind(exchange.native_stop_reason.as_deref().map(storable))
-                        .bind(exchange.error_type.as_deref())
                         .bind(stored(usage.input))
                         .bind(stored(usage.output))
                         .bind(stored(usage.cache_read))
                         .bind(stored(usage.cache_write))
-                        .bind(stored(usage.cache_write_1h))
                         .bind(stored(usage.thinking))
-                        .bind(stored(usage.web_searches))
-                        .bind(stored(usage.web_fetches))
-                        .bind(other_usage(usage))
-                        .bind(exchange.usage_reported)
-                        .bind(exchange.is_estimated)
-                        .bind(exchange.is_clamped)
-                        .bind(exchange.settlement.as_str())
                         .bind(exchange.reserved.0)
                         .bind(exchange.cost.map(|cost| cost.0))
                         .bind(exchange.is_byok)
                         .bind(exchange.list_cost.map(|cost| cost.0))
                         .bind(exchange.upstream_cost.map(|cost| cost.0))
-                        .bind(exchange.reported_cost.map(|cost| cost.0))
-                        .bind(exchange.cache_discount.map(|cost| cost.0))
                         .bind(exchange.service_tier.as_deref().map(storable))
-                        .bind(exchange.session.as_deref().map(storable))
-                        .bind(exchange.user.as_deref().map(storable))
                         .bind(exchange.user_agent.as_deref().map(storable))
-                        .bind(exchange.referer.as_deref().map(storable))
-                        .bind(exchange.title.as_deref().map(storable))
                         .bind(attempts_to_json(&exchange.attempts))
                         .bind(exchange.started.0)
                         .bind(exchange.first_content_ms.map(i64::from))
                         .bind(i64::from(exchange.duration_ms))
                         .bind(stored(exchange.request_bytes))
-                        .bind(stored(exchange.response_bytes))
+                        .bind(stored(exchange.response_bytes));
+                    if is_plain {
+                        continue;
+                    }
+                    insert = insert
+                        .bind(exchange.outcome.as_str())
+                        .bind(i64::from(exchange.status))
+                        .bind(exchange.usage_reported)
+                        .bind(exchange.settlement.as_str())
+                        .bind(exchange.error_type.as_deref())
+                        .bind(stored(usage.cache_write_1h))
+                        .bind(stored(usage.web_searches))
+                        .bind(stored(usage.web_fetches))
+                        .bind(other_usage(usage))
+                        .bind(exchange.is_estimated)
+                        .bind(exchange.is_clamped)
+                        .bind(exchange.reported_cost.map(|cost| cost.0))
+                        .bind(exchange.cache_discount.map(|cost| cost.0))
+                        .bind(exchange.session.as_deref().map(storable))
+                        .bind(exchange.user.as_deref().map(storable))
+                        .bind(exchange.referer.as_deref().map(storable))
+                        .bind(exchange.title.as_deref().map(storable))
                         .bind(exchange.cache_source.as_ref().map(GenerationId::as_str))
                         .bind(exchange.preset.as_deref())
                         .bind(exchange.parent.as_ref().map(GenerationId::as_str));
@@ -233,19 +266,48 @@ impl Store {
 
 macro_rules! columns {
     () => {
-        "id, organisation_id, workspace_id, key_hash, model, provider, outcome, status, streamed, stop_reason, \
-         upstream_id, native_stop_reason, error_type, input_tokens, output_tokens, cache_read_tokens, \
-         cache_write_tokens, cache_write_1h_tokens, thinking_tokens, web_searches, web_fetches, other_usage, \
-         usage_reported, is_estimated, is_clamped, settlement, reserved_nanos, cost_nanos, is_byok, list_cost_nanos, \
-         upstream_cost_nanos, reported_cost_nanos, cache_discount_nanos, service_tier, session_id, external_user, \
-         user_agent, referer, title, attempts, started_at, first_content_ms, duration_ms, request_bytes, \
-         response_bytes, response_cache_source_id, preset_id, parent_id"
+        "id, organisation_id, workspace_id, key_hash, model, provider, streamed, stop_reason, upstream_id, \
+         native_stop_reason, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, thinking_tokens, \
+         reserved_nanos, cost_nanos, is_byok, list_cost_nanos, upstream_cost_nanos, service_tier, user_agent, attempts, \
+         started_at, first_content_ms, duration_ms, request_bytes, response_bytes, \
+         outcome, status, usage_reported, settlement, error_type, cache_write_1h_tokens, web_searches, web_fetches, \
+         other_usage, is_estimated, is_clamped, reported_cost_nanos, cache_discount_nanos, session_id, external_user, \
+         referer, title, response_cache_source_id, preset_id, parent_id"
     };
 }
 use columns;
 
-fn insert_text(rows: usize, numbered: bool) -> &'static str {
-    INSERTS.text(rows, numbered, &["?"; COLUMNS].join(", "), |values| {
+/// Whether a record has what is [`USUAL`] in all columns but its own.
+fn is_plain(exchange: &Exchange) -> bool {
+    let usage = &exchange.usage;
+    let is_usual = (exchange.outcome, exchange.settlement) == (Outcome::Complete, Settlement::Settled)
+        && exchange.status == 200
+        && exchange.usage_reported
+        && !(exchange.is_estimated || exchange.is_clamped);
+    let is_said = [&exchange.session, &exchange.user, &exchange.referer, &exchange.title, &exchange.preset]
+        .into_iter()
+        .any(Option::is_some);
+    let is_odd = exchange.error_type.is_some() || exchange.cache_source.is_some() || exchange.parent.is_some();
+    let is_priced = exchange.reported_cost.is_some() || exchange.cache_discount.is_some();
+    let own = Usage {
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+        thinking: usage.thinking,
+        ..Usage::default()
+    };
+    is_usual && !(is_said || is_odd || is_priced) && *usage == own
+}
+
+/// The places of one record, of a plain one first.
+static PLACES: LazyLock<[String; 2]> =
+    LazyLock::new(|| [USUAL, ["?"; USUAL.len()]].map(|rest| [&["?"; OWN][..], &rest].concat().join(", ")));
+
+fn insert_text(rows: usize, numbered: bool, is_plain: bool) -> &'static str {
+    let [plain, full] = &*PLACES;
+    let (shapes, place) = if is_plain { (&PLAIN_INSERTS, plain) } else { (&INSERTS, full) };
+    shapes.text(rows, numbered, place, |values| {
         let columns = columns!();
         format!("INSERT INTO generations ({columns}) VALUES {values} ON CONFLICT (id) DO NOTHING")
     })

@@ -3,6 +3,8 @@ use tidegate_core::{
     Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage, WorkspaceId,
 };
 
+use tidegate_store::generations::Generation;
+
 use crate::databases::{NOW, hash};
 use crate::on_both;
 
@@ -19,6 +21,39 @@ pub fn exchange(key: KeyHash, cost: Option<i64>, started: Timestamp) -> Exchange
         cost: cost.map(Money),
         ..Exchange::new(GenerationId::new(started), organisation, workspace, key, "vendor/m".into(), started)
     }
+}
+
+fn assert_same(read: Generation, sent: &Exchange) {
+    assert_eq!(
+        (read.id, read.organisation, read.workspace),
+        (sent.id, sent.organisation.clone(), sent.workspace.clone())
+    );
+    assert_eq!((read.key, &*read.model, &*read.provider), (sent.key, &*sent.model, &*sent.provider));
+    assert_eq!((read.outcome, read.status, read.streamed), (sent.outcome, sent.status, sent.streamed));
+    assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
+    assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
+    assert_eq!(read.cache_source, sent.cache_source);
+    assert_eq!((read.preset.as_deref(), read.parent), (sent.preset.as_deref(), sent.parent));
+    assert_eq!(read.error_type.as_deref(), sent.error_type.as_deref());
+    assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
+    assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
+    assert_eq!(read.session.as_deref(), sent.session.as_deref());
+    assert_eq!(read.user.as_deref(), sent.user.as_deref());
+    let texts = [&read.native_stop_reason, &read.service_tier, &read.user_agent, &read.referer, &read.title];
+    let sent_texts = [&sent.native_stop_reason, &sent.service_tier, &sent.user_agent, &sent.referer, &sent.title];
+    assert_eq!(texts.map(Option::as_deref), sent_texts.map(Option::as_deref));
+    assert_eq!((read.is_estimated, read.is_clamped), (sent.is_estimated, sent.is_clamped));
+    assert_eq!((read.settlement, read.reserved), (sent.settlement, sent.reserved));
+    assert_eq!(
+        (read.upstream_cost, read.reported_cost, read.cache_discount),
+        (sent.upstream_cost, sent.reported_cost, sent.cache_discount)
+    );
+    assert_eq!(read.attempts, sent.attempts);
+    assert_eq!((read.started, read.first_content_ms), (sent.started, sent.first_content_ms));
+    assert_eq!(
+        (read.duration_ms, read.request_bytes, read.response_bytes),
+        (sent.duration_ms, sent.request_bytes, sent.response_bytes)
+    );
 }
 
 on_both! {
@@ -81,34 +116,53 @@ on_both! {
 
         for sent in [full, bare] {
             let read = database.store.find_generation(&tenant("org_1"), &sent.id).await.unwrap().unwrap();
-            assert_eq!((read.id, read.organisation, read.workspace), (sent.id, sent.organisation, sent.workspace));
-            assert_eq!((read.key, &*read.model, &*read.provider), (sent.key, &*sent.model, &*sent.provider));
-            assert_eq!((read.outcome, read.status, read.streamed), (sent.outcome, sent.status, sent.streamed));
-            assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
-            assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
-            assert_eq!(read.cache_source, sent.cache_source);
-            assert_eq!((read.preset.as_deref(), read.parent), (sent.preset.as_deref(), sent.parent));
-            assert_eq!(read.error_type.as_deref(), sent.error_type.as_deref());
-            assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
-            assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
-            assert_eq!(read.session.as_deref(), sent.session.as_deref());
-            assert_eq!(read.user.as_deref(), sent.user.as_deref());
-            let texts = [&read.native_stop_reason, &read.service_tier, &read.user_agent, &read.referer, &read.title];
-            let sent_texts = [&sent.native_stop_reason, &sent.service_tier, &sent.user_agent, &sent.referer, &sent.title];
-            assert_eq!(texts.map(Option::as_deref), sent_texts.map(Option::as_deref));
-            assert_eq!((read.is_estimated, read.is_clamped), (sent.is_estimated, sent.is_clamped));
-            assert_eq!((read.settlement, read.reserved), (sent.settlement, sent.reserved));
-            assert_eq!(
-                (read.upstream_cost, read.reported_cost, read.cache_discount),
-                (sent.upstream_cost, sent.reported_cost, sent.cache_discount)
-            );
-            assert_eq!(read.attempts, sent.attempts);
-            assert_eq!((read.started, read.first_content_ms), (sent.started, sent.first_content_ms));
-            assert_eq!(
-                (read.duration_ms, read.request_bytes, read.response_bytes),
-                (sent.duration_ms, sent.request_bytes, sent.response_bytes)
-            );
+            assert_same(read, &sent);
             assert!(database.store.find_generation(&tenant("org_2"), &sent.id).await.unwrap().is_none());
+        }
+    }
+
+    async fn whatever_is_special_about_a_request_is_kept(database: &Database) {
+        let plain = || Exchange {
+            usage: Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, thinking: 5, ..Usage::default() },
+            usage_reported: true,
+            stop_reason: Some("end_turn".into()),
+            service_tier: Some("standard".into()),
+            ..exchange(hash("k"), Some(177_000), NOW)
+        };
+        let changes: [fn(&mut Exchange); 22] = [
+            |_| {},
+            |call| call.outcome = Outcome::Cancelled,
+            |call| call.status = 499,
+            |call| call.usage_reported = false,
+            |call| call.settlement = Settlement::Released,
+            |call| call.error_type = Some("api_error".into()),
+            |call| call.usage.cache_write_1h = 6,
+            |call| call.usage.web_searches = 7,
+            |call| call.usage.web_fetches = 8,
+            |call| call.usage.images = 9,
+            |call| call.usage.billed_input = Some(10),
+            |call| call.is_estimated = true,
+            |call| call.is_clamped = true,
+            |call| call.reported_cost = Some(Money(11)),
+            |call| call.cache_discount = Some(Money(-12)),
+            |call| call.session = Some("s".into()),
+            |call| call.user = Some("u".into()),
+            |call| call.referer = Some("https://app.example".into()),
+            |call| call.title = Some("App".into()),
+            |call| call.cache_source = Some(GenerationId::first_at(NOW)),
+            |call| call.preset = Some("p".into()),
+            |call| call.parent = Some(GenerationId::first_at(NOW)),
+        ];
+        let mut batch: Vec<Exchange> = Vec::new();
+        // As many plain ones as have a statement of their own, and some more.
+        for change in changes.into_iter().chain([changes[0]; 20]) {
+            batch.push(plain());
+            change(batch.last_mut().unwrap());
+        }
+        database.store.insert_generations(&batch).await.unwrap();
+        database.store.insert_generations(&batch).await.unwrap();
+        for sent in &batch {
+            assert_same(database.store.find_generation(&tenant("org_1"), &sent.id).await.unwrap().unwrap(), sent);
         }
     }
 
