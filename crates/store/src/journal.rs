@@ -224,12 +224,13 @@ impl Journal {
         let mut bundles = bundle::bundles(&bundle::written(letters, entries), self.next_bundle);
         self.next_bundle += bundles.len() as i64;
         let posted: u64 = bundles.iter().map(|bundle| bundle.payload.len() as u64).sum();
+        let written = group.bytes() + posted;
         if let Err(error) = group.write(&mut bundles, &mut self.connection).await {
             // Nobody knows how much of it is there.
             bundles.iter().for_each(|bundle| self.recent.miss(&bundle.destination));
             return Err(error);
         }
-        self.grown += COMMIT_BYTES + group.bytes() + posted;
+        self.grown += COMMIT_BYTES + written;
         let written = group.written();
         for bundle in bundles {
             match bundle.fresh {

@@ -121,8 +121,8 @@ impl<'a> Group<'a> {
         self.buried = Some(list(dead));
     }
 
-    /// Writes it, with what destinations are to be told of it, which is taken out of its bundles.
-    pub async fn write(&self, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
+    /// Writes it, with what destinations are to be told of it. Long texts are handed over, not copied: they are gone after.
+    pub async fn write(&mut self, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
         let (mut text, statements) = self.text(bundles);
         if statements == 0 {
             return Ok(());
@@ -158,7 +158,7 @@ impl<'a> Group<'a> {
         (text, lists + optional.iter().flatten().count() + self.amended.len() + self.rows.len())
     }
 
-    async fn execute(&self, text: String, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
+    async fn execute(&mut self, text: String, bundles: &mut [Bundle], connection: &mut SqliteConnection) -> Result<()> {
         // Texts that are seldom the same are not worth keeping.
         let is_common = self.amended.is_empty() && self.opened.len() <= MOST && self.rows.len() <= 1;
         let mut query = sqlx::query(AssertSqlSafe(text)).persistent(is_common);
@@ -185,8 +185,8 @@ impl<'a> Group<'a> {
         if let Some(buried) = &self.buried {
             query = query.bind(buried);
         }
-        for (place, (lines, data)) in self.rows.iter().enumerate() {
-            query = query.bind(self.next_settled + place as i64).bind(i64::from(*lines)).bind(data);
+        for (place, (lines, data)) in self.rows.iter_mut().enumerate() {
+            query = query.bind(self.next_settled + place as i64).bind(i64::from(*lines)).bind(std::mem::take(data));
         }
         for some in bundles.chunks_mut(MOST) {
             for place in 0..shape(some.len()) {
