@@ -213,10 +213,8 @@ impl Journal {
         full_sync: bool,
     ) -> Result<Vec<Place>> {
         self.sync(full_sync).await?;
-        let mut group = Group::new(&self.open, self.node.epoch, (self.next_open, self.next_settled));
-        for entry in entries {
-            group.add(*entry);
-        }
+        let next = (self.next_open, self.next_settled);
+        let mut group = Group::of(entries, &self.open, self.node.epoch, next);
         let is_tidying = self.dead.len() >= DEAD;
         if is_tidying {
             group.bury(&self.dead);

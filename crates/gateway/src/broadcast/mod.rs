@@ -10,6 +10,7 @@ mod stored;
 mod tally;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -50,6 +51,11 @@ const OPEN: &[u8] = br#"{"resource":"#;
 const RECORD: u8 = b'r';
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "broadcast";
+
+thread_local! {
+    /// Where letters are made before their length is known; most are about equally long.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Who is told, by the configuration.
 #[derive(Default)]
@@ -296,10 +302,14 @@ fn written(
     said: &Said,
     maker: Maker<'_>,
 ) -> Vec<Letter> {
-    let mut letters = Vec::new();
+    let mut letters = Vec::with_capacity(concerned.len());
+    let mut scratch = SCRATCH.take();
     for destination in concerned {
-        let Some(told) = destination.told(exchange, said, maker) else { continue };
-        let told: Arc<[u8]> = told.into();
+        scratch.clear();
+        if !destination.told_into(&mut scratch, exchange, said, maker) {
+            continue;
+        }
+        let told: Arc<[u8]> = Arc::from(&scratch[..]);
         let payload = if destination.can_be_told_again(said) && told.len() < SMALL {
             // The journal has all that it is made of.
             Payload::Record([RECORD, marks(destination.tells)])
@@ -317,6 +327,9 @@ fn written(
             told: (told.len() < SMALL).then_some(told),
             at: exchange.started.plus(Duration::from_millis(exchange.duration_ms.into())),
         });
+    }
+    if scratch.capacity() <= SMALL {
+        SCRATCH.set(scratch);
     }
     letters
 }

@@ -216,7 +216,8 @@ impl Writer {
         let mut waiting = Vec::with_capacity(group.len());
         let (mut settled, mut letters) = (Vec::new(), Vec::new());
         // Of a call that is over already it need not be said that it was let in.
-        let over: Set<GenerationId> = group.iter().filter_map(|queued| queued.record.settles()).collect();
+        let mut over = Set::with_capacity_and_hasher(group.len(), Default::default());
+        over.extend(group.iter().filter_map(|queued| queued.record.settles()));
         let mut texts = Vec::with_capacity(over.len() * TEXT);
         for Queued { record, done } in group {
             waiting.extend(done);

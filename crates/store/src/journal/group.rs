@@ -15,6 +15,9 @@ use super::{Entry, MOST, Place, Progress, Result};
 /// Rows per statement. Calls are filled up with empty rows to the next of them: few statements, each parsed once.
 const SHAPES: [usize; 9] = [1, 2, 4, 8, 12, 16, 32, 128, MOST];
 
+/// What a settled call takes beside its text, and a little more.
+const LINE: usize = 96;
+
 /// Takes rows of settled calls away.
 pub(super) const BURY: &str = "DELETE FROM opened WHERE id IN (SELECT value FROM json_each(?)); ";
 static OPEN: Rows = Rows::new("INSERT INTO opened (id, generation, epoch, data)", 4);
@@ -54,25 +57,35 @@ pub(super) struct Written {
 
 impl<'a> Group<'a> {
     /// `known`: the rows of open calls. The next rows are these.
-    pub fn new(known: &'a Map<GenerationId, i64>, epoch: i64, (next_open, next_settled): (i64, i64)) -> Self {
-        Self {
+    pub fn of(
+        entries: &[Entry<'a>],
+        known: &'a Map<GenerationId, i64>,
+        epoch: i64,
+        (next_open, next_settled): (i64, i64),
+    ) -> Self {
+        // Room for all of it at once: what grows step by step is moved, and hashed again, with every step.
+        let settles = entries.iter().filter(|entry| matches!(entry, Entry::Settle(..))).count();
+        let others = entries.len() - settles;
+        let mut group = Self {
             known,
             epoch,
             next_open,
             next_settled,
-            opened: Vec::new(),
-            fresh: Map::default(),
+            opened: Vec::with_capacity(others),
+            fresh: Map::with_capacity_and_hasher(others, Default::default()),
             amended: Vec::new(),
             marked: BTreeMap::new(),
-            settled: Map::default(),
+            settled: Map::with_capacity_and_hasher(settles, Default::default()),
             rows: Vec::new(),
-            places: Vec::new(),
+            places: Vec::with_capacity(settles),
             buried: None,
-        }
+        };
+        entries.iter().for_each(|entry| group.add(*entry));
+        group
     }
 
     /// A call that is settled stays as it is: the first settling counts.
-    pub fn add(&mut self, entry: Entry<'a>) {
+    fn add(&mut self, entry: Entry<'a>) {
         match entry {
             Entry::Open(id, _) | Entry::Mark(id, _) if self.settled.contains_key(&id) => {}
             Entry::Open(id, data) => match (self.known.get(&id), self.fresh.get(&id)) {
@@ -103,7 +116,9 @@ impl<'a> Group<'a> {
             }
         }
         if self.rows.last().is_none_or(|(lines, _)| *lines as usize >= MOST) {
-            self.rows.push((0, String::new()));
+            // Texts of calls are about equally long; some room is left for those that are longer.
+            let rest = self.places.capacity().saturating_sub(self.places.len()).clamp(1, MOST);
+            self.rows.push((0, String::with_capacity(rest * (data.len() + LINE))));
         }
         let row = self.next_settled + (self.rows.len() as i64) - 1;
         let Some((lines, text)) = self.rows.last_mut() else { return };
