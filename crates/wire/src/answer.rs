@@ -120,6 +120,15 @@ impl<'a> Message<'a> {
         splice.apply(whole.as_bytes())
     }
 
+    /// The event that it stands in, which begins a stream, with our members set and the promised ones filled in. What it
+    /// costs is told at the end.
+    pub fn started(mut self, additions: &Additions<'_>) -> Bytes {
+        let mut splice = Splice::default();
+        let additions = Additions { charge: None, routing_json: None, ..*additions };
+        self.complete(&mut splice, &additions, false);
+        splice.apply(self.object.whole.as_bytes())
+    }
+
     fn complete(&mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
         // What is added to one object is written in one go, if nothing else comes in between.
         if let Some(usage) = &mut self.usage {
@@ -154,14 +163,6 @@ impl<'a> Event<'a> {
         Part::whole(whole).map(Self).ok_or(Malformed)
     }
 
-    fn delta(&self) -> Option<Part<'a>> {
-        self.0.get(Name::Delta).and_then(|value| Part::within(self.0.whole, value))
-    }
-
-    fn usage(&self) -> Option<Usage<'a>> {
-        self.0.get(Name::Usage).and_then(|value| Usage::within(self.0.whole, value))
-    }
-
     /// The `type` member: the event's name where the frame gives none.
     pub fn kind(&self) -> Option<String> {
         self.0.get(Name::Type).and_then(text)
@@ -172,52 +173,17 @@ impl<'a> Event<'a> {
         Message::of(self.0.whole, message.ok_or(Malformed)?.get())
     }
 
-    pub fn counts(&self) -> Option<Counts> {
-        self.usage().map(|usage| Counts::of(&usage))
-    }
-
-    /// The reason in a `message_delta`.
-    pub fn stop_reason(&self) -> Option<String> {
-        self.delta()?.get(Name::StopReason).and_then(text)
+    /// What is in a `message_delta`.
+    pub fn delta(self) -> Delta<'a> {
+        let Self(event) = self;
+        let delta = event.get(Name::Delta).and_then(|value| Part::within(event.whole, value));
+        let usage = event.get(Name::Usage).and_then(|value| Usage::within(event.whole, value));
+        Delta { event, delta, usage }
     }
 
     /// The error object of an `error` event: its type and message.
     pub fn error(&self) -> Option<&'a RawValue> {
         self.0.get(Name::Error)
-    }
-
-    pub fn start_completed(&self, additions: &Additions<'_>) -> Result<Bytes, Malformed> {
-        let mut splice = Splice::default();
-        let additions = Additions { charge: None, routing_json: None, ..*additions };
-        self.message()?.complete(&mut splice, &additions, false);
-        Ok(splice.apply(self.0.whole.as_bytes()))
-    }
-
-    /// `message_delta` with the cost, and with input counts that only the start of the stream reported. `reason` is why the
-    /// answer ended if this event does not say it: what an earlier one said, or that there was content, so that an end
-    /// without a reason is an end all the same.
-    pub fn delta_completed(&self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
-        let mut splice = Splice::default();
-        if let Some(mut delta) = self.delta() {
-            stop_details(&delta, &mut splice);
-            stop_reason(&mut delta, &mut splice, reason);
-            delta.fill(&mut splice, &STOP, "null");
-        }
-        match self.usage() {
-            Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
-            // Left out: what is known goes there all the same, and so does the cost.
-            None => {
-                let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
-                match self.0.get(Name::Usage) {
-                    Some(null) => splice.replace(json::span(self.0.whole, null.get()), usage.as_bytes()),
-                    None => {
-                        let comma = if self.0.is_bare { "" } else { "," };
-                        splice.insert(self.0.end, format!("{comma}\"usage\":{usage}").as_bytes());
-                    }
-                }
-            }
-        }
-        splice.apply(self.0.whole.as_bytes())
     }
 
     /// `message_stop` with the routing metadata.
@@ -227,6 +193,52 @@ impl<'a> Event<'a> {
         let whole = object.whole;
         object.set_any(&mut splice, routing_json.0, routing_json.1);
         splice.apply(whole.as_bytes())
+    }
+}
+
+/// A `message_delta`: how an answer ended, and what it used. It is read once, as a message is.
+pub struct Delta<'a> {
+    event: Part<'a>,
+    delta: Option<Part<'a>>,
+    usage: Option<Usage<'a>>,
+}
+
+impl Delta<'_> {
+    pub fn counts(&self) -> Option<Counts> {
+        self.usage.as_ref().map(Counts::of)
+    }
+
+    /// Why the answer ended, if this event says it.
+    pub fn stop_reason(&self) -> Option<String> {
+        self.delta.as_ref()?.get(Name::StopReason).and_then(text)
+    }
+
+    /// The event with the cost, and with input counts that only the start of the stream reported. `reason` is why the
+    /// answer ended if this event does not say it: what an earlier one said, or that there was content, so that an end
+    /// without a reason is an end all the same.
+    pub fn completed(self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
+        let Self { event, delta, usage } = self;
+        let mut splice = Splice::default();
+        if let Some(mut delta) = delta {
+            stop_details(&delta, &mut splice);
+            stop_reason(&mut delta, &mut splice, reason);
+            delta.fill(&mut splice, &STOP, "null");
+        }
+        match usage {
+            Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
+            // Left out: what is known goes there all the same, and so does the cost.
+            None => {
+                let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
+                match event.get(Name::Usage) {
+                    Some(null) => splice.replace(json::span(event.whole, null.get()), usage.as_bytes()),
+                    None => {
+                        let comma = if event.is_bare { "" } else { "," };
+                        splice.insert(event.end, format!("{comma}\"usage\":{usage}").as_bytes());
+                    }
+                }
+            }
+        }
+        splice.apply(event.whole.as_bytes())
     }
 }
 
@@ -369,7 +381,7 @@ mod tests {
 
         let delta = |data: &str, is_answered: bool| {
             let event = Event::read(data.as_bytes()).unwrap();
-            let value: Value = serde_json::from_slice(&event.delta_completed(
+            let value: Value = serde_json::from_slice(&event.delta().completed(
                 &Counts::default(),
                 None,
                 is_answered.then_some(END_TURN),
@@ -383,7 +395,7 @@ mod tests {
         assert_eq!(delta(r#"{"delta":{"stop_reason":"tool_use"}}"#, true), "tool_use");
 
         let start = br#"{"type":"message_start","message":{"content":[],"stop_reason":null}}"#;
-        let start = Event::read(start).unwrap().start_completed(&additions()).unwrap();
+        let start = Event::read(start).unwrap().message().unwrap().started(&additions());
         assert_eq!(serde_json::from_slice::<Value>(&start).unwrap()["message"]["stop_reason"], Value::Null);
     }
 
@@ -407,7 +419,7 @@ mod tests {
         let start =
             br#"{"type":"message_start","message":{"id":"m","model":"x","content":[],"usage":{"input_tokens":4}}}"#;
         let value: Value =
-            serde_json::from_slice(&Event::read(start).unwrap().start_completed(&additions()).unwrap()).unwrap();
+            serde_json::from_slice(&Event::read(start).unwrap().message().unwrap().started(&additions())).unwrap();
         assert_eq!(
             (&value["message"]["model"], &value["message"]["provider"]),
             (&json!("anthropic/claude"), &json!("Anthropic"))
@@ -416,9 +428,12 @@ mod tests {
 
         let delta = br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#;
         let known = Counts { input: Some(4), output: Some(9), ..Counts::default() };
-        let value: Value =
-            serde_json::from_slice(&Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), Some(END_TURN)))
-                .unwrap();
+        let value: Value = serde_json::from_slice(&Event::read(delta).unwrap().delta().completed(
+            &known,
+            Some(&CHARGE),
+            Some(END_TURN),
+        ))
+        .unwrap();
         let expected = json!({"type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": null, "stop_details": null, "container": null},
             "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,
@@ -429,7 +444,7 @@ mod tests {
             &br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#[..],
             br#"{"type":"message_delta","usage":null}"#,
         ] {
-            let completed = Event::read(delta).unwrap().delta_completed(&known, Some(&CHARGE), Some(END_TURN));
+            let completed = Event::read(delta).unwrap().delta().completed(&known, Some(&CHARGE), Some(END_TURN));
             let value: Value = serde_json::from_slice(&completed).unwrap();
             assert_eq!(value["usage"], expected["usage"], "a delta without usage still says what is known");
         }

@@ -279,23 +279,22 @@ impl Pump {
             charge: None,
             routing_json: None,
         };
-        let completed = event.start_completed(&additions).map_err(malformed)?;
         self.started = true;
-        out.push(encoded("message_start", &completed));
+        out.push(encoded("message_start", &message.started(&additions)));
         Ok(Step::Held)
     }
 
     fn delta(&mut self, frame: &Frame, out: &mut Outbox, ticket: &mut Ticket) -> Result<Step, Fault> {
         let data = frame.data();
-        let event = Event::read(&data).map_err(malformed)?;
-        let later = event.counts().unwrap_or_default();
+        let delta = Event::read(&data).map_err(malformed)?.delta();
+        let later = delta.counts().unwrap_or_default();
         self.is_reported |= later.output.is_some();
         self.counts.update(later);
         if !self.is_reported {
             // What the start said of the output was said before there was any.
             self.counts.output = None;
         }
-        let stop_reason = event.stop_reason().or_else(|| self.reason.clone());
+        let stop_reason = delta.stop_reason().or_else(|| self.reason.clone());
         self.reason.clone_from(&stop_reason);
         if self.translator.as_ref().is_some_and(|translator| translator.is_estimated()) {
             ticket.estimated();
@@ -315,7 +314,7 @@ impl Pump {
         }
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
         let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
-        let completed = event.delta_completed(&shown, Some(&charged.charge()), reason);
+        let completed = delta.completed(&shown, Some(&charged.charge()), reason);
         match ticket.carried_usage() {
             Some(carried) => out
                 .push(resume::with_carried(&completed, &carried).ok_or(Class::BadResponse).map_err(Fault::in_answer)?),

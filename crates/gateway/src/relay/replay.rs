@@ -186,14 +186,15 @@ fn streamed(body: &Bytes, id: String) -> Option<(Outbox, Bytes, Told)> {
             b"message_start" => {
                 let data = frame.data();
                 let event = Event::read(&data).ok()?;
-                told = told_by(&event.message().ok()?, told.id);
-                frames.push(encoded("message_start", &event.start_replayed(&told.id).ok()?));
+                let message = event.message().ok()?;
+                told = told_by(&message, told.id);
+                frames.push(encoded("message_start", &message.started_again(&told.id)));
             }
             b"message_delta" => {
                 let data = frame.data();
-                let event = Event::read(&data).ok()?;
-                told.stop_reason = event.stop_reason().or(told.stop_reason);
-                frames.push(encoded("message_delta", &event.delta_replayed()));
+                let delta = Event::read(&data).ok()?.delta();
+                told.stop_reason = delta.stop_reason().or(told.stop_reason);
+                frames.push(encoded("message_delta", &delta.replayed()));
             }
             b"message_stop" => last = Some(frame.0),
             _ => frames.push(frame.0),

@@ -215,7 +215,10 @@ fn counts_of_stream(protocol: Protocol, bytes: Bytes) -> Counts {
     for event in events {
         let text = event.to_string();
         let event = Event::read(text.as_bytes()).unwrap();
-        let told = event.message().ok().map_or_else(|| event.counts(), |message| message.counts());
+        let told = match event.message() {
+            Ok(message) => message.counts(),
+            Err(_) => event.delta().counts(),
+        };
         counts.update(told.unwrap_or_default());
     }
     counts

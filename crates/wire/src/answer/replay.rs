@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::object::{Name, Part, Usage, Used};
-use super::{Event, Malformed, Message, text};
+use super::{Delta, Message, text};
 use crate::json::{self, Kind};
 use crate::splice::Splice;
 
@@ -38,37 +38,33 @@ impl Message<'_> {
 
     /// The same answer under another id and with nothing used.
     pub fn replayed(self, id: &str) -> Bytes {
-        let whole = self.object.whole;
-        let mut splice = Splice::default();
-        self.replay(&mut splice, id, true);
-        splice.apply(whole.as_bytes())
+        self.replay(id, true)
     }
 
-    fn replay(self, splice: &mut Splice, id: &str, is_charged: bool) {
+    /// The same of the event that it stands in, which begins a stream. What that costs is said at its end.
+    pub fn started_again(self, id: &str) -> Bytes {
+        self.replay(id, false)
+    }
+
+    fn replay(self, id: &str, is_charged: bool) -> Bytes {
         let Self { mut object, usage } = self;
-        object.set_by(splice, Name::Id, |out| json::quote(id, out));
+        let mut splice = Splice::default();
+        object.set_by(&mut splice, Name::Id, |out| json::quote(id, out));
         if let Some(mut usage) = usage {
-            unused(&mut usage, splice, is_charged);
+            unused(&mut usage, &mut splice, is_charged);
         }
+        splice.apply(object.whole.as_bytes())
     }
 }
 
-impl Event<'_> {
-    /// `message_start` under another id.
-    pub fn start_replayed(&self, id: &str) -> Result<Bytes, Malformed> {
+impl Delta<'_> {
+    /// The event with nothing used.
+    pub fn replayed(self) -> Bytes {
         let mut splice = Splice::default();
-        // What it costs is said at the end of a stream.
-        self.message()?.replay(&mut splice, id, false);
-        Ok(splice.apply(self.0.whole.as_bytes()))
-    }
-
-    /// `message_delta` with nothing used.
-    pub fn delta_replayed(&self) -> Bytes {
-        let mut splice = Splice::default();
-        if let Some(mut usage) = self.usage() {
+        if let Some(mut usage) = self.usage {
             unused(&mut usage, &mut splice, true);
         }
-        splice.apply(self.0.whole.as_bytes())
+        splice.apply(self.event.whole.as_bytes())
     }
 }
 
@@ -95,6 +91,7 @@ fn unused(usage: &mut Usage<'_>, splice: &mut Splice, is_charged: bool) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Event;
     use super::*;
     use serde_json::{Value, json};
 
@@ -123,13 +120,13 @@ mod tests {
         let start = br#"{"type":"message_start","message":{"id":"msg_1","content":[],"usage":{"input_tokens":14,"output_tokens":1}}}"#;
         let expected = json!({"type": "message_start", "message": {"id": "msg_2", "content": [],
             "usage": {"input_tokens": 0, "output_tokens": 0}}});
-        assert_eq!(value(&Event::read(start).unwrap().start_replayed("msg_2").unwrap()), expected);
+        assert_eq!(value(&Event::read(start).unwrap().message().unwrap().started_again("msg_2")), expected);
         let delta = br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":null,"output_tokens":9,"cost":null,"cost_details":null}}"#;
         let expected = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
             "usage": {"input_tokens": 0, "output_tokens": 0, "cost": 0, "cost_details": {
                 "upstream_inference_cost": null, "upstream_inference_prompt_cost": 0,
                 "upstream_inference_completions_cost": 0}, "is_byok": false}});
-        assert_eq!(value(&Event::read(delta).unwrap().delta_replayed()), expected);
+        assert_eq!(value(&Event::read(delta).unwrap().delta().replayed()), expected);
     }
 
     #[test]
