@@ -112,9 +112,9 @@ impl Store {
     }
 
     async fn insert_once(&self, node: Option<&str>, exchanges: &[Exchange]) -> Result<()> {
-        // Two that send the same records then wait for each other in the same order.
+        // Two that send the same records then wait for each other in the same order: plain ones go first.
         let mut exchanges: Vec<&Exchange> = exchanges.iter().collect();
-        exchanges.sort_by_key(|exchange| exchange.id);
+        exchanges.sort_by_cached_key(|exchange| (!is_plain(exchange), exchange.id));
         if self.insert_batch(node, &exchanges, true).await? {
             return Ok(());
         }
@@ -123,19 +123,20 @@ impl Store {
     }
 
     /// True when it is stored; false, with nothing stored, when `is_new` was promised and some of it was here already.
+    /// Plain ones come first among `exchanges`.
     /// Rows are locked in the order of records, days of keys, days of accounts and slots, each of them sorted.
     async fn insert_batch(&self, node: Option<&str>, exchanges: &[&Exchange], is_new: bool) -> Result<bool> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             let numbered = dialect::is_numbered(pool);
             let (mut days, mut lowered) = (Days::default(), Lowered::default());
-            let (plain, others): (Vec<&Exchange>, Vec<&Exchange>) =
-                exchanges.iter().copied().partition(|exchange| is_new && is_plain(exchange));
+            let plain = if is_new { exchanges.partition_point(|exchange| is_plain(exchange)) } else { 0 };
+            let (plain, others) = exchanges.split_at(plain);
             let others: Vec<&[&Exchange]> = match is_new {
-                true => INSERTS.cut(&others).collect(),
-                false => SINGLE_INSERTS.cut(&others).collect(),
+                true => INSERTS.cut(others).collect(),
+                false => SINGLE_INSERTS.cut(others).collect(),
             };
-            let pieces = PLAIN_INSERTS.cut(&plain).map(|chunk| (chunk, true));
+            let pieces = PLAIN_INSERTS.cut(plain).map(|chunk| (chunk, true));
             for (chunk, is_plain) in pieces.chain(others.into_iter().map(|chunk| (chunk, false))) {
                 let mut insert = sqlx::query(insert_text(chunk.len(), numbered, is_plain));
                 for exchange in chunk {

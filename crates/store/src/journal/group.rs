@@ -17,6 +17,8 @@ const SHAPES: [usize; 9] = [1, 2, 4, 8, 12, 16, 32, 128, MOST];
 
 /// What a settled call takes beside its text, and a little more.
 const LINE: usize = 96;
+/// A text that is longer says nothing about the others.
+const LONG: usize = 2 << 10;
 
 /// Takes rows of settled calls away.
 pub(super) const BURY: &str = "DELETE FROM opened WHERE id IN (SELECT value FROM json_each(?)); ";
@@ -118,7 +120,7 @@ impl<'a> Group<'a> {
         if self.rows.last().is_none_or(|(lines, _)| *lines as usize >= MOST) {
             // Texts of calls are about equally long; some room is left for those that are longer.
             let rest = self.places.capacity().saturating_sub(self.places.len()).clamp(1, MOST);
-            self.rows.push((0, String::with_capacity(rest * (data.len() + LINE))));
+            self.rows.push((0, String::with_capacity(rest * (data.len().min(LONG) + LINE))));
         }
         let row = self.next_settled + (self.rows.len() as i64) - 1;
         let Some((lines, text)) = self.rows.last_mut() else { return };

@@ -148,4 +148,41 @@ proptest! {
         let made = Message::read(text.as_bytes()).unwrap().completed(&additions());
         prop_assert_eq!(serde_json::from_slice::<Value>(&made).unwrap(), completed(object));
     }
+
+    #[test]
+    fn it_does_not_matter_where_in_a_text_a_message_stands(text in message()) {
+        let (before, behind) = ("{\"type\":\"message_start\", \"message\" : ", " , \"more\":{}}");
+        let around = format!("{before}{text}{behind}");
+        let alone = || Message::read(text.as_bytes()).ok();
+        let within = || Event::read(around.as_bytes()).ok()?.message().ok();
+        let wrapped = |made: Bytes| [before.as_bytes(), &made, behind.as_bytes()].concat();
+        prop_assert_eq!(alone().map(|it| (it.counts(), it.id())), within().map(|it| (it.counts(), it.id())));
+        let begun = |message: Message<'_>| message.started(&additions());
+        prop_assert_eq!(alone().map(begun).map(wrapped), within().map(begun).map(|made| made.to_vec()));
+        let again = |message: Message<'_>| message.started_again("m");
+        prop_assert_eq!(alone().map(again).map(wrapped), within().map(again).map(|made| made.to_vec()));
+    }
+
+    #[test]
+    fn it_does_not_matter_where_a_delta_begins(
+        event in object_of(name::<Name>(), prop_oneof![2 => scalar(), 1 => object_of(name::<Name>(), scalar())]),
+        usage in object_of(name::<Used>(), scalar()),
+    ) {
+        let bare = event.trim_start_matches(['{', ' ', '\n']) == "}";
+        let text = if bare { format!("{{\"usage\":{usage}}}") } else { format!("{{\"usage\":{usage},{}", &event[1..]) };
+        let moved = format!("\n   {text}");
+        let known = Counts { input: Some(7), ..Counts::default() };
+        let read = |text: &str| {
+            let delta = || Some(Event::read(text.as_bytes()).ok()?.delta());
+            let said = delta().map(|delta| (delta.counts(), delta.stop_reason()));
+            let made = delta().map(|delta| delta.completed(&known, Some(&CHARGE), Some(END_TURN)));
+            let again = delta().map(Delta::replayed);
+            (said, [made, again].map(|made| made.map(|made| String::from_utf8(made.to_vec()).unwrap().trim().to_owned())))
+        };
+        prop_assert_eq!(read(&text), read(&moved));
+        // Half a character is no text for others.
+        if let Some(made) = &read(&text).1[0] && let Ok(made) = serde_json::from_str::<Value>(made) {
+            prop_assert!(repeats(&text) || made["usage"]["cost"] == 0.5, "{}", made);
+        }
+    }
 }
