@@ -55,6 +55,16 @@ async fn a_call_that_is_made_again_holds_the_same_letters() {
 /// ones, although what it says is made again.
 #[tokio::test]
 async fn many_calls_that_are_made_again_hold_the_same_letters_each() {
+    calls_are_made_again(503).await;
+}
+
+/// All of them are put off to the same moment then, and stay apart all the same.
+#[tokio::test]
+async fn many_calls_that_are_asked_to_wait_hold_the_same_letters_each() {
+    calls_are_made_again(429).await;
+}
+
+async fn calls_are_made_again(refusal: u16) {
     let (sim, hook) = (Sim::start(Behaviour::says("hello")).await, Receiver::start().await);
     let lines = hook.config("webhook", "privacy_mode = true") + "[limits]\nin_flight_key = 1000\n";
     let gate = Tidegate::start().endpoint(MODEL, &sim).config(&lines).run().await;
@@ -72,7 +82,7 @@ async fn many_calls_that_are_made_again_hold_the_same_letters_each() {
         ids.iter().all(|id| told.contains(id.as_str()))
     };
     eventually("the first are told", PATIENCE, async || is_told(&taken)).await;
-    hook.says(503);
+    hook.says(refusal);
     let later = many().await;
     eventually("some are refused", PATIENCE, async || hook.refused().len() >= 2).await;
     hook.says(200);

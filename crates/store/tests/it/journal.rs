@@ -243,3 +243,29 @@ fn led_20_room_is_kept_and_given_back() {
     ballast.take().unwrap();
     assert!(ballast.is_taken() && ballast.give() && !ballast.is_taken());
 }
+
+#[tokio::test]
+async fn the_log_is_folded_earlier_where_room_is_short_and_begins_anew() {
+    let folder = TempDir::new().unwrap();
+    let mut journal = Journal::open(folder.path()).await.unwrap();
+    // One long text first: it says nothing about how long the others are.
+    let long = exchange(0);
+    let text = format!(r#""{}""#, "x".repeat(17 << 20));
+    let others: Vec<Exchange> = (1..200).map(exchange).collect();
+    let texts: Vec<String> = others.iter().map(|call| serde_json::to_string(call).unwrap()).collect();
+    let mut entries = vec![Entry::Settle(long.id, &text)];
+    entries.extend(others.iter().zip(&texts).map(|(call, text)| Entry::Settle(call.id, text)));
+    assert!(!journal.is_long(true));
+    assert_eq!(journal.write(&entries, false).await.unwrap().len(), 200);
+    assert!(journal.is_long(true) && !journal.is_long(false));
+    journal.folding().run().await.unwrap();
+    journal.fold().await.unwrap();
+    assert!(!journal.is_long(true));
+    // What was in it is in the file now: nothing of it is lost.
+    let log = folder.path().join("ledger.db-wal");
+    let before = std::fs::metadata(&log).unwrap().len();
+    let read = journal.reader().settled(1_000).await.unwrap();
+    assert_eq!((read.calls.len(), read.spoiled.len()), (199, 1));
+    write(&mut journal, &[Open(&exchange(500))], false).await;
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), before, "it is written over from its beginning");
+}

@@ -58,6 +58,7 @@ impl Receiver {
         Self { address, status, most, told, refused, _serving: serving }
     }
 
+    /// With 429 it also asks to be left alone for a second.
     pub fn says(&self, status: u16) {
         self.status.store(status, Ordering::SeqCst);
     }
@@ -144,7 +145,8 @@ async fn serve(mut stream: TcpStream, status: Arc<AtomicU16>, most: Arc<AtomicUs
     let body = String::from_utf8_lossy(&bytes).into_owned();
     let log = if status == 200 { taken } else { refused };
     log.lock().unwrap_or_else(PoisonError::into_inner).push(Told { line, headers, body });
-    let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+    let wait = if status == 429 { "retry-after: 1\r\n" } else { "" };
+    let answer = format!("HTTP/1.1 {status} X\r\n{wait}content-length: 2\r\nconnection: close\r\n\r\n{{}}");
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
