@@ -28,6 +28,8 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use tidegate_core::map::{Map, Set};
 use tidegate_core::{GenerationId, Money};
 
+use crate::open::create_private;
+
 pub use ballast::{BALLAST_BYTES, Ballast};
 pub use error::JournalError;
 use group::Group;
@@ -145,6 +147,7 @@ impl Journal {
     /// Opens the journal of a data folder, or makes it, and begins a new epoch.
     pub async fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
+        create_private(&path).map_err(|error| JournalError::Broken(error.into()))?;
         let mut connection = connect(&path).await?;
         prepare(&mut connection).await?;
         let (id, epoch): (String, i64) = sqlx::query_as(

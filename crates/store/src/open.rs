@@ -68,7 +68,7 @@ async fn open_sqlite(name: &str, data_dir: &Path) -> Result<Store, OpenError> {
 
 /// SQLite would create the file for everybody to read; its companions (`-wal`, `-shm`) take the mode of the file. One
 /// that exists is not touched: closing it here would drop the locks that this process may hold on it elsewhere.
-fn create_private(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),

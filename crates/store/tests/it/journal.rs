@@ -269,3 +269,15 @@ async fn the_log_is_folded_earlier_where_room_is_short_and_begins_anew() {
     write(&mut journal, &[Open(&exchange(500))], false).await;
     assert_eq!(std::fs::metadata(&log).unwrap().len(), before, "it is written over from its beginning");
 }
+
+#[tokio::test]
+async fn only_its_owner_reads_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = TempDir::new().unwrap();
+    let mut journal = Journal::open(folder.path()).await.unwrap();
+    write(&mut journal, &[Open(&exchange(0))], false).await;
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+        let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
