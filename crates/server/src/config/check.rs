@@ -1,6 +1,6 @@
 //! From what was written to what the program uses.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -391,7 +391,15 @@ fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
 impl Checked {
     /// The address people use: the configured one, else the one we listen on.
     pub fn public_url(&self, address: SocketAddr) -> String {
-        self.public_url.clone().unwrap_or_else(|| format!("http://{address}"))
+        self.public_url.clone().unwrap_or_else(|| {
+            // Who listens everywhere can be called from here at least; "everywhere" is no address.
+            let place = match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+                named => named,
+            };
+            format!("http://{}", SocketAddr::new(place, address.port()))
+        })
     }
 
     /// Where error texts point to. Always absolute: a client shows it to people who have no page to resolve it against.

@@ -641,6 +641,17 @@ fn errors_point_to_an_absolute_address_whatever_is_configured() {
 }
 
 #[test]
+fn who_listens_everywhere_is_called_at_an_address() {
+    let (_folder, source) = source("", &[]);
+    let config = source.read().unwrap();
+    let everywhere =
+        [("0.0.0.0:80", "http://127.0.0.1:80"), ("[::]:80", "http://[::1]:80"), ("10.0.0.1:80", "http://10.0.0.1:80")];
+    for (address, expected) in everywhere {
+        assert_eq!(config.public_url(address.parse().unwrap()), expected);
+    }
+}
+
+#[test]
 fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
     let text = "[storage]\nurl = \"postgres://u:p@DB.example.com:5432/x\"\n\
                 [state]\nredis_url = \"redis://:p@Cache.example.com:6379\"\n[metrics]\nlisten = \"127.0.0.1:9000\"\n\
