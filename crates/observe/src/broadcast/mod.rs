@@ -137,19 +137,20 @@ pub struct Service {
 }
 
 impl Destination {
-    /// What it is told of a request; nothing where that is none of its business.
-    pub fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
-        let mut told = Vec::new();
-        self.told_into(&mut told, exchange, said, maker).then_some(told)
-    }
-
-    /// The same, appended to what is there already: whether there is anything.
+    /// Appends what it is told of a request; false where that is none of its business.
     pub fn told_into(&self, out: &mut Vec<u8>, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> bool {
         let is_admitted = self.scope.admits(&self.id, exchange, said, maker.key_name);
         if is_admitted {
             self.told_within(out, self.sight(), exchange, said, maker);
         }
         is_admitted
+    }
+
+    /// The same by itself.
+    #[cfg(test)]
+    fn told(&self, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> Option<Vec<u8>> {
+        let mut told = Vec::new();
+        self.told_into(&mut told, exchange, said, maker).then_some(told)
     }
 
     fn sight(&self) -> Sight {
