@@ -87,7 +87,7 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 /// The id of a trace: as the caller wrote it where that is one, else made from it.
-pub(super) fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
+fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
     if let Some(own) = said.named("trace_id") {
         let plain = own.replace('-', "");
         let is_uuid = own.len() == 36 && is_hex(&plain, 32);
@@ -103,7 +103,7 @@ pub(super) fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<Stri
     }
 }
 
-pub(super) fn parent_id(said: &Said) -> Option<String> {
+fn parent_id(said: &Said) -> Option<String> {
     match said.named("parent_span_id") {
         Some(own) if is_hex(own, 16) => Some(own.to_lowercase()),
         Some(own) => Some(hash(own, 8)),
