@@ -374,9 +374,9 @@ impl Ticket {
         let endpoint = &attempt.endpoint;
         self.endpoint = Some(endpoint.clone());
         (self.own, self.model) = (attempt.credential.clone(), attempt.model);
-        (self.is_called, self.is_final, self.is_charged, self.heard) = (false, false, false, 0);
+        (self.is_final, self.is_charged, self.heard) = (false, false, 0);
         self.counts = Counts::default();
-        self.presence.bills_anyway.store(false, Ordering::Relaxed);
+        self.uncalled();
         // The client has the id of the message already, and goes on with it.
         let is_continued = self.carried.is_some();
         let exchange = self.edit();
@@ -389,6 +389,7 @@ impl Ticket {
         // Nothing so far; unknown where nobody knows the price.
         exchange.cost = endpoint.pricing.as_ref().map(|_| Money::ZERO);
         exchange.list_cost = exchange.cost.filter(|_| exchange.is_byok);
+        exchange.upstream_cost = None;
         // What an earlier attempt had begun to say belongs to it alone.
         exchange.stop_reason = None;
         if !is_continued {
@@ -416,17 +417,28 @@ impl Ticket {
         });
     }
 
-    /// The attempt under way failed.
+    /// The attempt under way failed before any content: nothing is owed for it, whatever becomes of the call.
     pub fn faulted(&mut self, fault: &Fault) {
+        self.ill(fault);
+        self.uncalled();
+    }
+
+    fn ill(&mut self, fault: &Fault) {
         if let Some(trial) = self.trial.take() {
             trial.failed(fault);
         }
     }
 
+    /// From here on nobody charges for anything, until the next is called.
+    fn uncalled(&mut self) {
+        self.is_called = false;
+        self.presence.bills_anyway.store(false, Ordering::Relaxed);
+    }
+
     /// A stream that had begun well broke: the attempt's status becomes the one of a broken connection.
     pub fn attempt_broke(&mut self, status: u16) {
         let class = if status == 408 { Class::Timeout } else { Class::Unreachable };
-        self.faulted(&Fault::without_answer(class));
+        self.ill(&Fault::without_answer(class));
         if let Some(last) = self.edit().attempts.last_mut() {
             last.status = status;
         }
@@ -561,6 +573,14 @@ impl Ticket {
             Some(earlier) => earlier.plus(&part),
             None => part,
         }));
+        // It stands there alone now, or it would be charged twice should nobody go on.
+        self.heard = 0;
+        self.uncalled();
+        let exchange = self.edit();
+        exchange.usage = Default::default();
+        exchange.upstream_cost = None;
+        exchange.cost = exchange.cost.map(|_| Money::ZERO);
+        exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
     }
 
     /// Content had gone out when the answer ended in an error. `waived`: that was not for the caller to prevent, and is not
@@ -570,14 +590,14 @@ impl Ticket {
         if let Some(carried) = self.carried.as_mut().filter(|_| waived) {
             carried.waive();
         }
-        if let Some(endpoint) = self.endpoint.clone().filter(|_| !self.is_final) {
+        if self.is_final {
+            let list = self.open_exchange().upstream_cost;
+            self.charge(list, waived);
+        } else if let Some(endpoint) = self.endpoint.clone().filter(|_| self.is_called) {
             self.count_so_far();
             let cost = self.price(&endpoint).map(|cost| cost.total);
             self.edit().is_estimated = true;
             self.charge(cost, waived);
-        } else {
-            let list = self.open_exchange().upstream_cost;
-            self.charge(list, waived);
         }
         self.close(Outcome::Broken, 200, Some(failure.error_type.as_str()))
     }

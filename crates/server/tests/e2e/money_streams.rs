@@ -111,6 +111,32 @@ on_both! {
         verified(&account.gate.place).await;
     }
 
+    async fn who_leaves_while_a_failed_attempt_is_to_be_repeated_pays_nothing(database: &Database) {
+        let sim = Sim::start(Behaviour::Raw {
+            status: 429,
+            headers: vec![("retry-after".to_owned(), "9".to_owned())],
+            body: r#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#.into(),
+        })
+        .await;
+        // One that can be stopped, and one that charges for whatever it was asked.
+        for (more, streamed) in [("", false), ("", true), ("supports_cancel = false", false), ("supports_cancel = false", true)] {
+            let builder = Tidegate::start().endpoint_of(MODEL, &sim.base_url(), more, PRICES);
+            let account = Account::start(database, builder.config("[log]\nlevel = \"debug\"\n[routing]\nrepeat = true\n")).await;
+            let body = json!({"model": MODEL, "max_tokens": 64, "stream": streamed, "messages": [{"role": "user", "content": "hi"}]});
+            let mut client = JoinSet::new();
+            client.spawn(account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string()).send());
+            account.gate.logs("an attempt failed").await;
+            client.shutdown().await;
+            eventually("it is recorded", TEN_SECONDS, async || !rows(&account.store).await.is_empty()).await;
+            let rows = rows(&account.store).await;
+            assert_eq!((rows.len(), rows[0].outcome.as_str(), rows[0].cost_nanos), (1, "cancelled", Some(0)), "{more}: {rows:?}");
+            verified(&account.gate.place).await;
+            account.store.close().await;
+            drop(account.gate.stop().await);
+            database.empty().await;
+        }
+    }
+
     async fn led_11_a_stream_that_costs_more_than_there_is(database: &Database) {
         // 4000 pieces of 8 bytes: far more than the 100 tokens that are held for it.
         let sim = Sim::start(Script::tokens(4000, 8).pace(Duration::from_millis(1))).await;

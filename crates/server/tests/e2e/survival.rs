@@ -179,6 +179,9 @@ async fn when_nobody_can_go_on_the_stream_ends_with_what_broke_it_and_is_not_cha
     let id = reply.header("x-generation-id").unwrap().to_owned();
     let record = recorded(&gate, &id).await;
     assert_eq!(record["total_cost"], json!(0), "{record}");
+    // What the first one read and said, and no more: the second one failed before it did anything.
+    assert_eq!(record["tokens_prompt"], json!(14), "{record}");
+    assert_eq!(record["tokens_completion"], json!(2), "{record}");
 }
 
 #[tokio::test]
