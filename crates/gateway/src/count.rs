@@ -10,7 +10,7 @@ use tidegate_core::KeyHash;
 use tidegate_providers::anthropic;
 use tidegate_providers::count::Count;
 use tidegate_providers::translate::Target;
-use tidegate_providers::{Auth, Carriage, Protocol, adapter, clear, count, estimate};
+use tidegate_providers::{Auth, Carriage, Protocol, adapter, count, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{Envelope, Purpose, Wrapped};
 use tidegate_wire::json::Members;
@@ -22,6 +22,7 @@ use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::call::{self, Fit};
 use crate::relay::{Wishes, translate};
+use crate::tasks;
 use crate::{Gateway, Snapshot, relay, upstream};
 
 /// A count is worth waiting for only so long; the estimate is there at once.
@@ -91,9 +92,9 @@ impl Gateway {
         let card = &snapshot.places[attempt.endpoint.place].card;
         let count = match Request::parse(&body) {
             Ok(request) => {
-                let original = estimate::tokens(&request, card);
-                let edited = clear::cleared(&request, card);
-                let input = edited.map_or(original, |edited| estimate::tokens(&edited.request, card));
+                let tokens = |request: &Request| tasks::at_length(|| estimate::tokens(request, card));
+                let original = tokens(&request);
+                let input = translate::cleared(&request, card).map_or(original, |edited| tokens(&edited.request));
                 Count { input, original: Some(original) }
             }
             Err(_) => Count { input: estimate::by_bytes(&String::from_utf8_lossy(&body)), original: None },
@@ -169,7 +170,7 @@ impl Gateway {
             }
             (protocol, _) => {
                 let mut request = Request::parse(body).ok()?;
-                if let Some(edited) = clear::cleared(&request, &place.card) {
+                if let Some(edited) = translate::cleared(&request, &place.card) {
                     cleared_tokens = Some(edited.tokens());
                     request = edited.request;
                 }

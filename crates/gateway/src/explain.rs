@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::{Timestamp, WorkspaceId};
-use tidegate_providers::{clear, compress, estimate};
+use tidegate_providers::{compress, estimate};
 use tidegate_routing::live::Unknown;
 use tidegate_routing::plan::Request;
 use tidegate_routing::plan::explain::{Explained, explain};
@@ -16,7 +16,7 @@ use tidegate_wire::messages;
 use crate::agent;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{self, Wishes};
+use crate::relay::{self, Wishes, translate};
 use crate::sticky::{Conversation, Served, Stickiness};
 use crate::{Gateway, Snapshot, plugins, presets};
 
@@ -172,7 +172,7 @@ fn story(
         && let Some(endpoint) = model.and_then(|model| model.endpoints.first())
     {
         let card = &snapshot.places[endpoint.place].card;
-        let edited = clear::cleared(&request, card);
+        let edited = translate::cleared(&request, card);
         let estimate = estimate::rough(edited.as_ref().map_or(&request, |edited| &edited.request), card);
         let is_possible = compress::is_possible(&request);
         let needs = Needs {

@@ -6,12 +6,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use tokio::task::JoinHandle;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::{JoinHandle, block_in_place};
 
 /// Starts `work` under `name`; its panic is logged and ends nothing else.
 #[expect(clippy::disallowed_methods, reason = "the one place that starts background tasks")]
 pub fn spawn<F: Future<Output = ()> + Send + 'static>(name: &'static str, work: F) -> JoinHandle<()> {
     tokio::spawn(Named { name, work: guarded(work) })
+}
+
+/// Does what takes a while without a pause: what waits for this thread goes on elsewhere.
+pub fn at_length<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        // One thread alone has nobody to hand over to.
+        _ => work(),
+    }
 }
 
 /// The work ended in a panic.

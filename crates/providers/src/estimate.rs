@@ -2,6 +2,7 @@
 //! little early is better off than one that is refused.
 
 mod picture;
+mod vocabulary;
 
 use tidegate_wire::messages::{Block, Content, Message, Request, Source, Tool};
 
@@ -109,8 +110,8 @@ impl<'a> Sum<'a> {
         let counted = match self.card.tokenizer {
             Tokenizer::Bytes => by_bytes(text),
             _ if !self.exact => by_bytes(text),
-            // The newer vocabulary counts a few less, and would double the size of the program.
-            _ => bpe_openai::cl100k_base().count(text) as u64,
+            // The newer vocabulary counts a few less, and is twice as large.
+            _ => vocabulary::count(text),
         };
         self.texts += counted;
     }

@@ -10,6 +10,7 @@ use tidegate_wire::messages::Request;
 
 use super::attempt::Job;
 use super::{prefer, translate};
+use crate::tasks;
 
 /// The request as the window of an attempt's endpoint takes it; nothing where it fits, or must fit as it is. `changed`
 /// stands for the body where something else had to be done to it.
@@ -32,8 +33,11 @@ pub(super) fn compressed(
     }
     let request = changed.map_or_else(|| translate::typed(&job.typed, &job.body), Ok);
     let Ok(request) = request else { return Ok(None) };
-    let made = compress::middle_out(request, card, budget, card.max_messages);
-    let tokens = made.as_ref().map_or_else(|| compress::tokens(request, card), |made| made.compressed.1);
+    let (made, tokens) = tasks::at_length(|| {
+        let made = compress::middle_out(request, card, budget, card.max_messages);
+        let tokens = made.as_ref().map_or_else(|| compress::tokens(request, card), |made| made.compressed.1);
+        (made, tokens)
+    });
     // An estimate that refuses must be on the safe side.
     if tokens.saturating_mul(100) / 105 > endpoint.context_length {
         let message = format!("prompt is too long: about {tokens} tokens > {} maximum", endpoint.context_length);

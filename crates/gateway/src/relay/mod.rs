@@ -33,7 +33,6 @@ use tidegate_core::{GenerationId, Timestamp};
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_providers::clear;
 use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
@@ -611,7 +610,7 @@ impl Gateway {
         let Some(endpoint) = model.and_then(|model| model.endpoints.first()) else { return first };
         let card = &snapshot.places[endpoint.place].card;
         // Edits that make room are done before anybody reads it, by us or by the endpoint.
-        let edited = clear::cleared(request, card);
+        let edited = translate::cleared(request, card);
         let estimate = estimate::rough(edited.as_ref().map_or(request, |edited| &edited.request), card);
         // An estimate that refuses must be on the safe side.
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);

@@ -19,6 +19,7 @@ use tidegate_wire::messages::{Block, Content, Request};
 use super::attempt::Job;
 use super::call;
 use crate::Upstream;
+use crate::tasks;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -70,7 +71,13 @@ pub(super) fn outgoing(
 /// The conversation after the edits that the request asks for; nothing where it has no word of them.
 pub(super) fn edited(job: &Job, attempt: &Attempt) -> Option<Cleared> {
     let card = &job.snapshot.places[attempt.endpoint.place].card;
-    clear::cleared(typed(&job.typed, &job.body).ok()?, card)
+    cleared(typed(&job.typed, &job.body).ok()?, card)
+}
+
+/// The same of any request. Its texts are counted, and that may take a while.
+pub(crate) fn cleared(request: &Request, card: &Card) -> Option<Cleared> {
+    request.context_management.as_ref()?;
+    tasks::at_length(|| clear::cleared(request, card))
 }
 
 /// The body as it is translated, where it was read. In a box: most are not, and all that waits for them is moved about.
