@@ -18,7 +18,7 @@ use tidegate_core::{GenerationId, KeyHash, Timestamp};
 pub use recording::Recording;
 pub use terms::{Preset, Surface, Terms, key};
 
-use crate::keys::{DigestHasher, KeyEntry};
+use crate::keys::DigestHasher;
 
 /// Longer answers are not kept.
 pub const LARGEST: usize = 8 << 20;
@@ -26,12 +26,6 @@ pub const LARGEST: usize = 8 << 20;
 const OVERHEAD: usize = 512;
 /// How often what has expired is let go, whether or not its room is needed.
 const SWEEP: Duration = Duration::from_secs(10);
-
-/// Whether answers to this key must not be kept by anyone. There is no such setting yet: a workspace for which zero data
-/// retention is enforced will say so here.
-pub fn retains_nothing(_key: &KeyEntry) -> bool {
-    false
-}
 
 /// An answer as it went out, routing metadata apart.
 #[derive(Debug)]

@@ -315,17 +315,6 @@ impl Gateway {
             ticket.fail(&failure);
             failure
         };
-        let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
-        // A turn is no answer that could be given again.
-        let wish = match inner {
-            Some(_) => None,
-            None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
-        };
-        if let Some(wish) = &wish
-            && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
-        {
-            return Box::pin(kept.give(self, snapshot, ticket)).await;
-        }
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
         if let Some(searching) = &searching {
@@ -361,6 +350,19 @@ impl Gateway {
                 return Err(refuse(ticket, failure));
             }
         };
+        let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
+        // A turn is no answer that could be given again.
+        let wish = match inner {
+            Some(_) => None,
+            None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
+        };
+        // Only now: who may not have the model any more may not have what it once said, either.
+        let wish = wish.filter(|_| !self.retains_nothing(key, &plan));
+        if let Some(wish) = &wish
+            && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
+        {
+            return Box::pin(kept.give(self, snapshot, ticket)).await;
+        }
         if is_free(&plan)
             && let Err(failure) = self.admit_free(key, settings)
         {

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use tidegate_core::{GenerationId, KeyHash};
 use tidegate_observe::metrics::Looked;
+use tidegate_routing::Plan;
 use tidegate_wire::answer::{self, Event, Message};
 use tidegate_wire::envelope::Envelope;
 use tidegate_wire::sse::Splitter;
@@ -43,7 +44,7 @@ impl Wish {
         preset: Preset,
     ) -> Option<Self> {
         let Terms { ttl, clear } = Terms::of(headers, names, preset)?;
-        if !gate.answers.is_on() || cache::retains_nothing(key) {
+        if !gate.answers.is_on() {
             return None;
         }
         let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);
@@ -93,6 +94,14 @@ impl Wish {
     pub fn missed(&self, headers: &mut HeaderMap, names: &Names) {
         headers.insert(&names.cache_status_header, HeaderValue::from_static("MISS"));
         headers.insert(&names.cache_ttl_header, HeaderValue::from(self.ttl.as_secs()));
+    }
+}
+
+impl Gateway {
+    /// Whether nobody may keep what a model of the plan says: zero data retention is enforced for it.
+    pub(super) fn retains_nothing(&self, key: &KeyEntry, plan: &Plan) -> bool {
+        let zdr = self.guardrails.of(key).map(|held| held.guard.zdr).unwrap_or_default();
+        plan.attempts.iter().any(|attempt| zdr.covers(&attempt.endpoint.model))
     }
 }
 

@@ -154,6 +154,27 @@ on_both! {
         assert_eq!((refused.status, refused.error().3.as_str()), (402, "API key spend limit reached"));
         assert_eq!(sim.calls(), 1);
     }
+
+    async fn guardrails_hold_for_what_is_kept(database: &Database) {
+        let sim = Sim::start(whole("hello")).await;
+        let forgets = "data_policy = { retains = false, trains = false }\n";
+        let account = Account::start(database, Tidegate::start().endpoint_of(MODEL, &sim.base_url(), forgets, PRICED)).await;
+        let workspace = account.ask("GET", "/workspaces/default").await.json()["data"].clone();
+        let path = format!("/guardrails/{}", workspace["default_guardrail_id"].as_str().unwrap());
+        let rule = async |rules: Value| drop(account.data("PATCH", &path, Some(rules), 200).await);
+        let ask = || cached(&account.gate, &hello(MODEL)).send();
+        assert_eq!(status(&ask().await), Some("MISS"));
+        assert_eq!(status(&ask().await), Some("HIT"));
+        rule(json!({"ignored_models": [MODEL]})).await;
+        let refused = ask().await;
+        assert_eq!((refused.status, refused.error().3.as_str()), (403, "vendor/m is not allowed by a guardrail"));
+        rule(json!({"ignored_models": null, "enforce_zdr_openai": true})).await;
+        assert_eq!(status(&ask().await), Some("HIT"), "that is about others");
+        rule(json!({"enforce_zdr_openai": false, "enforce_zdr_other": true})).await;
+        for calls in [2, 3] {
+            assert_eq!((status(&ask().await), sim.calls()), (None, calls), "nothing is kept where nothing may be");
+        }
+    }
 }
 
 #[tokio::test]
