@@ -28,6 +28,11 @@ pub fn rough(request: &Request, card: &Card) -> u64 {
     Sum::of(request, card, false).total()
 }
 
+/// Whether it points at documents that are not in it: nobody here knows how many pages they have.
+pub fn has_unseen(request: &Request) -> bool {
+    Sum::of(request, &Card::default(), false).is_unseen
+}
+
 /// Tokens of a text by bytes: 3.2 bytes each in plain text, 1.6 characters each elsewhere.
 pub fn by_bytes(text: &str) -> u64 {
     // Nearly every text, and the quickest question there is.
@@ -53,7 +58,7 @@ impl<'a> Meter<'a> {
     }
 
     fn sum(&self, fixed: u64, add: impl FnOnce(&mut Sum<'a>)) -> u64 {
-        let mut sum = Sum { card: self.card, texts: 0, fixed, bytes: 0, exact: self.exact };
+        let mut sum = Sum { card: self.card, texts: 0, fixed, bytes: 0, exact: self.exact, is_unseen: false };
         add(&mut sum);
         sum.total()
     }
@@ -80,11 +85,12 @@ struct Sum<'a> {
     fixed: u64,
     bytes: usize,
     exact: bool,
+    is_unseen: bool,
 }
 
 impl<'a> Sum<'a> {
     fn of(request: &Request, card: &'a Card, exact: bool) -> Self {
-        let mut sum = Self { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact };
+        let mut sum = Self { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact, is_unseen: false };
         sum.request(request);
         sum
     }
@@ -167,7 +173,10 @@ impl<'a> Sum<'a> {
                 Source::Text(source) => self.text(&source.data),
                 Source::Content(source) => self.content(&source.content),
                 Source::Base64(source) => self.fixed += picture::of_pdf(&source.data, self.card.tokenizer),
-                _ => self.fixed += picture::page(self.card.tokenizer),
+                _ => {
+                    self.is_unseen = true;
+                    self.fixed += picture::page(self.card.tokenizer);
+                }
             },
             Block::SearchResult(block) => {
                 self.text(&block.title);

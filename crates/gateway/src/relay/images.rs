@@ -227,7 +227,9 @@ async fn admit(job: &mut Job) -> Result<usize, Failure> {
 
 async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<(), Failure> {
     let endpoint = &*attempt.endpoint;
-    let n = images::read(&job.body, job.form)?.n;
+    let asked = images::read(&job.body, job.form)?;
+    let (n, shown) = (asked.n, asked.references.len() as u64);
+    job.ticket.shows(shown);
     let most = if endpoint.max_output_tokens > 0 { endpoint.max_output_tokens.min(MOST_TOKENS) } else { MOST_TOKENS };
     let prompt = (job.body.len() as u64).div_ceil(3) + 64;
     let ask = Ask {
@@ -240,6 +242,7 @@ async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<(), Failure> {
         cache_1h: false,
         tier: endpoint.tier.name(),
         searches: 0,
+        images: shown,
         images_out: n,
         now: job.ticket.started(),
     };

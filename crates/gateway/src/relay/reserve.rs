@@ -24,6 +24,8 @@ use crate::{Gateway, Snapshot};
 const LEAST_OUTPUT: u64 = 256;
 /// Searches that are held for a call that may search.
 const SEARCHES: u64 = 10;
+/// Tokens that a window has of which nobody said how wide it is.
+const UNKNOWN_WINDOW: u64 = 1_000_000;
 /// How often the cap is lowered while others take from the same accounts.
 const TRIES: usize = 4;
 
@@ -34,6 +36,7 @@ static CACHED_1H: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"1h
 static SEARCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_search_"));
 
 /// What a call may cost at one endpoint.
+#[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub endpoint: &'a Endpoint,
     pub is_byok: bool,
@@ -46,8 +49,9 @@ pub(super) struct Ask<'a> {
     pub cache_1h: bool,
     /// The dearest service that it asks for by name.
     pub tier: Option<&'a str>,
-    /// Searches that the upstream may make, and pictures.
+    /// Searches that the upstream may make, pictures that it is shown, and pictures that it makes.
     pub searches: u64,
+    pub images: u64,
     pub images_out: u64,
     pub now: Timestamp,
 }
@@ -67,7 +71,10 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     let mut ask = ask(job, attempt);
     job.ticket.may_search(ask.searches > 0);
     let carried = job.ticket.carried_cost();
-    let bound = ask.most(ask.output).plus(carried);
+    // What a document elsewhere holds may fill the window, whoever pays for it.
+    let fills = SOURCE.find(&job.body).is_some();
+    let widest = if fills { ask.prompt.max(window(endpoint)) } else { ask.prompt };
+    let bound = Ask { prompt: widest, ..ask }.most(ask.output).plus(carried);
     if let Some(most) = settings.ledger.reserve_output_tokens {
         ask.output = ask.output.min(most);
     }
@@ -151,6 +158,9 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
         let card = &job.snapshot.places[endpoint.place].card;
         if let Ok(request) = translate::typed(&job.typed, &job.body) {
             prompt = estimate::rough(request, card).saturating_mul(11) / 10 + 64;
+            if estimate::has_unseen(request) {
+                prompt = prompt.max(window(endpoint));
+            }
         }
     }
     Ask {
@@ -165,9 +175,15 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
         tier,
         // Also where nothing is limited: what nobody could have expected is not believed.
         searches: if is_searched && has(&SEARCH) { SEARCHES } else { 0 },
+        images: job.ticket.shown(),
         images_out: 0,
         now: job.ticket.started(),
     }
+}
+
+/// The most that a prompt can have at an endpoint.
+fn window(endpoint: &Endpoint) -> u64 {
+    if endpoint.context_length > 0 { endpoint.context_length } else { UNKNOWN_WINDOW }
 }
 
 /// The output that all accounts can pay for; none when one cannot even pay for the prompt.
@@ -256,8 +272,8 @@ impl Ask<'_> {
     }
 
     fn priced(&self, output: u64) -> price::Ask<'_> {
-        let Self { prompt, cache_marked, cache_1h, tier, images_out, now, .. } = *self;
-        price::Ask { prompt, output, cache_marked, cache_1h, tier, images: 0, images_out, now }
+        let Self { prompt, cache_marked, cache_1h, tier, images, images_out, now, .. } = *self;
+        price::Ask { prompt, output, cache_marked, cache_1h, tier, images, images_out, now }
     }
 
     fn affordable(&self, short: &Short, available: Money) -> Option<u64> {

@@ -105,6 +105,8 @@ pub(super) struct Ticket {
     counts: Counts,
     /// Tokens of the prompt and of the output so far, by our own count.
     prompt: u64,
+    /// Pictures that the request shows.
+    shown: u64,
     heard: u64,
     /// Searches of the upstream that have come by, where it may make some.
     searched: Option<u64>,
@@ -157,6 +159,7 @@ impl Ticket {
         let wish = gate.contents.wish(key, &gate.guardrails, is_zdr);
         ticket.overheard =
             Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, sender.trace.as_deref(), body, wish);
+        ticket.shows(u64::from(envelope.media.images));
         ticket.edit().streamed = envelope.stream;
         ticket.sent_by(sender, envelope.user.as_deref().or(envelope.metadata_user.as_deref()));
         ticket
@@ -202,6 +205,7 @@ impl Ticket {
             is_charged: false,
             counts: Counts::default(),
             prompt: (request_bytes as u64).div_ceil(4),
+            shown: 0,
             heard: 0,
             searched: None,
             marked: None,

@@ -57,6 +57,7 @@ mod models;
 mod moderation;
 mod money;
 mod money_kills;
+mod money_media;
 mod money_outages;
 mod money_streams;
 mod native_search;

@@ -94,6 +94,23 @@ impl Ticket {
         self.heard
     }
 
+    /// The request shows so many pictures, which may have a price of their own.
+    pub fn shows(&mut self, pictures: u64) {
+        self.shown = pictures;
+    }
+
+    pub fn shown(&self) -> u64 {
+        self.shown
+    }
+
+    /// Takes over what was used. No upstream counts the pictures that it was shown.
+    fn used_up(&mut self, usage: Usage) -> &mut Exchange {
+        let images = usage.images.max(self.shown);
+        let exchange = self.edit();
+        exchange.usage = Usage { images, ..usage };
+        exchange
+    }
+
     /// Whether the upstream may search the web for this call, at a price.
     pub fn may_search(&mut self, may: bool) {
         self.searched = may.then_some(0);
@@ -117,8 +134,7 @@ impl Ticket {
     /// Takes over what the upstream reports before its answer: mostly what the prompt is.
     pub fn begun(&mut self, counts: &Counts) {
         self.counts = *counts;
-        let exchange = self.edit();
-        exchange.usage = anthropic::usage(counts);
+        let exchange = self.used_up(anthropic::usage(counts));
         exchange.is_clamped |= counts.is_odd();
     }
 
@@ -126,8 +142,7 @@ impl Ticket {
     pub fn usage(&mut self, counts: &Counts, endpoint: &Endpoint, finished: bool) -> Charged {
         let (prompt, heard) = (self.prompt, self.heard);
         self.counts = *counts;
-        let exchange = self.edit();
-        exchange.usage = anthropic::usage(counts);
+        let exchange = self.used_up(anthropic::usage(counts));
         exchange.is_clamped |= counts.is_odd();
         exchange.service_tier = counts.tier().map(Into::into);
         exchange.reported_cost = anthropic::reported_cost(counts);
@@ -148,8 +163,7 @@ impl Ticket {
 
     /// Takes over what pictures used, all of it, and says what that costs at this endpoint.
     pub fn drawn(&mut self, usage: Usage, is_estimated: bool, endpoint: &Endpoint) -> Charged {
-        let exchange = self.edit();
-        exchange.usage = usage;
+        let exchange = self.used_up(usage);
         (exchange.usage_reported, exchange.is_estimated) = (!is_estimated, is_estimated);
         (self.is_final, self.is_charged) = (true, true);
         self.charged(endpoint, false)
@@ -248,6 +262,7 @@ impl Ticket {
             cache_1h: false,
             tier: self.counts.tier(),
             searches: 0,
+            images: self.shown,
             images_out: 0,
             now: self.started(),
         };
@@ -271,7 +286,9 @@ impl Ticket {
     /// What is known of an answer that is not over: what the upstream said so far, and our own count of the rest.
     pub(super) fn count_so_far(&mut self) {
         let (prompt, heard, searched) = (self.prompt, self.heard, self.searched.unwrap_or(0));
+        let images = self.shown;
         let usage = &mut self.edit().usage;
+        usage.images = usage.images.max(images);
         usage.output = usage.output.max(heard);
         usage.web_searches = usage.web_searches.max(searched);
         if usage.prompt() == 0 {

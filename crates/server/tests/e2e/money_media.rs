@@ -1,0 +1,71 @@
+//! What pictures and documents cost, and what is held for those that nobody here has seen.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{Account, INFERENCE_KEY, Reply, Tidegate, on_both};
+use crate::money::key;
+
+const MODEL: &str = "vendor/m";
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+fn reporting(input: u64, output: u64) -> Behaviour {
+    let body = json!({
+        "id": "msg_up", "type": "message", "role": "assistant", "model": "m",
+        "content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn", "stop_sequence": null,
+        "usage": {"input_tokens": input, "output_tokens": output},
+    });
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Behaviour::Raw { status: 200, headers, body: Bytes::from(body.to_string()) }
+}
+
+async fn said(account: &Account, key: &str, content: Value) -> Reply {
+    let body = json!({"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": content}]});
+    account.gate.ask("POST", "/v1/messages").key(key).json(body.to_string()).send().await
+}
+
+async fn record(account: &Account, key: &str, reply: &Reply) -> Value {
+    let path = format!("/api/v1/generation?id={}", reply.header("x-generation-id").unwrap());
+    account.gate.ask("GET", &path).key(key).send().await.json()["data"].clone()
+}
+
+on_both! {
+    async fn led_7_a_document_elsewhere_may_fill_the_window(database: &Database) {
+        // Sixty pages of which the request says nothing but where they are: $0.54 and $0.015.
+        let sim = Sim::start(reporting(180_000, 1_000)).await;
+        let pricing = "pricing = { input = 3, output = 15 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let document = json!([{"type": "document", "source": {"type": "url", "url": "https://example.com/long.pdf"}}]);
+        for key in [INFERENCE_KEY.to_owned(), key(&account, json!({"limit": 1})).await] {
+            let reply = said(&account, &key, document.clone()).await;
+            assert_eq!(reply.json()["usage"]["cost"], json!(0.555), "{}", reply.body_text());
+            assert_eq!(record(&account, &key, &reply).await["total_cost"], json!(0.555));
+        }
+        // A window of 200 000 tokens and the answer are $0.615.
+        let poor = key(&account, json!({"limit": 0.5})).await;
+        let refused = said(&account, &poor, document).await;
+        assert_eq!((refused.status, sim.calls()), (402, 2), "{}", refused.body_text());
+        let metrics = account.gate.managed("/metrics").await;
+        assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
+    }
+
+    async fn pictures_cost_what_the_endpoint_asks_for_each(database: &Database) {
+        let sim = Sim::start(reporting(1_000, 100)).await;
+        let pricing = "pricing = { input = 1, output = 10, image = 0.002 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}});
+        let shown = json!([{"type": "text", "text": "what is this?"}, picture, picture, picture]);
+        let reply = said(&account, INFERENCE_KEY, shown.clone()).await;
+        // A thousandth of a dollar for the prompt, one for the answer, six for the pictures.
+        assert_eq!(reply.json()["usage"]["cost"], json!(0.008), "{}", reply.body_text());
+        let record = record(&account, INFERENCE_KEY, &reply).await;
+        assert_eq!((&record["total_cost"], &record["num_media_prompt"]), (&json!(0.008), &json!(3)), "{record}");
+        // Enough for prompt and answer, not for the pictures.
+        let poor = key(&account, json!({"limit": 0.015})).await;
+        assert_eq!(said(&account, &poor, json!("what is this?")).await.status, 200);
+        assert_eq!(said(&account, &poor, shown).await.status, 402);
+    }
+}
