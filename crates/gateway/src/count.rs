@@ -18,6 +18,7 @@ use tidegate_wire::messages::Request;
 use tokio::time::timeout;
 
 use crate::agent;
+use crate::choices::Made;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::call::{self, Fit};
@@ -72,7 +73,8 @@ impl Gateway {
             envelope = relay::read(&body, settings, Purpose::Count)?;
         }
         let names: Vec<&str> = envelope.names().collect();
-        let mut wishes = Wishes { default: self.default_model(key, &names).await?, ..Wishes::to_count(&envelope) };
+        let mut wishes =
+            Wishes { default: self.choices.model(&key.workspace, &names, Made::Text)?, ..Wishes::to_count(&envelope) };
         wishes.needs.searchers = searchers;
         let plan = self.plan(&snapshot, key, &names, &wishes);
         let plan = plan.map_err(|error| failure::from_plan(&error, &names, settings))?;

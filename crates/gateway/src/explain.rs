@@ -9,11 +9,12 @@ use tidegate_providers::{compress, estimate};
 use tidegate_routing::live::Unknown;
 use tidegate_routing::plan::Request;
 use tidegate_routing::plan::explain::{Explained, explain};
-use tidegate_routing::{Caller, Compression, Live, Modality, Needs, Own};
+use tidegate_routing::{Caller, Compression, Guard, Live, Modality, Needs, Own, Sort};
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::messages;
 
 use crate::agent;
+use crate::choices::Made;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Wishes, translate};
@@ -76,7 +77,17 @@ impl Gateway {
         let memory = key.map(|key| (&key.workspace, &self.sticky));
         let settings = &snapshot.settings;
         let plugins = key.map_or_else(|| settings.into(), |key| self.plugins.standing(&key.workspace, settings));
-        let mut story = story(&snapshot, body, turn, &Scene { live, own, memory, plugins, now })?;
+        let held = key.and_then(|key| self.guardrails.of(key));
+        let guard = held.as_deref().map(|held| &held.guard);
+        let sort = key.and_then(|key| self.choices.sort(&key.workspace));
+        let names: Vec<&str> = envelope.names().collect();
+        let default = match key {
+            Some(key) => self.choices.model(&key.workspace, &names, Made::Text)?,
+            None => None,
+        };
+        let default = default.as_deref();
+        let scene = Scene { live, own, memory, plugins, guard, default, sort, now };
+        let mut story = story(&snapshot, body, turn, &scene)?;
         let verdicts = story.explained.verdicts.iter().filter(|_| live.is_some());
         for (verdict, passed_over) in verdicts.zip(&mut story.passed_over) {
             let model = snapshot.catalogue.find(&verdict.model).ok().map(|named| named.model);
@@ -93,7 +104,8 @@ pub fn from_configuration(snapshot: &Snapshot, body: &Bytes, now: Timestamp) -> 
     let plugins = (&snapshot.settings).into();
     let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
     let turn = agent::as_turn(body, &envelope, snapshot)?;
-    story(snapshot, body, turn, &Scene { live: None, own: None, memory: None, plugins, now })
+    let scene = Scene { live: None, own: None, memory: None, plugins, guard: None, default: None, sort: None, now };
+    story(snapshot, body, turn, &scene)
 }
 
 /// What a plan depends on beside the request and the configuration.
@@ -104,6 +116,10 @@ struct Scene<'a> {
     memory: Option<(&'a WorkspaceId, &'a Stickiness)>,
     /// What is set for plugins.
     plugins: plugins::Standing<'a>,
+    /// What the caller is held to, what `default` stands for there, and how endpoints are sorted.
+    guard: Option<&'a Guard>,
+    default: Option<&'a str>,
+    sort: Option<Sort>,
     now: Timestamp,
 }
 
@@ -147,7 +163,9 @@ fn story(
             sticky: last.as_ref().map(Served::sticky),
             // The cheapest stands first before the draw, and is the likeliest.
             draw: drawn.map_or(0.0, |conversation| conversation.draw()),
-            policy: settings.routing.policy,
+            policy: settings.routing.policy.sorted(scene.sort),
+            guard: scene.guard,
+            default: scene.default,
             now: scene.now,
             ..Request::new(&names, &wishes.preferences)
         };

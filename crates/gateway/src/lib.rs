@@ -7,6 +7,7 @@
 mod agent;
 pub mod broadcast;
 pub mod cache;
+pub mod choices;
 pub mod contents;
 pub mod count;
 pub mod credentials;
@@ -39,7 +40,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
-use tidegate_core::{Clock, KeyHash, Timestamp, WorkspaceId};
+use tidegate_core::{Clock, KeyHash, Timestamp};
 use tidegate_observe::metrics::{Condition, Door, Metrics, Pool, Refusal, Served};
 use tidegate_providers::count::Count;
 use tidegate_providers::repair::Refused;
@@ -78,6 +79,8 @@ pub struct Gateway {
     pub told: broadcast::Stored,
     /// How they and those of the configuration do.
     pub tallies: broadcast::Tallies,
+    /// What workspaces choose for requests that leave it open.
+    pub choices: choices::Choices,
     /// What workspaces want kept of what is said.
     pub contents: Arc<contents::Contents>,
     pub clock: Arc<dyn Clock>,
@@ -89,8 +92,6 @@ pub struct Gateway {
     pub(crate) learned: learned::Learned,
     /// Counts of bodies, by their hash, and until when they are good.
     pub(crate) counts: Cache<KeyHash, (Count, Timestamp)>,
-    /// What `default` stands for in a workspace, and until when that is believed.
-    pub(crate) defaults: Cache<WorkspaceId, (Option<Arc<str>>, Timestamp)>,
     /// What servers of tools offer.
     pub(crate) mcp: agent::Lists,
     /// Results of tools that clients do not get to see.
@@ -139,6 +140,7 @@ impl Gateway {
             plugins: plugins::stored::Stored::new(store.clone()),
             told: broadcast::Stored::new(store.clone()),
             tallies: broadcast::Tallies::default(),
+            choices: choices::Choices::new(store.clone()),
             contents: Arc::new(contents::Contents::new(store, vault.clone(), metrics.clone())),
             vault,
             clock,
@@ -149,7 +151,6 @@ impl Gateway {
             tokens: tokens::Tokens::default(),
             learned: learned::Learned::default(),
             counts: Cache::new(COUNTS),
-            defaults: Cache::new(COUNTS),
             mcp: agent::Lists::default(),
             results: agent::Results::default(),
             texts: plugins::Texts::default(),
@@ -221,6 +222,7 @@ impl Gateway {
                 self.guardrails.refresh().await?;
                 self.told.refresh(&self.vault).await?;
                 self.contents.refresh().await?;
+                self.choices.refresh().await?;
                 self.plugins.refresh().await?;
                 self.presets.refresh().await
             };

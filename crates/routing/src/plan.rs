@@ -175,6 +175,14 @@ pub struct Policy {
     pub default_sort: Option<Sort>,
 }
 
+impl Policy {
+    /// The same, sorted as a workspace wants it where it says so.
+    #[must_use]
+    pub fn sorted(self, sort: Option<Sort>) -> Self {
+        Self { default_sort: sort.or(self.default_sort), ..self }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self { blend: (3.0, 1.0), default_sort: None }

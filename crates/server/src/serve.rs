@@ -117,6 +117,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     gateway.guardrails.refresh().await.context("the guardrails could not be loaded")?;
     gateway.refresh_destinations().await.context("the destinations could not be loaded")?;
     gateway.contents.refresh().await.context("whose words are kept could not be loaded")?;
+    gateway.choices.refresh().await.context("what workspaces choose could not be loaded")?;
     gateway.plugins.refresh().await.context("the settings of plugins could not be loaded")?;
     gateway.presets.refresh().await.context("the presets could not be loaded")?;
     gateway.recall().await.context("what was learnt of upstreams could not be loaded")?;

@@ -113,6 +113,13 @@ impl App {
         }
     }
 
+    /// The same for what workspaces choose for requests that leave it open.
+    pub async fn choices_changed(&self) {
+        if let Err(error) = self.gateway.choices.refresh().await {
+            tracing::warn!(%error, "what a workspace chose is not known on this node yet");
+        }
+    }
+
     /// The same for what workspaces set for plugins.
     pub async fn plugins_changed(&self) {
         if let Err(error) = self.gateway.plugins.refresh().await {

@@ -41,6 +41,7 @@ const PAIRS: &[Pair] = &[
     pair!(11, "files", "0011_files.sql"),
     pair!(12, "contents", "0012_contents.sql"),
     pair!(13, "feedback", "0013_feedback.sql"),
+    pair!(14, "choices", "0014_choices.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

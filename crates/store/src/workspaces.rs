@@ -1,6 +1,7 @@
 //! Workspaces: where the keys and settings of an organisation live.
 
 mod change;
+mod choices;
 mod reach;
 mod row;
 
@@ -10,6 +11,7 @@ use tidegate_core::{Tenant, Timestamp, WorkspaceId};
 use uuid::Uuid;
 
 pub use change::{NewWorkspace, WorkspaceChange};
+pub use choices::Choices;
 pub use row::Workspace;
 
 use crate::{Result, Store};

@@ -146,7 +146,9 @@ impl Conductor {
     /// Asks for the first turn; what goes wrong here has a status of its own.
     pub async fn begin(&mut self) -> Result<Reply, Failure> {
         let lists = ["models", "fallbacks"].into_iter().filter_map(|name| self.request.get(name)?.as_array()).flatten();
-        let names = self.request.get("model").into_iter().chain(lists).filter_map(Value::as_str);
+        // Of those to fall back to, each is an object that names its model.
+        let names = self.request.get("model").into_iter().chain(lists);
+        let names = names.filter_map(|entry| entry.as_str().or_else(|| entry.get("model")?.as_str()));
         self.left_to = Left::of(&self.roster, &self.snapshot, names)?;
         self.ask(false).await
     }

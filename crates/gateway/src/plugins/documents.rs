@@ -24,6 +24,7 @@ pub(crate) use text::Texts;
 
 use super::options::{FileParser, PdfEngine};
 use super::{Prepared, Stage};
+use crate::choices::Made;
 use crate::egress::Budget;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
@@ -128,7 +129,7 @@ impl Scene<'_> {
     async fn serves(&self, envelope: &Envelope<'_>, shown: &[Modality]) -> bool {
         let names: Vec<&str> = envelope.names().take(1).collect();
         let mut wishes = Wishes::of(envelope, 0);
-        let Ok(default) = self.gate.default_model(self.key, &names).await else { return false };
+        let Ok(default) = self.gate.choices.model(&self.key.workspace, &names, Made::Text) else { return false };
         wishes.default = default;
         // How long it will be is known when the documents have been read.
         wishes.needs.input_tokens = 0;

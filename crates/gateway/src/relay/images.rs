@@ -24,6 +24,7 @@ use super::prefer::Wishes;
 use super::reserve::{Ask, reserve_whole};
 use super::settle::Ticket;
 use super::{Body, Inner, Reply, header_session, is_free, reply, sender};
+use crate::choices::Made;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
@@ -107,7 +108,7 @@ impl Gateway {
             Err(failure) => return Err(refuse(ticket, failure)),
         };
         let mut wishes = Wishes::to_draw(&request);
-        wishes.default = match self.default_model(key, &[name]).await {
+        wishes.default = match self.choices.model(&key.workspace, &[name], Made::Images) {
             Ok(default) => default,
             Err(failure) => return Err(refuse(ticket, failure)),
         };

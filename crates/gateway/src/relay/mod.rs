@@ -49,6 +49,7 @@ pub(crate) use stream::error_frame;
 pub use stream::{Body, StreamBody};
 
 use crate::agent;
+use crate::choices::Made;
 use crate::failure::{self, Failure};
 use crate::guardrails::{Blocked, Judged};
 use crate::keys::KeyEntry;
@@ -325,7 +326,7 @@ impl Gateway {
             Ok(native) => native,
             Err(failure) => return Err(refuse(ticket, failure)),
         };
-        wishes.default = match self.default_model(key, &names).await {
+        wishes.default = match self.choices.model(&key.workspace, &names, Made::Text) {
             Ok(default) => default,
             Err(failure) => return Err(refuse(ticket, failure)),
         };
@@ -574,7 +575,7 @@ impl Gateway {
             default: wishes.default.as_deref(),
             sticky: last.as_ref().map(Served::sticky),
             draw: drawn.unwrap_or_else(|| snapshot.draws.next()),
-            policy: routing.policy,
+            policy: routing.policy.sorted(self.choices.sort(&key.workspace)),
             now,
             live,
             ..Request::new(names, &wishes.preferences)

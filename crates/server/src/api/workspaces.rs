@@ -90,6 +90,7 @@ pub fn create(call: Call) -> Answering {
         let made = request.app.store.create_workspace(&request.tenant, &request.by, new).await;
         let workspace = made.map_err(refusal)?;
         request.app.contents_changed().await;
+        request.app.choices_changed().await;
         Ok(data(StatusCode::CREATED, &Shown::from(&workspace)))
     })
 }
@@ -114,6 +115,7 @@ pub fn update(call: Call) -> Answering {
         let workspace = changed.map_err(refusal)?.ok_or_else(not_found)?;
         request.app.destinations_changed().await;
         request.app.contents_changed().await;
+        request.app.choices_changed().await;
         Ok(data(StatusCode::OK, &Shown::from(&workspace)))
     })
 }
@@ -134,6 +136,7 @@ pub fn delete(call: Call) -> Answering {
         request.app.guardrails_changed().await;
         request.app.destinations_changed().await;
         request.app.contents_changed().await;
+        request.app.choices_changed().await;
         if gone { Ok(deleted()) } else { Err(not_found()) }
     })
 }

@@ -38,6 +38,25 @@ async fn made(gate: &Tidegate, more: Value) -> Reply {
     post(gate, "/api/v1/images", &body).await
 }
 
+#[tokio::test]
+async fn default_is_the_model_for_pictures_that_the_workspace_has_chosen() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_with(&[(&sim, "openai-chat")], BY_PIECE, "").await;
+    let choose = async |choices: Value| {
+        let ask = gate.ask("PATCH", "/api/v1/workspaces/default").key(MANAGEMENT_KEY);
+        assert_eq!(ask.json(choices.to_string()).send().await.status, 200);
+    };
+    // The model for texts is none for pictures.
+    choose(json!({"default_text_model": "vendor/other"})).await;
+    let unset = made(&gate, json!({"model": "default"})).await;
+    let problem = "Invalid request: model 'default' needs a default_image_model in the workspace";
+    assert_eq!(message(&unset), (400, problem.to_owned()));
+    choose(json!({"default_image_model": MODEL})).await;
+    let reply = made(&gate, json!({"model": "default"})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    assert_eq!(record(&gate, &reply).await["model"], MODEL);
+}
+
 fn sent(sim: &Sim) -> Value {
     serde_json::from_slice(&sim.requests().last().unwrap().body).unwrap()
 }

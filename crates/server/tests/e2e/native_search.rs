@@ -282,6 +282,17 @@ async fn an_engine_searches_where_the_vendor_cannot_and_without_one_it_is_refuse
     mixed["tools"].as_array_mut().unwrap().push(json!({"type": "tidegate:datetime"}));
     let wanted = format!("Invalid request: tidegate:web_search cannot stand beside other tools on {MODEL}");
     assert_eq!(refused(&alone, &mixed).await, wanted);
+    // One to fall back to that searches itself is enough, in whatever list it stands.
+    let start = Tidegate::start().protocol_at("vendor/plain", "openai-chat", &format!("{}/v1", sim.base_url()), PLAIN);
+    let either = start.protocol_at(MODEL, gemini.0, &format!("{}{}", sim.base_url(), gemini.1), LINES).run().await;
+    for (list, entry) in [("models", json!(MODEL)), ("fallbacks", json!({"model": MODEL}))] {
+        let mut asking = body(false, json!({}));
+        asking["model"] = json!("vendor/plain");
+        asking[list] = json!([entry]);
+        sim.set(Behaviour::says("A."));
+        let reply = asked(&either, &asking).await;
+        assert_eq!((reply.status, &reply.json()["model"]), (200, &json!(MODEL)), "{list}: {}", reply.body_text());
+    }
     let nobody = gate_at(&sim, gemini.0, gemini.1, PLAIN, "").await;
     for engine in ["auto", "native", "exa"] {
         let wanted = "tidegate:web_search is not configured on this deployment";

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hash_of, hello};
 
 const MODEL: &str = "vendor/m";
 
@@ -263,6 +263,46 @@ async fn default_is_the_model_that_the_workspace_has_chosen() {
     assert_eq!((&metadata["requested"], &metadata["strategy"]), (&json!("default"), &json!("alias")));
     let count = gate.ask("POST", "/v1/messages/count_tokens").key(INFERENCE_KEY);
     assert_eq!(count.json(hello("default").to_string()).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_workspace_sorts_for_requests_that_do_not() {
+    let sims = [Sim::start(Behaviour::says("a")).await, Sim::start(Behaviour::says("b")).await];
+    let gate = Tidegate::start()
+        .by_chance()
+        .endpoint_with(MODEL, &sims[0], "shadow_price = 2.01")
+        .endpoint_with(MODEL, &sims[1], "shadow_price = 2")
+        .run()
+        .await;
+    let sort = async |by: Value| {
+        let ask = gate.ask("PATCH", "/api/v1/workspaces/default").key(MANAGEMENT_KEY);
+        assert_eq!(ask.json(json!({"default_provider_sort": by}).to_string()).send().await.status, 200);
+    };
+    let served = async |more: Value| {
+        let mut said = String::new();
+        for number in 0..30 {
+            let mut body = json!({"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": format!("hi {number}")}]});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            said.push_str(&gate.messages(body).await.text());
+        }
+        said
+    };
+    let by_chance = served(json!({})).await;
+    assert!(by_chance.contains('a') && by_chance.contains('b'), "{by_chance}");
+    sort(json!("price")).await;
+    let cheapest = "b".repeat(30);
+    assert_eq!(served(json!({})).await, cheapest);
+    let tool = json!({"tools": [{"name": "t", "input_schema": {"type": "object"}}]});
+    assert_eq!(served(tool).await, cheapest, "also where tools are called");
+    assert_eq!(served(json!({"provider": {"order": ["p0"]}})).await, "a".repeat(30), "a request knows best");
+    let explained = gate.ask("POST", "/api/v1/explain").key(MANAGEMENT_KEY);
+    let hash = hash_of(INFERENCE_KEY);
+    let explained = explained.json(json!({"model": MODEL, "key": hash}).to_string()).send().await.json();
+    let first = explained["data"]["candidates"].as_array().unwrap().iter().find(|one| one["place"] == 1).unwrap();
+    assert!(first["endpoint"].as_str().unwrap().starts_with("p1"), "{explained}");
+    sort(Value::Null).await;
+    let by_chance = served(json!({})).await;
+    assert!(by_chance.contains('a') && by_chance.contains('b'), "{by_chance}");
 }
 
 #[tokio::test]

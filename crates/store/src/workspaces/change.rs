@@ -3,6 +3,7 @@
 use serde_json::json;
 use tidegate_core::{Tenant, WorkspaceId};
 
+use super::choices::{CHOICES_CHANGED, Choices};
 use super::row::{RawWorkspace, select_workspaces};
 use super::{Workspace, new_id};
 use crate::audit::{By, Change, append_audit};
@@ -107,6 +108,9 @@ impl Store {
             if workspace.is_io_logging_enabled {
                 sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
             }
+            if workspace.choices() != Choices::default() {
+                sqlx::query(CHOICES_CHANGED).execute(&mut *transaction).await?;
+            }
             let change = Change::new("workspace.created", &workspace.id.0).with(workspace.settings());
             append_audit!(transaction, tenant.organisation, by, change);
             transaction.commit().await?;
@@ -141,6 +145,9 @@ impl Store {
             }
             if old.kept() != new.kept() {
                 sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
+            }
+            if old.choices() != new.choices() {
+                sqlx::query(CHOICES_CHANGED).execute(&mut *transaction).await?;
             }
             sqlx::query(
                 "UPDATE workspaces SET name = $3, slug = $4, description = $5, default_text_model = $6, \
@@ -230,6 +237,7 @@ impl Store {
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             sqlx::query(PLUGINS_CHANGED).execute(&mut *transaction).await?;
             sqlx::query(CONTENTS_CHANGED).execute(&mut *transaction).await?;
+            sqlx::query(CHOICES_CHANGED).execute(&mut *transaction).await?;
             for emptied in [
                 "DELETE FROM preset_versions WHERE organisation_id = $1 AND preset_id IN \
                  (SELECT id FROM presets WHERE organisation_id = $1 AND workspace_id = $2)",

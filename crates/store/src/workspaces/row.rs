@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_core::{OrganisationId, Timestamp, WorkspaceId};
 
+use super::choices::Choices;
 use super::{DEFAULT_SLUG, derived_id};
 use crate::error::Unreadable;
 
@@ -45,6 +46,15 @@ impl Workspace {
     pub(super) fn kept(&self) -> (bool, u64, Option<&[i64]>) {
         let share = self.io_logging_sampling_rate.to_bits();
         (self.is_io_logging_enabled, share, self.io_logging_api_key_ids.as_deref())
+    }
+
+    /// What it chooses for requests that leave it open.
+    pub(super) fn choices(&self) -> Choices {
+        Choices {
+            text_model: self.default_text_model.clone(),
+            image_model: self.default_image_model.clone(),
+            sort: self.default_provider_sort.clone(),
+        }
     }
 
     /// The settings that can change, as the audit log shows them.
