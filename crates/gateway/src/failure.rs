@@ -8,7 +8,7 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::plan::Code;
 use tidegate_routing::{Plan, PlanError};
 use tidegate_wire::envelope::Violation;
-use tidegate_wire::error::{ErrorType, MessagesError};
+use tidegate_wire::error::{ErrorType, InferenceError, MessagesError};
 use tidegate_wire::json::quoted;
 
 use crate::snapshot::Settings;
@@ -131,6 +131,26 @@ impl Failure {
             routing: more.and_then(|more| more.routing.as_deref()).map(|routing| (member.as_str(), routing)),
         }
         .to_json()
+    }
+
+    /// The general envelope of what calls a model.
+    pub fn inference_json(&self, brand: &str) -> String {
+        let member = format!("{brand}_metadata");
+        let more = self.more.as_deref();
+        InferenceError {
+            code: self.status,
+            error_type: self.error_type,
+            message: self.general_message(),
+            metadata: self.metadata(),
+            availability: more.and_then(|more| more.availability.as_deref()),
+            routing: more.and_then(|more| more.routing.as_deref()).map(|routing| (member.as_str(), routing)),
+        }
+        .to_json()
+    }
+
+    /// The same text as on the Messages surface but for the capitals of one.
+    pub fn general_message(&self) -> &str {
+        if self.status == 500 { "Internal Server Error" } else { &self.message }
     }
 }
 

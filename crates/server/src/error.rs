@@ -22,11 +22,8 @@ const LONGEST_WAIT: u64 = 60;
 pub fn answer(failure: &Failure, surface: Surface, brand: &str) -> Answer {
     let body = match surface {
         Surface::Messages => failure.messages_json(brand),
-        Surface::General => {
-            // The same text as on the Messages surface but for the capitals of one.
-            let message = if failure.status == 500 { "Internal Server Error" } else { &failure.message };
-            general(failure.status, message, failure.metadata())
-        }
+        Surface::Inference => failure.inference_json(brand),
+        Surface::General => general(failure.status, failure.general_message(), failure.metadata()),
     };
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = plain(status, "application/json", body);

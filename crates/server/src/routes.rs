@@ -35,6 +35,8 @@ pub enum Mount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
     Messages,
+    /// What calls a model in another format.
+    Inference,
     General,
 }
 
@@ -108,10 +110,10 @@ const fn inference(path: &'static str, summary: &'static str, handler: Handler) 
     Route { method: Method::POST, path, mount, callers, surface, cors: false, shed_at, summary, handler }
 }
 
-/// The same with errors as account operations have them.
+/// The same with errors in the general envelope.
 const fn made(path: &'static str, summary: &'static str, handler: Handler) -> Route {
     let mut route = inference(path, summary, handler);
-    route.surface = Surface::General;
+    route.surface = Surface::Inference;
     route
 }
 

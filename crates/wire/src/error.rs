@@ -144,6 +144,37 @@ pub fn general(code: u16, message: &str, metadata: Option<&str>) -> String {
     format!(r#"{{"error":{{"code":{code},"message":{}{metadata}}}}}"#, quoted(message))
 }
 
+/// The same envelope for operations that call a model: it says of what kind an error is, and why nobody could serve.
+#[derive(Clone, Copy, Debug)]
+pub struct InferenceError<'a> {
+    pub code: u16,
+    pub error_type: ErrorType,
+    pub message: &'a str,
+    /// JSON texts: objects, all of them.
+    pub metadata: Option<&'a str>,
+    pub availability: Option<&'a str>,
+    /// Name and value of the routing metadata, when asked for.
+    pub routing: Option<(&'a str, &'a str)>,
+}
+
+impl InferenceError<'_> {
+    pub fn to_json(&self) -> String {
+        let (code, name, message) = (self.code, self.error_type.as_str(), quoted(self.message));
+        let mut out = format!(r#"{{"error":{{"code":{code},"message":{message}"#);
+        if let Some(availability) = self.availability {
+            let _ = write!(out, r#","error_type":"{name}","http_status":{code},"availability":{availability}"#);
+        }
+        let more = self.metadata.and_then(|text| text.trim().strip_prefix('{')).map(str::trim_start);
+        let comma = if more.is_none_or(|more| more.starts_with('}')) { "" } else { "," };
+        let _ = write!(out, r#","metadata":{{"error_type":"{name}"{comma}{}}}"#, more.unwrap_or("}"));
+        if let Some((member, value)) = self.routing {
+            let _ = write!(out, r#","{member}":{value}"#);
+        }
+        out.push('}');
+        out
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +194,32 @@ mod tests {
         assert_eq!(error.to_json(), expected);
         let early = MessagesError { request_id: None, metadata: Some("{}"), ..error };
         assert!(early.to_json().ends_with(r#""request_id":null,"metadata":{}}"#));
+    }
+
+    #[test]
+    fn calls_of_models_say_more_in_the_general_envelope() {
+        let error = InferenceError {
+            code: 502,
+            error_type: ErrorType::ProviderUnavailable,
+            message: "Provider returned error",
+            metadata: Some(r#"{"provider_name":"Nebius","provider_code":"upstream_reset"}"#),
+            availability: None,
+            routing: None,
+        };
+        assert_eq!(
+            error.to_json(),
+            r#"{"error":{"code":502,"message":"Provider returned error","metadata":{"error_type":"provider_unavailable","provider_name":"Nebius","provider_code":"upstream_reset"}}}"#
+        );
+        for nothing in [None, Some("{}"), Some(" { } ")] {
+            let bare: serde_json::Value =
+                serde_json::from_str(&InferenceError { metadata: nothing, ..error }.to_json()).unwrap();
+            assert_eq!(bare["error"]["metadata"], serde_json::json!({"error_type": "provider_unavailable"}));
+        }
+        let unserved = InferenceError { availability: Some(r#"{"code":"c"}"#), routing: Some(("m", "[]")), ..error };
+        let unserved: serde_json::Value = serde_json::from_str(&unserved.to_json()).unwrap();
+        assert_eq!(unserved["error"]["error_type"], "provider_unavailable");
+        assert_eq!((&unserved["error"]["http_status"], &unserved["m"]), (&502.into(), &serde_json::json!([])));
+        assert_eq!(unserved["error"]["availability"]["code"], "c");
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn responses(route: &Route, description: &Description) -> Value {
     }
     let error = match route.surface {
         Surface::Messages => "MessagesError",
-        Surface::General => "Error",
+        Surface::Inference | Surface::General => "Error",
     };
     for status in errors(route, description) {
         let names: &[&str] = match status {

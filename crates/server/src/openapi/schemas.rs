@@ -119,9 +119,12 @@ fn shared() -> Value {
             "error": object(&["code", "message"], json!({
                 "code": {"type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status."},
                 "message": {"type": "string", "minLength": 1},
+                "error_type": {"type": "string", "description": "With `availability`."},
+                "http_status": {"type": "integer", "description": "With `availability`."},
+                "availability": {"type": "object", "description": "Why no endpoint could serve a model."},
                 "metadata": {
                     "type": "object",
-                    "description": "Only when there is something to say.",
+                    "description": "Only when there is something to say; always where a model is called.",
                     "properties": {
                         "issues": {"type": "array", "minItems": 1, "items": issue},
                         "error_type": {"type": "string"},

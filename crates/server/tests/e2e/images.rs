@@ -180,7 +180,23 @@ async fn a_failure_leads_to_the_next_endpoint_and_the_last_one_is_told() {
         let reply = made(&gate, json!({"provider": {"only": ["p0"]}})).await;
         assert_eq!(reply.status, status, "{behaviour:?}: {}", reply.body_text());
         assert!(reply.header("x-generation-id").is_some(), "{behaviour:?}");
+        let kind = match status {
+            429 => "rate_limit_exceeded",
+            529 => "provider_overloaded",
+            400 => "content_policy_violation",
+            _ => "provider_unavailable",
+        };
+        assert_eq!(reply.json()["error"]["metadata"]["error_type"], kind, "{}", reply.body_text());
     }
+    let unknown = made(&gate, json!({"model": "art/n"})).await;
+    let error = unknown.json()["error"].clone();
+    assert_eq!((unknown.status, &error["code"], &error["http_status"]), (400, &json!(400), &json!(400)), "{error}");
+    assert_eq!(
+        (&error["error_type"], &error["metadata"]["error_type"]),
+        (&json!("invalid_request"), &json!("invalid_request"))
+    );
+    assert_eq!(error["availability"]["code"], "model_not_found");
+    assert_eq!(error["availability"]["requested_models"], json!(["art/n"]));
     assert!((spent(&gate).await - before).abs() < 1e-12, "what fails costs nothing");
 }
 
