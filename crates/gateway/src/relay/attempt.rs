@@ -146,11 +146,15 @@ const REFUSAL: &str = "refusal";
 pub(super) const INTENT: Duration = Duration::from_secs(2);
 
 /// Lets a job in: holds what its first attempt that can be paid for may cost. The place of that attempt, or why there is
-/// none.
+/// none. Who cannot pay for a model is told so, and does not get another one instead.
 pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
-    let mut first = None;
+    let mut first: Option<Failure> = None;
+    let wanted = job.plan.attempts.first().map(|attempt| attempt.model);
     for place in 0..job.plan.attempts.len() {
         let attempt = job.plan.attempts[place].clone();
+        if first.is_some() && Some(attempt.model) != wanted {
+            continue;
+        }
         job.ticket.attempt(&attempt);
         match reserve(job, &attempt).await {
             Ok(cap) => {
@@ -203,7 +207,10 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                     Err(failure) => {
                         let is_short = matches!(failure.status, 402 | 403);
                         let later = index + 1..job.plan.attempts.len();
-                        next = later.into_iter().find(|place| is_short && suits(&job, &job.plan.attempts[*place]));
+                        next = later.into_iter().find(|place| {
+                            let later = &job.plan.attempts[*place];
+                            is_short && later.model == attempt.model && suits(&job, later)
+                        });
                         if next.is_none() {
                             return refused(job, failure, &faults);
                         }

@@ -186,6 +186,30 @@ on_both! {
         eventually("the new limit holds", Duration::from_secs(10), async || ask(open.clone()).await.status == 402).await;
     }
 
+    async fn led_8_who_cannot_pay_for_a_model_does_not_get_another_one(database: &Database) {
+        let sims = [Sim::start(Behaviour::says("dear")).await, Sim::start(Behaviour::says("cheap")).await];
+        let dear = "[models.endpoints.pricing]\ninput = 0\noutput = 100\n";
+        let builder = Tidegate::start()
+            .endpoint_with(MODEL, &sims[0], dear)
+            .endpoint_with("vendor/small", &sims[1], OUTPUT_ONLY)
+            .endpoint_with("vendor/both", &sims[0], dear)
+            .endpoint_with("vendor/both", &sims[1], OUTPUT_ONLY);
+        let account = Account::start(database, builder).await;
+        // Enough for 64 tokens of the small model, or of the cheaper endpoint.
+        let key = key(&account, json!({"limit": dollars(2 * CALL)})).await;
+        let ask = |more: Value| {
+            let mut body = json!({"max_tokens": 64, "messages": [{"role": "user", "content": "hi"}]});
+            body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            account.gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send()
+        };
+        for more in [json!({"model": MODEL, "fallbacks": [{"model": "vendor/small"}]}), json!({"models": [MODEL, "vendor/small"]})] {
+            let (status, kind, ..) = ask(more.clone()).await.error();
+            assert_eq!((status, &*kind), (402, "billing_error"), "{more}");
+        }
+        assert_eq!(sims.each_ref().map(Sim::calls), [0, 0]);
+        assert_eq!(ask(json!({"model": "vendor/both"})).await.text(), "cheap", "the same model for less is what was asked for");
+    }
+
     async fn credits_that_were_given_can_be_spent_and_no_more(database: &Database) {
         let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
         let billing = "[billing]\nenabled = true\n[service]\ncredits_url = \"https://pay.test/more\"\n";
