@@ -20,6 +20,8 @@ pub struct Choices {
     pub sort: Option<String>,
 }
 
+type Row = (String, Option<String>, Option<String>, Option<String>);
+
 impl Store {
     /// A number that changes with every change of what workspaces choose.
     pub async fn choices_seq(&self) -> Result<i64> {
@@ -32,7 +34,7 @@ impl Store {
     pub async fn all_choices(&self) -> Result<(i64, Vec<(WorkspaceId, Choices)>)> {
         // The number first: what changes between the two is loaded again.
         let seq = self.choices_seq().await?;
-        let rows: Vec<(String, Option<String>, Option<String>, Option<String>)> = on_reader!(self, pool => {
+        let rows: Vec<Row> = on_reader!(self, pool => {
             Ok(sqlx::query_as(
                 "SELECT id, default_text_model, default_image_model, default_provider_sort FROM workspaces \
                  WHERE deleted_at IS NULL AND (default_text_model IS NOT NULL OR default_image_model IS NOT NULL \
@@ -41,7 +43,7 @@ impl Store {
             .fetch_all(pool)
             .await?)
         })?;
-        let chosen = |(id, text_model, image_model, sort): (String, _, _, _)| {
+        let chosen = |(id, text_model, image_model, sort): Row| {
             (WorkspaceId(Arc::from(id)), Choices { text_model, image_model, sort })
         };
         Ok((seq, rows.into_iter().map(chosen).collect()))
