@@ -490,7 +490,7 @@ impl Messages<'_> {
                 }
                 Said::Thinking { text, signature } if replays => {
                     let carrier = signature.as_deref().and_then(Carrier::read);
-                    let ours = carrier.filter(|carrier| carrier.is_from(PROTOCOL, self.target.scope));
+                    let ours = carrier.filter(|carrier| carrier.fits(PROTOCOL, self.target));
                     match ours {
                         Some(carrier) if carrier.kind == "reasoning_details" => {
                             details.extend(json::elements(&carrier.data).into_iter().flatten().map(ToOwned::to_owned));

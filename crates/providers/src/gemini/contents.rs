@@ -169,9 +169,7 @@ impl Contents<'_> {
     fn signed<'s>(&self, said: &'s Said) -> Option<(Signed, &'s str)> {
         let Said::Thinking { text, signature: Some(signature) } = said else { return None };
         let carrier = Carrier::read(signature)?;
-        let is_ours = carrier.is_from(PROTOCOL, self.target.scope)
-            && carrier.kind == "gemini_sig"
-            && family(&carrier.model) == family(self.target.model);
+        let is_ours = carrier.fits(PROTOCOL, self.target) && carrier.kind == "gemini_sig";
         let signed: Signed = serde_json::from_str(carrier.data.get()).ok().filter(|_| is_ours)?;
         // No base64 has this length: it was cut on its way.
         let is_whole = !signed.sig.is_empty() && signed.sig.len() % 4 != 1;
@@ -276,13 +274,6 @@ fn is_same_call(id: &str, signed: &str) -> bool {
         rest.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
     };
     id.strip_prefix(signed).is_some_and(|rest| rest.is_empty() || number(rest))
-}
-
-/// A name up to its first number: signatures hold within a generation of models.
-fn family(model: &str) -> &str {
-    let start = model.find(|letter: char| letter.is_ascii_digit()).unwrap_or(model.len());
-    let length = model[start..].find(|letter: char| !letter.is_ascii_digit()).unwrap_or(model.len() - start);
-    &model[..start + length]
 }
 
 fn type_of_name(name: &str) -> Option<&'static str> {

@@ -119,7 +119,8 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Reasoning of this very upstream. Its text is not repeated, and it must have no `content`.
+    /// Reasoning of this very upstream and family of models: a model that does not reason refuses the whole request for
+    /// it. Its text is not repeated, and it must have no `content`.
     fn replay(&mut self, signature: Option<&str>) -> Option<Value> {
         #[derive(Deserialize)]
         struct Item {
@@ -127,7 +128,8 @@ impl<'a> Input<'a> {
             encrypted_content: String,
         }
         let carrier = signature.and_then(Carrier::read)?;
-        if !carrier.is_from(PROTOCOL, self.target.scope) || carrier.kind != "openai_item" {
+        let is_taken = self.target.card.signed_reasoning && carrier.fits(PROTOCOL, self.target);
+        if !is_taken || carrier.kind != "openai_item" {
             return None;
         }
         let item: Item = serde_json::from_str(carrier.data.get()).ok()?;

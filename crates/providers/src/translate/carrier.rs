@@ -6,6 +6,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::Target;
+
 const PREFIX: &str = "tgs1.";
 
 /// What a signature of ours holds.
@@ -69,10 +71,22 @@ impl Carrier {
         (read.v == 1).then_some(Self { protocol: read.p, scope: read.s, model: read.m, kind: read.k, data: read.d })
     }
 
-    /// Whether it may go back to this upstream.
+    /// Whether it may go back to this upstream, whichever of its models is asked.
     pub fn is_from(&self, protocol: &str, scope: &str) -> bool {
         self.protocol == protocol && self.scope == scope
     }
+
+    /// Whether it may go back to this very target: the upstream, and a model of the family that made it.
+    pub fn fits(&self, protocol: &str, target: &Target<'_>) -> bool {
+        self.is_from(protocol, target.scope) && family(&self.model) == family(target.model)
+    }
+}
+
+/// A name up to its first number: signatures hold within a generation of models.
+fn family(model: &str) -> &str {
+    let start = model.find(|letter: char| letter.is_ascii_digit()).unwrap_or(model.len());
+    let length = model[start..].find(|letter: char| !letter.is_ascii_digit()).unwrap_or(model.len() - start);
+    &model[..start + length]
 }
 
 /// Whether a signature was made here: no native upstream may ever see it.
@@ -98,6 +112,15 @@ mod tests {
         let plain =
             "tgs1.eyJ2IjoxLCJwIjoiY2hhdCIsInMiOiJlcC03ZjJjIiwibSI6ImRlZXBzZWVrLXY0LXBybyIsImsiOiJwbGFpbiIsImQiOnt9fQ";
         assert_eq!(Carrier::plain("chat", "ep-7f2c", "deepseek-v4-pro").to_signature(), plain);
+    }
+
+    #[test]
+    fn a_family_is_a_generation_of_models() {
+        assert_eq!(family("gpt-5"), family("gpt-5.6-terra"));
+        assert_eq!(family("gemini-3.8-flash"), family("gemini-3-pro"));
+        for (one, other) in [("gpt-5", "gpt-4.1"), ("o3", "o4-mini"), ("openai/gpt-5", "anthropic/claude-5")] {
+            assert_ne!(family(one), family(other));
+        }
     }
 
     #[test]
