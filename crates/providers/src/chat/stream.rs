@@ -4,7 +4,7 @@ use tidegate_core::Timestamp;
 use tidegate_wire::answer::Word;
 use tidegate_wire::json::{self, Kind};
 
-use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
+use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, is_something, stop};
 use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
 use crate::translate::{Context, Decode, Stop, Stream, usage};
@@ -103,9 +103,7 @@ impl Decoder {
             let is_length = stop == Stop::Length;
             stream.encoder.stop(if is_length { self.context.length(&stream.counted) } else { stop });
         }
-        if !stream.encoder.has_content() && !stream.encoder.has_stopped() {
-            return Err(Fault::in_answer(Class::EmptyCompletion));
-        }
+        is_something(&stream.encoder, &stream.counted)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

@@ -328,10 +328,10 @@ fn p82_an_error_in_a_200_is_an_error() {
         Class::ContextLength
     );
     assert_eq!(class(json!({"choices": []})), Class::BadResponse);
-    assert_eq!(
-        class(json!({"choices": [{"message": {"content": ""}, "finish_reason": null}]})),
-        Class::EmptyCompletion
-    );
+    for end in [json!(null), json!("stop"), json!("tool_calls")] {
+        let empty = json!({"choices": [{"message": {"content": ""}, "finish_reason": end}]});
+        assert_eq!(class(empty), Class::EmptyCompletion);
+    }
     assert_eq!(message(b"<html>", &context(), NOW).unwrap_err().class, Class::BadResponse);
 }
 

@@ -165,7 +165,7 @@ pub(super) fn read<B: Blocks>(
             encoder.tool_end(key);
         }
     }
-    if !encoder.has_content() && stop == Stop::Done {
+    if !encoder.has_answered() && matches!(stop, Stop::Done | Stop::Unknown(_)) {
         return Err(Fault::in_answer(Class::EmptyCompletion));
     }
     Ok((counted, stop))

@@ -112,7 +112,7 @@ impl Decoder {
 
     fn finish(&mut self, stop: Stop, stream: &mut Stream) -> Result<(), Fault> {
         self.sign(stream);
-        if !stream.encoder.has_content() && stop == Stop::Done {
+        if !stream.encoder.has_answered() && matches!(stop, Stop::Done | Stop::Unknown(_)) {
             return Err(Fault::in_answer(Class::EmptyCompletion));
         }
         stream.encoder.stop(stop);

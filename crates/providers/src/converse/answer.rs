@@ -217,11 +217,7 @@ pub(super) fn sign<B: Blocks>(has_text: bool, signature: Option<&str>, encoder: 
 
 /// An answer that just ended must have said something.
 pub(super) fn is_something<B: Blocks>(encoder: &Encoder<B>) -> Result<(), Fault> {
-    if encoder.has_content() || encoder.is_over() || encoder.ends_early() {
-        Ok(())
-    } else {
-        Err(Fault::in_answer(Class::EmptyCompletion))
-    }
+    if encoder.has_answered() { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
 /// What the upstream's word for the end means.

@@ -306,11 +306,7 @@ impl Reader {
         if let Some(searched) = self.searched.take().filter(|_| encoder.has_content()) {
             encoder.searched(searched);
         }
-        if encoder.has_content() || encoder.is_over() || encoder.ends_early() {
-            Ok(())
-        } else {
-            Err(Fault::in_answer(Class::EmptyCompletion))
-        }
+        if encoder.has_answered() { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
     }
 }
 

@@ -208,7 +208,7 @@ pub(super) fn read<B: Blocks>(
     }
     let searches = items.iter().filter(|item| item.kind.as_deref() == Some("web_search_call")).count();
     counted.web_searches = (searches > 0).then_some(searches as u64);
-    if !encoder.has_content() && stop == Stop::Done {
+    if !encoder.has_answered() && stop == Stop::Done {
         return Err(Fault::in_answer(Class::EmptyCompletion));
     }
     Ok((counted, stop))

@@ -144,7 +144,7 @@ impl Decoder {
                 (stream.counted, stop) = read(response, &mut stream.encoder, &self.context, self.now)?;
             }
         }
-        if !stream.encoder.has_content() && stop == Stop::Done && !stream.encoder.has_stopped() {
+        if !stream.encoder.has_answered() && stop == Stop::Done {
             return Err(Fault::in_answer(Class::EmptyCompletion));
         }
         stream.encoder.stop(stop);

@@ -155,12 +155,14 @@ impl<B: Blocks> Encoder<B> {
         self.wrote
     }
 
-    pub fn has_stopped(&self) -> bool {
-        self.stop.is_some()
+    /// Whether its end is one: something was said, also what is not written yet, or it is known why nothing was.
+    pub fn has_answered(&self) -> bool {
+        let is_waiting = !self.calls.is_empty() || !self.held.is_empty();
+        self.wrote || is_waiting || self.met || self.ends_early()
     }
 
     /// Whether it ended before the model was done, so that having said nothing is no failure.
-    pub fn ends_early(&self) -> bool {
+    fn ends_early(&self) -> bool {
         self.refusal.is_some()
             || matches!(self.stop, Some(Stop::Length | Stop::ContextWindow | Stop::Refusal(_) | Stop::Sequence(_)))
     }
