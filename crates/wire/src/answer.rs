@@ -23,6 +23,10 @@ pub use replay::without;
 /// What an answer says that ended without a word about why: `stop_reason` is null only while an answer is under way.
 pub const END_TURN: &str = "end_turn";
 
+/// What a refusal says of itself where the upstream says nothing: both are strings towards the client.
+pub const REFUSAL_CATEGORY: &str = "general_harms";
+pub const REFUSAL_EXPLANATION: &str = "The model declined to answer this request.";
+
 /// What the gateway sets on an answer. Texts that end in `_json` are JSON values.
 #[derive(Clone, Copy, Debug)]
 pub struct Additions<'a> {
@@ -304,11 +308,9 @@ fn charged(usage: &mut Usage<'_>, splice: &mut Splice, charge: Option<&Charge<'_
 fn stop_details(parent: &Part<'_>, splice: &mut Splice) {
     let details = parent.get(Name::StopDetails).and_then(|details| Part::within(parent.whole, details));
     let Some(mut details) = details else { return };
-    let defaults =
-        [(Name::Category, "\"general_harms\""), (Name::Explanation, "\"The model declined to answer this request.\"")];
-    for (name, text) in defaults {
+    for (name, text) in [(Name::Category, REFUSAL_CATEGORY), (Name::Explanation, REFUSAL_EXPLANATION)] {
         if details.get(name).is_none_or(|value| json::kind(value) != Kind::String) {
-            details.set(splice, name, text);
+            details.set(splice, name, &json::quoted(text));
         }
     }
 }

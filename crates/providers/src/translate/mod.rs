@@ -27,6 +27,7 @@ pub mod usage;
 use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use tidegate_wire::answer::{REFUSAL_CATEGORY, REFUSAL_EXPLANATION};
 use tidegate_wire::json::quoted;
 use tidegate_wire::sse::{self, Frame};
 
@@ -403,8 +404,8 @@ impl Ending {
         let sequence = self.stop_sequence.as_deref().map_or_else(|| "null".to_owned(), quoted);
         let details = match self.stop_reason {
             "refusal" => {
-                let words = self.explanation.as_deref().unwrap_or("The model declined to answer.");
-                format!(r#"{{"type":"refusal","category":"general_harms","explanation":{}}}"#, quoted(words))
+                let words = self.explanation.as_deref().unwrap_or(REFUSAL_EXPLANATION);
+                format!(r#"{{"type":"refusal","category":"{REFUSAL_CATEGORY}","explanation":{}}}"#, quoted(words))
             }
             _ => "null".to_owned(),
         };
