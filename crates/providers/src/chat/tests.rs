@@ -275,7 +275,7 @@ fn the_published_answer_is_read() {
     let out = answered(&upstream).unwrap();
     assert_eq!(
         out["content"],
-        json!([{"type":"thinking","thinking":"think","signature":PLAIN_CARRIER},{"type":"tool_use","id":"call_9","name":"tide_at","input":{"port":"Brest"}}])
+        json!([{"type":"thinking","thinking":"think","signature":PLAIN_CARRIER},{"type":"tool_use","id":"call_9","name":"tide_at","input":{"port":"Brest"},"caller":{"type":"direct"}}])
     );
     assert_eq!(
         (&out["stop_reason"], &out["stop_sequence"], &out["stop_details"]),
@@ -424,7 +424,7 @@ fn the_published_stream_is_read() {
     let expected = [
         (
             "content_block_start",
-            json!({"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}),
+            json!({"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":null}}),
         ),
         (
             "content_block_delta",
@@ -433,7 +433,7 @@ fn the_published_stream_is_read() {
         ("content_block_stop", json!({"type":"content_block_stop","index":0})),
         (
             "content_block_start",
-            json!({"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"call_a","name":"tide_at","input":{}}}),
+            json!({"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"call_a","name":"tide_at","input":{},"caller":{"type":"direct"}}}),
         ),
         (
             "content_block_delta",
@@ -446,7 +446,7 @@ fn the_published_stream_is_read() {
         ("content_block_stop", json!({"type":"content_block_stop","index":1})),
         (
             "content_block_start",
-            json!({"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"call_b","name":"tide_at","input":{}}}),
+            json!({"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"call_b","name":"tide_at","input":{},"caller":{"type":"direct"}}}),
         ),
         (
             "content_block_delta",

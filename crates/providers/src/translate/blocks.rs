@@ -6,6 +6,9 @@ use serde_json::value::RawValue;
 
 use super::search::Searched;
 
+/// The end of a call: the model itself made it, not a program that it wrote.
+const CALLER: &[u8] = b",\"caller\":{\"type\":\"direct\"}}";
+
 /// Where blocks go. Exactly one is open at a time; the encoder sees to that.
 pub trait Blocks {
     fn open_text(&mut self);
@@ -55,7 +58,7 @@ impl Frames {
 
 impl Blocks for Frames {
     fn open_text(&mut self) {
-        self.start(r#"{"type":"text","text":""}"#);
+        self.start(r#"{"type":"text","text":"","citations":null}"#);
     }
 
     fn text(&mut self, text: &str) {
@@ -95,7 +98,8 @@ impl Blocks for Frames {
         put_quoted(&mut block, id);
         block.put_slice(b",\"name\":");
         put_quoted(&mut block, name);
-        block.put_slice(b",\"input\":{}}");
+        block.put_slice(b",\"input\":{}");
+        block.put_slice(CALLER);
         self.start(std::str::from_utf8(&block).expect("made of JSON text"));
     }
 
@@ -241,7 +245,7 @@ impl Collected {
                     out.put_slice(b",\"input\":");
                     // An input that was cut short is no JSON; the answer says why it ended.
                     out.put_slice(if is_object(input) { input.as_bytes() } else { b"{}" });
-                    out.put_u8(b'}');
+                    out.put_slice(CALLER);
                 }
             }
         }
