@@ -162,15 +162,17 @@ impl Conversation {
         let mut made = self;
         made.system(request);
         let mut turns: Vec<Turn> = Vec::new();
-        for (place, message) in request.messages.iter().enumerate() {
+        let (start, first) = beginning(request);
+        for (place, message) in request.messages.iter().enumerate().skip(start) {
             let blocks = message.content.clone().into_blocks();
+            let first = if place == start { first } else { 0 };
             match &message.role {
                 Role::Assistant => {
-                    made.said(blocks, &mut turns);
+                    made.said(blocks, first, &mut turns);
                 }
                 Role::System => made.note(&mut turns, &message.content, mid_system, is_cleared(request, place)),
                 _ => {
-                    let (outcomes, parts) = made.heard(blocks, &format!("messages[{place}]"))?;
+                    let (outcomes, parts) = made.heard(blocks, first, &format!("messages[{place}]"))?;
                     append_heard(&mut turns, outcomes, parts);
                 }
             }
@@ -280,10 +282,11 @@ impl Conversation {
         }
     }
 
-    fn said(&mut self, blocks: Vec<Block>, turns: &mut Vec<Turn>) {
+    /// `first`: the place of the first block that counts.
+    fn said(&mut self, blocks: Vec<Block>, first: usize, turns: &mut Vec<Turn>) {
         let mut said: Vec<Said> = Vec::with_capacity(blocks.len());
         let found = search::told(&blocks);
-        for block in blocks {
+        for block in blocks.into_iter().skip(first) {
             match block {
                 Block::Text(block) if block.text.trim().is_empty() => {
                     mark_said(said.last_mut(), Mark::of(block.cache_control.as_ref()));
@@ -312,7 +315,7 @@ impl Conversation {
                 // What replaces the conversation so far is told to the model, not said by it.
                 Block::Compaction(block) => {
                     append_said(turns, std::mem::take(&mut said));
-                    append_heard(turns, Vec::new(), compacted(block).into_iter().collect());
+                    append_heard(turns, Vec::new(), compacted(&block).into_iter().collect());
                 }
                 block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
                 other => said.push(Said::Text(Text::plain(format!("[{} omitted]", other.kind())))),
@@ -321,10 +324,15 @@ impl Conversation {
         append_said(turns, said);
     }
 
-    /// Results first, the rest after them, each in its own order.
-    fn heard(&mut self, blocks: Vec<Block>, path: &str) -> Result<(Vec<Outcome>, Vec<Part>), Unsupported> {
+    /// Results first, the rest after them, each in its own order. `first`: the place of the first block that counts.
+    fn heard(
+        &mut self,
+        blocks: Vec<Block>,
+        first: usize,
+        path: &str,
+    ) -> Result<(Vec<Outcome>, Vec<Part>), Unsupported> {
         let (mut outcomes, mut parts) = (Vec::new(), Vec::new());
-        for (place, block) in blocks.into_iter().enumerate() {
+        for (place, block) in blocks.into_iter().enumerate().skip(first) {
             let path = format!("{path}.content[{place}]");
             match block {
                 Block::ToolResult(result) => outcomes.push(self.outcome(result, &path)?),
@@ -410,7 +418,7 @@ impl Conversation {
             Block::ToolReference(block) => {
                 parts.push(Part::Text(Text::plain(format!("[tool available: {}]", block.tool_name))));
             }
-            Block::Compaction(block) => parts.extend(compacted(block)),
+            Block::Compaction(block) => parts.extend(compacted(&block)),
             block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
             other => {
                 return Err(Unsupported::new(path, format!("{} blocks are not supported by this model", other.kind())));
@@ -442,6 +450,23 @@ impl Conversation {
     }
 }
 
+/// Where the conversation begins for the model, as the place of a message and of a block in it: at the last summary,
+/// which stands for everything before it. One that only its maker can read stands for nothing here.
+fn beginning(request: &Request) -> (usize, usize) {
+    let summary = |block: &Block| matches!(block, Block::Compaction(block) if told(block).is_some());
+    let mut messages = request.messages.iter().enumerate().rev();
+    let last = messages.find_map(|(place, message)| match &message.content {
+        Content::Blocks(blocks) => Some((place, blocks.iter().rposition(summary)?)),
+        Content::Text(_) => None,
+    });
+    last.unwrap_or_default()
+}
+
+/// The text of a summary, where it has one.
+fn told(block: &Compaction) -> Option<&str> {
+    block.content.as_deref().filter(|text| !text.trim().is_empty())
+}
+
 /// `clear_at: "next_user_message"` on an instruction that a later message of the user has made void.
 fn is_cleared(request: &Request, place: usize) -> bool {
     let clears = request.messages[place].extra.get("clear_at").is_some_and(|raw| raw.get() == "\"next_user_message\"");
@@ -454,8 +479,8 @@ fn is_nothing_to_others(kind: &str) -> bool {
 }
 
 /// The summary that stands for everything before it.
-fn compacted(block: Compaction) -> Option<Part> {
-    let text = block.content.filter(|text| !text.trim().is_empty())?;
+fn compacted(block: &Compaction) -> Option<Part> {
+    let text = told(block)?.to_owned();
     Some(Part::Text(Text { text, mark: Mark::of(block.cache_control.as_ref()) }))
 }
 
