@@ -318,10 +318,16 @@ impl Conversation {
                     append_heard(turns, Vec::new(), compacted(&block).into_iter().collect());
                 }
                 block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
-                other => said.push(Said::Text(Text::plain(format!("[{} omitted]", other.kind())))),
+                other => said.push(Said::Text(self.omitted(&other))),
             }
         }
         append_said(turns, said);
+    }
+
+    /// What stands for a block that nobody else can read.
+    fn omitted(&mut self, block: &Block) -> Text {
+        self.warn(format!("dropped:{}", block.kind()));
+        Text::plain(format!("[{} omitted]", block.kind()))
     }
 
     /// Results first, the rest after them, each in its own order. `first`: the place of the first block that counts.
@@ -421,7 +427,8 @@ impl Conversation {
             Block::Compaction(block) => parts.extend(compacted(&block)),
             block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
             other => {
-                return Err(Unsupported::new(path, format!("{} blocks are not supported by this model", other.kind())));
+                let text = self.omitted(&other);
+                parts.push(Part::Text(text));
             }
         }
         Ok(())
