@@ -59,7 +59,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if searches {
         body.set("tools", [json!({"googleSearch": {}})]);
     }
-    if own.is_none() {
+    // Without functions there is nothing to choose from, and the upstream refuses the word.
+    let is_free = matches!(request.tool_choice, Some(ToolChoice::Auto(_) | ToolChoice::None(_)));
+    if own.is_none() && !(functions.is_empty() && is_free) {
         choice(&mut body, request, card, &mut conversation);
     }
     body.set("generationConfig", generation);
