@@ -4,11 +4,19 @@ use tidegate_core::Timestamp;
 use tidegate_wire::messages::Request;
 
 use crate::fault::{Class, Fault};
+use crate::translate::offer::Offer;
 use crate::translate::{Answered, Context, Decode, Outgoing, Target, Translator, Unsupported};
 use crate::{Protocol, anthropic, chat, cohere, converse, gemini, responses};
 
 /// The request as an upstream of the protocol takes it. Messages upstreams are not translated to.
 pub fn request(protocol: Protocol, request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
+    let Offer { request, warning } = Offer::of(request);
+    let mut outgoing = translated(protocol, &request, target)?;
+    outgoing.warnings.extend(warning.map(ToOwned::to_owned));
+    Ok(outgoing)
+}
+
+fn translated(protocol: Protocol, request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     match protocol {
         Protocol::Chat => chat::request(request, target),
         Protocol::Responses => responses::request(request, target),

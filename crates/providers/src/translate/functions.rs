@@ -43,15 +43,8 @@ impl<'a> Functions<'a> {
         let mut made = Self::default();
         for (place, tool) in request.tools.iter().flatten().enumerate() {
             let function = function(tool, place, card, conversation)?;
-            let original = match tool {
-                Tool::Custom(tool) => Some(tool.name.clone()),
-                Tool::Bash(tool) => Some(tool.name.clone()),
-                Tool::TextEditor(tool) => Some(tool.name.clone()),
-                Tool::Other(tool) => name(tool),
-                _ => None,
-            };
-            if let Some(original) = original.filter(|original| *original != function.name) {
-                made.originals.insert(function.name.clone(), original);
+            if let Some(original) = name_of(tool).filter(|original| *original != function.name) {
+                made.originals.insert(function.name.clone(), original.into_owned());
             }
             made.list.push(function);
         }
@@ -113,6 +106,19 @@ fn function<'a>(
             return Err(Unsupported::new(format!("tools[{place}]"), reason));
         }
     })
+}
+
+/// The client's name of a tool.
+pub(super) fn name_of(tool: &Tool) -> Option<Cow<'_, str>> {
+    match tool {
+        Tool::Custom(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::Bash(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::TextEditor(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::WebSearch(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::Advisor(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::ToolSearch(tool) => Some(Cow::Borrowed(&tool.name)),
+        Tool::Other(tool) => name(tool).map(Cow::Owned),
+    }
 }
 
 fn name(tool: &Other) -> Option<String> {

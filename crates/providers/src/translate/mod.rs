@@ -17,6 +17,7 @@ pub mod encoder;
 pub mod functions;
 pub mod intent;
 pub mod marks;
+pub mod offer;
 pub mod results;
 pub mod schema;
 pub mod search;
