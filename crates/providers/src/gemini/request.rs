@@ -44,7 +44,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         generation.set("stopSequences", &sent);
     }
     structured(&mut generation, request, card, &mut conversation, !functions.is_empty());
-    reasoning(&mut generation, request, thinking, card, &mut conversation);
+    reasoning(&mut generation, request, (thinking, max_tokens), card, &mut conversation);
 
     let mut body = Body::default();
     if !conversation.system.is_empty() {
@@ -119,7 +119,7 @@ fn sampling(generation: &mut Body, request: &Request, card: &Card, conversation:
 fn reasoning(
     generation: &mut Body,
     request: &Request,
-    thinking: Thinking,
+    (thinking, max_tokens): (Thinking, u64),
     card: &Card,
     conversation: &mut Conversation,
 ) {
@@ -132,7 +132,9 @@ fn reasoning(
     };
     match (card.reasoning, thinking.wanted) {
         (_, Wanted::Nothing) => return,
-        (ReasoningSwitch::Budget, Wanted::Level(..)) => config.set_some("thinkingBudget", thinking.budget(card)),
+        (ReasoningSwitch::Budget, Wanted::Level(..)) => {
+            config.set_some("thinkingBudget", thinking.budget_within(card, max_tokens));
+        }
         (ReasoningSwitch::Budget, Wanted::On) => config.set("thinkingBudget", -1),
         (ReasoningSwitch::Budget, Wanted::Off) => {
             let least = card.thinking_budget.map_or(0, |(least, _)| least);

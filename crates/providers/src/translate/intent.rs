@@ -11,6 +11,9 @@ use super::conversation::{Conversation, Text};
 pub const NO_PREFILL: &str =
     "This model does not support assistant message prefill. The conversation must end with a user message.";
 
+/// Tokens that are left to answer with, where the limit allows for so many.
+const ROOM: u64 = 1_024;
+
 /// How hard the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
@@ -88,6 +91,19 @@ impl Thinking {
         };
         let (least, most) = card.thinking_budget.unwrap_or((0, u64::MAX));
         Some(budget.clamp(least, most))
+    }
+
+    /// The same where thinking counts as output: below the limit of output, so that there is room to answer. The card's
+    /// least stays the least, as less is refused: then the model may well think to the end, and the answer says so.
+    pub fn budget_within(&self, card: &Card, max_tokens: u64) -> Option<u64> {
+        let budget = self.budget(card)?;
+        // A caller's own number stands as long as it is legal. An effort names none, and leaves half of a small limit.
+        let room = match self.wanted {
+            Wanted::Level(_, Some(_)) if budget < max_tokens => budget,
+            _ => max_tokens.saturating_sub(ROOM).max(max_tokens / 2),
+        };
+        let least = card.thinking_budget.map_or(0, |(least, _)| least);
+        Some(budget.min(room).max(least))
     }
 }
 
