@@ -340,7 +340,7 @@ impl Messages<'_> {
                 Turn::Assistant(said) => {
                     let replays = match card.replay {
                         Replay::Never => false,
-                        Replay::ToolLoop => place > last_words,
+                        Replay::ToolLoop => place > last_words || self.conversation.is_in_loop(place),
                         Replay::Always => true,
                     };
                     messages.push(self.assistant(said, replays));

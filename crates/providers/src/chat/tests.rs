@@ -137,7 +137,7 @@ fn p46_p55_a_forced_tool_and_a_schema() {
 }
 
 #[test]
-fn p63_reasoning_is_replayed_inside_a_tool_loop_only() {
+fn p63_reasoning_is_replayed_inside_of_tool_loops_only() {
     let deepseek = Card {
         replay: Replay::ToolLoop,
         reasoning_in: ReasoningField::ReasoningContent,
@@ -148,13 +148,25 @@ fn p63_reasoning_is_replayed_inside_a_tool_loop_only() {
     let result =
         |id: &str| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "1 m"}]});
     let asked = |text: &str| json!({"role": "user", "content": text});
+    let mut greeted = thought("");
+    greeted["content"][1] = json!({"type": "text", "text": "Hi."});
     let out = with_card(
         &deepseek,
-        json!([asked("one"), thought("c0"), result("c0"), asked("two"), thought("c1"), result("c1")]),
+        json!([
+            asked("zero"),
+            greeted,
+            asked("one"),
+            thought("c0"),
+            result("c0"),
+            asked("two"),
+            thought("c1"),
+            result("c1")
+        ]),
     );
-    assert_eq!(out[1].get("reasoning_content"), None, "that loop is over");
+    assert_eq!(out[1].get("reasoning_content"), None, "nothing was called");
+    assert_eq!(out[3]["reasoning_content"], "check tide", "that loop is over, and still asked for");
     let expected = json!({"role":"assistant","content":null,"reasoning_content":"check tide","tool_calls":[{"id":"c1","type":"function","function":{"name":"tide_at","arguments":"{}"}}]});
-    assert_eq!(out[4], expected);
+    assert_eq!(out[6], expected);
 }
 
 #[test]

@@ -90,7 +90,7 @@ words! {
     pub enum Replay {
         #[default]
         Never,
-        /// Since the last words of a person.
+        /// Of every stretch between the words of a person in which a tool was called, and of what follows the last words.
         ToolLoop,
         Always,
     }

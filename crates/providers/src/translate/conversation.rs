@@ -251,6 +251,14 @@ impl Conversation {
         self.turns.iter().rposition(|turn| matches!(turn, Turn::User(_))).unwrap_or(0)
     }
 
+    /// Whether a tool was called between the words of a person before this turn and those after it.
+    pub fn is_in_loop(&self, place: usize) -> bool {
+        let is_between = |turn: &&Turn| !matches!(turn, Turn::User(_));
+        let (before, after) = self.turns.split_at(place);
+        let mut around = after.iter().take_while(is_between).chain(before.iter().rev().take_while(is_between));
+        around.any(|turn| call_ids(turn).next().is_some())
+    }
+
     fn calls(&self) -> impl Iterator<Item = &Said> {
         let said = self.turns.iter().filter_map(|turn| match turn {
             Turn::Assistant(said) => Some(said),
