@@ -66,6 +66,7 @@ pub fn card(slug: &str) -> Card {
             reasoning: ReasoningSwitch::Thinking,
             reasoning_in: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
+            needs_thinking_back: true,
             structured: Structured::JsonObject,
             parallel_flag: false,
             strict: false,
@@ -75,6 +76,7 @@ pub fn card(slug: &str) -> Card {
             reasoning: ReasoningSwitch::Thinking,
             reasoning_in: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
+            needs_thinking_back: slug == "moonshotai",
             parallel_flag: false,
             ..base
         },

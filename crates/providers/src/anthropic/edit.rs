@@ -59,13 +59,14 @@ impl Rules<'_> {
 
 /// The body as the rules want it.
 pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
-    if !rules.apply_to(traits) {
+    let may_have_calls = || std::str::from_utf8(body).is_ok_and(|text| text.contains("\"tool_use\""));
+    if !rules.apply_to(traits) && !(rules.card.needs_thinking_back && may_have_calls()) {
         return Edited::default();
     }
     let Some(members) = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of) else {
         return Edited::default();
     };
-    let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new() };
+    let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new(), has_unthought_calls: false };
     let text = edit.body(&members, traits);
     Edited { body: Some(text.into()), warnings: edit.warnings }
 }
@@ -75,6 +76,8 @@ struct Edit<'r> {
     warnings: Vec<String>,
     /// Places of messages that no longer begin with thinking.
     removed_thinking: Vec<usize>,
+    /// A call stands in a message without the thinking that led to it.
+    has_unthought_calls: bool,
 }
 
 type Raw<'a> = Cow<'a, str>;
@@ -123,6 +126,10 @@ impl Edit<'_> {
                 push_member(&mut out, name, &made);
             }
         }
+        // Nothing said about thinking means that it thinks.
+        if members.get("thinking").is_none() && self.must_not_think() {
+            push_member(&mut out, "thinking", NO_THINKING);
+        }
         if let (Some(effort), None) = (effort, members.get("output_config")) {
             push_member(&mut out, "output_config", &format!(r#"{{"effort":"{}"}}"#, effort.as_str()));
         }
@@ -164,9 +171,10 @@ impl Edit<'_> {
         let number = |value: Option<&RawValue>| value.and_then(|value| value.get().parse::<u64>().ok());
         let takes =
             |mode: ThinkingMode| self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&mode));
-        if kind == "enabled" && self.lost_its_thinking(members) {
+        let is_lost = kind == "enabled" && self.lost_its_thinking(members);
+        if is_lost || (kind != "disabled" && self.must_not_think()) {
             self.warn("disabled:thinking");
-            return Some((Some(r#"{"type":"disabled"}"#.to_owned()), None));
+            return Some((Some(NO_THINKING.to_owned()), None));
         }
         if kind == "enabled"
             && let Some(budget) = number(inner.get("budget_tokens"))
@@ -194,7 +202,7 @@ impl Edit<'_> {
             }
             "between_tools" if !takes(ThinkingMode::BetweenTools) => {
                 self.warn("changed:thinking");
-                Some((Some(r#"{"type":"disabled"}"#.to_owned()), None))
+                Some((Some(NO_THINKING.to_owned()), None))
             }
             "disabled" if !takes(ThinkingMode::Disabled) => {
                 self.warn("dropped:thinking");
@@ -202,6 +210,13 @@ impl Edit<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether the upstream would refuse the conversation for thinking that is not in it any more.
+    fn must_not_think(&self) -> bool {
+        let can_stop =
+            self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&ThinkingMode::Disabled));
+        self.has_unthought_calls && can_stop && !self.rules.card.always_thinks
     }
 
     /// Where the limit of output was lowered, a budget for thinking that still leaves room to answer; `None` inside when
@@ -310,6 +325,7 @@ impl Edit<'_> {
         let Some(messages) = json::elements(value) else { return value.get().to_owned() };
         let mut made: Vec<String> = Vec::with_capacity(messages.len());
         let touches_blocks = traits.foreign_thinking
+            || self.rules.card.needs_thinking_back
             || self.rules.without_reasoning
             || traits.blank_text
             || traits.unclean_data
@@ -356,18 +372,23 @@ impl Edit<'_> {
         };
         let blocks = json::elements(blocks)?;
         let had_some = !blocks.is_empty();
+        let is_wanted = self.rules.card.needs_thinking_back && blocks.iter().any(|block| is_kind(block, "tool_use"));
+        let mut is_thought = false;
         let mut made: Vec<Raw<'_>> = Vec::with_capacity(blocks.len());
         for (at, block) in blocks.into_iter().enumerate() {
             if is_blank(block) {
                 move_marker(block, &mut made);
                 continue;
             }
-            match self.thinking_block(block) {
+            let text = self.thinking_block(block).or_else(|| self.unsigned(block).filter(|_| is_wanted));
+            is_thought |= text.is_some() && is_kind(block, "thinking");
+            match text {
                 Some(text) => made.push(self.block_lifetimes(clean(nested(text)))),
                 None if at == 0 => self.removed_thinking.push(place),
                 None => {}
             }
         }
+        self.has_unthought_calls |= is_wanted && !is_thought;
         if made.is_empty() && had_some {
             return None;
         }
@@ -405,19 +426,31 @@ impl Edit<'_> {
         let carrier = Carrier::read(&signature)?;
         let own = carrier.kind == "messages_sig" && carrier.is_from("messages", self.rules.scope);
         let inner: Wrapped = serde_json::from_str(carrier.data.get()).ok().filter(|_| own)?;
-        let mut out = String::from("{");
-        for (name, value) in &members.0 {
-            match name.as_ref() {
-                "signature" => push_member(&mut out, name, &quoted(&inner.signature)),
-                _ => push_member(&mut out, name, value.get()),
-            }
-        }
-        out.push('}');
-        Some(out.into())
+        Some(signed(&members, &inner.signature).into())
+    }
+
+    /// Thinking of another's as text alone, for an upstream that asks for the text and looks at no signature.
+    fn unsigned<'a>(&self, block: &'a RawValue) -> Option<Raw<'a>> {
+        let members = Members::of(block).filter(|_| is_kind(block, "thinking") && !self.rules.without_reasoning)?;
+        let has_text = members.get("thinking").and_then(json::string).is_some_and(|text| !text.is_empty());
+        has_text.then(|| signed(&members, "").into())
     }
 }
 
+/// How a model is kept from thinking.
+const NO_THINKING: &str = r#"{"type":"disabled"}"#;
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
+
+/// A block with another signature.
+fn signed(members: &Members<'_>, signature: &str) -> String {
+    let mut out = String::from("{");
+    for (name, value) in members.0.iter().filter(|(name, _)| name != "signature") {
+        push_member(&mut out, name, value.get());
+    }
+    push_member(&mut out, "signature", &quoted(signature));
+    out.push('}');
+    out
+}
 
 fn without_billing(text: &str) -> &str {
     if text.trim_start().starts_with(BILLING_LINE) { text.split_once('\n').map_or("", |(_, rest)| rest) } else { text }

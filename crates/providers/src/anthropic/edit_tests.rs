@@ -207,6 +207,47 @@ fn p89_a_tool_loop_that_lost_its_thinking_goes_on_without() {
 }
 
 #[test]
+fn p63_calls_go_with_their_thinking_or_the_model_does_not_think() {
+    let deepseek = Card { needs_thinking_back: true, ..Card::default() };
+    let ours = Carrier::plain("chat", "ep-1", "m").to_signature();
+    let thought = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
+    let call = json!({"type": "tool_use", "id": "t1", "name": "f", "input": {}});
+    let conversation = |said: Value| {
+        json!([
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "4"}]},
+            {"role": "assistant", "content": [thought("idle", &ours), {"type": "text", "text": "b"}]},
+            {"role": "user", "content": "c"},
+        ])
+    };
+    let kept = value(&run(&with(&conversation(json!([thought("t", &ours), call])), ""), &deepseek));
+    assert_eq!(kept["messages"][1]["content"], json!([thought("t", ""), call]), "its text is what counts");
+    assert_eq!(kept["messages"][3]["content"], json!([{"type": "text", "text": "b"}]), "nothing was called here");
+    assert_eq!(kept.get("thinking"), None);
+    let own = json!([thought("t", "0f8c-uuid"), call]);
+    assert_eq!(value(&run(&with(&conversation(own.clone()), ""), &deepseek))["messages"][1]["content"], own);
+
+    for said in [json!([call]), json!([thought("", &ours), call])] {
+        let messages = conversation(said);
+        for (asked, warnings) in [
+            ("", Vec::<&str>::new()),
+            (r#","thinking":{"type":"disabled"}"#, vec![]),
+            (r#","thinking":{"type":"adaptive"}"#, vec!["disabled:thinking"]),
+            (r#","thinking":{"type":"enabled","budget_tokens":2000}"#, vec!["disabled:thinking"]),
+        ] {
+            let made = run(&with(&messages, asked), &deepseek);
+            assert_eq!(value(&made)["thinking"], json!({"type": "disabled"}), "{asked}");
+            assert_eq!(made.warnings, warnings, "{asked}");
+        }
+    }
+    let always = Card { always_thinks: true, ..deepseek.clone() };
+    let made = run(&with(&conversation(json!([call])), r#","thinking":{"type":"adaptive"}"#), &always);
+    assert_eq!(value(&made)["thinking"], json!({"type": "adaptive"}), "it cannot be kept from it");
+    assert!(run(&with(&hello(), ""), &deepseek).body.is_none(), "a request without calls stays as it is");
+}
+
+#[test]
 fn p02_blank_texts_go_and_their_marker_stays() {
     let messages = json!([
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": " \n", "cache_control": {"type": "ephemeral"}}]},

@@ -43,7 +43,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         LimitField::MaxTokens => body.set("max_tokens", max_tokens),
         LimitField::MaxCompletionTokens => body.set("max_completion_tokens", max_tokens),
     }
-    let thinking = Thinking::of(request, card)?;
+    let thinking = Thinking::of(request, card)?.unless_lost(card, &mut conversation);
     let sampled = intent::sampling(request, card, thinking, &mut conversation);
     body.set_some("temperature", sampled.temperature);
     body.set_some("top_p", sampled.top_p);

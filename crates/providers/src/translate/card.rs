@@ -256,6 +256,8 @@ pub struct Card {
     /// `never`, `tool_loop` or `always`.
     #[serde(rename = "replay_reasoning")]
     pub replay: Replay,
+    /// While it thinks, the upstream refuses calls in the conversation without the thinking that led to them.
+    pub needs_thinking_back: bool,
     pub system_role: SystemRole,
     /// Takes instructions between turns.
     pub mid_system: bool,
@@ -408,6 +410,7 @@ impl Default for Card {
             reasoning_in: ReasoningField::None,
             think_tags: false,
             replay: Replay::Never,
+            needs_thinking_back: false,
             system_role: SystemRole::System,
             mid_system: false,
             prefill: Prefill::None,

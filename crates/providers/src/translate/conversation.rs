@@ -251,6 +251,15 @@ impl Conversation {
         self.turns.iter().rposition(|turn| matches!(turn, Turn::User(_))).unwrap_or(0)
     }
 
+    /// Whether a call stands in a turn without the thinking that led to it.
+    pub fn has_unthought_calls(&self) -> bool {
+        let is_thought = |said: &Said| matches!(said, Said::Thinking { text, .. } if !text.is_empty());
+        self.turns.iter().any(|turn| match turn {
+            Turn::Assistant(said) => call_ids(turn).next().is_some() && !said.iter().any(is_thought),
+            Turn::User(_) | Turn::Results(_) | Turn::System(_) => false,
+        })
+    }
+
     /// Whether a tool was called between the words of a person before this turn and those after it.
     pub fn is_in_loop(&self, place: usize) -> bool {
         let is_between = |turn: &&Turn| !matches!(turn, Turn::User(_));

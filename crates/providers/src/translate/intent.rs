@@ -62,6 +62,19 @@ impl Thinking {
         Ok(Self { wanted, show })
     }
 
+    /// The same, or none at all where the upstream would refuse the conversation: a call in it came from a model whose
+    /// thinking nobody was shown, or the client has not kept it.
+    pub fn unless_lost(self, card: &Card, conversation: &mut Conversation) -> Self {
+        let is_refused = card.needs_thinking_back && !card.always_thinks && conversation.has_unthought_calls();
+        if !is_refused || self.is_off() {
+            return self;
+        }
+        if self.wanted != Wanted::Nothing {
+            conversation.warn("disabled:thinking");
+        }
+        Self { wanted: Wanted::Off, show: false }
+    }
+
     /// The effort that the card has for it; to think as little as possible is an effort, too.
     pub fn level(&self, card: &Card) -> Option<Level> {
         match self.wanted {

@@ -494,7 +494,8 @@ impl Checked {
                 Protocol::Messages => {
                     let known = dialect::card_for(&provider.slug, way.protocol);
                     let tokenizer = if way.is_anthropics() { Tokenizer::Claude } else { known.tokenizer };
-                    Card { tokenizer, truncates: known.truncates, ..native_card(way) }
+                    let (truncates, needs_thinking_back) = (known.truncates, known.needs_thinking_back);
+                    Card { tokenizer, truncates, needs_thinking_back, ..native_card(way) }
                 }
                 protocol => dialect::card_for(&provider.slug, protocol),
             };
