@@ -80,7 +80,9 @@ pub fn card(slug: &str) -> Card {
             parallel_flag: false,
             ..base
         },
-        "alibaba" => Card { reasoning: ReasoningSwitch::EnableThinking, cache: Cache::Markers, ..base },
+        "alibaba" => {
+            Card { reasoning: ReasoningSwitch::EnableThinking, cache: Cache::Markers, stream_only: true, ..base }
+        }
         "mistral" => Card {
             id_rule: IdRule::Alphanumeric9,
             choice_any: true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_core::Timestamp;
@@ -458,17 +458,30 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
     let answer = async {
         let answered = send(job, attempt).await?;
         let limit = snapshot.settings.max_answer_bytes;
-        let body = match answered.answer {
-            Answer::Live(response) => upstream::whole(response.into_body(), limit).await?,
-            Answer::Made(body) => body,
+        let (body, is_stream) = match answered.answer {
+            Answer::Live(response) => {
+                let is_stream = is_stream(response.headers());
+                (upstream::whole(response.into_body(), limit).await?, is_stream)
+            }
+            Answer::Made(body) => (body, false),
         };
-        Ok((body, answered.context))
+        Ok((body, is_stream, answered.context))
     };
-    let (body, context) = until(deadline, pin!(answer)).await?;
+    let (body, is_stream, context) = until(deadline, pin!(answer)).await?;
+    let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
     let body = match context {
         None => body,
+        Some(context) if is_stream => {
+            let translator = translate::translator(job, upstream, Some(&context));
+            let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
+            let (body, is_estimated) = translate::collected(translator, body)?;
+            if is_estimated {
+                job.ticket.estimated();
+            }
+            body
+        }
         Some(context) => {
-            let protocol = snapshot.upstreams[attempt.endpoint.provider_index].protocol;
+            let protocol = upstream.protocol;
             let answered = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
             job.warnings.extend(answered.warnings);
             if answered.is_estimated {
@@ -478,6 +491,13 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
         }
     };
     completed(job, attempt, since, &body)
+}
+
+/// Whether what follows comes event by event.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let streams: [&[u8]; 2] = [b"text/event-stream", b"application/vnd.amazon.eventstream"];
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    streams.iter().any(|stream| kind.starts_with(stream))
 }
 
 /// Judges an upstream's answer and sets our members in it; it is read once for both.
@@ -556,9 +576,7 @@ async fn open_stream(
                 return only_finished(step, Opened { body: None, splitter, pump, out, finished: true });
             }
         };
-        let streams: [&[u8]; 2] = [b"text/event-stream", b"application/vnd.amazon.eventstream"];
-        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        let is_stream = streams.iter().any(|stream| kind.starts_with(stream));
+        let is_stream = is_stream(response.headers());
         let mut body = response.into_body();
         if !is_stream && context.is_none() {
             let body = upstream::error_body(body).await;

@@ -50,6 +50,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     let calls = calls.as_ref().unwrap_or(&snapshot.places[attempt.endpoint.place].calls);
     let model = model.unwrap_or_else(|| attempt.endpoint.upstream_model.to_string());
+    let streams = translate::asks_to_stream(job, attempt);
     job.warnings.clear();
     let (compressed, edited) = shortened(job, attempt, upstream)?;
     let inlined = media::inlined(job, attempt, compressed).await?;
@@ -63,10 +64,10 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
                 job.warnings.extend(skipped.iter().map(|edit| format!("dropped:context_management.{edit}")));
             }
             let body = without_refused(job, attempt, outgoing.body);
-            (translate::headers(upstream.protocol, job.stream), body.into(), Some(outgoing.context))
+            (translate::headers(upstream.protocol, streams), body.into(), Some(outgoing.context))
         }
     };
-    let mut uri = if job.stream { calls.stream.clone() } else { calls.whole.clone() };
+    let mut uri = if streams { calls.stream.clone() } else { calls.whole.clone() };
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {
         uri = format!("{uri}?beta=true").parse().unwrap_or(uri);
     }

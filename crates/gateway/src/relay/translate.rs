@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use serde_json::Value;
 use tidegate_core::KeyHash;
 use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
@@ -15,11 +17,12 @@ use tidegate_providers::translate::{Context, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Block, Content, Request};
+use tidegate_wire::sse::Splitter;
 
 use super::attempt::Job;
 use super::call;
-use crate::Upstream;
-use crate::tasks;
+use crate::agent::Assembly;
+use crate::{Snapshot, Upstream, tasks};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -59,7 +62,7 @@ pub(super) fn outgoing(
         scope: &scope,
         cache_key: Some(&cache_key),
         user: user.as_deref(),
-        stream: job.stream,
+        stream: asks_to_stream(job, attempt),
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
     };
     let made = adapter::request(upstream.protocol, &request, &target);
@@ -78,6 +81,41 @@ pub(super) fn edited(job: &Job, attempt: &Attempt) -> Option<Cleared> {
 pub(crate) fn cleared(request: &Request, card: &Card) -> Option<Cleared> {
     request.context_management.as_ref()?;
     tasks::at_length(|| clear::cleared(request, card))
+}
+
+/// Whether the upstream is asked for a stream: also where the client wants none and the upstream gives nothing else.
+pub(super) fn asks_to_stream(job: &Job, attempt: &Attempt) -> bool {
+    let Snapshot { upstreams, places, .. } = &*job.snapshot;
+    let endpoint = &attempt.endpoint;
+    let is_translated = upstreams[endpoint.provider_index].protocol != Protocol::Messages;
+    job.stream || (is_translated && places[endpoint.place].card.stream_only)
+}
+
+/// An answer that came as a stream, put together. Whether its usage is an estimate.
+pub(super) fn collected(mut translator: Translator, body: Bytes) -> Result<(Bytes, bool), Fault> {
+    let broken = || Fault::in_answer(Class::BadResponse);
+    let largest = body.len().saturating_mul(8).max(1 << 20);
+    let mut splitter = Splitter::new(largest);
+    let (most, rest) = (translator.feed(body), translator.end());
+    splitter.feed([most, rest].concat().into());
+    if let Some(fault) = translator.fault() {
+        return Err(fault);
+    }
+    let (mut assembly, mut is_over) = (Assembly::default(), false);
+    while let Some(frame) = splitter.next().map_err(|_| broken())? {
+        if frame.is_silent() {
+            continue;
+        }
+        let event: Value = serde_json::from_slice(&frame.data()).map_err(|_| broken())?;
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        is_over |= kind == "message_stop";
+        // Nobody has asked for routing metadata here: it is ours to add.
+        assembly.take(kind, &event, "");
+    }
+    if !is_over {
+        return Err(Fault::without_answer(Class::Unreachable));
+    }
+    Ok((assembly.finish().into_message().to_string().into(), translator.is_estimated()))
 }
 
 /// The body as it is translated, where it was read. In a box: most are not, and all that waits for them is moved about.

@@ -59,8 +59,9 @@ impl Rules<'_> {
 
 /// The body as the rules want it.
 pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
-    let may_have_calls = || std::str::from_utf8(body).is_ok_and(|text| text.contains("\"tool_use\""));
-    if !rules.apply_to(traits) && !(rules.card.needs_thinking_back && may_have_calls()) {
+    let has_calls = || std::str::from_utf8(body).is_ok_and(|text| text.contains("\"tool_use\""));
+    let is_concerned = rules.apply_to(traits) || (rules.card.needs_thinking_back && has_calls());
+    if !is_concerned {
         return Edited::default();
     }
     let Some(members) = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of) else {

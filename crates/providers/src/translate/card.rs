@@ -324,6 +324,8 @@ pub struct Card {
     pub tokenizer: Tokenizer,
     /// Cuts a prompt that is too long instead of refusing it; so we refuse it.
     pub truncates: bool,
+    /// Thinks only when it is asked for a stream; who wants the answer whole gets it put together.
+    pub stream_only: bool,
     /// Messages: the ways to think that the model takes; without a list, all.
     pub thinking_modes: Option<Vec<ThinkingMode>>,
     /// Messages: takes `output_config.effort`.
@@ -447,6 +449,7 @@ impl Default for Card {
             claude: false,
             tokenizer: Tokenizer::Bytes,
             truncates: false,
+            stream_only: false,
             thinking_modes: None,
             effort: true,
             cache_ttl: true,

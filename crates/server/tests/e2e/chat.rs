@@ -214,3 +214,46 @@ async fn what_the_endpoint_cannot_take_is_named_and_what_was_left_out_is_told() 
     let count = count.json(json!({"model": "chat/sim", "messages": [user("hello there")]}).to_string()).send().await;
     assert_eq!((count.status, count.header("x-tidegate-count")), (200, Some("estimated")));
 }
+
+#[tokio::test]
+async fn an_upstream_that_thinks_only_in_streams_is_asked_for_one_and_the_answer_put_together() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let start = |card: &str| {
+        let lines = format!("{PRICED}\ncard = {{ reasoning_field = \"reasoning_content\"{card} }}");
+        Tidegate::start().protocol_at("chat/sim", "openai-chat", &format!("{}/v1", sim.base_url()), &lines).run()
+    };
+    let (whole, streamed) = (start("").await, start(", stream_only = true").await);
+    let tool = json!([{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}]);
+    for more in [
+        json!({}),
+        json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2048}),
+        json!({"tools": tool, "tool_choice": {"type": "any"}}),
+    ] {
+        let mut body = hello("chat/sim");
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let one = whole.messages(body.clone()).await;
+        assert_eq!(sim.requests().pop().expect("a call").json().get("stream"), None);
+        let other = streamed.messages(body.clone()).await;
+        assert_eq!(sim.requests().pop().expect("a call").json()["stream"], true, "{more}");
+        assert_eq!((one.status, other.status), (200, 200), "{}", other.body_text());
+        let plain = |reply: &Reply| {
+            let mut message = reply.json();
+            message["id"].take();
+            // The simulator counts the bytes of what it is asked, and it is asked for more.
+            for counted in ["input_tokens", "cost", "cost_details"] {
+                assert!(!message["usage"][counted].take().is_null(), "{counted}");
+            }
+            // Calls have ids of their own.
+            for block in message["content"].as_array_mut().expect("blocks") {
+                if block["type"] == "tool_use" {
+                    block["id"].take();
+                }
+            }
+            message
+        };
+        assert_eq!(plain(&one), plain(&other), "{more}");
+    }
+    // Half an answer is none.
+    sim.set(Behaviour::CloseMidStream { after: 2 });
+    assert_eq!(streamed.messages(hello("chat/sim")).await.status, 502);
+}

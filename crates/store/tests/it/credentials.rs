@@ -483,8 +483,8 @@ fn many_credentials_are_moved_and_deleted_with_few_statements() {
         assert_eq!((done.count, count().await), (30, 33), "a statement for each, and three for all");
         assert!(store.delete_workspace(&tenant, &by(LATER), &team).await.unwrap());
         assert!(
-            count().await <= 12,
-            "locks of keys, credentials, presets; guardrails, destinations, plugins, contents; numbers, theirs; limits; twice the log"
+            count().await <= 13,
+            "locks of keys, credentials, presets; guardrails, destinations, plugins, contents, choices; numbers, theirs; limits; twice the log"
         );
         let gone = store.credentials_changed_after(61).await.unwrap();
         assert!(gone.len() == 30 && gone.iter().all(|row| row.deleted), "each under a number of its own");
