@@ -7,6 +7,7 @@ mod vocabulary;
 use tidegate_wire::messages::{Block, Content, Message, Request, Source, Tool};
 
 use crate::translate::card::{Card, Tokenizer};
+use crate::translate::conversation::beginning;
 
 pub use picture::{dimensions, tokens as picture_tokens};
 
@@ -124,9 +125,14 @@ impl<'a> Sum<'a> {
 
     fn request(&mut self, request: &Request) {
         self.around(request);
-        for message in &request.messages {
+        // What a summary stands for is read by nobody.
+        let (first, block) = beginning(request);
+        for (place, message) in request.messages.iter().enumerate().skip(first) {
             self.fixed += PER_MESSAGE;
-            self.content(&message.content);
+            match &message.content {
+                Content::Blocks(blocks) if place == first => blocks[block..].iter().for_each(|block| self.block(block)),
+                content => self.content(content),
+            }
         }
     }
 
@@ -178,6 +184,7 @@ impl<'a> Sum<'a> {
                     self.fixed += picture::page(self.card.tokenizer);
                 }
             },
+            Block::Compaction(block) => self.text(block.content.as_deref().unwrap_or_default()),
             Block::SearchResult(block) => {
                 self.text(&block.title);
                 block.content.iter().for_each(|block| self.block(block));
@@ -211,6 +218,20 @@ mod tests {
             "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "hello world"}]}],
         }));
         assert!(tokens(&more, &card(Tokenizer::Openai)) >= 2 * 3 + 8 + 3 + 4 + 16);
+    }
+
+    #[test]
+    fn what_a_summary_stands_for_is_not_counted() {
+        let summary = json!({"role": "assistant", "content": [
+            {"type": "text", "text": "hello world"}, {"type": "compaction", "content": "hello world"}]});
+        let last = json!({"role": "user", "content": "hello world"});
+        let long = json!({"role": "user", "content": "hello world ".repeat(1000)});
+        let body = request(json!({"model": "m", "messages": [long, summary, last]}));
+        // Two messages, one block, and two times two words.
+        assert_eq!(tokens(&body, &card(Tokenizer::Openai)), 16 + 2 * 3 + 4 + 2 * 2);
+        let sealed = json!({"role": "assistant", "content": [{"type": "compaction", "content": null}]});
+        let body = request(json!({"model": "m", "messages": [long, sealed, last]}));
+        assert!(tokens(&body, &card(Tokenizer::Openai)) > 2000, "one that nobody can read stands for nothing");
     }
 
     #[test]

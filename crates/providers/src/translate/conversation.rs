@@ -476,7 +476,7 @@ impl Conversation {
 
 /// Where the conversation begins for the model, as the place of a message and of a block in it: at the last summary,
 /// which stands for everything before it. One that only its maker can read stands for nothing here.
-fn beginning(request: &Request) -> (usize, usize) {
+pub(crate) fn beginning(request: &Request) -> (usize, usize) {
     let summary = |block: &Block| matches!(block, Block::Compaction(block) if told(block).is_some());
     let mut messages = request.messages.iter().enumerate().rev();
     let last = messages.find_map(|(place, message)| match &message.content {
