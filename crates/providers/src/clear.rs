@@ -11,6 +11,7 @@ use tidegate_wire::object::Raw;
 
 use crate::estimate::Meter;
 use crate::translate::Card;
+use crate::translate::conversation::since_summary;
 
 /// What stands where a result was.
 const CLEARED: &str = "[cleared]";
@@ -40,7 +41,7 @@ impl Cleared {
 /// Does the edits that a request asks for; nothing where it has no word of them.
 pub fn cleared(request: &Request, card: &Card) -> Option<Cleared> {
     let edits = request.context_management.as_ref()?.edits.clone().unwrap_or_default();
-    let mut made = request.clone();
+    let mut made = since_summary(request).into_owned();
     made.context_management = None;
     let meter = Meter::of(&made, card);
     let around = meter.around(&made);

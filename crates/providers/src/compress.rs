@@ -11,6 +11,7 @@ use tidegate_wire::messages::{Block, Content, Message, Request, Role, Source};
 
 use crate::estimate::Meter;
 use crate::translate::Card;
+use crate::translate::conversation::since_summary;
 
 /// Tokens of the first user message that stay.
 const FIRST_WORDS: u64 = 256;
@@ -29,6 +30,7 @@ pub struct Compressed {
 /// The request with no more messages than `most` and, as far as it may be touched, no more tokens than `budget`; nothing
 /// where it is so already.
 pub fn middle_out(request: &Request, card: &Card, budget: u64, most: Option<usize>) -> Option<Compressed> {
+    let request = &*since_summary(request);
     let meter = Meter::of(request, card);
     let around = meter.around(request);
     let weights: Vec<u64> = request.messages.iter().map(|message| meter.message(message)).collect();
@@ -67,6 +69,7 @@ pub fn is_possible(request: &Request) -> bool {
 
 /// The tokens of a request, as they are counted here.
 pub fn tokens(request: &Request, card: &Card) -> u64 {
+    let request = &*since_summary(request);
     let meter = Meter::of(request, card);
     meter.around(request) + request.messages.iter().map(|message| meter.message(message)).sum::<u64>()
 }

@@ -181,3 +181,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_summary_stands_for_needs_no_room() {
+    let mut messages: Vec<Value> = Vec::new();
+    for number in 0..20 {
+        let role = if number % 2 == 0 { "user" } else { "assistant" };
+        messages.push(json!({"role": role, "content": "old ".repeat(500)}));
+    }
+    messages.push(json!({"role": "user", "content": "go on"}));
+    messages.push(json!({"role": "assistant", "content": [{"type": "compaction", "content": "The summary."}]}));
+    for number in 0..6 {
+        let role = if number % 2 == 0 { "user" } else { "assistant" };
+        messages.push(json!({"role": role, "content": format!("new {number}")}));
+    }
+    let body = json!({"model": "m", "messages": messages});
+    let request = Request::parse(body.to_string().as_bytes()).unwrap();
+    let card = Card::default();
+    assert!(tokens(&request, &card) < 200);
+    assert!(middle_out(&request, &card, 200, None).is_none(), "it fits from its summary on");
+    let made = middle_out(&request, &card, 1, Some(4)).expect("there are seven").request;
+    let told = serde_json::to_string(&made.messages).unwrap();
+    assert!(told.contains("The summary.") && !told.contains("old "), "{told}");
+}

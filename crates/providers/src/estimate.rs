@@ -34,6 +34,11 @@ pub fn has_unseen(request: &Request) -> bool {
     Sum::of(request, &Card::default(), false).is_unseen
 }
 
+/// Pictures that a model is shown.
+pub fn pictures(request: &Request) -> u64 {
+    Sum::of(request, &Card::default(), false).pictures
+}
+
 /// Tokens of a text by bytes: 3.2 bytes each in plain text, 1.6 characters each elsewhere.
 pub fn by_bytes(text: &str) -> u64 {
     // Nearly every text, and the quickest question there is.
@@ -59,7 +64,8 @@ impl<'a> Meter<'a> {
     }
 
     fn sum(&self, fixed: u64, add: impl FnOnce(&mut Sum<'a>)) -> u64 {
-        let mut sum = Sum { card: self.card, texts: 0, fixed, bytes: 0, exact: self.exact, is_unseen: false };
+        let mut sum =
+            Sum { card: self.card, texts: 0, fixed, bytes: 0, exact: self.exact, is_unseen: false, pictures: 0 };
         add(&mut sum);
         sum.total()
     }
@@ -87,11 +93,12 @@ struct Sum<'a> {
     bytes: usize,
     exact: bool,
     is_unseen: bool,
+    pictures: u64,
 }
 
 impl<'a> Sum<'a> {
     fn of(request: &Request, card: &'a Card, exact: bool) -> Self {
-        let mut sum = Self { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact, is_unseen: false };
+        let mut sum = Self { card, texts: 0, fixed: PER_REQUEST, bytes: 0, exact, is_unseen: false, pictures: 0 };
         sum.request(request);
         sum
     }
@@ -174,7 +181,10 @@ impl<'a> Sum<'a> {
                     self.content(content);
                 }
             }
-            Block::Image(block) => self.fixed += picture::of_source(&block.source, self.card.tokenizer),
+            Block::Image(block) => {
+                self.pictures += 1;
+                self.fixed += picture::of_source(&block.source, self.card.tokenizer);
+            }
             Block::Document(block) => match &block.source {
                 Source::Text(source) => self.text(&source.data),
                 Source::Content(source) => self.content(&source.content),

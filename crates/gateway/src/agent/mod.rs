@@ -46,7 +46,7 @@ pub use body::LoopBody;
 pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
 pub(crate) use search::{Before, Search};
-pub(crate) use turn::Assembly;
+pub(crate) use turn::{Assembly, Turn};
 
 use crate::failure::Failure;
 use crate::keys::KeyEntry;

@@ -36,15 +36,6 @@ impl Turn {
         Some(Self { head, blocks, usage, ending, metadata })
     }
 
-    /// The answer as one object, without what tells how it was routed.
-    pub fn into_message(self) -> Value {
-        let Self { mut head, blocks, usage, ending, .. } = self;
-        head.insert("content".to_owned(), Value::Array(blocks));
-        head.extend(ending);
-        head.insert("usage".to_owned(), Value::Object(usage));
-        Value::Object(head)
-    }
-
     pub fn reason(&self) -> &str {
         self.ending.get("stop_reason").and_then(Value::as_str).unwrap_or("end_turn")
     }
@@ -219,9 +210,6 @@ mod tests {
         let turn = assembly.finish();
         assert_eq!(turn, Turn::whole(whole.to_string().as_bytes(), "m").unwrap());
         assert_eq!(turn.reason(), "tool_use");
-        let mut unrouted = whole;
-        unrouted.as_object_mut().unwrap().remove("m");
-        assert_eq!(turn.clone().into_message(), unrouted);
         let input = json!({"z": 1, "a": 2});
         assert_eq!(turn.calls(), [Call { id: "t1".into(), name: "f".into(), input }]);
         assert_eq!(turn.calls()[0].input.to_string(), r#"{"z":1,"a":2}"#, "members stay in order");

@@ -149,10 +149,11 @@ pub(super) const INTENT: Duration = Duration::from_secs(2);
 /// none. Who cannot pay for a model is told so, and does not get another one instead.
 pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
     let mut first: Option<Failure> = None;
-    let wanted = job.plan.attempts.first().map(|attempt| attempt.model);
+    // The place of the model in the request, of the foremost that was refused.
+    let mut refused = usize::MAX;
     for place in 0..job.plan.attempts.len() {
         let attempt = job.plan.attempts[place].clone();
-        if first.is_some() && Some(attempt.model) != wanted {
+        if attempt.model > refused {
             continue;
         }
         job.ticket.attempt(&attempt);
@@ -163,6 +164,7 @@ pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
             }
             Err(failure) if matches!(failure.status, 402 | 403) => {
                 first.get_or_insert(failure);
+                refused = refused.min(attempt.model);
             }
             Err(failure) => return Err(failure),
         }
@@ -209,7 +211,9 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                         let later = index + 1..job.plan.attempts.len();
                         next = later.into_iter().find(|place| {
                             let later = &job.plan.attempts[*place];
-                            is_short && later.model == attempt.model && suits(&job, later)
+                            // Once somebody has failed, whoever can be paid for may help.
+                            let may_serve = later.model == attempt.model || !faults.is_empty();
+                            is_short && may_serve && suits(&job, later)
                         });
                         if next.is_none() {
                             return refused(job, failure, &faults);
@@ -474,11 +478,12 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
         Some(context) if is_stream => {
             let translator = translate::translator(job, upstream, Some(&context));
             let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
-            let (body, is_estimated) = translate::collected(translator, body)?;
-            if is_estimated {
+            let collected = translate::collected(translator, body)?;
+            job.warnings.extend(collected.warnings);
+            if collected.is_estimated {
                 job.ticket.estimated();
             }
-            body
+            collected.body
         }
         Some(context) => {
             let protocol = upstream.protocol;

@@ -54,6 +54,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     job.warnings.clear();
     let (compressed, edited) = shortened(job, attempt, upstream)?;
     let inlined = media::inlined(job, attempt, compressed).await?;
+    show(job, upstream, inlined.as_deref());
     let (mut headers, body, context) = match upstream.protocol {
         Protocol::Messages => native(job, attempt, upstream, &model, inlined.as_deref())?,
         _ => {
@@ -79,6 +80,22 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
         _ => None,
     };
     Ok(Call { uri, headers, body, context, account })
+}
+
+/// Counts the pictures that are sent, where some of those that the request has may have been left out.
+fn show(job: &mut Job, upstream: &Upstream, changed: Option<&Request>) {
+    if job.ticket.shown() == 0 {
+        return;
+    }
+    let is_native = upstream.protocol == Protocol::Messages;
+    let sent = match changed {
+        None if is_native => return,
+        None => translate::typed(&job.typed, &job.body).ok(),
+        changed => changed,
+    };
+    if let Some(pictures) = sent.map(estimate::pictures) {
+        job.ticket.shows(pictures);
+    }
 }
 
 /// Which edits of its context were made here, and which could not be.

@@ -230,7 +230,7 @@ async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<(), Failure> {
     let endpoint = &*attempt.endpoint;
     let asked = images::read(&job.body, job.form)?;
     let (n, shown) = (asked.n, asked.references.len() as u64);
-    job.ticket.shows(shown);
+    job.ticket.has_pictures(shown);
     let most = if endpoint.max_output_tokens > 0 { endpoint.max_output_tokens.min(MOST_TOKENS) } else { MOST_TOKENS };
     let prompt = (job.body.len() as u64).div_ceil(3) + 64;
     let ask = Ask {

@@ -360,7 +360,7 @@ impl Gateway {
         // Only now: who may not have the model any more may not have what it once said, either.
         let wish = wish.filter(|_| !self.retains_nothing(key, &plan));
         if let Some(wish) = &wish
-            && let Some(kept) = Box::pin(wish.look(self, &mut ticket)).await
+            && let Some(kept) = Box::pin(wish.look(self, snapshot, key, &mut ticket)).await
         {
             return Box::pin(kept.give(self, snapshot, ticket)).await;
         }
@@ -718,8 +718,11 @@ fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: &[
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    if !warnings.is_empty()
-        && let Ok(value) = HeaderValue::from_str(&warnings.join(","))
+    // One that cannot be said does not silence the others.
+    let said: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|text| HeaderValue::from_str(text).is_ok()).collect();
+    if !said.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&said.join(","))
     {
         headers.insert(names.warnings_header.clone(), value);
     }

@@ -52,13 +52,14 @@ impl Wish {
     }
 
     /// What is kept for the request, if it may have it: it is let in then, and nobody is called.
-    pub async fn look(&self, gate: &Gateway, ticket: &mut Ticket) -> Option<Kept> {
+    pub async fn look(&self, gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, ticket: &mut Ticket) -> Option<Kept> {
         let found = if self.clear {
             gate.answers.remove(&self.key);
             None
         } else {
             let entry = gate.answers.find(&self.key, gate.clock.now());
-            entry.and_then(|entry| Kept::of(entry, self.stream, ticket.id()))
+            let kept = entry.and_then(|entry| Kept::of(entry, self.stream, ticket.id()));
+            kept.filter(|kept| gate.may_hear(key, snapshot, &kept.told))
         };
         let found = match found {
             Some(kept) if ticket.admit_free().await => Some(kept),
@@ -102,6 +103,16 @@ impl Gateway {
     pub(super) fn retains_nothing(&self, key: &KeyEntry, plan: &Plan) -> bool {
         let zdr = self.guardrails.of(key).map(|held| held.guard.zdr).unwrap_or_default();
         plan.attempts.iter().any(|attempt| zdr.covers(&attempt.endpoint.model))
+    }
+
+    /// Whether a caller may have what a model once said at a provider: another model of the request may be all that is left.
+    fn may_hear(&self, key: &KeyEntry, snapshot: &Snapshot, told: &Told) -> bool {
+        let Some(held) = self.guardrails.of(key) else { return true };
+        let name = told.model.as_deref().unwrap_or_default();
+        let Ok(named) = snapshot.catalogue.find(name) else { return false };
+        let mut spoke =
+            named.model.endpoints.iter().filter(|one| Some(&*one.provider_name) == told.provider.as_deref());
+        !held.guard.zdr.covers(name) && spoke.any(|one| held.guard.allows(named.model, one))
     }
 }
 

@@ -105,7 +105,8 @@ pub(super) struct Ticket {
     counts: Counts,
     /// Tokens of the prompt and of the output so far, by our own count.
     prompt: u64,
-    /// Pictures that the request shows.
+    /// Pictures that the request has, and those of them that the upstream is shown.
+    pictures: u64,
     shown: u64,
     heard: u64,
     /// Searches of the upstream that have come by, where it may make some.
@@ -159,7 +160,7 @@ impl Ticket {
         let wish = gate.contents.wish(key, &gate.guardrails, is_zdr);
         ticket.overheard =
             Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, sender.trace.as_deref(), body, wish);
-        ticket.shows(u64::from(envelope.media.images));
+        ticket.has_pictures(u64::from(envelope.media.images));
         ticket.edit().streamed = envelope.stream;
         ticket.sent_by(sender, envelope.user.as_deref().or(envelope.metadata_user.as_deref()));
         ticket
@@ -205,6 +206,7 @@ impl Ticket {
             is_charged: false,
             counts: Counts::default(),
             prompt: (request_bytes as u64).div_ceil(4),
+            pictures: 0,
             shown: 0,
             heard: 0,
             searched: None,
@@ -378,7 +380,7 @@ impl Ticket {
         let endpoint = &attempt.endpoint;
         self.endpoint = Some(endpoint.clone());
         (self.own, self.model) = (attempt.credential.clone(), attempt.model);
-        (self.is_final, self.is_charged, self.heard) = (false, false, 0);
+        (self.is_final, self.is_charged, self.heard, self.shown) = (false, false, 0, self.pictures);
         self.counts = Counts::default();
         self.uncalled();
         // The client has the id of the message already, and goes on with it.

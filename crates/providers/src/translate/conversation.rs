@@ -1,15 +1,19 @@
 //! A request as every translation starts from it: turns that alternate, results beside their calls, nothing empty. What
 //! had to be changed for that is noted, so that nothing is lost without a word.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Request, Role, Source, ToolResult};
+use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Message, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
 use super::{Unsupported, search};
 
 const INTERRUPTED: &str = "[no result: the call was interrupted]";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
+
+/// More are not told: they are read by people.
+const MOST_WARNINGS: usize = 64;
 
 /// The normalised conversation.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +192,7 @@ impl Conversation {
 
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
-        if !self.warnings.contains(&warning) {
+        if self.warnings.len() < MOST_WARNINGS && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
@@ -343,8 +347,14 @@ impl Conversation {
 
     /// What stands for a block that nobody else can read.
     fn omitted(&mut self, block: &Block) -> Text {
-        self.warn(format!("dropped:{}", block.kind()));
-        Text::plain(format!("[{} omitted]", block.kind()))
+        // A name that somebody made up is said only if it is one.
+        let is_name = |kind: &&str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+            (1..=64).contains(&kind.len()) && kind.bytes().all(fits)
+        };
+        let kind = Some(block.kind()).filter(is_name).unwrap_or("block");
+        self.warn(format!("dropped:{kind}"));
+        Text::plain(format!("[{kind} omitted]"))
     }
 
     /// Results first, the rest after them, each in its own order. `first`: the place of the first block that counts.
@@ -484,6 +494,20 @@ pub(crate) fn beginning(request: &Request) -> (usize, usize) {
         Content::Text(_) => None,
     });
     last.unwrap_or_default()
+}
+
+/// The request from its last summary on.
+pub(crate) fn since_summary(request: &Request) -> Cow<'_, Request> {
+    let (first, block) = beginning(request);
+    if (first, block) == (0, 0) {
+        return Cow::Borrowed(request);
+    }
+    let mut made = request.clone();
+    made.messages.drain(..first);
+    if let Some(Message { content: Content::Blocks(blocks), .. }) = made.messages.first_mut() {
+        blocks.drain(..block);
+    }
+    Cow::Owned(made)
 }
 
 /// The text of a summary, where it has one.

@@ -315,6 +315,11 @@ impl Translator {
         self.stream.is_estimated()
     }
 
+    /// What could not be told as it was.
+    pub fn warnings(&self) -> &[String] {
+        &self.stream.encoder.warnings
+    }
+
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
         self.stream.encoder.said

@@ -208,6 +208,25 @@ on_both! {
         }
         assert_eq!(sims.each_ref().map(Sim::calls), [0, 0]);
         assert_eq!(ask(json!({"model": "vendor/both"})).await.text(), "cheap", "the same model for less is what was asked for");
+        // Where the dear one only comes first because of how it is sorted, the one that was named first is still wanted.
+        let sorted = json!({"models": ["vendor/small", MODEL], "provider": {"order": ["p0", "p1"], "sort": {"by": "price", "partition": "none"}}});
+        let mut rich = sorted.clone();
+        rich.as_object_mut().expect("an object").extend([("max_tokens".to_owned(), json!(9)), ("messages".to_owned(), json!([{"role": "user", "content": "hi"}]))]);
+        assert_eq!(account.gate.messages(rich).await.text(), "dear");
+        assert_eq!(ask(sorted).await.text(), "cheap");
+        // Somebody has failed, and his like cannot be paid for: then another model of the list may help.
+        sims[1].set(Behaviour::status(500));
+        let helper = Sim::start(Behaviour::says("help")).await;
+        let text = Tidegate::start()
+            .endpoint_with("vendor/a", &sims[1], OUTPUT_ONLY)
+            .endpoint_with("vendor/a", &sims[0], dear)
+            .endpoint_with("vendor/b", &helper, OUTPUT_ONLY);
+        database.empty().await;
+        let account = Account::start(database, text).await;
+        let key = super::money::key(&account, json!({"limit": dollars(2 * CALL)})).await;
+        let body = json!({"models": ["vendor/a", "vendor/b"], "max_tokens": 64, "messages": [{"role": "user", "content": "hi"}]});
+        let reply = account.gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send().await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, "help"), "{}", reply.body_text());
     }
 
     async fn credits_that_were_given_can_be_spent_and_no_more(database: &Database) {

@@ -68,4 +68,23 @@ on_both! {
         assert_eq!(said(&account, &poor, json!("what is this?")).await.status, 200);
         assert_eq!(said(&account, &poor, shown).await.status, 402);
     }
+
+    async fn pictures_that_nobody_is_shown_cost_nothing(database: &Database) {
+        let sim = Sim::start(Behaviour::says("ok")).await;
+        let pricing = "pricing = { input = 0, output = 0, image = 0.002 }";
+        let builder = Tidegate::start().protocol_at(MODEL, "openai-chat", &format!("{}/v1", sim.base_url()), pricing);
+        let account = Account::start(database, builder).await;
+        let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}});
+        let messages = json!([
+            {"role": "user", "content": [picture, picture, {"type": "text", "text": "what is this?"}]},
+            {"role": "assistant", "content": [{"type": "compaction", "content": "Two pictures of nothing."}]},
+            {"role": "user", "content": [picture, {"type": "text", "text": "and this?"}, {"type": "a\u{e9}b", "x": 1}]},
+        ]);
+        let body = json!({"model": MODEL, "max_tokens": 9, "messages": messages});
+        let reply = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string()).send().await;
+        assert_eq!(reply.json()["usage"]["cost"], json!(0.002), "{}", reply.body_text());
+        assert_eq!(record(&account, INFERENCE_KEY, &reply).await["num_media_prompt"], json!(1));
+        // A name that no header can hold is said in another word.
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:block"));
+    }
 }

@@ -158,7 +158,7 @@ on_both! {
     async fn guardrails_hold_for_what_is_kept(database: &Database) {
         let sim = Sim::start(whole("hello")).await;
         let forgets = "data_policy = { retains = false, trains = false }\n";
-        let account = Account::start(database, Tidegate::start().endpoint_of(MODEL, &sim.base_url(), forgets, PRICED)).await;
+        let account = Account::start(database, Tidegate::start().endpoint_of(MODEL, &sim.base_url(), forgets, PRICED).endpoint_of("vendor/n", &sim.base_url(), forgets, PRICED)).await;
         let workspace = account.ask("GET", "/workspaces/default").await.json()["data"].clone();
         let path = format!("/guardrails/{}", workspace["default_guardrail_id"].as_str().unwrap());
         let rule = async |rules: Value| drop(account.data("PATCH", &path, Some(rules), 200).await);
@@ -174,6 +174,16 @@ on_both! {
         for calls in [2, 3] {
             assert_eq!((status(&ask().await), sim.calls()), (None, calls), "nothing is kept where nothing may be");
         }
+        // Another model of the request is left: what the first one said is not given for it.
+        rule(json!({"enforce_zdr_other": false})).await;
+        let mut either = hello(MODEL);
+        either["fallbacks"] = json!([{"model": "vendor/n"}]);
+        let ask = || cached(&account.gate, &either).send();
+        assert_eq!((status(&ask().await), status(&ask().await)), (Some("MISS"), Some("HIT")));
+        rule(json!({"ignored_models": [MODEL]})).await;
+        let other = ask().await;
+        assert_eq!((status(&other), &other.json()["model"]), (Some("MISS"), &json!("vendor/n")));
+        assert_eq!(status(&ask().await), Some("HIT"), "that is kept instead");
     }
 }
 

@@ -94,7 +94,12 @@ impl Ticket {
         self.heard
     }
 
-    /// The request shows so many pictures, which may have a price of their own.
+    /// The request has so many pictures, which may have a price of their own.
+    pub fn has_pictures(&mut self, pictures: u64) {
+        (self.pictures, self.shown) = (pictures, pictures);
+    }
+
+    /// The upstream that is called now is shown so many of them.
     pub fn shows(&mut self, pictures: u64) {
         self.shown = pictures;
     }
