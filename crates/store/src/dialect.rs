@@ -21,7 +21,9 @@ const POSTGRES_CONNECTIONS: u32 = 10;
 macro_rules! on_writer {
     ($store:expr, $pool:ident => $body:block) => {
         match $store {
-            $crate::Store::Sqlite { writer: $pool, .. } => $crate::dialect::timed(module_path!(), async $body).await,
+            $crate::Store::Sqlite { writer: $pool, .. } => {
+                $crate::dialect::timed(module_path!(), async $body).await.map_err($crate::StoreError::of_turns)
+            }
             $crate::Store::Postgres($pool) => $crate::dialect::timed(module_path!(), async $body).await,
         }
     };

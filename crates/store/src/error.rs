@@ -88,6 +88,21 @@ pub(crate) struct TimedOut;
 #[error("others changed it at every try")]
 pub(crate) struct Outrun;
 
+impl StoreError {
+    /// The same where there is one connection that writes, and all take turns: whoever does not get it in time waited for
+    /// somebody who waits for a lock himself.
+    pub(crate) fn of_turns(self) -> Self {
+        match self {
+            Self::Unavailable(error)
+                if matches!(error.downcast_ref::<sqlx::Error>(), Some(sqlx::Error::PoolTimedOut)) =>
+            {
+                Self::Busy(error)
+            }
+            other => other,
+        }
+    }
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error.as_database_error().map(|database| database.kind()) {

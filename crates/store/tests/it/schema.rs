@@ -222,7 +222,7 @@ fn a_held_up_writer_stops_other_writers_after_a_while_and_readers_never() {
         assert_eq!(store.find_key(&hash("one")).await.unwrap(), None);
         tokio::time::pause();
         let error = store.bootstrap(NOW, first(vec![])).await.unwrap_err();
-        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        assert!(matches!(error, StoreError::Busy(_)), "{error:?}");
         tokio::time::resume();
         held.rollback().await.unwrap();
         assert!(store.bootstrap(NOW, first(vec![])).await.unwrap().is_some());
