@@ -68,12 +68,11 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
         admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint)?;
         return Ok(None);
     }
-    let mut ask = ask(job, attempt);
+    let (mut ask, has_sources) = ask(job, attempt);
     job.ticket.may_search(ask.searches > 0);
     let carried = job.ticket.carried_cost();
     // What a document elsewhere holds may fill the window, whoever pays for it.
-    let fills = SOURCE.find(&job.body).is_some();
-    let widest = if fills { ask.prompt.max(window(endpoint)) } else { ask.prompt };
+    let widest = if has_sources { ask.prompt.max(window(endpoint)) } else { ask.prompt };
     let bound = Ask { prompt: widest, ..ask }.most(ask.output).plus(carried);
     if let Some(most) = settings.ledger.reserve_output_tokens {
         ask.output = ask.output.min(most);
@@ -143,7 +142,8 @@ fn admit_unpriced(
     ticket.admit(Money::ZERO, Money::ZERO, &Demands::new())
 }
 
-fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
+/// With whether it shows pictures or documents: that is looked for once in what may be a large body.
+fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
     let endpoint = &*attempt.endpoint;
     let most = endpoint.max_output_tokens;
     let has = |text: &Finder<'_>| text.find(&job.body).is_some();
@@ -153,7 +153,8 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
     let tiers = endpoint.pricing.iter().flat_map(|pricing| &pricing.tiers).filter(|_| is_limited);
     let tier = tiers.map(|(name, _)| &**name).find(|name| has(&Finder::new(&format!("\"{name}\""))));
     let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
-    if is_limited && has(&SOURCE) {
+    let has_sources = has(&SOURCE);
+    if is_limited && has_sources {
         // Bytes say nothing about pictures and documents.
         let card = &job.snapshot.places[endpoint.place].card;
         if let Ok(request) = translate::typed(&job.typed, &job.body) {
@@ -163,7 +164,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
             }
         }
     }
-    Ask {
+    let ask = Ask {
         endpoint,
         is_byok: attempt.credential.is_some(),
         prompt: if endpoint.context_length > 0 { prompt.min(endpoint.context_length) } else { prompt },
@@ -178,7 +179,8 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> Ask<'a> {
         images: job.ticket.shown(),
         images_out: 0,
         now: job.ticket.started(),
-    }
+    };
+    (ask, has_sources)
 }
 
 /// The most that a prompt can have at an endpoint.
