@@ -1,20 +1,25 @@
 //! The journal of one node: a SQLite file of its own, apart from the main store, in which every call is written down
 //! before its first byte and again before its last one. One writer, one journey to the database per group.
 //!
-//! A call that is open has a row of its own, which goes when the call is settled. What was settled together stands in one
-//! row, a line for each call, and goes when the main store has all of it. So nearly all rows are written once, behind the
-//! last one, and leave in the order in which they came: that is what costs a database least.
+//! What is written together stands on a sheet of its own in a [`ring`] of pages, each of which is written over when nothing
+//! on it is needed any more: nearly always that is a moment later. What is needed longer moves to tables. There an open call
+//! has a row of its own, which goes when the call is settled; what was settled together stands in one row, a line for each
+//! call, and goes when the main store has all of it.
 //!
 //! The file knows nothing of accounts: what it holds of a call is the text of an [`tidegate_core::Exchange`], as it stood
 //! when the call was let in or as it ended.
 
 mod ballast;
 mod bundle;
+mod draft;
 mod error;
 mod group;
 mod outbox;
 mod read;
 mod recent;
+mod ring;
+mod sheets;
+mod write;
 
 use std::fs::File;
 use std::io;
@@ -32,10 +37,13 @@ use crate::open::create_private;
 
 pub use ballast::{BALLAST_BYTES, Ballast};
 pub use error::JournalError;
-use group::Group;
+use group::{Group, OpenRow, SettledRow};
 pub use outbox::{Fate, Letter, LetterId, Payload, Waiting};
-pub use read::{JournalReader, JournalRow, Open, Settled};
+pub use read::{Cursor, JournalReader, JournalRow, Open, Settled};
 use recent::Recent;
+use ring::Replay;
+use sheets::Sheets;
+use write::Moved;
 
 /// The file, in the data folder.
 pub const FILE: &str = "ledger.db";
@@ -50,7 +58,7 @@ const DEAD: usize = 256;
 const FOLD_BYTES: u64 = 64 << 20;
 /// The same where there is no room for it to grow: no more than what was set aside for that.
 const FOLD_EARLY: u64 = BALLAST_BYTES;
-/// What a commit adds to the log beside what is in it, about.
+/// What taking rows away adds to the log, about.
 const COMMIT_BYTES: u64 = 20 << 10;
 
 /// Texts of groups that are kept parsed.
@@ -80,10 +88,20 @@ pub struct Progress {
 /// Where a settled call stands in the file, until it is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
+    /// The number of a sheet or of a row.
     row: i64,
     line: u32,
     /// Lines of that row.
     of: u32,
+    is_on_sheet: bool,
+}
+
+/// Where an open call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// On the sheet of this number.
+    Ring(i64),
+    Row(i64),
 }
 
 /// Who writes here: a name that stays with the file, and a number that grows with every start.
@@ -124,8 +142,12 @@ pub struct Journal {
     connection: SqliteConnection,
     node: Node,
     is_full_sync: bool,
-    /// The rows of calls that are open.
-    open: Map<GenerationId, i64>,
+    open: Map<GenerationId, Home>,
+    sheets: Sheets,
+    /// Settled calls of sheets that are gone: their rows.
+    moved: Map<i64, Moved>,
+    /// Letters of sheets are to get rows with the next group: the file must be asked about them.
+    must_move_letters: bool,
     /// Rows of calls that are settled. They go before anything that says so does.
     dead: Vec<i64>,
     /// Lines that were forgotten, of rows that hold others still.
@@ -158,24 +180,71 @@ impl Journal {
         let last = "SELECT COALESCE((SELECT MAX(id) FROM opened), 0), COALESCE((SELECT MAX(id) FROM settled), 0), \
                     COALESCE((SELECT MAX(id) FROM bundles), 0)";
         let (opened, settled, bundles): (i64, i64, i64) = sqlx::query_as(last).fetch_one(&mut connection).await?;
+        let replay = Replay::read(&mut connection).await?;
+        if replay.broken > 0 {
+            tracing::error!(places = replay.broken, "some of the journal's last sheets cannot be read");
+        }
+        let last_letter = replay.letters.last_key_value().map_or(0, |(row, _)| *row);
         let mut journal = Self {
             path,
             connection,
             node: Node { id, epoch },
             is_full_sync: true,
             open: Map::default(),
+            sheets: Sheets::new(&replay.slots, replay.last),
+            moved: Map::default(),
+            must_move_letters: false,
             dead: Vec::new(),
             forgotten: Map::default(),
             gone: Vec::new(),
             next_open: opened + 1,
             next_settled: settled + 1,
-            next_bundle: bundles + 1,
-            recent: Arc::new(Recent::of_writer(bundles == 0)),
+            next_bundle: bundles.max(last_letter) + 1,
+            recent: Arc::new(Recent::of_writer(bundles == 0 && replay.letters.is_empty())),
             grown: 0,
             log: None,
         };
+        journal.take_over(&replay).await?;
         journal.find_open().await?;
         Ok(journal)
+    }
+
+    /// Moves what an earlier start left on its sheets to the tables.
+    async fn take_over(&mut self, replay: &Replay) -> Result<()> {
+        let mut group = Group::default();
+        let mut opened: Vec<_> = replay.opened.values().collect();
+        opened.sort_by_key(|call| call.id);
+        for call in opened {
+            let (row, data) = (self.next_open, call.data.as_str().into());
+            group.opened.push(OpenRow { row, id: call.id, epoch: call.epoch, data });
+            self.next_open += 1;
+        }
+        for calls in replay.settled.values() {
+            let mut settled = SettledRow::new(self.next_settled);
+            for (id, data) in calls.iter().flatten() {
+                settled.add(id, data);
+            }
+            if settled.calls > 0 {
+                self.next_settled += 1;
+                group.settled.push(settled);
+            }
+        }
+        for (row, (letters, told)) in &replay.letters {
+            let told: Vec<(GenerationId, &str)> = told.iter().map(|(id, text)| (*id, text.as_str())).collect();
+            group.bundles.push(bundle::Bundle::again(*row, letters, &told));
+        }
+        let rows: Vec<(i64, String)> =
+            sqlx::query_as("SELECT id, generation FROM opened").fetch_all(&mut self.connection).await?;
+        let is_over = |name: &str| GenerationId::parse(name).is_some_and(|id| replay.over.contains(&id));
+        let dead: Vec<i64> = rows.iter().filter(|(_, name)| is_over(name)).map(|(row, _)| *row).collect();
+        group.buried = (!dead.is_empty()).then(|| group::list(&dead));
+        let is_nothing = group.opened.is_empty() && group.settled.is_empty() && group.bundles.is_empty();
+        if is_nothing && dead.is_empty() {
+            return Ok(());
+        }
+        let mut lines = ring::Lines::default();
+        lines.nothing();
+        self.write_sheet(group, sheets::Sheet { text: lines.0, ..Default::default() }, 0).await
     }
 
     /// Learns which calls earlier starts left open. A process may have died between writing down that a call is settled
@@ -183,13 +252,13 @@ impl Journal {
     async fn find_open(&mut self) -> Result<()> {
         let rows: Vec<(i64, String)> =
             sqlx::query_as("SELECT id, generation FROM opened").fetch_all(&mut self.connection).await?;
-        let named = |(id, generation): (i64, String)| Some((GenerationId::parse(&generation)?, id));
+        let named = |(id, generation): (i64, String)| Some((GenerationId::parse(&generation)?, Home::Row(id)));
         self.open = rows.into_iter().filter_map(named).collect();
-        let reader = self.reader();
-        let over = reader.settled_among(self.open.keys().copied().collect()).await;
-        reader.close().await;
-        for generation in over? {
-            self.dead.extend(self.open.remove(&generation));
+        let over = read::settled_among(&mut self.connection, &self.open.keys().copied().collect()).await?;
+        for generation in over {
+            if let Some(Home::Row(row)) = self.open.remove(&generation) {
+                self.dead.push(row);
+            }
         }
         Ok(())
     }
@@ -200,57 +269,6 @@ impl Journal {
 
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Writes a group in one transaction. Says where the calls that it settles stand, in their order.
-    /// `full_sync` brings this group, and all before it, to the disk.
-    pub async fn write(&mut self, entries: &[Entry<'_>], full_sync: bool) -> Result<Vec<Place>> {
-        self.write_with(entries, &[], full_sync).await
-    }
-
-    /// The same, with what destinations are to be told of it.
-    pub async fn write_with<'a>(
-        &mut self,
-        entries: &[Entry<'a>],
-        letters: &'a [Letter],
-        full_sync: bool,
-    ) -> Result<Vec<Place>> {
-        self.sync(full_sync).await?;
-        let next = (self.next_open, self.next_settled);
-        let mut group = Group::of(entries, &self.open, self.node.epoch, next);
-        let is_tidying = self.dead.len() >= DEAD;
-        if is_tidying {
-            group.bury(&self.dead);
-        }
-        let mut bundles = bundle::bundles(&bundle::written(letters, entries), self.next_bundle);
-        self.next_bundle += bundles.len() as i64;
-        let posted: u64 = bundles.iter().map(|bundle| bundle.payload.len() as u64).sum();
-        let written = group.bytes() + posted;
-        if let Err(error) = group.write(&mut bundles, &mut self.connection).await {
-            // Nobody knows how much of it is there.
-            bundles.iter().for_each(|bundle| self.recent.miss(&bundle.destination));
-            return Err(error);
-        }
-        self.grown += COMMIT_BYTES + written;
-        let written = group.written();
-        for bundle in bundles {
-            match bundle.fresh {
-                Some(fresh) => self.recent.keep(&bundle.destination, bundle.id, fresh),
-                None => self.recent.miss(&bundle.destination),
-            }
-        }
-        if is_tidying {
-            self.dead.clear();
-        }
-        for (generation, id) in written.opened {
-            self.open.insert(generation, id);
-            self.next_open = self.next_open.max(id + 1);
-        }
-        for generation in written.settled {
-            self.dead.extend(self.open.remove(&generation));
-        }
-        self.next_settled = written.next_settled;
-        Ok(written.places)
     }
 
     /// Whether it is time to fold the log into the file, which is earlier where the disk `is_short` of room: first with
@@ -302,6 +320,7 @@ impl Journal {
             self.set_aside(*place).await?;
             self.note_forgotten(*place);
         }
+        self.say_news().await?;
         if self.gone.is_empty() {
             return Ok(());
         }
@@ -325,21 +344,50 @@ impl Journal {
     }
 
     fn note_forgotten(&mut self, place: Place) {
-        let lines = self.forgotten.entry(place.row).or_default();
-        lines.insert(place.line);
-        if lines.len() >= place.of as usize {
-            self.forgotten.remove(&place.row);
-            self.gone.push(place.row);
+        if place.is_on_sheet {
+            if self.sheets.forget(place.row, place.line) {
+                return;
+            }
+            let Some(row) = self.moved.get(&place.row).and_then(|moved| moved.place(place.line)) else { return };
+            if self.note_row(row) {
+                self.moved.remove(&place.row);
+            }
+        } else {
+            self.note_row(place);
         }
     }
 
+    /// Whether the whole row is.
+    fn note_row(&mut self, place: Place) -> bool {
+        let lines = self.forgotten.entry(place.row).or_default();
+        lines.insert(place.line);
+        let is_gone = lines.len() >= place.of as usize;
+        if is_gone {
+            self.forgotten.remove(&place.row);
+            self.gone.push(place.row);
+        }
+        is_gone
+    }
+
     async fn set_aside(&mut self, place: Place) -> Result<()> {
-        let data: Option<String> = sqlx::query_scalar("SELECT data FROM settled WHERE id = $1")
-            .bind(place.row)
-            .fetch_optional(&mut self.connection)
-            .await?;
-        let line = data.as_deref().and_then(|data| data.lines().nth(place.line as usize)).unwrap_or_default();
-        let (generation, data) = line.split_once('\t').unwrap_or(("", line));
+        let on_sheet = self.sheets.get(place.row).filter(|_| place.is_on_sheet);
+        let (generation, data) = match on_sheet {
+            Some(sheet) => match sheet.settled.get(place.line as usize) {
+                Some(call) => (call.id.as_str().to_owned(), sheet.data(&call.place).to_owned()),
+                None => return Ok(()),
+            },
+            None => {
+                let moved = self.moved.get(&place.row).filter(|_| place.is_on_sheet);
+                let place = moved.and_then(|moved| moved.place(place.line)).unwrap_or(place);
+                let data: Option<String> = sqlx::query_scalar("SELECT data FROM settled WHERE id = $1")
+                    .bind(place.row)
+                    .fetch_optional(&mut self.connection)
+                    .await?;
+                let line = data.as_deref().and_then(|data| data.lines().nth(place.line as usize)).unwrap_or_default();
+                let (generation, data) = line.split_once('\t').unwrap_or(("", line));
+                (generation.to_owned(), data.to_owned())
+            }
+        };
         sqlx::query("INSERT INTO unreadable (generation, data) VALUES ($1, $2)")
             .bind(generation)
             .bind(data)
@@ -354,6 +402,7 @@ impl Journal {
         let fresh = connect(&self.path).await?;
         let old = std::mem::replace(&mut self.connection, fresh);
         self.recent.miss_all();
+        self.must_move_letters = true;
         (self.is_full_sync, self.log) = (true, None);
         let _ = old.close().await;
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut self.connection).await?;
@@ -375,8 +424,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Everything to the disk, the log folded into the file.
+    /// Everything to the disk and to its tables, the log folded into the file.
     pub async fn close(mut self) -> Result<()> {
+        self.move_all().await?;
         sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut self.connection).await?;
         self.connection.close().await?;
         Ok(())
@@ -429,6 +479,7 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
          data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER)",
         "CREATE TABLE IF NOT EXISTS settled (id INTEGER PRIMARY KEY, calls INTEGER NOT NULL, data TEXT NOT NULL)",
         "CREATE TABLE IF NOT EXISTS unreadable (generation TEXT NOT NULL, data TEXT NOT NULL)",
+        ring::TABLE,
         outbox::TABLE,
         outbox::INDEX,
         outbox::OLD_INDEX,

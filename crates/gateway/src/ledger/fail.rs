@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use tidegate_core::clock::{Clock, SystemClock};
-use tidegate_store::journal::{Journal, JournalError};
+use tidegate_store::journal::JournalError;
 
 /// Dies here when `TIDEGATE_CRASH_AT` names the point; with `name:3`, at its third passing.
 #[cfg(debug_assertions)]
@@ -31,17 +31,18 @@ pub fn point(_: &'static str) {}
 
 /// Makes the disk of the journal full while the file that `TIDEGATE_JOURNAL_FULL` names is there.
 #[cfg(debug_assertions)]
-pub async fn journal(journal: &mut Journal) -> Result<(), JournalError> {
+pub fn journal() -> Result<(), JournalError> {
     use std::sync::OnceLock;
     static FILE: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
-    let Some(file) = FILE.get_or_init(|| std::env::var_os("TIDEGATE_JOURNAL_FULL").map(Into::into)) else {
-        return Ok(());
-    };
-    journal.limit_pages(if file.exists() { 1 } else { u32::MAX }).await
+    let file = FILE.get_or_init(|| std::env::var_os("TIDEGATE_JOURNAL_FULL").map(Into::into));
+    match file {
+        Some(file) if file.exists() => Err(JournalError::Full),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(not(debug_assertions))]
-pub async fn journal(_: &mut Journal) -> Result<(), JournalError> {
+pub fn journal() -> Result<(), JournalError> {
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use tidegate_core::{Exchange, Money, Tenant};
 use tidegate_store::Store;
-use tidegate_store::journal::{JournalError, JournalReader, JournalRow};
+use tidegate_store::journal::{Cursor, JournalError, JournalReader, JournalRow};
 use tidegate_store::verify::Verified;
 
 use super::keys::open;
@@ -136,9 +136,9 @@ async fn look(store: &Store, reader: &JournalReader, report: &mut JournalReport)
             report.add(format!("call {id} was left open by start {start} and has not been closed since"));
         }
     }
-    let mut after = i64::MIN;
+    let mut cursor = Cursor::default();
     loop {
-        let rows = reader.next_settled_rows(&mut after).await?;
+        let rows = reader.next_settled_rows(&mut cursor).await?;
         if rows.is_empty() {
             break;
         }

@@ -6,6 +6,7 @@ use tidegate_core::GenerationId;
 use tidegate_core::map::Map;
 
 use super::recent::Fresh;
+use super::ring::Posted;
 use super::{Entry, Letter, Payload};
 
 /// Letters and bytes of one row at most; a longer letter has a row of its own.
@@ -26,7 +27,7 @@ impl Text<'_> {
 }
 
 /// Letters, with the text of the call for those that have no words of their own.
-pub(super) fn written<'a>(letters: &'a [Letter], entries: &[Entry<'a>]) -> Vec<Written<'a>> {
+pub(super) fn written<'a>(letters: &[&'a Letter], entries: &[Entry<'a>]) -> Vec<Written<'a>> {
     let mut texts: Map<GenerationId, &[u8]> = Map::default();
     if letters.iter().any(|letter| matches!(letter.payload, Payload::Record(_))) {
         for entry in entries {
@@ -41,7 +42,7 @@ pub(super) fn written<'a>(letters: &'a [Letter], entries: &[Entry<'a>]) -> Vec<W
         // One whose call is not settled here says nothing to anybody, and is given up as that.
         Payload::Record(before) => Text(before, texts.get(&letter.generation).copied().unwrap_or_default()),
     };
-    letters.iter().map(|letter| (letter, text(letter))).collect()
+    letters.iter().map(|letter| (*letter, text(letter))).collect()
 }
 
 /// What stands in one row.
@@ -63,11 +64,15 @@ impl Bundle {
     fn new(id: i64, letters: &[Written<'_>]) -> Option<Self> {
         let (first, text) = letters.first()?;
         let is_alone = letters.len() == 1;
-        let payload = if is_alone { [text.0, text.1].concat() } else { together(letters) };
+        let payload = if is_alone {
+            [text.0, text.1].concat()
+        } else {
+            together(letters.iter().map(|(letter, text)| (letter.generation, *text)))
+        };
         let at = letters.iter().map(|(letter, _)| letter.at.0).min()?;
         let told = letters.iter().map(|(letter, _)| Some((letter.generation, letter.told.clone()?)));
         let bytes = payload.len() as u64;
-        let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, bytes, letters });
+        let fresh = told.collect::<Option<_>>().map(|letters| Fresh { at, bytes, is_on_sheet: false, letters });
         Some(Self {
             id,
             destination: first.destination.clone(),
@@ -78,6 +83,49 @@ impl Bundle {
             fresh,
         })
     }
+}
+
+impl Bundle {
+    /// Letters that have no words of their own, with the texts of their calls.
+    pub fn again(id: i64, letters: &Posted, told: &[(GenerationId, &str)]) -> Self {
+        let texts = told.iter().map(|(generation, text)| (*generation, Text(&letters.before, text.as_bytes())));
+        let (generation, payload) = match told {
+            [(generation, text)] => (generation.as_str().to_owned(), [&letters.before, text.as_bytes()].concat()),
+            _ => (String::new(), together(texts)),
+        };
+        let (destination, at) = (letters.destination.clone(), letters.at);
+        Self { id, destination, generation, letters: told.len() as u32, at, payload, fresh: None }
+    }
+}
+
+/// Puts letters that have no words of their own together, in their order, in rows from this one on; each with how long the
+/// text of its call is, and with what it says.
+pub(super) fn posted<'a>(
+    letters: impl Iterator<Item = (&'a Letter, [u8; 2], &'a std::sync::Arc<[u8]>, usize)>,
+    first: i64,
+) -> Vec<(i64, Posted, Fresh)> {
+    let mut rows: Vec<(i64, Posted, Fresh)> = Vec::new();
+    for (letter, before, told, text) in letters {
+        let is_mine = |posted: &Posted| posted.destination == letter.destination && posted.before == before;
+        let has_room = |fresh: &Fresh| fresh.letters.len() < MOST && fresh.bytes < MOST_BYTES as u64;
+        let mine = rows.iter_mut().rfind(|(_, posted, fresh)| is_mine(posted) && has_room(fresh));
+        let row = match mine {
+            Some(row) => row,
+            None => {
+                let destination = letter.destination.clone();
+                let posted = Posted { destination, at: letter.at.0, before, generations: Vec::new() };
+                let fresh = Fresh { at: letter.at.0, bytes: 0, is_on_sheet: true, letters: Vec::new() };
+                rows.push((first + rows.len() as i64, posted, fresh));
+                rows.last_mut().expect("it was just put there")
+            }
+        };
+        let (_, posted, fresh) = row;
+        (posted.at, fresh.at) = (posted.at.min(letter.at.0), fresh.at.min(letter.at.0));
+        posted.generations.push(letter.generation);
+        fresh.letters.push((letter.generation, told.clone()));
+        fresh.bytes += (before.len() + text) as u64;
+    }
+    rows
 }
 
 /// Puts letters of the same destination together, in their order, in rows from this one on.
@@ -106,11 +154,11 @@ pub(super) fn bundles(letters: &[Written<'_>], first: i64) -> Vec<Bundle> {
 }
 
 /// Each with its name and its length before it.
-fn together(letters: &[Written<'_>]) -> Vec<u8> {
-    let length = letters.iter().map(|(letter, text)| 5 + letter.generation.as_str().len() + text.len()).sum();
+fn together<'a>(letters: impl Iterator<Item = (GenerationId, Text<'a>)> + Clone) -> Vec<u8> {
+    let length = letters.clone().map(|(generation, text)| 5 + generation.as_str().len() + text.len()).sum();
     let mut bytes = Vec::with_capacity(length);
-    for (letter, text) in letters {
-        let name = letter.generation.as_str();
+    for (generation, text) in letters {
+        let name = generation.as_str();
         bytes.push(name.len() as u8);
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -160,7 +208,7 @@ mod tests {
     }
 
     fn made(letters: &[Letter], first: i64) -> Vec<Bundle> {
-        bundles(&written(letters, &[]), first)
+        bundles(&written(&letters.iter().collect::<Vec<_>>(), &[]), first)
     }
 
     #[test]
@@ -175,7 +223,7 @@ mod tests {
             Entry::Settle(mine, "settled"),
             Entry::Settle(mine, "again"),
         ];
-        let written = written(&letters, &entries);
+        let written = written(&letters.iter().collect::<Vec<_>>(), &entries);
         let texts: Vec<Text<'_>> = written.iter().map(|(_, text)| *text).collect();
         assert_eq!(texts, [Text(&[1], b""), Text(b"r1", b"settled"), Text(b"r2", b"")]);
         let made = bundles(&written, 1);

@@ -13,6 +13,7 @@ use tidegate_core::{GenerationId, Timestamp};
 use super::bundle::apart;
 use super::group::list;
 use super::recent::Fresh;
+use super::ring::{Posted, Replay};
 use super::{Journal, JournalError, JournalReader, Result};
 
 /// Something to be delivered.
@@ -132,18 +133,30 @@ impl Journal {
         for (id, fate) in fates {
             rows.entry(id.row).or_default().push((*id, fate));
         }
-        self.grown += LETTER_BYTES * rows.len() as u64;
-        self.sync(false).await?;
         let (whole, parted): (Vec<_>, Vec<_>) =
             rows.iter().map(|(row, fates)| (*row, fates, common(fates))).partition(|(_, _, fate)| fate.is_some());
         let is_delivered = |fate: Option<&Fate>| fate == Some(&Fate::Delivered);
         let delivered: Vec<i64> =
             whole.iter().filter(|(_, _, fate)| is_delivered(*fate)).map(|(row, _, _)| *row).collect();
         if delivered.len() == rows.len() {
-            remove(&mut self.connection, &delivered).await?;
+            let (on_sheets, others): (Vec<i64>, Vec<i64>) =
+                delivered.iter().partition(|row| self.sheets.posted.contains_key(row));
+            if !others.is_empty() {
+                self.grown += LETTER_BYTES * others.len() as u64;
+                self.sync(false).await?;
+                remove(&mut self.connection, &others).await?;
+            }
+            for row in on_sheets {
+                self.sheets.posted.remove(&row);
+                self.sheets.gone.push(row);
+            }
             self.recent.forget(delivered);
-            return Ok(());
+            return self.say_news().await;
         }
+        // Whatever becomes of one: all that wait with it are looked for in the file from now on.
+        self.sync(false).await?;
+        self.move_letters().await?;
+        self.grown += LETTER_BYTES * rows.len() as u64;
         // Whatever becomes of it: the rest is to be looked for in the file.
         self.recent.let_go(rows.keys().copied());
         let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -173,6 +186,9 @@ impl Journal {
     /// Takes away so many of the oldest that wait for a destination, and the dead of before an instant. Says how many of the
     /// former there were.
     pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
+        if gone > 0 {
+            self.move_letters().await?;
+        }
         // Whole rows: a few more may go.
         let gone: Vec<(i64, i64)> = sqlx::query_as(
             "DELETE FROM bundles WHERE id IN (SELECT id FROM \
@@ -194,6 +210,7 @@ impl Journal {
 impl Journal {
     /// Takes away what has waited since before an instant for somebody who is none of these: nobody will ever fetch it.
     pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
+        self.move_letters().await?;
         let listed = serde_json::to_string(known).expect("texts are always JSON");
         let gone: Vec<i64> = sqlx::query_scalar(
             "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1)) \
@@ -275,6 +292,8 @@ impl JournalReader {
 
     /// How many wait for a destination, since when the oldest does, and what was wrong last with one of them.
     pub async fn outbox_standing(&self, destination: &str) -> Result<(u64, Option<Timestamp>, Option<String>)> {
+        // Of what waits on sheets nothing has gone wrong yet.
+        let (on_sheets, _, since) = self.on_sheets(Some(destination)).await?;
         let (count, oldest, error): (i64, Option<i64>, Option<String>) = sqlx::query_as(
             "SELECT COALESCE(SUM(letters), 0), MIN(created_at), (SELECT last_error FROM bundles \
              WHERE destination = $1 AND last_error IS NOT NULL ORDER BY id DESC LIMIT 1) \
@@ -283,7 +302,8 @@ impl JournalReader {
         .bind(destination)
         .fetch_one(&self.0)
         .await?;
-        Ok((u64::try_from(count).unwrap_or(0), oldest.map(Timestamp), error))
+        let oldest = oldest.into_iter().chain(since).min();
+        Ok((u64::try_from(count).unwrap_or(0) + on_sheets, oldest.map(Timestamp), error))
     }
 
     /// How many wait for anybody.
@@ -291,7 +311,8 @@ impl JournalReader {
         let count: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(letters), 0) FROM bundles WHERE died_at IS NULL")
             .fetch_one(&self.0)
             .await?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let (on_sheets, ..) = self.on_sheets(None).await?;
+        Ok(u64::try_from(count).unwrap_or(0) + on_sheets)
     }
 
     /// How many wait for a destination, and how many bytes that is.
@@ -302,7 +323,21 @@ impl JournalReader {
         .bind(destination)
         .fetch_one(&self.0)
         .await?;
-        Ok((u64::try_from(count).unwrap_or(0), u64::try_from(bytes).unwrap_or(0)))
+        let (letters, more, _) = self.on_sheets(Some(destination)).await?;
+        Ok((u64::try_from(count).unwrap_or(0) + letters, u64::try_from(bytes).unwrap_or(0) + more))
+    }
+
+    /// Letters that stand on sheets, for a destination or for anybody: how many, in how many bytes, and since when.
+    async fn on_sheets(&self, destination: Option<&str>) -> Result<(u64, u64, Option<i64>)> {
+        if let Some(known) = self.1.on_sheets(destination) {
+            return Ok(known);
+        }
+        let replay = Replay::read(&mut *self.0.acquire().await?).await?;
+        let is_meant = |posted: &Posted| destination.is_none_or(|destination| posted.destination == destination);
+        let meant: Vec<_> = replay.letters.values().filter(|(posted, _)| is_meant(posted)).collect();
+        let letters = meant.iter().map(|(_, told)| told.len() as u64).sum();
+        let bytes = meant.iter().flat_map(|(_, told)| told).map(|(_, text)| text.len() as u64).sum();
+        Ok((letters, bytes, meant.iter().map(|(posted, _)| posted.at).min()))
     }
 }
 

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions};
 use sqlx::{ConnectOptions as _, SqlitePool};
 use tidegate_core::{Exchange, GenerationId, Money, Timestamp};
 
 use super::recent::Recent;
+use super::ring::{Opened, Replay};
 use super::{FILE, Journal, JournalError, Place, Progress, Result};
 
 /// Rows of settled calls that are read at a time, and that are looked at.
@@ -76,60 +77,45 @@ impl JournalReader {
 
     /// Calls of earlier epochs that were never settled.
     pub async fn left_open(&self, epoch: i64) -> Result<Vec<Open>> {
-        let rows: Vec<Row> =
-            sqlx::query_as(concat!(select!(), " WHERE epoch < $1 ORDER BY id")).bind(epoch).fetch_all(&self.0).await?;
-        self.without_settled(rows).await
+        let rows = self.still_open().await?.into_iter().filter(|row| row.epoch < epoch).collect();
+        Ok(readable(rows))
     }
 
     /// Calls that were let in before an instant and are still open, oldest first.
     pub async fn overdue(&self, before: Timestamp) -> Result<Vec<Open>> {
         let bound = GenerationId::first_at(before);
-        // Only open calls have rows here: there are never many.
-        let rows: Vec<Row> = sqlx::query_as(concat!(select!(), " WHERE generation < $1 ORDER BY id"))
-            .bind(bound.as_str())
-            .fetch_all(&self.0)
-            .await?;
-        self.without_settled(rows).await
+        let is_old = |row: &Row| row.generation.as_str() < bound.as_str();
+        Ok(readable(self.still_open().await?.into_iter().filter(is_old).collect()))
     }
 
-    /// The row of a call stays for a moment after the call was settled.
-    async fn without_settled(&self, rows: Vec<Row>) -> Result<Vec<Open>> {
+    /// Calls that are open, on sheets and in rows: there are never many. The row of a call stays for a moment after the call
+    /// was settled.
+    async fn still_open(&self) -> Result<Vec<Row>> {
+        // All of it at one instant: a call may be on its way from a sheet to a row.
+        let mut instant = self.0.begin().await?;
+        let mut rows: Vec<Row> = sqlx::query_as(
+            "SELECT generation, epoch, data, progress_nanos, progress_tokens FROM opened ORDER BY generation",
+        )
+        .fetch_all(&mut *instant)
+        .await?;
+        let replay = Replay::read(&mut instant).await?;
         let named = rows.iter().filter_map(|row| GenerationId::parse(&row.generation)).collect();
-        let over = self.settled_among(named).await?;
-        let is_open = |row: &Row| GenerationId::parse(&row.generation).is_none_or(|id| !over.contains(&id));
-        Ok(readable(rows.into_iter().filter(is_open).collect()))
-    }
-
-    /// Which of these calls are settled.
-    pub(super) async fn settled_among(&self, calls: HashSet<GenerationId>) -> Result<HashSet<GenerationId>> {
-        let mut over = HashSet::new();
-        let mut after = i64::MIN;
-        while !calls.is_empty() {
-            let rows = self.settled_rows(after).await?;
-            let Some(last) = rows.last() else { break };
-            after = last.id;
-            let lines = rows.iter().flat_map(|row| row.data.lines());
-            let ids = lines.filter_map(|line| GenerationId::parse(line.split('\t').next()?));
-            over.extend(ids.filter(|id| calls.contains(id)));
-        }
-        Ok(over)
-    }
-
-    async fn settled_rows(&self, after: i64) -> Result<Vec<SettledRow>> {
-        Ok(sqlx::query_as("SELECT id, data FROM settled WHERE id > $1 ORDER BY id LIMIT $2")
-            .bind(after)
-            .bind(PAGE)
-            .fetch_all(&self.0)
-            .await?)
+        let mut over = settled_among(&mut instant, &named).await?;
+        over.extend(replay.over);
+        rows.retain(|row| GenerationId::parse(&row.generation).is_none_or(|id| !over.contains(&id)));
+        rows.extend(replay.opened.into_values().map(Row::from));
+        rows.sort_by(|one, other| one.generation.cmp(&other.generation));
+        Ok(rows)
     }
 
     /// Settled calls that the main store has not confirmed, from the oldest on, and a few more than so many: those that
     /// stand together are read together.
     pub async fn settled(&self, at_most: usize) -> Result<Settled> {
+        let mut instant = self.0.begin().await?;
         let mut settled = Settled::default();
         let mut after = i64::MIN;
         loop {
-            let missing = at_most.saturating_sub(settled.calls.len() + settled.spoiled.len());
+            let missing = settled.missing(at_most);
             if missing == 0 {
                 return Ok(settled);
             }
@@ -138,7 +124,7 @@ impl JournalReader {
                 sqlx::query_as("SELECT id, calls FROM settled WHERE id > $1 ORDER BY id LIMIT $2")
                     .bind(after)
                     .bind(LOOK)
-                    .fetch_all(&self.0)
+                    .fetch_all(&mut *instant)
                     .await?;
             let mut sum = 0;
             let wanted = held.iter().take_while(|(_, calls)| {
@@ -146,48 +132,66 @@ impl JournalReader {
                 sum += usize::try_from(*calls).unwrap_or(0).max(1);
                 is_wanted
             });
-            let Some((last, _)) = wanted.last() else {
-                settled.is_all = true;
-                return Ok(settled);
-            };
+            let Some((last, _)) = wanted.last() else { break };
             let rows: Vec<SettledRow> =
                 sqlx::query_as("SELECT id, data FROM settled WHERE id > $1 AND id <= $2 ORDER BY id")
                     .bind(after)
                     .bind(last)
-                    .fetch_all(&self.0)
+                    .fetch_all(&mut *instant)
                     .await?;
             after = *last;
             for row in rows {
                 row.read(&mut settled);
             }
         }
+        // What is on sheets came after all that is in rows.
+        for (row, calls) in Replay::read(&mut instant).await?.settled {
+            let of = calls.len() as u32;
+            for (line, call) in (0..).zip(calls) {
+                let Some((_, data)) = call else { continue };
+                if settled.missing(at_most) == 0 {
+                    return Ok(settled);
+                }
+                settled.add(&data, Place { row, line, of, is_on_sheet: true });
+            }
+        }
+        settled.is_all = settled.missing(at_most) > 0;
+        Ok(settled)
     }
 
     /// What the file says of calls that are open, with the start in which they were let in.
     pub async fn open_rows(&self) -> Result<Vec<(i64, JournalRow)>> {
-        let rows: Vec<(i64, String, String)> =
-            sqlx::query_as("SELECT epoch, generation, data FROM opened ORDER BY id").fetch_all(&self.0).await?;
-        let named = rows.iter().filter_map(|(_, generation, _)| GenerationId::parse(generation)).collect();
-        let over = self.settled_among(named).await?;
-        // What was settled and forgotten between the two looks is in neither of them, nor is it open.
-        let still: Vec<String> = sqlx::query_scalar("SELECT generation FROM opened").fetch_all(&self.0).await?;
-        let still: HashSet<String> = still.into_iter().collect();
-        let is_over = |generation: &str| GenerationId::parse(generation).is_some_and(|id| over.contains(&id));
-        let is_open = |generation: &String| !is_over(generation) && still.contains(generation);
-        let open = rows.into_iter().filter(|(_, generation, _)| is_open(generation));
-        Ok(open.map(|(epoch, generation, data)| (epoch, JournalRow { generation, data })).collect())
+        let open = self.still_open().await?.into_iter();
+        Ok(open.map(|row| (row.epoch, JournalRow { generation: row.generation, data: row.data })).collect())
     }
 
-    /// The same of calls that are settled, a few at a time; `after` is where the last look ended.
-    pub async fn next_settled_rows(&self, after: &mut i64) -> Result<Vec<JournalRow>> {
-        let rows = self.settled_rows(*after).await?;
-        *after = rows.last().map_or(*after, |row| row.id);
-        let lines = rows.iter().flat_map(|row| row.data.lines());
-        let split = |line: &str| {
-            let (generation, data) = line.split_once('\t').unwrap_or(("", line));
-            JournalRow { generation: generation.to_owned(), data: data.to_owned() }
+    /// The same of calls that are settled, a few at a time; `cursor` is where the last look ended.
+    pub async fn next_settled_rows(&self, cursor: &mut Cursor) -> Result<Vec<JournalRow>> {
+        let Some(seen) = &cursor.seen else {
+            // These first: what moves to a row meanwhile is not missed.
+            let replay = Replay::read(&mut *self.0.acquire().await?).await?;
+            let calls: Vec<(GenerationId, String)> = replay.settled.into_values().flatten().flatten().collect();
+            cursor.seen = Some(calls.iter().map(|(id, _)| *id).collect());
+            let row = |(id, data): (GenerationId, String)| JournalRow { generation: id.as_str().to_owned(), data };
+            if !calls.is_empty() {
+                return Ok(calls.into_iter().map(row).collect());
+            }
+            return Box::pin(self.next_settled_rows(cursor)).await;
         };
-        Ok(lines.map(split).collect())
+        loop {
+            let rows = settled_rows(&mut *self.0.acquire().await?, cursor.after).await?;
+            let Some(last) = rows.last() else { return Ok(Vec::new()) };
+            cursor.after = last.id;
+            let split = |line: &str| {
+                let (generation, data) = line.split_once('\t').unwrap_or(("", line));
+                let is_new = GenerationId::parse(generation).is_none_or(|id| !seen.contains(&id));
+                is_new.then(|| JournalRow { generation: generation.to_owned(), data: data.to_owned() })
+            };
+            let found: Vec<JournalRow> = rows.iter().flat_map(|row| row.data.lines()).filter_map(split).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
     }
 
     /// What was found to be unreadable.
@@ -199,8 +203,12 @@ impl JournalReader {
 
     /// How many calls are open and how many wait for the main store.
     pub async fn counts(&self) -> Result<(u64, u64)> {
-        let settled: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(calls), 0) FROM settled").fetch_one(&self.0).await?;
-        Ok((self.open_rows().await?.len() as u64, u64::try_from(settled).unwrap_or(0)))
+        let mut instant = self.0.begin().await?;
+        let in_rows: i64 =
+            sqlx::query_scalar("SELECT COALESCE(SUM(calls), 0) FROM settled").fetch_one(&mut *instant).await?;
+        let on_sheets = Replay::read(&mut instant).await?.settled.values().flatten().flatten().count() as u64;
+        drop(instant);
+        Ok((self.still_open().await?.len() as u64, u64::try_from(in_rows).unwrap_or(0) + on_sheets))
     }
 
     /// The epoch that is under way.
@@ -215,7 +223,7 @@ impl JournalReader {
             return Err(JournalError::Older);
         }
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&self.0).await?;
-        Ok(verdict == "ok")
+        Ok(verdict == "ok" && Replay::read(&mut *self.0.acquire().await?).await?.broken == 0)
     }
 
     pub async fn close(&self) {
@@ -223,12 +231,45 @@ impl JournalReader {
     }
 }
 
-macro_rules! select {
-    () => {
-        "SELECT generation, epoch, data, progress_nanos, progress_tokens FROM opened"
-    };
+/// How far those who check the file have come.
+#[derive(Debug)]
+pub struct Cursor {
+    /// The calls of the sheets, which are looked at first.
+    seen: Option<HashSet<GenerationId>>,
+    after: i64,
 }
-use select;
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self { seen: None, after: i64::MIN }
+    }
+}
+
+async fn settled_rows(connection: &mut SqliteConnection, after: i64) -> Result<Vec<SettledRow>> {
+    Ok(sqlx::query_as("SELECT id, data FROM settled WHERE id > $1 ORDER BY id LIMIT $2")
+        .bind(after)
+        .bind(PAGE)
+        .fetch_all(connection)
+        .await?)
+}
+
+/// Which of these calls are settled, according to the rows.
+pub(super) async fn settled_among(
+    connection: &mut SqliteConnection,
+    calls: &HashSet<GenerationId>,
+) -> Result<HashSet<GenerationId>> {
+    let mut over = HashSet::new();
+    let mut after = i64::MIN;
+    while !calls.is_empty() {
+        let rows = settled_rows(connection, after).await?;
+        let Some(last) = rows.last() else { break };
+        after = last.id;
+        let lines = rows.iter().flat_map(|row| row.data.lines());
+        let ids = lines.filter_map(|line| GenerationId::parse(line.split('\t').next()?));
+        over.extend(ids.filter(|id| calls.contains(id)));
+    }
+    Ok(over)
+}
 
 #[derive(sqlx::FromRow)]
 struct Row {
@@ -249,14 +290,23 @@ impl SettledRow {
     fn read(&self, settled: &mut Settled) {
         let of = u32::try_from(self.data.lines().count()).unwrap_or(u32::MAX);
         for (line, text) in (0..).zip(self.data.lines()) {
-            let place = Place { row: self.id, line, of };
             let data = text.split_once('\t').map_or(text, |(_, data)| data);
-            match serde_json::from_str(data) {
-                Ok(exchange) => settled.calls.push((exchange, place)),
-                Err(error) => {
-                    tracing::error!(%error, "a settled call in the journal is left out");
-                    settled.spoiled.push(place);
-                }
+            settled.add(data, Place { row: self.id, line, of, is_on_sheet: false });
+        }
+    }
+}
+
+impl Settled {
+    fn missing(&self, at_most: usize) -> usize {
+        at_most.saturating_sub(self.calls.len() + self.spoiled.len())
+    }
+
+    fn add(&mut self, data: &str, place: Place) {
+        match serde_json::from_str(data) {
+            Ok(exchange) => self.calls.push((exchange, place)),
+            Err(error) => {
+                tracing::error!(%error, "a settled call in the journal is left out");
+                self.spoiled.push(place);
             }
         }
     }
@@ -266,6 +316,14 @@ impl SettledRow {
 fn readable(rows: Vec<Row>) -> Vec<Open> {
     let read = |row: Row| row.open().inspect_err(|error| tracing::error!(%error, "a call in the journal is left out"));
     rows.into_iter().filter_map(|row| read(row).ok()).collect()
+}
+
+impl From<Opened> for Row {
+    fn from(call: Opened) -> Self {
+        let (generation, data) = (call.id.as_str().to_owned(), call.data);
+        // Who has come some way has a row.
+        Self { generation, epoch: call.epoch, data, progress_nanos: None, progress_tokens: None }
+    }
 }
 
 impl Row {

@@ -15,8 +15,10 @@ const MOST_BYTES: usize = 8 << 20;
 pub(super) struct Fresh {
     /// Since when they wait.
     pub at: i64,
-    /// What the row takes in the file.
+    /// What the row takes in the file, once it has one.
     pub bytes: u64,
+    /// It has none yet: its letters can be made again of what stands on a sheet.
+    pub is_on_sheet: bool,
     pub letters: Vec<(GenerationId, Arc<[u8]>)>,
 }
 
@@ -102,14 +104,49 @@ impl Recent {
         act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn keep(&self, destination: &str, row: i64, fresh: Fresh) {
+    /// False where something had to go for it.
+    pub fn keep(&self, destination: &str, row: i64, fresh: Fresh) -> bool {
         self.with(|inner| {
             inner.bytes += fresh.held();
             inner.desk(destination).rows.insert(row, fresh);
+            let has_room = inner.bytes <= MOST_BYTES;
             while inner.bytes > MOST_BYTES {
                 inner.remove_oldest();
             }
+            has_room
+        })
+    }
+
+    /// Whether all that waits for a destination is here.
+    pub fn is_whole(&self, destination: &str) -> bool {
+        self.with(|inner| inner.desks.get(destination).map_or(inner.was_empty, |desk| desk.is_whole))
+    }
+
+    /// They have rows now.
+    pub fn have_rows(&self, rows: &[i64]) {
+        if rows.is_empty() {
+            return;
+        }
+        self.with(|inner| {
+            for desk in inner.desks.values_mut() {
+                for row in rows {
+                    desk.rows.get_mut(row).into_iter().for_each(|fresh| fresh.is_on_sheet = false);
+                }
+            }
         });
+    }
+
+    /// Letters that have no rows: how many wait for a destination, or for anybody, in how many bytes, and since when.
+    /// Nothing for who only reads the file, and has to look there.
+    pub fn on_sheets(&self, destination: Option<&str>) -> Option<(u64, u64, Option<i64>)> {
+        let sum = |inner: &mut Inner| {
+            let is_meant = |name: &str| destination.is_none_or(|destination| name == destination);
+            let desks = inner.desks.iter().filter(|(name, _)| is_meant(name)).map(|(_, desk)| desk);
+            let rows: Vec<&Fresh> = desks.flat_map(|desk| desk.rows.values()).filter(|row| row.is_on_sheet).collect();
+            let letters = rows.iter().map(|row| row.letters.len() as u64).sum();
+            (letters, rows.iter().map(|row| row.bytes).sum(), rows.iter().map(|row| row.at).min())
+        };
+        self.is_writers.then(|| self.with(sum))
     }
 
     /// Something may wait in the file that is not here.
@@ -210,7 +247,12 @@ mod tests {
     const NOW: Timestamp = Timestamp(1);
 
     fn fresh(bytes: usize) -> Fresh {
-        Fresh { at: 1, bytes: bytes as u64, letters: vec![(GenerationId::new(NOW), vec![0; bytes].into())] }
+        Fresh {
+            at: 1,
+            bytes: bytes as u64,
+            is_on_sheet: false,
+            letters: vec![(GenerationId::new(NOW), vec![0; bytes].into())],
+        }
     }
 
     /// The rows that are due; nothing where the file must be asked.

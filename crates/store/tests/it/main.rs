@@ -24,6 +24,7 @@ mod presets;
 mod ring;
 mod schema;
 mod seals;
+mod sheets;
 mod spend;
 mod tool_results;
 mod verify;
