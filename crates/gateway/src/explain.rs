@@ -143,7 +143,8 @@ fn story(
     }
     let mut wishes = Wishes::of(&envelope, body.len());
     if let Some(turn) = &turn {
-        (wishes.needs.searchers, wishes.needs.only_searches) = (turn.searchers, turn.only_searches);
+        wishes.needs.searchers = relay::both(wishes.needs.searchers, turn.searchers);
+        wishes.needs.only_searches = turn.only_searches;
     }
     let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
     // As for a call: where there is a choice, and it is left to us.

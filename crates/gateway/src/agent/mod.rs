@@ -91,16 +91,27 @@ fn take_servers(request: &mut Map<String, Value>, envelope: &Envelope<'_>, snaps
     Ok(())
 }
 
-/// Whether somebody who could serve a model searches the web for itself.
-pub(crate) fn searches_natively(name: &str, snapshot: &Snapshot) -> bool {
-    let is_native = |index: usize| snapshot.upstreams.get(index).is_some_and(|one| one.protocol == Protocol::Messages);
+/// Whether somebody who could serve a model searches the web for itself, and can keep to the domains of the plugin.
+pub(crate) fn searches_natively(name: &str, plugin: &Map<String, Value>, snapshot: &Snapshot) -> bool {
+    let able = native::able_to(plugin);
     let model = snapshot.catalogue.find(name).ok().map(|named| named.model);
-    model.is_some_and(|model| model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
+    model.is_some_and(|model| model.endpoints.iter().any(|endpoint| able.contains(endpoint.searcher)))
 }
 
-/// Whether a vendor's own search or fetch is asked for where nobody who could serve has it.
+/// Whether a vendor's own search or fetch is run here, at least for some of those who could serve.
 fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
-    envelope.asked.vendor_web && is_foreign(envelope, snapshot)
+    if !envelope.asked.vendor_web {
+        return false;
+    }
+    let models = envelope.names().filter_map(|name| snapshot.catalogue.find(name).ok());
+    let all: Searchers = models.flat_map(|named| &named.model.endpoints).map(|endpoint| endpoint.searcher).collect();
+    if !all.contains(Searcher::Anthropic) {
+        return true;
+    }
+    let others = all.iter().any(|searcher| searcher != Searcher::Anthropic);
+    // A turn has a form for those who search and one for the others, but none for those who fetch: where somebody has
+    // all of it, that is who serves. Without an engine there is nothing to run a search with.
+    others && !envelope.asked.vendor_fetch && snapshot.settings.tools.search.default.is_some()
 }
 
 /// The body of a request without server tools, with earlier calls and results that only we can read told as anybody can.

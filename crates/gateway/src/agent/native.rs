@@ -16,6 +16,8 @@ use tidegate_core::WorkspaceId;
 
 /// What the tool is called in Anthropic's interface; other vendors' are made of it.
 const TYPE: &str = "web_search_20250305";
+/// The types that a search of another vendor is made of.
+const TRANSLATED: [&str; 2] = [TYPE, "web_search_20260209"];
 /// What is said of who searched.
 pub(super) const ENGINE: &str = "native";
 /// Domains that can be named at most.
@@ -66,6 +68,22 @@ impl Native {
         Ok(Self { entry, able: able(allowed, excluded), is_strict, domains })
     }
 
+    /// Of a vendor's own tool: it stays as it is.
+    pub fn of_vendors(reader: &Reader<'_>, wire: &str, (allowed, excluded): (&[Domain], &[Domain])) -> Self {
+        let able = match TRANSLATED.contains(&wire) {
+            true => able(allowed, excluded),
+            false => Searchers::NONE,
+        };
+        let name = if allowed.is_empty() { "blocked_domains" } else { "allowed_domains" };
+        Self {
+            entry: Value::Object(reader.members.clone()),
+            // Whose tool it is decides what can be asked of it.
+            able: able.with(Searcher::Anthropic),
+            is_strict: false,
+            domains: format!("{}.{name}", reader.path),
+        }
+    }
+
     /// Who searches for a request whose search stands beside other tools, or alone.
     pub fn searchers(&self, is_alone: bool) -> Searchers {
         // Its search cannot stand beside functions.
@@ -80,6 +98,15 @@ impl Native {
             (false, _) => Some(self.searchers(is_alone)),
         }
     }
+}
+
+/// Who can keep to the domains that the plugin names. What is no domain is refused elsewhere.
+pub(super) fn able_to(plugin: &Map<String, Value>) -> Searchers {
+    let named = |name: &str| {
+        let list = plugin.get(name).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|one| one.as_str().and_then(Domain::parse)).collect::<Vec<_>>()
+    };
+    able(&named("include_domains"), &named("exclude_domains"))
 }
 
 /// Who can keep to these domains.

@@ -135,9 +135,12 @@ impl Search {
 
     /// Of a vendor's own type, which has its parameters in the entry itself.
     pub(super) fn of_vendors(reader: &Reader<'_>, wire: &str, settings: &Settings) -> Result<Self, Failure> {
-        let engine = settings.tools.search.default.clone().ok_or_else(|| unconfigured(wire))?;
         let excluded = domains(reader, "blocked_domains")?;
-        Self::new(reader, Some(engine), excluded)
+        let mut made = Self::new(reader, settings.tools.search.default.clone(), excluded)?;
+        if let Some(terms) = Arc::get_mut(&mut made.terms) {
+            terms.native = Some(Native::of_vendors(reader, wire, (&terms.allowed, &terms.excluded)));
+        }
+        Ok(made)
     }
 
     /// Of the plugin that searches once before the first turn.

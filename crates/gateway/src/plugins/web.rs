@@ -52,7 +52,7 @@ pub(super) fn wanted(plugins: &Plugins, name: &str, snapshot: &Snapshot) -> Resu
         Some(prompt) => prompt.as_str().ok_or_else(|| wrong("search_prompt", "must be a string"))?,
     };
     let engine = members.get("engine").and_then(Value::as_str);
-    let is_native = agent::searches_natively(name, snapshot);
+    let is_native = agent::searches_natively(name, members, snapshot);
     match engine {
         Some("native") if !is_native => {
             Err(wrong("engine", &format!("is native, but nobody who serves {name} searches for itself: leave it out")))

@@ -319,7 +319,7 @@ impl Gateway {
         let typed = OnceLock::new();
         let mut wishes = Wishes::of(&envelope, body.len());
         if let Some(searching) = &searching {
-            wishes.needs.searchers = searching.may_serve;
+            wishes.needs.searchers = both(wishes.needs.searchers, searching.may_serve);
             wishes.needs.only_searches = searching.is_alone && searching.searchers.contains(Searcher::Itself);
         }
         let native = match searching.map(|searching| Native::of(searching, settings)).transpose() {
@@ -639,6 +639,14 @@ fn largest(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> Option<u
     let endpoints = models.flat_map(|model| &model.endpoints);
     let windows = endpoints.filter(|endpoint| wishes.needs.compression.is_for(endpoint));
     windows.map(|endpoint| endpoint.context_length).max()
+}
+
+/// Who may serve by both; nothing where neither says anything.
+pub(crate) fn both(one: Option<Searchers>, other: Option<Searchers>) -> Option<Searchers> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.iter().filter(|searcher| other.contains(*searcher)).collect()),
+        (one, other) => one.or(other),
+    }
 }
 
 /// Whether it is left to us who serves a request, and there is a choice.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidegate_core::Price;
 use tidegate_routing::{
-    Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, ServiceTier,
-    Sort, Threshold,
+    Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, Searcher,
+    Searchers, ServiceTier, Sort, Threshold,
 };
 use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, images};
 
@@ -129,7 +129,8 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         modalities,
         parameters: parameters.into_iter().filter(|(_, holds)| *holds).map(|(parameter, _)| parameter).collect(),
         has_tools: asked.tools,
-        searchers: None,
+        // A vendor's own tool that is still there at this point goes out as it is.
+        searchers: asked.vendor_web.then(|| Searchers::NONE.with(Searcher::Anthropic)),
         only_searches: false,
         structured: asked.structured,
         service_tier: service_tier(envelope),

@@ -15,7 +15,7 @@ use crate::search::body;
 const VENDORS: [(&str, &str, &str); 3] =
     [("anthropic", "", "Tides"), ("openai-responses", "/v1", "tides.example"), ("gemini", "/v1beta", "Tides")];
 
-const LINES: &str = "pricing = { input = 1, output = 2, web_search = 0.01 }\nnative_tools = [\"web_search\"]";
+pub const LINES: &str = "pricing = { input = 1, output = 2, web_search = 0.01 }\nnative_tools = [\"web_search\"]";
 const PLAIN: &str = "pricing = { input = 1, output = 2, web_search = 0.01 }";
 const ENGINE: &str = "[tools.web_search.engines.fixed]\nkind = \"static\"\n\
     results = [{ url = \"https://a.example/\", title = \"A\", content = \"The first letter.\" }]\n";
@@ -167,6 +167,65 @@ async fn who_leaves_pays_for_the_searches_that_were_made() {
     .await;
     // A search, ten tokens and a few words.
     assert!((0.010_010..0.011).contains(&cost), "{cost}");
+}
+
+#[tokio::test]
+async fn a_vendors_own_tools_go_as_they_came_to_those_who_list_them_and_to_nobody_else() {
+    let tools = json!([
+        {"type": "web_search_20260318", "name": "web_search", "max_uses": 2, "response_inclusion": "full"},
+        {"type": "web_fetch_20250910", "name": "web_fetch"},
+    ]);
+    let (first, second) = (Sim::start(Behaviour::says("first")).await, Sim::start(searches(&[])).await);
+    // The cheaper one speaks the protocol, but lists nothing.
+    let both = Tidegate::start()
+        .endpoint_with(MODEL, &first, &format!("{PLAIN}\nnative_tools = []"))
+        .endpoint_with(MODEL, &second, LINES);
+    let both = both.config(ENGINE).run().await;
+    let mut asking = body(false, json!({}));
+    asking["tools"] = tools.clone();
+    message(&asked(&both, &asking).await);
+    assert_eq!((first.calls(), &sent(&second)["tools"]), (0, &tools));
+
+    // A search alone is run here for the one, and stays as it is for the other.
+    asking["tools"] = json!([tools[0]]);
+    first.set(Script::from(asks("", &[("web_search", json!({"query": "a"}))])).then(Behaviour::says("done")));
+    let answer = message(&asked(&both, &asking).await);
+    assert_eq!(block(&answer, "web_search_tool_result")["content"][0]["url"], "https://a.example/");
+    assert_eq!(sent(&first)["tools"][0]["input_schema"]["required"], json!(["query"]));
+    first.set(Behaviour::status(529));
+    let answer = message(&asked(&both, &asking).await);
+    assert_eq!((&sent(&second)["tools"], &block(&answer, "text")["text"]), (&asking["tools"], &json!(SAYS)));
+
+    // Another vendor who lists it searches himself, where its type can be told there.
+    let sim = Sim::start(searches(&[])).await;
+    let gate = gate_at(&sim, "openai-responses", "/v1", LINES, ENGINE).await;
+    let mut told = Vec::new();
+    for kind in ["web_search_20250305", "web_search_20260318"] {
+        asking["tools"] = json!([{"type": kind, "name": "web_search"}]);
+        message(&asked(&gate, &asking).await);
+        told.push(sent(&sim)["tools"][0]["type"].clone());
+    }
+    assert_eq!(told, ["web_search", "function"]);
+}
+
+#[tokio::test]
+async fn the_plugin_leaves_the_search_to_whoever_lists_it_and_can_keep_to_the_domains() {
+    let sim = Sim::start(searches(&[])).await;
+    let openai = gate_at(&sim, "openai-responses", "/v1", LINES, "").await;
+    let mut asking = body(false, json!({}));
+    asking.as_object_mut().unwrap().remove("tools");
+    asking["plugins"] = json!([{"id": "web", "include_domains": ["tides.example"]}]);
+    let answer = message(&asked(&openai, &asking).await);
+    let filters = json!({"allowed_domains": ["tides.example"]});
+    assert_eq!(sent(&sim)["tools"], json!([{"type": "web_search", "filters": filters}]));
+    assert_eq!(answer["tidegate_metadata"]["pipeline"][0]["data"]["native"], true);
+
+    // Google keeps to none: an engine of ours does, and who wants nothing else is refused.
+    let google = gate_at(&sim, "gemini", "/v1beta", LINES, ENGINE).await;
+    let answer = message(&asked(&google, &asking).await);
+    assert_eq!(answer["tidegate_metadata"]["pipeline"][0]["data"]["engine"], "fixed");
+    asking["plugins"][0]["engine"] = json!("native");
+    assert!(refused(&google, &asking).await.starts_with("Invalid request: plugins[0].engine is native"));
 }
 
 #[tokio::test]

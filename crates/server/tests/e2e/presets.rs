@@ -14,6 +14,7 @@ use crate::harness::{
     Account, Ask, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, assert_not_found, assert_refused, eventually,
     hash_of, on_both, shell, together, user, with_postgres,
 };
+use crate::native_search;
 use crate::money::{key, replicas};
 
 const MODEL: &str = "vendor/m";
@@ -262,7 +263,7 @@ on_both! {
 #[tokio::test]
 async fn requests_and_presets_are_merged() {
     let sim = Sim::start(Behaviour::Echo).await;
-    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, native_search::LINES).run().await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/presets");
     let mut cases: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.sort();

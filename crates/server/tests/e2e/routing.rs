@@ -163,7 +163,8 @@ async fn a_prompt_that_fits_nowhere_is_refused_before_anyone_is_called() {
 
 #[tokio::test]
 async fn how_a_model_was_found_is_told() {
-    let config = "[aliases]\nhouse = \"vendor/m:floor\"\n";
+    let config = "[aliases]\nhouse = \"vendor/m:floor\"\n[tools.web_search.engines.fixed]\nkind = \"static\"\n\
+        results = [{ url = \"https://a.example/\", title = \"A\", content = \"a\" }]\n";
     let three = Three::start([""; 3], config).await;
     for (model, strategy) in [(MODEL, "direct"), ("house", "alias"), ("m:floor", "alias")] {
         let metadata = three.ask(json!({"model": model})).await.json()["tidegate_metadata"].clone();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::{MODEL, PROTOCOLS, asked, asks, bodies, gate_for, kinds, message, told};
 use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
+use crate::native_search;
 
 /// Somebody's SearXNG. It answers every question with the same bytes.
 struct Searx {
@@ -350,13 +351,6 @@ async fn a_vendors_search_is_run_here_where_nobody_has_it() {
         let tool = json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 1, "blocked_domains": ["b.example"]});
         let mut asking = body(false, json!({}));
         asking["tools"] = json!([tool]);
-        if protocol.0 == "anthropic" {
-            sim.set(Behaviour::says("done"));
-            assert_eq!(asked(&gate, &asking).await.status, 200);
-            let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
-            assert_eq!(sent["tools"], asking["tools"], "who has it gets it as it came");
-            continue;
-        }
         asking["tool_choice"] = json!({"type": "tool", "name": "web_search"});
         for stream in [false, true] {
             asking["stream"] = json!(stream);
@@ -555,7 +549,15 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     let reply = asked(&chat, &body).await;
     assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, Some("dropped:plugins.web")));
 
-    let native = gate_for(&sim, PROTOCOLS[0], "").await;
+    // An endpoint that does not list the search is no native one, whatever it speaks.
+    searx.finds(&results());
+    let plain = gate_for(&sim, PROTOCOLS[0], &searx.config()).await;
+    let made = searx.asked().len();
+    let answer = message(&asked(&plain, &body).await);
+    assert_eq!(answer["usage"]["server_tool_use"]["web_search_requests"], 1);
+    assert_eq!(searx.asked().len(), made + 1);
+
+    let native = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), native_search::LINES).run().await;
     let plugin = json!({"id": "web", "max_uses": 2, "include_domains": ["tides.example"]});
     let answer = message(&asked(&native, &online(false, plugin)).await);
     let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();

@@ -314,6 +314,7 @@ pub(super) struct Tools<'a> {
     names: Vec<Cow<'a, str>>,
     pub branded: SmallVec<[Cow<'a, str>; 2]>,
     pub has_vendor_web: bool,
+    pub has_vendor_fetch: bool,
     pub has_deferred: bool,
 }
 
@@ -345,7 +346,8 @@ impl<'a> Tools<'a> {
             }
             // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
             Some(kind) => {
-                self.has_vendor_web |= kind.starts_with("web_search_20") || kind.starts_with("web_fetch_20");
+                self.has_vendor_fetch |= kind.starts_with("web_fetch_20");
+                self.has_vendor_web |= self.has_vendor_fetch || kind.starts_with("web_search_20");
                 if ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours)) {
                     self.branded.push(Cow::Owned(kind.to_owned()));
                 }

@@ -119,6 +119,8 @@ pub struct Asked {
     pub tools: bool,
     /// A web search or fetch of Anthropic's own types.
     pub vendor_web: bool,
+    /// Of those, a fetch.
+    pub vendor_fetch: bool,
     /// Tools that the model gets to see only when they are looked for.
     pub deferred_tools: bool,
     pub tool_choice: bool,

@@ -487,6 +487,7 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
         let body = with("tools", json!([{"type": kind, "name": "x"}])).to_string();
         let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
         assert_eq!((envelope.asked.vendor_web, envelope.server_tools.len()), (is_web, ours), "{kind}");
+        assert_eq!(envelope.asked.vendor_fetch, kind.starts_with("web_fetch"), "{kind}");
     }
     for (given, is_deferred) in [(json!(true), true), (json!(false), false), (json!(null), false)] {
         let tool = json!({"name": "t", "input_schema": {}, "defer_loading": given});
