@@ -218,7 +218,11 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             Failure::new(400, ErrorType::ContextLengthExceeded, text)
         }
         // Ours, not the provider's: it names what to change.
-        Class::Unsupported => Failure::new(400, ErrorType::InvalidRequest, format!("Invalid request: {}", words())),
+        Class::Unsupported => {
+            let is_prompt = last.code.as_deref() == Some(ErrorType::InvalidPrompt.as_str());
+            let kind = if is_prompt { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
+            Failure::new(400, kind, format!("Invalid request: {}", words()))
+        }
         // One text for every cause: who asks must not learn what is behind our wall.
         Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),
         Class::InvalidRequest if last.status == 422 => {

@@ -266,12 +266,16 @@ pub(crate) fn fit<'a>(
     }
     let settings = &snapshot.settings;
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    // A changed body has its members elsewhere. One that we cannot read ourselves is our own mistake, and is not sent.
+    // A changed body has its members elsewhere. One that holds nothing any more had nothing for this upstream; any other
+    // that we cannot read ourselves is our own mistake, and is not sent.
     let changed = match changed {
         None => None,
         Some(body) => {
             let cuts =
                 envelope::read(&body, brand, fit.purpose).map(|envelope| envelope.cuts).map_err(|violation| {
+                    if violation.parts().0 == "messages" {
+                        return translate::nothing_said();
+                    }
                     tracing::error!(error = violation.message, "a body that was fitted to an endpoint is broken");
                     Fault::without_answer(Class::Own)
                 })?;

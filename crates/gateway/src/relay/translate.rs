@@ -15,9 +15,10 @@ use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::StopSupport;
 use tidegate_providers::translate::tools::user_hash;
-use tidegate_providers::translate::{Answered, Context, Outgoing, Target, Translator};
+use tidegate_providers::translate::{Answered, Context, NOTHING_SAID, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, estimate};
 use tidegate_routing::Attempt;
+use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Block, Content, Request};
 use tidegate_wire::sse::Splitter;
 
@@ -68,7 +69,10 @@ pub(super) fn outgoing(
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
     };
     let made = adapter::request(upstream.protocol, &request, &target);
-    let mut made = made.map_err(|error| unsupported(error.to_string()))?;
+    let mut made = made.map_err(|error| match error.reason == NOTHING_SAID {
+        true => nothing_said(),
+        false => unsupported(error.to_string()),
+    })?;
     made.context.input_estimate = estimate::rough(&request, card);
     Ok(made)
 }
@@ -178,6 +182,12 @@ fn unsigned(request: &mut Request) {
             }
         }
     }
+}
+
+/// Of a request of which nothing is left that this endpoint can be told.
+pub(super) fn nothing_said() -> Fault {
+    let code = ErrorType::InvalidPrompt.as_str().to_owned();
+    Fault { code: Some(code), ..unsupported("messages must not be empty".to_owned()) }
 }
 
 fn unsupported(message: String) -> Fault {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Message, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
-use super::{Unsupported, search};
+use super::{NOTHING_SAID, Unsupported, search};
 
 const INTERRUPTED: &str = "[no result: the call was interrupted]";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
@@ -185,7 +185,7 @@ impl Conversation {
         made.mark_last(Mark::of(request.cache_control.as_ref()));
         made.ids = made.calls().filter_map(Said::id).map(ToOwned::to_owned).collect();
         if made.turns.is_empty() {
-            return Err(Unsupported::new("messages", "must hold a message with content"));
+            return Err(Unsupported::new("messages", NOTHING_SAID));
         }
         Ok(made)
     }

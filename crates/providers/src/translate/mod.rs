@@ -47,6 +47,9 @@ pub struct Unsupported {
     pub reason: String,
 }
 
+/// What is wrong with messages of which nothing is left to tell.
+pub const NOTHING_SAID: &str = "must not be empty";
+
 impl Unsupported {
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { path: path.into(), reason: reason.into() }

@@ -158,6 +158,18 @@ async fn messages_that_are_no_prompt_are_told_apart() {
         (content(json!([{"type": 7}])), "messages[0].content[0].type is required"),
         (content(json!([])), "messages must not be empty"),
         (content(json!("")), "messages must not be empty"),
+        (content(json!([{"type": "text", "text": ""}, {"type": "text", "text": " "}])), "messages must not be empty"),
+        (
+            with(json!({"messages": [{"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""}]}]})),
+            "messages must not be empty",
+        ),
+        // Signed here, for somebody else.
+        (
+            with(json!({"messages": [{"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "tgs1.abc"}]}]})),
+            "messages must not be empty",
+        ),
     ];
     for (body, message) in cases {
         let reply = gate.post(body.clone()).await;

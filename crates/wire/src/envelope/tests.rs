@@ -140,6 +140,17 @@ fn each_member_has_its_limits_and_its_text() {
         ("messages", json!([{"role": "user", "content": [{"type": 1}]}]), "messages[0].content[0].type is required"),
         ("messages", json!([{"role": "user", "content": ["x"]}]), "messages[0].content[0] must be an object"),
         ("messages", json!([{"role": "user", "content": ""}]), "messages must not be empty"),
+        ("messages", json!([{"role": "user", "content": " \n"}]), "messages must not be empty"),
+        (
+            "messages",
+            json!([{"role": "user", "content": [{"type": "text", "text": ""}, {"text": " ", "type": "text"}]}]),
+            "messages must not be empty",
+        ),
+        (
+            "messages",
+            json!([{"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": ""}]}]),
+            "messages must not be empty",
+        ),
         (
             "messages",
             json!([{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "forever"}}]}]),

@@ -32,6 +32,8 @@ struct State<'a, 'b> {
     names_model: bool,
     has_messages: bool,
     has_content: bool,
+    /// Blocks that say nothing: blank texts, and thinking that nobody signed.
+    silent: usize,
     tools: Option<check::Tools<'a>>,
     tool_choice: Option<check::ToolChoice<'a>>,
     thinking_budget: Option<u64>,
@@ -96,6 +98,7 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         names_model: false,
         has_messages: false,
         has_content: false,
+        silent: 0,
         tools: None,
         tool_choice: None,
         thinking_budget: None,
@@ -407,6 +410,7 @@ struct Content<'s, 'a, 'b> {
 impl<'a> Node<'a> for Content<'_, 'a, '_> {
     fn array<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut block = 0;
+        let silent = self.state.silent;
         loop {
             let place = || format!("messages[{}].content[{block}]", self.index);
             if seq.next_element_seed(Walk(Block { state: self.state, place: &place }))?.is_none() {
@@ -414,13 +418,13 @@ impl<'a> Node<'a> for Content<'_, 'a, '_> {
             }
             block += 1;
         }
-        self.state.has_content |= block > 0;
+        self.state.has_content |= block > self.state.silent - silent;
         Ok(())
     }
 
     fn string(self, text: &str) {
         self.state.hear(text);
-        self.state.has_content |= !text.is_empty();
+        self.state.has_content |= !text.trim().is_empty();
     }
 
     fn other(self, kind: Kind) {
@@ -442,6 +446,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         let mut seen = Seen::default();
         let (mut named, mut is_image, mut is_document) = (false, false, false);
         let (mut is_text, mut is_blank, mut is_thinking, mut is_foreign) = (false, false, false, true);
+        let mut is_signed = false;
         let mut source = Source::default();
         let (mut is_call, mut called) = (false, None);
         while let Some(Text(name)) = map.next_key()? {
@@ -472,7 +477,8 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 }
                 "signature" => {
                     let value: &RawValue = map.next_value()?;
-                    is_foreign = value.get() == "\"\"" || value.get().starts_with("\"tgs1.") || value.get() == "null";
+                    is_signed = !matches!(value.get(), "\"\"" | "null");
+                    is_foreign = !is_signed || value.get().starts_with("\"tgs1.");
                 }
                 "citations" => {
                     let value: &RawValue = map.next_value()?;
@@ -500,6 +506,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
             state.note(Violation::prompt(format!("{}.type is required", place())));
         }
         let is_own = is_call && called.is_some_and(|name| is_run_here(name.get(), state.brand));
+        state.silent += usize::from((is_text && is_blank) || (is_thinking && !is_signed));
         let traits = &mut state.envelope.traits;
         traits.own_calls |= is_own;
         traits.blank_text |= is_text && is_blank;
