@@ -29,7 +29,7 @@ use crate::relay::{Body, Inner, Reply, Searching};
 use crate::{Gateway, Snapshot};
 
 /// How often an answer that a vendor interrupted is asked to go on.
-const PAUSES: usize = 16;
+const PAUSES: u64 = 16;
 /// Members of a request that decide about its loop or were decided by its first turn.
 const OWN: [&str; 6] = ["tools", "tool_choice", "messages", "stop_server_tools_when", "max_tool_calls", "max_tokens"];
 
@@ -58,7 +58,8 @@ pub(super) struct Conductor {
     left: Option<u64>,
     pub sums: Sums,
     pub tally: Tally,
-    pauses: usize,
+    /// How often a vendor's interruption was gone on from; each counts against the budget of calls like one of them.
+    pauses: u64,
     pub errors: u64,
     /// Characters of results that may still be told.
     pub room: usize,
@@ -372,21 +373,13 @@ impl Conductor {
             // A reason of its own stays; calls that were made all the same are not there.
             return Ok(if reason == "tool_use" { Next::End("end_turn") } else { Next::Over });
         }
-        if reason == "pause_turn" && ours.is_empty() && self.pauses < PAUSES && Instant::now() < self.soft {
-            self.pauses += 1;
-            self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
-            return Ok(Next::Turn { is_last: false });
+        if reason == "pause_turn" && ours.is_empty() {
+            return Ok(self.go_on(turn));
         }
         if ours.is_empty() || !matches!(reason, "tool_use" | "end_turn" | "pause_turn") {
             return Ok(Next::Over);
         }
-        self.tally = Tally {
-            pending: ours.len() as u64,
-            tokens: self.sums.tokens(),
-            cost: self.sums.cost(),
-            reason: reason.to_owned(),
-            ..std::mem::take(&mut self.tally)
-        };
+        self.take_stock(ours.len() as u64, reason);
         let fired = self.limits.fired(&self.tally);
         let is_spent = self.limits.is_spent(&self.tally);
         let room = usize::try_from(self.limits.calls.saturating_sub(self.tally.steps)).unwrap_or(usize::MAX);
@@ -410,6 +403,41 @@ impl Conductor {
             self.stopped_by = Some("deadline");
         }
         Ok(Next::Turn { is_last: fired.is_some() || is_spent || is_late })
+    }
+
+    /// What comes after a turn that its vendor interrupted: it is asked to go on within what the loop may do at all. No
+    /// call waits, so there is nothing that a last turn would have to answer: the client gets the interruption.
+    fn go_on(&mut self, turn: &Turn) -> Next {
+        self.take_stock(0, turn.reason());
+        let is_spent = self.tally.steps + self.pauses >= self.limits.calls;
+        let is_late = Instant::now() >= self.soft;
+        let stopped = self.limits.fired(&self.tally);
+        let stopped = match (is_spent, is_late) {
+            (true, _) => stopped.or(Some("max_tool_calls")),
+            (false, true) => stopped.or(Some("deadline")),
+            (false, false) => stopped,
+        };
+        self.stopped_by = self.stopped_by.or(stopped);
+        if stopped.is_some() || self.pauses >= PAUSES {
+            return Next::Over;
+        }
+        if self.left == Some(0) {
+            return Next::End("max_tokens");
+        }
+        self.pauses += 1;
+        self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
+        Next::Turn { is_last: false }
+    }
+
+    /// What has happened up to the end of a turn with so many calls to run.
+    fn take_stock(&mut self, pending: u64, reason: &str) {
+        self.tally = Tally {
+            pending,
+            tokens: self.sums.tokens(),
+            cost: self.sums.cost(),
+            reason: reason.to_owned(),
+            ..std::mem::take(&mut self.tally)
+        };
     }
 }
 

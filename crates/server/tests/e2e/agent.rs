@@ -217,6 +217,31 @@ async fn conditions_end_the_loop_with_one_turn_without_tools() {
 }
 
 #[tokio::test]
+async fn a_vendors_interruption_is_gone_on_from_within_the_budget_and_the_conditions() {
+    let sim = Sim::start(Behaviour::StopReason("pause_turn".into())).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let when = |condition: Value| json!({"stop_server_tools_when": [condition]});
+    // What is asked for, how many turns there are, and what ended it.
+    let table = [
+        (json!({"max_tool_calls": 2}), 3, json!("max_tool_calls")),
+        (when(json!({"type": "max_tokens_used", "max_tokens": 1})), 1, json!("max_tokens_used")),
+        (when(json!({"type": "max_cost", "max_cost_in_dollars": 0})), 1, json!("max_cost")),
+        (when(json!({"type": "finish_reason_is", "reason": "pause_turn"})), 1, json!("finish_reason_is")),
+    ];
+    for (more, turns, by) in table {
+        for stream in [false, true] {
+            let before = sim.calls();
+            let answer = message(&asked(&gate, &with_clock(stream, more.clone())).await);
+            assert_eq!((sim.calls() - before, &told(&answer)["stopped_by"]), (turns, &by), "{more}");
+            assert_eq!(answer["stop_reason"], "pause_turn", "{more}");
+        }
+    }
+    sim.set(Script::from(Behaviour::StopReason("pause_turn".into())).then(Behaviour::says("done")));
+    let answer = message(&asked(&gate, &with_clock(false, json!({}))).await);
+    assert_eq!((&answer["stop_reason"], &answer["content"][1]["text"]), (&json!("end_turn"), &json!("done")));
+}
+
+#[tokio::test]
 async fn several_calls_run_at_once_and_their_results_stand_in_the_order_of_the_calls() {
     for protocol in PROTOCOLS {
         let sim = Sim::start(Behaviour::Echo).await;
