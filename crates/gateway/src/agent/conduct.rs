@@ -56,6 +56,8 @@ pub(super) struct Conductor {
     limits: Limits,
     /// Tokens that may still be written.
     left: Option<u64>,
+    /// Where the vendor runs code for this answer.
+    container: Value,
     pub sums: Sums,
     pub tally: Tally,
     /// How often a vendor's interruption was gone on from; each counts against the budget of calls like one of them.
@@ -132,6 +134,7 @@ impl Conductor {
             choice,
             limits,
             left,
+            container: Value::Null,
             sums: Sums::after(searches),
             tally: Tally::default(),
             pauses: 0,
@@ -167,12 +170,13 @@ impl Conductor {
                 self.settle_on(&turn);
             }
             let metadata = turn.metadata.clone();
-            let (reason, ending) = (turn.reason().to_owned(), turn.ending.clone());
+            let (reason, mut ending) = (turn.reason().to_owned(), turn.ending.clone());
+            self.keep_container(&mut ending);
             let next = self.follow(&turn, sink, is_last).await?;
             let first = head.get_or_insert(turn);
             let told = match next {
                 Next::Over => ending,
-                Next::End(reason) => ended(reason),
+                Next::End(reason) => ended(reason, &ending),
                 Next::Turn { is_last: last } => {
                     is_last = last;
                     match timeout_at(self.hard, self.ask(is_last)).await {
@@ -183,12 +187,12 @@ impl Conductor {
                         // It has said nothing yet, so there is nothing to lose.
                         Err(_) => {
                             self.stopped_by = self.stopped_by.or(Some("deadline"));
-                            ended("pause_turn")
+                            ended("pause_turn", &ending)
                         }
                         // What was said so far is the answer when there is nothing left to pay another turn with.
                         Ok(Err(failure)) if matches!(failure.status, 402 | 403) => {
                             self.stopped_by = Some("budget");
-                            ended("end_turn")
+                            ended("end_turn", &ending)
                         }
                         Ok(Err(failure)) => return Err(failure.into()),
                     }
@@ -208,6 +212,15 @@ impl Conductor {
             }
             return Ok(Value::Object(answer));
         }
+    }
+
+    /// A container outlives the turn that told of it: later turns that say nothing of it work in the same one.
+    fn keep_container(&mut self, ending: &mut Map<String, Value>) {
+        match ending.get("container").filter(|container| !container.is_null()) {
+            Some(container) => self.container = container.clone(),
+            None => drop(ending.insert("container".into(), self.container.clone())),
+        }
+        ending.entry("stop_details").or_insert(Value::Null);
     }
 
     /// The model that answered the first turn answers the others, too.

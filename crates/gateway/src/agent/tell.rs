@@ -76,9 +76,11 @@ impl Conductor {
     }
 }
 
-pub(super) fn ended(reason: &str) -> Map<String, Value> {
-    let mut ending = Map::new();
+/// How an answer ends that was ended here, after a turn that ended so. What that turn told besides still holds.
+pub(super) fn ended(reason: &str, turn: &Map<String, Value>) -> Map<String, Value> {
+    let mut ending = turn.clone();
     ending.insert("stop_reason".into(), json!(reason));
     ending.insert("stop_sequence".into(), Value::Null);
+    ending.insert("stop_details".into(), Value::Null);
     ending
 }

@@ -87,7 +87,10 @@ impl Assembly {
                 head.remove("content");
                 self.turn.usage = object(head.remove("usage"));
                 for name in ENDINGS {
-                    head.remove(name);
+                    // What is known at the beginning already is not always told again at the end.
+                    if let Some(told) = head.remove(name).filter(|told| !told.is_null()) {
+                        self.turn.ending.insert(name.to_owned(), told);
+                    }
                 }
                 self.turn.head = head;
             }
@@ -110,7 +113,11 @@ impl Assembly {
                     let told = usage.iter().filter(|(_, value)| !value.is_null());
                     self.turn.usage.extend(told.map(|(name, value)| (name.clone(), value.clone())));
                 }
+                let known = self.turn.ending.get("container").cloned();
                 self.turn.ending.extend(object(event.get("delta").cloned()));
+                if let (Some(known), Some(Value::Null)) = (known, self.turn.ending.get("container")) {
+                    self.turn.ending.insert("container".to_owned(), known);
+                }
                 let edits =
                     event.get("context_management").map(|edits| ("context_management".to_owned(), edits.clone()));
                 self.turn.ending.extend(edits);
@@ -213,6 +220,17 @@ mod tests {
         let input = json!({"z": 1, "a": 2});
         assert_eq!(turn.calls(), [Call { id: "t1".into(), name: "f".into(), input }]);
         assert_eq!(turn.calls()[0].input.to_string(), r#"{"z":1,"a":2}"#, "members stay in order");
+    }
+
+    #[test]
+    fn a_container_of_the_beginning_is_one_of_the_end() {
+        let mut assembly = Assembly::default();
+        let start = json!({"message": {"container": {"id": "c"}, "stop_reason": null, "stop_details": null}});
+        assembly.take("message_start", &start, "m");
+        let delta = json!({"delta": {"stop_reason": "tool_use", "container": null}});
+        assembly.take("message_delta", &delta, "m");
+        let ending = assembly.finish().ending;
+        assert_eq!(Value::Object(ending), json!({"container": {"id": "c"}, "stop_reason": "tool_use"}));
     }
 
     #[test]

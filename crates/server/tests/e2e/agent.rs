@@ -296,6 +296,35 @@ async fn a_turn_with_a_clients_call_ends_there_and_is_one_turn_when_it_comes_bac
 }
 
 #[tokio::test]
+async fn an_answer_that_is_ended_here_has_all_its_members_and_keeps_the_container() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let price = json!({"name": "get_price", "input_schema": {"type": "object"}});
+    let body = |stream: bool| with_clock(stream, json!({"tools": [price, {"type": "tidegate:datetime"}]}));
+    sim.set(asks("", &[clock("UTC"), ("get_price", json!({"of": "tea"}))]));
+    let reply = asked(&gate, &body(true)).await;
+    let delta = reply.events().into_iter().find(|event| event.name == "message_delta").unwrap().json();
+    let ending = json!({"stop_reason": "tool_use", "stop_sequence": null, "stop_details": null, "container": null});
+    assert_eq!(delta["delta"], ending);
+
+    // The vendor tells of a container in the first turn alone.
+    let container = json!({"id": "c1", "expires_at": "2026-01-01T00:00:00Z", "skills": null});
+    let call = |name: &str| json!({"type": "tool_use", "id": format!("toolu_{name}"), "name": name, "input": {}});
+    let said = |calls: Vec<Value>, container: &Value| {
+        let told = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": calls,
+            "stop_reason": "tool_use", "stop_sequence": null, "container": container,
+            "usage": {"input_tokens": 1, "output_tokens": 1}});
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Behaviour::Raw { status: 200, headers, body: told.to_string().into() }
+    };
+    let first = said(vec![call("tidegate_datetime")], &container);
+    sim.set(Script::from(first).then(said(vec![call("tidegate_datetime"), call("get_price")], &Value::Null)));
+    let answer = message(&asked(&gate, &body(false)).await);
+    assert_eq!((&answer["stop_reason"], &answer["container"]), (&json!("tool_use"), &container));
+    assert_eq!(answer.get("stop_details"), Some(&Value::Null));
+}
+
+#[tokio::test]
 async fn what_a_loop_costs_is_the_sum_of_its_generations() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[1], "").await;
