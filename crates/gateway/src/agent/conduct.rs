@@ -194,7 +194,7 @@ impl Conductor {
                             self.stopped_by = Some("budget");
                             ended("end_turn", &ending)
                         }
-                        Ok(Err(failure)) => return Err(failure.into()),
+                        Ok(Err(failure)) => return Err(self.failed(failure).into()),
                     }
                 }
             };
@@ -351,8 +351,12 @@ impl Conductor {
                     "message_start" if !is_first => {}
                     "message_delta" | "message_stop" => {}
                     // It has said what broke it; nothing follows.
-                    "error" => {
+                    "error" if is_first => {
                         sink.raw(frame.0).await?;
+                        return Err(Broken::Gone);
+                    }
+                    "error" => {
+                        sink.send("error", &self.told_of_all(event)).await?;
                         return Err(Broken::Gone);
                     }
                     _ => {

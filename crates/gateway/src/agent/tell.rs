@@ -70,6 +70,30 @@ impl Conductor {
         sink.send("message_stop", &stop).await
     }
 
+    /// A failure of a later turn as one of the whole request: the caller knows that by the id of the first turn, whose
+    /// record leads to all others.
+    pub fn failed(&self, mut failure: Failure) -> Failure {
+        failure.generation = self.inner.root().copied().or(failure.generation);
+        if let Some(routing) = failure.more.as_mut().and_then(|more| more.routing.as_mut())
+            && let Ok(metadata) = serde_json::from_str(routing)
+        {
+            *routing = self.told(metadata).to_string();
+        }
+        failure
+    }
+
+    /// The same of what broke a stream.
+    pub fn told_of_all(&self, mut event: Value) -> Value {
+        if let Some(root) = self.inner.root() {
+            event["request_id"] = json!(root.as_str());
+        }
+        let member = self.snapshot.names.metadata_member.as_str();
+        if let Some(metadata) = event.get_mut(member).map(Value::take) {
+            event[member] = self.told(metadata);
+        }
+        event
+    }
+
     /// Tells a client that has begun to hear an answer why there is no more of it.
     pub async fn fail(&self, failure: &Failure, sink: &Sink) {
         let _ = sink.raw(error_frame(failure, &self.snapshot.settings.brand)).await;

@@ -402,6 +402,14 @@ async fn a_turn_that_fails_is_told_and_what_was_served_is_paid() {
             assert_eq!(reply.status, 502, "{}", reply.body_text());
         }
         assert!(spent().await > before, "the first turn was served");
+        // Whatever names the request leads to its first turn, which was paid for.
+        let told = if stream { reply.events().last().unwrap().json() } else { reply.json() };
+        let id = told["request_id"].as_str().unwrap();
+        assert_eq!(reply.header("x-generation-id"), Some(id));
+        assert_eq!((&crate::agent::told(&told)["calls"], &crate::agent::told(&told)["turns"]), (&json!(1), &json!(1)));
+        let record = async || gate.managed(&format!("/api/v1/generation?id={id}")).await;
+        eventually("it is on record", std::time::Duration::from_secs(10), async || record().await.status == 200).await;
+        assert!(record().await.json()["data"]["total_cost"].as_f64().unwrap() > 0.0);
     }
 }
 
