@@ -161,18 +161,25 @@ impl Conductor {
     pub async fn conduct(&mut self, first: Reply, sink: &mut Sink) -> Result<Value, Broken> {
         let (mut reply, mut is_last) = (first, false);
         let mut head: Option<Turn> = None;
+        let mut metadata = None;
         loop {
             sink.turn();
-            let turn = self.read(reply, sink, is_last, head.is_none()).await?;
+            let (turn, is_cut) = self.read(reply, sink, is_last, head.is_none()).await?;
             self.sums.add(&turn.usage, turn.model());
             self.left = self.left.map(|left| left.saturating_sub(output(&turn)));
             if head.is_none() {
                 self.settle_on(&turn);
             }
-            let metadata = turn.metadata.clone();
+            metadata = turn.metadata.clone().or(metadata);
             let (reason, mut ending) = (turn.reason().to_owned(), turn.ending.clone());
             self.keep_container(&mut ending);
-            let next = self.follow(&turn, sink, is_last).await?;
+            let next = match is_cut {
+                true => {
+                    self.stopped_by = Some("deadline");
+                    Next::End("pause_turn")
+                }
+                false => self.follow(&turn, sink, is_last).await?,
+            };
             let first = head.get_or_insert(turn);
             let told = match next {
                 Next::Over => ending,
@@ -319,8 +326,14 @@ impl Conductor {
         }
     }
 
-    /// Reads a turn, and shows it as it comes.
-    async fn read(&mut self, reply: Reply, sink: &mut Sink, is_last: bool, is_first: bool) -> Result<Turn, Broken> {
+    /// Reads a turn, and shows it as it comes. Whether time ran out before its end.
+    async fn read(
+        &mut self,
+        reply: Reply,
+        sink: &mut Sink,
+        is_last: bool,
+        is_first: bool,
+    ) -> Result<(Turn, bool), Broken> {
         let member = &self.snapshot.names.metadata_member;
         let mut body = reply.body;
         if let Body::Full(bytes) = &body {
@@ -328,11 +341,29 @@ impl Conductor {
             let mut turn = Turn::whole(&bytes, member).ok_or_else(Failure::internal)?;
             turn.blocks.iter_mut().for_each(|block| self.seal(block));
             sink.whole(&turn.blocks, &self.roster, is_last);
-            return Ok(turn);
+            return Ok((turn, false));
         }
         let mut splitter = Splitter::new(self.snapshot.settings.max_event_bytes);
         let mut assembly = Assembly::default();
-        while let Some(frame) = body.frame().await {
+        loop {
+            // Before the first turn has begun there is no answer that could pause.
+            let frame = match is_first && !assembly.has_begun() {
+                true => body.frame().await,
+                false => match timeout_at(self.hard, body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => {
+                        drop(body);
+                        if let Some(index) = assembly.open() {
+                            let event = json!({"type": "content_block_stop", "index": index});
+                            assembly.take("content_block_stop", &event, member);
+                            let whole = assembly.block(index);
+                            sink.event("content_block_stop", &event, whole, &self.roster, is_last).await?;
+                        }
+                        return Ok((assembly.finish(), true));
+                    }
+                },
+            };
+            let Some(frame) = frame else { break };
             let Ok(data) = frame.unwrap_or_else(|never| match never {}).into_data() else { continue };
             splitter.feed(data);
             while let Some(frame) = splitter.next().map_err(|_| Failure::internal())? {
@@ -367,7 +398,7 @@ impl Conductor {
                 }
             }
         }
-        Ok(assembly.finish())
+        Ok((assembly.finish(), false))
     }
 
     /// Seals what a vendor found and left open.

@@ -75,6 +75,8 @@ pub(crate) struct Assembly {
     turn: Turn,
     /// The input of each block that has one, as it comes.
     inputs: Vec<String>,
+    /// The block that is being written.
+    open: Option<usize>,
 }
 
 impl Assembly {
@@ -96,6 +98,7 @@ impl Assembly {
             }
             "content_block_start" => {
                 let Some(block) = event.get("content_block") else { return false };
+                self.open = Some(self.turn.blocks.len());
                 self.turn.blocks.push(block.clone());
                 self.inputs.push(String::new());
             }
@@ -104,6 +107,7 @@ impl Assembly {
                 self.add(index, delta);
             }
             "content_block_stop" => {
+                self.open = None;
                 if let Some(index) = index() {
                     self.close(index);
                 }
@@ -168,6 +172,15 @@ impl Assembly {
     /// The block with this place, as far as it has come.
     pub fn block(&self, index: usize) -> Option<&Value> {
         self.turn.blocks.get(index)
+    }
+
+    pub fn open(&self) -> Option<usize> {
+        self.open
+    }
+
+    /// Whether it has said who answers.
+    pub fn has_begun(&self) -> bool {
+        !self.turn.head.is_empty()
     }
 
     pub fn finish(self) -> Turn {

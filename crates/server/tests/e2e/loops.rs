@@ -119,6 +119,48 @@ async fn a_turn_that_does_not_begin_in_time_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
+    let hand = Hand::start().await;
+    let config = "[tools]\nloop_deadline_ms = 1000\n";
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
+    let mut body = searching(true);
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    let start = json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
+        "model": "m", "content": [], "stop_reason": null, "usage": {"input_tokens": 1, "output_tokens": 1}}});
+    let block = |block: Value| json!({"type": "content_block_start", "index": 0, "content_block": block});
+    let words = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "At"}});
+    let called = [
+        start.clone(),
+        block(json!({"type": "tool_use", "id": "toolu_00000001", "name": "tidegate_datetime", "input": {}})),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}}),
+        json!({"type": "message_stop"}),
+    ];
+    let begun = [start, block(json!({"type": "text", "text": ""})), words];
+    let frames = |events: &[Value]| {
+        let frame = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+        events.iter().map(frame).collect::<String>()
+    };
+    let calling = async {
+        let mut first = hand.call().await.streams().await;
+        first.send(&frames(&called)).await;
+        first.end().await;
+        let mut second = hand.call().await.streams().await;
+        second.send(&frames(&begun)).await;
+        second.gone().await;
+    };
+    let (reply, ()) = tokio::join!(asked(&gate, &body), calling);
+    let answer = message(&reply);
+    assert_eq!(
+        (kinds(&answer), &answer["stop_reason"]),
+        (vec!["server_tool_use".into(), "text".into()], &json!("pause_turn"))
+    );
+    assert_eq!((&answer["content"][1]["text"], &told(&answer)["stopped_by"]), (&json!("At"), &json!("deadline")));
+    let count = |name: &str| reply.events().iter().filter(|event| event.name == name).count();
+    assert_eq!(count("content_block_start"), count("content_block_stop"), "every block is closed");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_takes_the_tools_with_it_and_pays_for_what_it_heard() {
     for protocol in PROTOCOLS {
         let (sim, hand) = (Sim::start(Behaviour::Echo).await, Hand::start().await);
