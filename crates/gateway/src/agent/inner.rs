@@ -24,6 +24,16 @@ use crate::{Gateway, Snapshot};
 
 /// What of the caller's `provider` holds for every model that its request leads to.
 const POLICY: [&str; 2] = ["zdr", "data_collection"];
+/// Efforts that a tool can be given, and the word that a message has for each; none where it says not to think.
+const EFFORTS: [(&str, Option<&str>); 7] = [
+    ("none", None),
+    ("minimal", Some("low")),
+    ("low", Some("low")),
+    ("medium", Some("medium")),
+    ("high", Some("high")),
+    ("xhigh", Some("xhigh")),
+    ("max", Some("max")),
+];
 /// A budget of thinking below this is refused by those who have one.
 const LEAST_THINKING: u64 = 1_024;
 
@@ -151,8 +161,10 @@ pub(super) struct Guide {
     instructions: Option<String>,
     max_tokens: Option<u64>,
     temperature: Option<Value>,
-    effort: Option<String>,
+    effort: Option<&'static str>,
     thinking: Option<u64>,
+    /// It is to answer without any thinking.
+    is_thoughtless: bool,
 }
 
 impl Guide {
@@ -177,7 +189,15 @@ impl Guide {
             ..Self::default()
         };
         if let Some(reasoning) = reader.object("reasoning")? {
-            guide.effort = reasoning.text("effort")?.map(str::to_owned);
+            if let Some(effort) = reasoning.text("effort")? {
+                match EFFORTS.iter().find(|(known, _)| *known == effort) {
+                    Some((_, told)) => (guide.effort, guide.is_thoughtless) = (*told, told.is_none()),
+                    None => {
+                        let known: Vec<&str> = EFFORTS.iter().map(|(known, _)| *known).collect();
+                        return Err(reasoning.wrong("effort", &format!("must be one of {}", known.join(", "))));
+                    }
+                }
+            }
             guide.thinking = reasoning.number("max_tokens", u64::MAX)?;
             if guide.thinking.is_some_and(|budget| budget < LEAST_THINKING) {
                 return Err(reasoning.wrong("max_tokens", &format!("must be at least {LEAST_THINKING}")));
@@ -216,8 +236,9 @@ impl Guide {
         add("max_tokens", self.max_tokens.map(|most| json!(most)));
         add("system", self.instructions.as_ref().map(|text| json!(text)));
         add("temperature", self.temperature.clone());
-        add("output_config", self.effort.as_ref().map(|effort| json!({"effort": effort})));
-        add("thinking", self.thinking.map(|budget| json!({"type": "enabled", "budget_tokens": budget})));
+        add("output_config", self.effort.map(|effort| json!({"effort": effort})));
+        let thinking = self.thinking.map(|budget| json!({"type": "enabled", "budget_tokens": budget}));
+        add("thinking", if self.is_thoughtless { Some(json!({"type": "disabled"})) } else { thinking });
         add("messages", Some(Value::Array(messages)));
         body
     }

@@ -261,6 +261,29 @@ async fn what_other_models_cost_counts_for_the_conditions() {
 }
 
 #[tokio::test]
+async fn every_effort_is_one_that_can_be_asked_for() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let wise = Sim::start(Behaviour::says("Yes.")).await;
+    let start = Tidegate::start().endpoint(MODEL, &sim).endpoint(WISE, &wise);
+    let gate = start.run().await;
+    let disabled = json!({"type": "disabled"});
+    for (effort, told, thinking) in [
+        ("none", Value::Null, &disabled),
+        ("minimal", json!("low"), &Value::Null),
+        ("low", json!("low"), &Value::Null),
+        ("max", json!("max"), &Value::Null),
+    ] {
+        let tool = json!({"type": "tidegate:advisor", "parameters": {"model": WISE, "reasoning": {"effort": effort}}});
+        sim.set(Script::from(asks("", &[ask("a")])).then(Behaviour::says("I decide.")));
+        let answer = message(&asked(&gate, &body(false, json!([tool]))).await);
+        let result = blocks(&answer).into_iter().find(|block| block["type"] == "advisor_tool_result").unwrap();
+        assert_eq!(result["content"]["text"], "Yes.", "{effort}");
+        let sent: Value = serde_json::from_str(&bodies(&wise).pop().unwrap()).unwrap();
+        assert_eq!((&sent["output_config"]["effort"], &sent["thinking"]), (&told, thinking), "{effort}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_those_who_are_asked_is_said_by_its_path() {
     let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
     let gate = gate_with(&sim, &wise, PROTOCOLS[1], "").await;
@@ -286,6 +309,10 @@ async fn what_is_wrong_with_those_who_are_asked_is_said_by_its_path() {
         (
             json!([advisor(json!({"reasoning": {"max_tokens": 9}}))]),
             "tools[0].parameters.reasoning.max_tokens must be at least 1024",
+        ),
+        (
+            json!([subagent(json!({"reasoning": {"effort": "ultra"}}))]),
+            "tools[0].parameters.reasoning.effort must be one of none, minimal, low, medium, high, xhigh, max",
         ),
         (json!([{"type": "advisor_20260301", "name": "advisor"}]), "tools[0].model is required"),
         (
