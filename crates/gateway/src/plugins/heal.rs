@@ -1,8 +1,9 @@
-//! Repairs JSON that a model wrote almost right. What parses stays as it is; what is repaired is read by a parser that
-//! forgives what models do: fences and words around it, commas too many, other quotes, names without quotes, raw line
-//! breaks, words of Python, ends that are missing.
+//! Repairs JSON that a model wrote almost right: fences and words around it, commas too many, other quotes, names without
+//! quotes, raw line breaks, words of Python, ends that are missing. What is wrong in any other way is left as it is: a guess
+//! would put words into the answer that nobody said.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
+use tidegate_wire::json::quoted;
 
 /// Deeper than any answer, and shallow enough for a stack.
 const DEEPEST: usize = 64;
@@ -17,30 +18,34 @@ pub(super) struct Healed {
 
 /// The text as JSON, or nothing when it is right already or beyond repair.
 pub(super) fn healed(text: &str, schema: &Value) -> Option<Healed> {
-    if serde_json::from_str::<Value>(text).is_ok_and(|value| fits(&value, schema, 0)) {
+    let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+    if read(text).is_some_and(|value| fits(&value, schema, 0)) {
         return None;
     }
     let inside = fenced(text);
     let tries = [Some(text), inside, cut(inside.unwrap_or(text))];
-    let strict = tries.into_iter().flatten().filter_map(|text| serde_json::from_str::<Value>(text.trim()).ok());
-    let forgiven = [inside, Some(text)].into_iter().flatten().filter_map(forgiving);
-    let mut parsed: Option<Value> = None;
-    for value in strict.chain(forgiven) {
-        if fits(&value, schema, 0) {
-            return Some(Healed { text: value.to_string(), is_valid: true });
+    let strict = tries.into_iter().flatten().map(str::trim).filter(|text| read(text).is_some());
+    // Numbers keep their digits, so what was read is not written again.
+    let strict = strict.filter_map(|text| repaired(text).or_else(|| read(text).map(|value| value.to_string())));
+    let forgiven = [inside, Some(text)].into_iter().flatten();
+    let forgiven = forgiven.filter_map(|text| repaired(&text[text.find(['{', '['])?..]));
+    let mut parsed: Option<String> = None;
+    for text in strict.chain(forgiven) {
+        if read(&text).is_some_and(|value| fits(&value, schema, 0)) {
+            return Some(Healed { text, is_valid: true });
         }
-        parsed.get_or_insert(value);
+        parsed.get_or_insert(text);
     }
-    let text = parsed?.to_string();
-    Some(Healed { text, is_valid: false })
+    Some(Healed { text: parsed?, is_valid: false })
 }
 
-/// What stands between the first fence and its end.
+/// What stands between the first fence and its end, which is one that begins a line where there is such a one.
 fn fenced(text: &str) -> Option<&str> {
     let (_, behind) = text.split_once("```")?;
     let (first, rest) = behind.split_once('\n')?;
     let body = if first.trim().chars().all(char::is_alphanumeric) { rest } else { behind };
-    Some(body.split_once("```").map_or(body, |(inside, _)| inside))
+    let end = body.split_once("\n```").or_else(|| body.split_once("```"));
+    Some(end.map_or(body, |(inside, _)| inside))
 }
 
 /// From the first bracket to the last.
@@ -86,185 +91,191 @@ fn fits(value: &Value, schema: &Value, depth: usize) -> bool {
     right_type && listed && inner
 }
 
-/// Reads the first object or list in a text, however it is written.
-fn forgiving(text: &str) -> Option<Value> {
-    let start = text.find(['{', '['])?;
-    let characters: Vec<char> = text[start..].chars().collect();
-    Forgiving { characters, at: 0 }.value(0)
+/// The value that a text begins with as compact JSON, however it is written; nothing when it cannot be told what it is.
+fn repaired(text: &str) -> Option<String> {
+    let mut reading = Reading { rest: text, out: String::with_capacity(text.len()) };
+    match reading.value(0)? {
+        Came::Whole => {
+            serde_json::from_str::<&serde_json::value::RawValue>(&reading.out).is_ok().then_some(reading.out)
+        }
+        Came::Never => None,
+    }
 }
 
-struct Forgiving {
-    characters: Vec<char>,
-    at: usize,
+/// A text that is read, and the JSON that is made of it.
+struct Reading<'t> {
+    rest: &'t str,
+    out: String,
 }
 
-impl Forgiving {
-    fn peek(&self) -> Option<char> {
-        self.characters.get(self.at).copied()
+/// Whether a value was there before the text ended.
+enum Came {
+    Whole,
+    Never,
+}
+
+/// Nothing is given back where the text is wrong in a way that is not repaired.
+impl Reading<'_> {
+    /// The next character that is no blank.
+    fn peek(&mut self) -> Option<char> {
+        self.rest = self.rest.trim_start();
+        self.rest.chars().next()
     }
 
     fn next(&mut self) -> Option<char> {
-        let next = self.peek();
-        self.at += 1;
-        next
+        let next = self.rest.chars().next()?;
+        self.rest = &self.rest[next.len_utf8()..];
+        Some(next)
     }
 
-    /// Blanks, commas too many, and comments.
-    fn skip(&mut self, commas: bool) {
-        while let Some(next) = self.peek() {
-            let second = self.characters.get(self.at + 1).copied();
-            match next {
-                ',' if commas => self.at += 1,
-                next if next.is_whitespace() => self.at += 1,
-                '/' if second == Some('/') => self.skip_until('\n'),
-                '#' => self.skip_until('\n'),
-                _ => break,
-            }
-        }
-    }
-
-    fn skip_until(&mut self, end: char) {
-        while self.next().is_some_and(|next| next != end) {}
-    }
-
-    fn value(&mut self, depth: usize) -> Option<Value> {
-        self.skip(false);
+    fn value(&mut self, depth: usize) -> Option<Came> {
         if depth > DEEPEST {
             return None;
         }
-        match self.peek()? {
-            '{' => Some(self.object(depth)),
-            '[' => Some(self.list(depth)),
-            quote @ ('"' | '\'' | '`' | '“') => Some(Value::String(self.text(quote))),
-            _ => self.word(),
+        match self.peek() {
+            None => return Some(Came::Never),
+            Some('{') => self.entries('}', depth)?,
+            Some('[') => self.entries(']', depth)?,
+            Some(quote @ ('"' | '\'')) => {
+                let text = self.text(quote)?;
+                self.out.push_str(&quoted(&text));
+            }
+            Some(_) => return self.word(),
         }
+        Some(Came::Whole)
     }
 
-    fn object(&mut self, depth: usize) -> Value {
-        self.at += 1;
-        let mut members = Map::new();
+    /// An object or a list, up to its end or to that of the text.
+    fn entries(&mut self, end: char, depth: usize) -> Option<()> {
+        let start = self.next();
+        self.out.extend(start);
+        let mut is_first = true;
         loop {
-            self.skip(true);
             match self.peek() {
                 None => break,
-                Some('}' | ']') => {
-                    self.at += 1;
+                Some(next) if next == end => {
+                    self.next();
                     break;
                 }
-                Some(quote @ ('"' | '\'' | '`' | '“')) => {
-                    let name = self.text(quote);
-                    self.member(name, &mut members, depth);
-                }
-                Some(_) => {
-                    let name = self.bare(|next| matches!(next, ':' | '=' | '}' | ',' | '\n'));
-                    if name.is_empty() {
-                        self.at += 1;
-                        continue;
-                    }
-                    self.member(name, &mut members, depth);
-                }
+                Some(_) => {}
             }
-        }
-        Value::Object(members)
-    }
-
-    fn member(&mut self, name: String, members: &mut Map<String, Value>, depth: usize) {
-        self.skip(false);
-        if matches!(self.peek(), Some(':' | '=')) {
-            self.at += 1;
-        }
-        // A name whose value never came is left out.
-        if let Some(value) = self.value(depth + 1) {
-            members.insert(name, value);
-        }
-    }
-
-    fn list(&mut self, depth: usize) -> Value {
-        self.at += 1;
-        let mut items = Vec::new();
-        loop {
-            self.skip(true);
+            let before = self.out.len();
+            if !is_first {
+                self.out.push(',');
+            }
+            let came = if end == '}' { self.member(depth) } else { self.value(depth + 1) };
+            if matches!(came?, Came::Never) {
+                // The text ended within it.
+                self.out.truncate(before);
+                break;
+            }
+            is_first = false;
             match self.peek() {
-                None => break,
-                Some(']' | '}') => {
-                    self.at += 1;
-                    break;
-                }
-                Some(_) => {
-                    let before = self.at;
-                    items.extend(self.value(depth + 1));
-                    if self.at == before {
-                        self.at += 1;
-                    }
-                }
+                Some(',') => drop(self.next()),
+                Some(next) if next != end => return None,
+                _ => {}
             }
         }
-        Value::Array(items)
+        self.out.push(end);
+        Some(())
     }
 
-    /// A text up to its quote, or to the end when that is missing.
-    fn text(&mut self, quote: char) -> String {
-        self.at += 1;
-        let end = if quote == '“' { '”' } else { quote };
+    fn member(&mut self, depth: usize) -> Option<Came> {
+        let (name, is_quoted) = match self.peek()? {
+            quote @ ('"' | '\'') => (self.text(quote)?, true),
+            _ => (self.bare().to_owned(), false),
+        };
+        match self.peek() {
+            None if is_quoted => return Some(Came::Never),
+            Some(':') if is_quoted || !name.is_empty() => drop(self.next()),
+            _ => return None,
+        }
+        self.out.push_str(&quoted(&name));
+        self.out.push(':');
+        self.value(depth + 1)
+    }
+
+    /// A text up to its quote, or to the end when that is missing. Line breaks and the like may stand in it as they are.
+    fn text(&mut self, quote: char) -> Option<String> {
+        self.next();
         let mut text = String::new();
         while let Some(next) = self.next() {
-            match next {
-                next if next == end => break,
-                '\\' => match self.next() {
-                    Some('n') => text.push('\n'),
-                    Some('t') => text.push('\t'),
-                    Some('r') => text.push('\r'),
-                    Some('b') => text.push('\u{8}'),
-                    Some('f') => text.push('\u{c}'),
-                    Some('u') => text.extend(self.escaped()),
-                    Some(other) => text.push(other),
-                    None => break,
-                },
-                next => text.push(next),
+            if next == quote {
+                break;
             }
+            if next != '\\' {
+                text.push(next);
+                continue;
+            }
+            text.push(match self.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('r') => '\r',
+                Some('b') => '\u{8}',
+                Some('f') => '\u{c}',
+                Some(same @ ('"' | '\\' | '/')) => same,
+                Some('\'') if quote == '\'' => '\'',
+                Some('u') => match self.escaped() {
+                    Some(escaped) => escaped,
+                    // One that the end of the text has cut.
+                    None if self.rest.len() < 4 && self.rest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                        self.rest = "";
+                        break;
+                    }
+                    None => return None,
+                },
+                Some(_) => return None,
+                None => break,
+            });
         }
-        text
+        Some(text)
     }
 
     /// Four digits, and four more where they are half of a character.
     fn escaped(&mut self) -> Option<char> {
-        let four = |at: usize| -> Option<u32> {
-            let digits: String = self.characters.get(at..at + 4)?.iter().collect();
-            u32::from_str_radix(&digits, 16).ok()
+        let four = |text: &str| -> Option<u32> {
+            let digits = text.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+            u32::from_str_radix(digits, 16).ok()
         };
-        let first = four(self.at)?;
-        let second = four(self.at + 6);
-        self.at += 4;
-        if (0xD800..0xDC00).contains(&first) {
-            let second = second.filter(|second| (0xDC00..0xE000).contains(second))?;
-            self.at += 6;
-            return char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
+        let first = four(self.rest)?;
+        if !(0xD800..0xDC00).contains(&first) {
+            self.rest = &self.rest[4..];
+            return char::from_u32(first);
         }
-        char::from_u32(first)
+        let second = four(self.rest[4..].strip_prefix("\\u")?).filter(|second| (0xDC00..0xE000).contains(second))?;
+        self.rest = &self.rest[10..];
+        char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
     }
 
-    fn bare(&mut self, ends: impl Fn(char) -> bool) -> String {
-        let start = self.at;
-        while self.peek().is_some_and(|next| !ends(next)) {
-            self.at += 1;
-        }
-        self.characters[start..self.at].iter().collect::<String>().trim().to_owned()
+    /// A name, a number or a word without quotes.
+    fn bare(&mut self) -> &str {
+        let is_part = |next: char| next.is_alphanumeric() || matches!(next, '_' | '$' | '-' | '+' | '.');
+        let end = self.rest.find(|next| !is_part(next)).unwrap_or(self.rest.len());
+        let (bare, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        bare
     }
 
-    /// A number, a word that stands for a value, or a text without quotes.
-    fn word(&mut self) -> Option<Value> {
-        let word = self.bare(|next| matches!(next, ',' | '}' | ']' | '\n'));
-        Some(match word.as_str() {
-            "" => return None,
-            "true" | "True" => Value::Bool(true),
-            "false" | "False" => Value::Bool(false),
-            "null" | "None" | "undefined" | "NaN" => Value::Null,
-            word => match word.parse::<Number>() {
-                Ok(number) => Value::Number(number),
-                Err(_) => Value::String(word.to_owned()),
-            },
-        })
+    /// A number, or a word that stands for a value.
+    fn word(&mut self) -> Option<Came> {
+        let word = self.bare().to_owned();
+        self.out.push_str(match word.as_str() {
+            "true" | "True" => "true",
+            "false" | "False" => "false",
+            "null" | "None" | "undefined" | "NaN" => "null",
+            word if word.parse::<Number>().is_ok() => word,
+            word if self.rest.is_empty() && is_cut(word) => return Some(Came::Never),
+            _ => return None,
+        });
+        Some(Came::Whole)
     }
+}
+
+/// Whether it may be the beginning of a number or of a word that stands for a value.
+fn is_cut(word: &str) -> bool {
+    let is_number = word.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    let words = ["true", "True", "false", "False", "null", "None", "undefined", "NaN"];
+    is_number || words.iter().any(|whole| whole.starts_with(word))
 }
 
 #[cfg(test)]
@@ -300,7 +311,10 @@ mod tests {
                 r#"{"port":"Brest","height":2.5,"a":null,"b":true,"c":null}"#,
             ),
             (r#"{"port": "\u00e9\ud83c\udf0a", "height": 1,}"#, "{\"port\":\"é🌊\",\"height\":1}"),
-            ("{\"port\": \"Brest\", // where\n \"height\": 2.5}", whole),
+            (
+                "```json\n{\"port\": \"```sh\\nls```\", \"height\": 12345678901234567890123,}\n```",
+                r#"{"port":"```sh\nls```","height":12345678901234567890123}"#,
+            ),
         ];
         for (text, wanted) in table {
             assert_eq!(healed(text, &schema()), Some(Healed { text: wanted.to_owned(), is_valid: true }), "{text}");
@@ -314,7 +328,28 @@ mod tests {
         let wrong = healed("{\"port\": 5,}", &schema()).unwrap();
         assert_eq!((wrong.text.as_str(), wrong.is_valid), (r#"{"port":5}"#, false));
         let deep = format!("{}{}", "[".repeat(10_000), "x");
-        assert!(healed(&deep, &schema()).is_some_and(|healed| !healed.is_valid));
+        assert_eq!(healed(&deep, &schema()), None);
+    }
+
+    #[test]
+    fn what_nobody_can_tell_the_meaning_of_is_left_as_it_is() {
+        for text in [
+            r#"{"a": 1, "b": "he said "hi" to me"}"#,
+            r#"{"a": 1 "b": "x"}"#,
+            r#"Result {x} is: {"a": 5}"#,
+            r#"{"a": one, "b": 2}"#,
+            r#"{"a": 1,, "b": 2}"#,
+            r#"{"a": [1, 2}"#,
+            r#"{"a" = 1}"#,
+            r#"{"a": "\x41"}"#,
+            r#"{"a": "\ud83c"}"#,
+            r#"{'a': 'it's'}"#,
+            "{\"a\": 1, // one\n \"b\": 2}",
+            "\"a\": 1",
+            "Use {braces",
+        ] {
+            assert_eq!(healed(text, &json!({"type": "object"})), None, "{text}");
+        }
     }
 
     proptest! {
