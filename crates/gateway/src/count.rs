@@ -151,6 +151,7 @@ impl Gateway {
                     cuts: &envelope.cuts,
                     traits: envelope.traits,
                     max_tokens: None,
+                    cap: None,
                     purpose: Purpose::Count,
                     refused: &refused,
                     repairs: &[],

@@ -27,6 +27,7 @@ pub struct Rules<'a> {
     /// Whose signatures may go back.
     pub scope: &'a str,
     pub max_tokens: Option<u64>,
+    /// The most that it may answer, and what it is told where the caller has set no limit.
     pub max_output_tokens: u64,
     /// Members that the upstream has no word for.
     pub dropped: &'a [&'a str],
@@ -60,7 +61,10 @@ impl Rules<'_> {
 /// The body as the rules want it.
 pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let has_calls = || std::str::from_utf8(body).is_ok_and(|text| text.contains("\"tool_use\""));
-    let is_concerned = rules.apply_to(traits) || (rules.card.needs_thinking_back && has_calls());
+    let thinks_freely = traits.thinking && rules.max_tokens.is_none();
+    let is_concerned = rules.apply_to(traits)
+        || (rules.card.needs_thinking_back && has_calls())
+        || (thinks_freely && budget(body).is_some_and(|budget| budget >= rules.max_output_tokens));
     if !is_concerned {
         return Edited::default();
     }
@@ -70,6 +74,12 @@ pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new(), has_unthought_calls: false };
     let text = edit.body(&members, traits);
     Edited { body: Some(text.into()), warnings: edit.warnings }
+}
+
+/// The tokens that a request wants to think with.
+fn budget(body: &Bytes) -> Option<u64> {
+    let members = Members::of(serde_json::from_slice(body).ok()?)?;
+    Members::of(members.get("thinking")?)?.get("budget_tokens")?.get().parse().ok()
 }
 
 struct Edit<'r> {
@@ -220,14 +230,17 @@ impl Edit<'_> {
         self.has_unthought_calls && can_stop && !self.rules.card.always_thinks
     }
 
-    /// Where the limit of output was lowered, a budget for thinking that still leaves room to answer; `None` inside when
-    /// there is no such budget, and on the whole when nothing was lowered or the budget fits.
+    /// Where the limit of output was lowered or set here, a budget for thinking that still leaves room to answer; `None`
+    /// inside when there is no such budget, and on the whole when the limit is the caller's or the budget fits.
     fn affordable(&mut self, budget: u64, thinking: &Members<'_>) -> Option<Option<String>> {
         let limit = self.rules.max_output_tokens;
         let room = limit.saturating_sub(1_024);
         let takes = |mode| self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&mode));
-        if self.rules.max_tokens.is_none_or(|wanted| wanted <= limit) || budget <= room || !takes(ThinkingMode::Enabled)
-        {
+        let fits = match self.rules.max_tokens {
+            Some(wanted) => wanted <= limit || budget <= room,
+            None => budget < limit,
+        };
+        if fits || !takes(ThinkingMode::Enabled) {
             return None;
         }
         if room < 1_024 {

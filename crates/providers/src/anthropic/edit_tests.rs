@@ -136,6 +136,18 @@ fn p41_a_budget_is_lowered_with_the_limit() {
     let made = run_with(body, &claude(), 8_000);
     assert_eq!(value(&made)["thinking"], json!({"type": "enabled", "budget_tokens": 6976}));
     assert_eq!(made.warnings, ["clamped:budget_tokens", "clamped:max_tokens"]);
+    // A limit that is set here holds for thinking, too; a budget below it stays.
+    let free = |budget: u64| {
+        format!(
+            r#"{{"model":"m","thinking":{{"type":"enabled","budget_tokens":{budget}}},"messages":[{{"role":"user","content":"hi"}}]}}"#
+        )
+    };
+    let made = run_with(&free(8_000), &claude(), 8_000);
+    assert_eq!(value(&made)["thinking"], json!({"type": "enabled", "budget_tokens": 6976}));
+    assert_eq!(made.warnings, ["clamped:budget_tokens"]);
+    assert!(run_with(&free(7_999), &claude(), 8_000).body.is_none());
+    let made = run_with(&free(1_500), &claude(), 1_500);
+    assert_eq!((value(&made).get("thinking"), made.warnings), (None, vec!["dropped:thinking".to_owned()]));
     assert!(value(&run_with(body, &claude(), 2_000)).get("thinking").is_none(), "no room at all");
 }
 
