@@ -151,9 +151,10 @@ pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot) -> Re
     Err(Failure::invalid(problem))
 }
 
-/// Looks at what is set for the search before the first turn, as far as no engine is needed for that.
-pub(crate) fn check_search(members: &Map<String, Value>) -> Result<(), Failure> {
-    Search::check(&reader::Reader { members, path: "plugins[0]".to_owned() })
+/// Looks at what is set for the search before the first turn, by the entry at this place, as far as no engine is needed
+/// for that.
+pub(crate) fn check_search(members: &Map<String, Value>, index: usize) -> Result<(), Failure> {
+    Search::check(&reader::Reader { members, path: format!("plugins[{index}]") })
 }
 
 /// The same for the tool that fetches pages.

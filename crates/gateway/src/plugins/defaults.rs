@@ -28,7 +28,7 @@ impl Setting {
     /// Whether it can be used for this plugin; the problem begins with the member's name.
     pub fn check(&self, id: &str) -> Result<(), String> {
         let checked = Plugins::of(&[entry(id, self.members.clone())]).and_then(|_| match id {
-            "web" => agent::check_search(&self.members),
+            "web" => agent::check_search(&self.members, 0),
             "web-fetch" => agent::check_fetch(&self.members),
             _ => Ok(()),
         });

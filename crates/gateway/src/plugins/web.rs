@@ -47,10 +47,9 @@ pub(super) fn wanted(plugins: &Plugins, name: &str, snapshot: &Snapshot) -> Resu
     };
     let wrong =
         |member: &str, problem: &str| Failure::invalid(format!("Invalid request: plugins[{index}].{member} {problem}"));
-    let prompt = match members.get("search_prompt").filter(|prompt| !prompt.is_null()) {
-        None => PROMPT,
-        Some(prompt) => prompt.as_str().ok_or_else(|| wrong("search_prompt", "must be a string"))?,
-    };
+    // Whoever searches: what a vendor would ignore or refuse in its own words is told in ours.
+    agent::check_search(members, index)?;
+    let prompt = members.get("search_prompt").and_then(Value::as_str).unwrap_or(PROMPT);
     let engine = members.get("engine").and_then(Value::as_str);
     let is_native = agent::searches_natively(name, members, snapshot);
     match engine {
@@ -78,6 +77,10 @@ fn tool(members: &Map<String, Value>) -> Value {
         if let Some(value) = members.get(ours).filter(|value| !value.is_null()) {
             tool[theirs] = value.clone();
         }
+    }
+    if let Some(Value::Object(place)) = tool.get_mut("user_location") {
+        // The vendor does not do without it.
+        place.insert("type".to_owned(), json!("approximate"));
     }
     tool
 }

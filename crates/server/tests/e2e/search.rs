@@ -585,10 +585,21 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     for (member, value, wanted) in [
         ("max_results", json!(26), "plugins[0].max_results must be at most 25"),
         ("include_domains", json!("a.org"), "plugins[0].include_domains must be an array"),
+        ("max_uses", json!("x"), "plugins[0].max_uses must be an integer"),
+        ("max_uses", json!(0), "plugins[0].max_uses must be at least 1"),
+        ("mode", json!(1), "plugins[0].mode must be a string"),
+        ("search_prompt", json!(1), "plugins[0].search_prompt must be a string"),
+        ("user_location", json!({"type": "exact"}), "plugins[0].user_location.type must be approximate"),
     ] {
         let mut plugin = json!({"id": "web"});
         plugin[member] = value;
-        let (status, _, _, text) = asked(&chat, &online(false, plugin)).await.error();
-        assert_eq!((status, text), (400, format!("Invalid request: {wanted}")));
+        for gate in [&chat, &native] {
+            let (status, _, _, text) = asked(gate, &online(false, plugin.clone())).await.error();
+            assert_eq!((status, text), (400, format!("Invalid request: {wanted}")));
+        }
     }
+    let place = json!({"id": "web", "user_location": {"city": "Brest"}});
+    assert_eq!(asked(&native, &online(false, place)).await.status, 200);
+    let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+    assert_eq!(sent["tools"][0]["user_location"], json!({"city": "Brest", "type": "approximate"}));
 }
