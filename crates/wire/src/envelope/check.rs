@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::{Brand, MAX_TOOLS, Violation};
+use crate::error::ErrorType;
 use crate::json::{self, Kind, Members};
 
 /// Largest integer we take anywhere; beyond it a number is a mistake, not a wish.
@@ -305,13 +306,26 @@ pub(super) struct Tool<'a> {
     pub is_deferred: bool,
 }
 
+/// Types of a vendor's whose name is fixed: models were trained on it.
+const NAMES: [(&str, &str); 9] = [
+    ("bash_20250124", "bash"),
+    ("text_editor_20250124", "str_replace_editor"),
+    ("web_search_20250305", "web_search"),
+    ("web_search_20260209", "web_search"),
+    ("advisor_20260301", "advisor"),
+    ("tool_search_tool_bm25", "tool_search_tool_bm25"),
+    ("tool_search_tool_bm25_20251119", "tool_search_tool_bm25"),
+    ("tool_search_tool_regex", "tool_search_tool_regex"),
+    ("tool_search_tool_regex_20251119", "tool_search_tool_regex"),
+];
 /// What types of a vendor's begin with that the gateway runs wherever they are asked for.
 const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
 #[derive(Default)]
 pub(super) struct Tools<'a> {
     count: usize,
-    names: Vec<Cow<'a, str>>,
+    /// Each with whether it is a tool that the vendor or the gateway runs.
+    names: Vec<(Cow<'a, str>, bool)>,
     pub branded: SmallVec<[Cow<'a, str>; 2]>,
     pub has_vendor_web: bool,
     pub has_vendor_fetch: bool,
@@ -346,14 +360,21 @@ impl<'a> Tools<'a> {
             }
             // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
             Some(kind) => {
+                if let Some((_, fixed)) = NAMES.iter().find(|(known, _)| *known == kind) {
+                    let name = tool.name.filter(|name| json::kind(name) != Kind::Null);
+                    one_of(&place.member("name"), name.ok_or_else(|| place.member("name").required())?, &[fixed])?;
+                }
                 self.has_vendor_fetch |= kind.starts_with("web_fetch_20");
                 self.has_vendor_web |= self.has_vendor_fetch || kind.starts_with("web_search_20");
-                if ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours)) {
+                let is_ours = ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours));
+                if is_ours {
                     self.branded.push(Cow::Owned(kind.to_owned()));
                 }
-                let name = tool.name.filter(|name| json::kind(name) == Kind::String).and_then(json::string);
-                self.names.extend(name);
-                Ok(())
+                let is_run = is_ours || ["web_search_20", "web_fetch_20"].iter().any(|web| kind.starts_with(web));
+                match tool.name.filter(|name| json::kind(name) == Kind::String).and_then(json::string) {
+                    Some(name) => self.add_name(index, name, is_run),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -366,7 +387,7 @@ impl<'a> Tools<'a> {
                     tool == name || name.split_once('_').is_some_and(|given| given == (brand, tool))
                 })
         };
-        self.names.iter().any(|known| known == name) || self.branded.iter().any(|kind| is_branded(kind))
+        self.names.iter().any(|(known, _)| known == name) || self.branded.iter().any(|kind| is_branded(kind))
     }
 
     pub fn count_fits(&self) -> Checked {
@@ -389,10 +410,20 @@ impl<'a> Tools<'a> {
             Some(Kind::Object) => {}
             Some(_) => return Err(place.member("input_schema").is("must be an object")),
         }
-        if self.names.contains(&name) {
-            return Err(Violation::new(format!("tools[{index}].name '{name}' is used more than once")));
+        self.add_name(index, name, false)
+    }
+
+    fn add_name(&mut self, index: usize, name: Cow<'a, str>, is_run: bool) -> Checked {
+        match self.names.iter().find(|(known, _)| *known == name) {
+            None => {
+                self.names.push((name, is_run));
+                Ok(())
+            }
+            // A call of that name would be the caller's as well as somebody else's.
+            Some((_, other)) if *other != is_run => {
+                Err(Violation { message: format!("tool name conflict: {name}"), error_type: ErrorType::InvalidRequest })
+            }
+            Some(_) => Err(Violation::new(format!("tools[{index}].name '{name}' is used more than once"))),
         }
-        self.names.push(name);
-        Ok(())
     }
 }

@@ -180,6 +180,35 @@ fn each_member_has_its_limits_and_its_text() {
             "tools[1].name 'a' is used more than once",
         ),
         ("tools", json!([{"type": 7}]), "tools[0].type must be a string"),
+        ("tools", json!([{"type": "bash_20250124"}]), "tools[0].name is required"),
+        ("tools", json!([{"type": "bash_20250124", "name": 7}]), "tools[0].name must be a string"),
+        ("tools", json!([{"type": "bash_20250124", "name": "sh"}]), "tools[0].name must be one of bash"),
+        (
+            "tools",
+            json!([{"type": "text_editor_20250124", "name": "str_replace_based_edit_tool"}]),
+            "tools[0].name must be one of str_replace_editor",
+        ),
+        ("tools", json!([{"type": "web_search_20260209", "name": "s"}]), "tools[0].name must be one of web_search"),
+        (
+            "tools",
+            json!([{"type": "tool_search_tool_regex_20251119", "name": "find"}]),
+            "tools[0].name must be one of tool_search_tool_regex",
+        ),
+        (
+            "tools",
+            json!([{"type": "bash_20250124", "name": "bash"}, {"type": "bash_20250124", "name": "bash"}]),
+            "tools[1].name 'bash' is used more than once",
+        ),
+        (
+            "tools",
+            json!([{"name": "bash", "input_schema": {}}, {"type": "bash_20250124", "name": "bash"}]),
+            "tools[1].name 'bash' is used more than once",
+        ),
+        (
+            "tools",
+            json!([{"type": "web_search_20250305", "name": "web_search"}, {"type": "web_search_20260209", "name": "web_search"}]),
+            "tools[1].name 'web_search' is used more than once",
+        ),
         ("tool_choice", json!({"type": "any"}), "tool_choice requires tools"),
         ("tool_choice", json!({"type": "tool"}), "tool_choice.name is required"),
         ("tool_choice", json!({"type": "must"}), "tool_choice.type must be one of auto, any, tool, none"),
@@ -484,6 +513,17 @@ fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
 }
 
 #[test]
+fn a_clients_tool_cannot_have_the_name_of_one_that_is_run_for_it() {
+    let search = json!({"type": "web_search_20250305", "name": "web_search"});
+    let own = json!({"name": "web_search", "input_schema": {}});
+    for tools in [json!([search, own]), json!([own, search])] {
+        let body = with("tools", tools).to_string();
+        let violation = read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
+        assert_eq!(violation.message, "tool name conflict: web_search");
+    }
+}
+
+#[test]
 fn a_vendors_tools_that_are_run_here_are_noted() {
     let table = [
         ("web_search_20250305", true, 0),
@@ -495,7 +535,8 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
         ("advisor_20260301", false, 1),
     ];
     for (kind, is_web, ours) in table {
-        let body = with("tools", json!([{"type": kind, "name": "x"}])).to_string();
+        let name = kind.split("_20").next().unwrap();
+        let body = with("tools", json!([{"type": kind, "name": name}])).to_string();
         let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
         assert_eq!((envelope.asked.vendor_web, envelope.server_tools.len()), (is_web, ours), "{kind}");
         assert_eq!(envelope.asked.vendor_fetch, kind.starts_with("web_fetch"), "{kind}");
