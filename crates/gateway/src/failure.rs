@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use tidegate_core::{GenerationId, Timestamp};
+use tidegate_providers::translate::MODEL;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::plan::Code;
 use tidegate_routing::{Plan, PlanError};
@@ -221,7 +222,7 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         Class::Unsupported => {
             let is_prompt = last.code.as_deref() == Some(ErrorType::InvalidPrompt.as_str());
             let kind = if is_prompt { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
-            Failure::new(400, kind, format!("Invalid request: {}", words()))
+            Failure::new(400, kind, format!("Invalid request: {}", words().replace(MODEL, model)))
         }
         // One text for every cause: who asks must not learn what is behind our wall.
         Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),

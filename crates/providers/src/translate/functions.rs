@@ -10,7 +10,7 @@ use tidegate_wire::object::Other;
 use super::card::Card;
 use super::conversation::{Conversation, Mark};
 use super::tools::upstream_name;
-use super::{Unsupported, schema};
+use super::{MODEL, Unsupported, schema};
 
 /// A tool as a function.
 #[derive(Clone, Debug)]
@@ -102,8 +102,8 @@ fn function<'a>(
             known(&name, "View and edit files", EDITOR)
         }
         other => {
-            let reason = format!("tools of type {} are not supported by this model", other.kind());
-            return Err(Unsupported::new(format!("tools[{place}]"), reason));
+            let path = format!("tools[{place}].type '{}'", other.kind());
+            return Err(Unsupported::new(path, format!("is not supported by any endpoint of {MODEL}")));
         }
     })
 }

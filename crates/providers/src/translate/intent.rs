@@ -4,9 +4,9 @@
 use serde_json::Number;
 use tidegate_wire::messages::{Request, ThinkingConfig};
 
-use super::Unsupported;
 use super::card::{Card, Level, Sampling};
 use super::conversation::{Conversation, Text};
+use super::{MODEL, Unsupported};
 
 pub const NO_PREFILL: &str =
     "This model does not support assistant message prefill. The conversation must end with a user message.";
@@ -39,7 +39,7 @@ impl Thinking {
         let shown = |display: Option<&str>| display != Some("omitted");
         let (wanted, show) = match &request.thinking {
             Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) if card.always_thinks => {
-                return Err(Unsupported::new("thinking", "the model requires thinking"));
+                return Err(Unsupported::new(MODEL, "requires thinking"));
             }
             Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) => (Wanted::Off, false),
             Some(ThinkingConfig::Enabled(config)) => {
@@ -123,7 +123,7 @@ impl Thinking {
 /// The limit of output tokens as the upstream takes it.
 pub fn limit(request: &Request, card: &Card, conversation: &mut Conversation) -> Result<u64, Unsupported> {
     if request.max_tokens == Some(0) {
-        return Err(Unsupported::new("max_tokens", "must be at least 1 for this model"));
+        return Err(Unsupported::new("max_tokens", "must be at least 1"));
     }
     let wanted = request.max_tokens.unwrap_or(card.max_output_tokens);
     let sent = wanted.min(card.max_output_tokens).max(card.min_output_tokens);

@@ -47,6 +47,9 @@ pub struct Unsupported {
     pub reason: String,
 }
 
+/// Stands for the model as the caller knows it, whose name is not known here.
+pub const MODEL: &str = "{model}";
+
 /// What is wrong with messages of which nothing is left to tell.
 pub const NOTHING_SAID: &str = "must not be empty";
 
@@ -58,7 +61,9 @@ impl Unsupported {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path, self.reason)
+        // What is said of the member itself follows it, as it does where a request is checked.
+        let is_of_it = ["must ", "is ", "requires "].iter().any(|verb| self.reason.starts_with(verb));
+        write!(out, "{}{} {}", self.path, if is_of_it { "" } else { ":" }, self.reason)
     }
 }
 

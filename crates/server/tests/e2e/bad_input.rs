@@ -147,6 +147,34 @@ async fn invalid_bodies_are_refused_with_their_exact_words() {
 }
 
 #[tokio::test]
+async fn what_a_model_of_another_protocol_cannot_take_is_refused_with_the_documented_words() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let address = format!("{}/v1", sim.base_url());
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, "").run().await;
+    let computer = json!([{"type": "computer_20250124", "name": "computer"}]);
+    let cases = [
+        (with(json!({"max_tokens": 0})), "max_tokens must be at least 1"),
+        (
+            with(json!({"tools": computer})),
+            "tools[0].type 'computer_20250124' is not supported by any endpoint of vendor/m",
+        ),
+        (
+            with(json!({"tools": [{"name": "a", "input_schema": {}, "description": 5}]})),
+            "tools[0].description must be a string",
+        ),
+        (
+            with(json!({"tools": [{"name": "a", "input_schema": {}, "defer_loading": "yes"}]})),
+            "tools[0].defer_loading must be a boolean",
+        ),
+    ];
+    for (body, message) in cases {
+        let reply = gate.post(body.clone()).await;
+        check(&reply, 400, "invalid_request", &format!("Invalid request: {message}"), &body);
+    }
+    assert_eq!(sim.calls(), 0);
+}
+
+#[tokio::test]
 async fn messages_that_are_no_prompt_are_told_apart() {
     let (sim, gate) = start("").await;
     let cases = [

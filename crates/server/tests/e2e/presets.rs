@@ -14,8 +14,8 @@ use crate::harness::{
     Account, Ask, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, assert_not_found, assert_refused, eventually,
     hash_of, on_both, shell, together, user, with_postgres,
 };
-use crate::native_search;
 use crate::money::{key, replicas};
+use crate::native_search;
 
 const MODEL: &str = "vendor/m";
 const MOST_KEPT: usize = 256 << 10;

@@ -304,6 +304,24 @@ pub(super) struct Tool<'a> {
     pub schema: Option<Kind>,
     pub cache_control: Option<&'a RawValue>,
     pub is_deferred: bool,
+    /// A member of a function that has the wrong type, and what it must be.
+    pub mistyped: Option<(&'static str, &'static str)>,
+}
+
+/// Members of a function that have a type.
+const TYPED: [(&str, Kind, &str); 4] = [
+    ("description", Kind::String, "must be a string"),
+    ("defer_loading", Kind::Boolean, "must be a boolean"),
+    ("strict", Kind::Boolean, "must be a boolean"),
+    ("eager_input_streaming", Kind::Boolean, "must be a boolean"),
+];
+
+impl Tool<'_> {
+    /// Looks whether a member has its type.
+    pub fn look(&mut self, name: &str, kind: Kind) {
+        let wrong = TYPED.iter().find(|(known, wanted, _)| *known == name && kind != *wanted && kind != Kind::Null);
+        self.mistyped = self.mistyped.or_else(|| wrong.map(|(known, _, problem)| (*known, *problem)));
+    }
 }
 
 /// Types of a vendor's whose name is fixed: models were trained on it.
@@ -409,6 +427,9 @@ impl<'a> Tools<'a> {
             None | Some(Kind::Null) => return Err(place.member("input_schema").required()),
             Some(Kind::Object) => {}
             Some(_) => return Err(place.member("input_schema").is("must be an object")),
+        }
+        if let Some((member, problem)) = tool.mistyped {
+            return Err(place.member(member).is(problem));
         }
         self.add_name(index, name, false)
     }

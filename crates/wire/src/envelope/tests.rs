@@ -179,6 +179,13 @@ fn each_member_has_its_limits_and_its_text() {
             json!([{"name": "a", "input_schema": {}}, {"name": "a", "input_schema": {}}]),
             "tools[1].name 'a' is used more than once",
         ),
+        ("tools", json!([{"name": "a", "input_schema": {}, "description": 5}]), "tools[0].description must be a string"),
+        (
+            "tools",
+            json!([{"name": "a", "input_schema": {}, "defer_loading": "yes"}]),
+            "tools[0].defer_loading must be a boolean",
+        ),
+        ("tools", json!([{"name": "a", "input_schema": {}, "strict": 1}]), "tools[0].strict must be a boolean"),
         ("tools", json!([{"type": 7}]), "tools[0].type must be a string"),
         ("tools", json!([{"type": "bash_20250124"}]), "tools[0].name is required"),
         ("tools", json!([{"type": "bash_20250124", "name": 7}]), "tools[0].name must be a string"),

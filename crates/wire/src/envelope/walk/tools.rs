@@ -70,6 +70,11 @@ impl<'a> Node<'a> for ToolNode<'_, 'a> {
                 "defer_loading" => {
                     let value: &RawValue = map.next_value()?;
                     tool.is_deferred = value.get() == "true";
+                    tool.look(&name, json::kind(value));
+                }
+                "description" | "strict" | "eager_input_streaming" => {
+                    let value: &RawValue = map.next_value()?;
+                    tool.look(&name, json::kind(value));
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
