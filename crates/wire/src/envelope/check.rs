@@ -248,10 +248,48 @@ pub(super) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked
     for (index, edit) in entries(&place, edits, 0, usize::MAX)?.into_iter().enumerate() {
         let entry = place.entry(index);
         let members = self::members(&entry, edit)?;
-        let kind = text(&entry.member("type"), required(&entry, &members, "type")?)?;
-        if kind == "clear_thinking_20251015" && index > 0 {
-            return Err(Violation::new(format!("{place}: clear_thinking_20251015 must come first")));
+        let kind = one_of(&entry.member("type"), required(&entry, &members, "type")?, &EDITS)?;
+        if kind == EDITS[1] && index > 0 {
+            return Err(Violation::new(format!("{place}: {} must come first", EDITS[1])));
         }
+        for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
+            edit_member(&kind, name, &entry.member(name), value)?;
+        }
+    }
+    Ok(())
+}
+
+/// The edits of a conversation that there are.
+const EDITS: [&str; 3] = ["clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"];
+
+fn edit_member(kind: &str, name: &str, place: &Place<'_>, value: &RawValue) -> Checked {
+    match (kind, name) {
+        ("clear_tool_uses_20250919", "trigger") => amount(place, value, &["input_tokens", "tool_uses"]),
+        ("clear_tool_uses_20250919", "keep") => amount(place, value, &["tool_uses"]),
+        ("clear_tool_uses_20250919", "clear_at_least") | ("compact_20260112", "trigger") => {
+            amount(place, value, &["input_tokens"])
+        }
+        ("clear_tool_uses_20250919", "clear_tool_inputs") if json::kind(value) == Kind::Boolean => Ok(()),
+        ("clear_tool_uses_20250919", "clear_tool_inputs" | "exclude_tools") => {
+            let names = entries(place, value, 0, usize::MAX)?;
+            names.into_iter().enumerate().try_for_each(|(index, name)| text(&place.entry(index), name).map(drop))
+        }
+        ("clear_thinking_20251015", "keep") if json::kind(value) == Kind::String => {
+            one_of(place, value, &["all"]).map(drop)
+        }
+        ("clear_thinking_20251015", "keep") => amount(place, value, &["thinking_turns", "all"]),
+        ("compact_20260112", "instructions") => text(place, value).map(drop),
+        ("compact_20260112", "pause_after_compaction") => boolean(place, value).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// A number of something, or all of it.
+fn amount(place: &Place<'_>, value: &RawValue, kinds: &[&str]) -> Checked {
+    let members = members(place, value)?;
+    let kind = one_of(&place.member("type"), required(place, &members, "type")?, kinds)?;
+    if kind != "all" {
+        integer(&place.member("value"), required(place, &members, "value")?, 0)?;
     }
     Ok(())
 }

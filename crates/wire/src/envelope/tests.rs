@@ -179,7 +179,11 @@ fn each_member_has_its_limits_and_its_text() {
             json!([{"name": "a", "input_schema": {}}, {"name": "a", "input_schema": {}}]),
             "tools[1].name 'a' is used more than once",
         ),
-        ("tools", json!([{"name": "a", "input_schema": {}, "description": 5}]), "tools[0].description must be a string"),
+        (
+            "tools",
+            json!([{"name": "a", "input_schema": {}, "description": 5}]),
+            "tools[0].description must be a string",
+        ),
         (
             "tools",
             json!([{"name": "a", "input_schema": {}, "defer_loading": "yes"}]),
@@ -242,6 +246,12 @@ fn each_member_has_its_limits_and_its_text() {
             "context_management",
             json!({"edits": [{"type": "compact_20260112"}, {"type": "clear_thinking_20251015"}]}),
             "context_management.edits: clear_thinking_20251015 must come first",
+        ),
+        (
+            "context_management",
+            json!({"edits": [{"type": "nix"}]}),
+            "context_management.edits[0].type must be one of clear_tool_uses_20250919, clear_thinking_20251015, \
+             compact_20260112",
         ),
         ("cache_control", json!({"type": "ephemeral", "ttl": "2h"}), "cache_control.ttl must be one of 5m, 1h"),
         ("speed", json!("slow"), "speed must be one of fast, standard"),
@@ -516,6 +526,47 @@ fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
     for name in ["tidegate", "tidegate:", "search", "older_datetime", "tidegate:web_fetch"] {
         let told = format!("Invalid request: tool_choice.name '{name}' is not among the tools");
         assert_eq!(read(name), Err(told), "{name}");
+    }
+}
+
+#[test]
+fn every_member_of_an_edit_is_looked_at() {
+    let read = |edit: &Value| {
+        let mut whole = json!({"type": "clear_tool_uses_20250919"});
+        whole.as_object_mut().unwrap().extend(edit.as_object().unwrap().clone());
+        let body = with("context_management", json!({"edits": [whole]})).to_string();
+        super::read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).map_err(|violation| violation.message)
+    };
+    let cases = [
+        (json!({"trigger": 5}), "trigger must be an object"),
+        (json!({"trigger": {"value": 5}}), "trigger.type is required"),
+        (json!({"trigger": {"type": "turns", "value": 5}}), "trigger.type must be one of input_tokens, tool_uses"),
+        (json!({"trigger": {"type": "tool_uses"}}), "trigger.value is required"),
+        (json!({"trigger": {"type": "tool_uses", "value": "x"}}), "trigger.value must be an integer"),
+        (json!({"keep": {"type": "tool_uses", "value": -1}}), "keep.value must be at least 0"),
+        (json!({"clear_at_least": {"type": "tool_uses"}}), "clear_at_least.type must be one of input_tokens"),
+        (json!({"clear_tool_inputs": "yes"}), "clear_tool_inputs must be an array"),
+        (json!({"exclude_tools": ["a", 1]}), "exclude_tools[1] must be a string"),
+        (json!({"type": "clear_thinking_20251015", "keep": "some"}), "keep must be one of all"),
+        (json!({"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns"}}), "keep.value is required"),
+        (
+            json!({"type": "compact_20260112", "trigger": {"type": "tool_uses"}}),
+            "trigger.type must be one of input_tokens",
+        ),
+        (json!({"type": "compact_20260112", "instructions": 1}), "instructions must be a string"),
+        (json!({"type": "compact_20260112", "pause_after_compaction": 1}), "pause_after_compaction must be a boolean"),
+    ];
+    for (edit, problem) in cases {
+        assert_eq!(read(&edit), Err(format!("Invalid request: context_management.edits[0].{problem}")), "{edit}");
+    }
+    for fine in [
+        json!({"trigger": {"type": "input_tokens", "value": 0}, "keep": {"type": "tool_uses", "value": 3}}),
+        json!({"clear_at_least": null, "clear_tool_inputs": ["a"], "exclude_tools": null, "later": 1}),
+        json!({"type": "clear_thinking_20251015", "keep": "all"}),
+        json!({"type": "clear_thinking_20251015", "keep": {"type": "all"}}),
+        json!({"type": "compact_20260112", "trigger": null, "instructions": null}),
+    ] {
+        assert_eq!(read(&fine), Ok(()), "{fine}");
     }
 }
 
