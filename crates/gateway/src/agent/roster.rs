@@ -153,7 +153,11 @@ impl Roster {
             if roster.tools.iter().any(|tool| tool.function == function) {
                 return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
             }
-            roster.upstream.push(definition(&kind, &function, entry.get("cache_control")));
+            let mut shown = definition(&kind, &function, entry.get("cache_control"));
+            if entry.get("strict") == Some(&Value::Bool(true)) {
+                be_strict(&mut shown);
+            }
+            roster.upstream.push(shown);
             let block = kind.block(&settings.brand);
             roster.tools.push(Tool { kind, wire, function, block });
         }
@@ -302,7 +306,10 @@ impl Roster {
         let now = self.search().and_then(|search| search.citations(text));
         match (before, now) {
             (Some(mut before), now) => {
-                before.extend(now.into_iter().flatten());
+                // What both have found is one page.
+                let is_new = |one: &Value| !before.iter().any(|known| known["url"] == one["url"]);
+                let more: Vec<Value> = now.into_iter().flatten().filter(is_new).collect();
+                before.extend(more);
                 Some(before)
             }
             (None, now) => now,
@@ -573,6 +580,19 @@ fn definition(kind: &Kind, function: &str, cache_control: Option<&Value>) -> Val
     definition
 }
 
+/// Has vendors who can hold a model to the schema do so. They take only schemas that name all there is, and no bounds;
+/// what is out of bounds is told when the tool is called.
+fn be_strict(definition: &mut Value) {
+    const BOUNDS: [&str; 5] = ["minLength", "maxLength", "minimum", "maximum", "minItems"];
+    definition["strict"] = Value::Bool(true);
+    let schema = &mut definition["input_schema"];
+    schema["additionalProperties"] = Value::Bool(false);
+    let properties = schema["properties"].as_object_mut().into_iter().flat_map(|properties| properties.values_mut());
+    for property in properties.filter_map(Value::as_object_mut) {
+        property.retain(|name, _| !BOUNDS.contains(&name.as_str()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -600,6 +620,19 @@ mod tests {
         let brand = Brand { name: "tidegate", aliases: &["older".to_owned()] };
         assert!(made.told("tidegate:datetime", brand).is_some() && made.told("older:datetime", brand).is_some());
         assert!(made.told("web_search", brand).is_none());
+    }
+
+    #[test]
+    fn a_strict_tool_is_one_that_vendors_can_be_strict_about() {
+        let made =
+            roster(json!([{"type": "tidegate:datetime"}, {"type": "tidegate:web_fetch", "strict": true}])).unwrap();
+        assert_eq!((made.upstream[0].get("strict"), &made.upstream[1]["strict"]), (None, &json!(true)));
+        let schema = &made.upstream[1]["input_schema"];
+        assert_eq!(schema["additionalProperties"], json!(false));
+        assert_eq!(
+            (&schema["properties"]["url"]["type"], schema["properties"]["url"].get("maxLength")),
+            (&json!("string"), None)
+        );
     }
 
     #[test]

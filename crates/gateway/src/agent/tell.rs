@@ -41,7 +41,8 @@ impl Conductor {
         if let Some(requested) = &self.requested {
             metadata["requested"] = json!(requested);
         }
-        if self.roster.tools.is_empty() {
+        // Tools that nobody called did nothing, unless they were kept from it.
+        if self.roster.tools.is_empty() || (calls == 0 && self.stopped_by.is_none()) {
             return metadata;
         }
         match metadata.get_mut("pipeline") {

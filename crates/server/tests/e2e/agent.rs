@@ -217,6 +217,17 @@ async fn conditions_end_the_loop_with_one_turn_without_tools() {
 }
 
 #[tokio::test]
+async fn nothing_is_told_of_tools_that_nobody_called() {
+    let sim = Sim::start(Behaviour::says("done")).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    for stream in [false, true] {
+        let answer = message(&asked(&gate, &with_clock(stream, json!({}))).await);
+        let metadata = answer["tidegate_metadata"].as_object().unwrap();
+        assert!(!metadata.is_empty() && !metadata.contains_key("pipeline"), "{metadata:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_vendors_interruption_is_gone_on_from_within_the_budget_and_the_conditions() {
     let sim = Sim::start(Behaviour::StopReason("pause_turn".into())).await;
     let gate = gate_for(&sim, PROTOCOLS[0], "").await;

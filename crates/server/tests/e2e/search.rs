@@ -531,6 +531,20 @@ async fn the_plugin_searches_once_before_the_turn_and_the_answer_cites_on_every_
 }
 
 #[tokio::test]
+async fn a_page_that_was_found_before_and_again_is_cited_once() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[1], &searx.config()).await;
+    let mut body = online(false, json!({"id": "web"}));
+    body["tools"] = json!([{"type": "tidegate:web_search"}]);
+    sim.set(Script::from(asks("", &[look("tides")])).then(Behaviour::says("See https://tides.example/brest.")));
+    let answer = message(&asked(&gate, &body).await);
+    assert_eq!(searx.asked().len(), 2);
+    let last = blocks(&answer).last().copied().unwrap().clone();
+    let cited: Vec<&Value> = last["citations"].as_array().unwrap().iter().map(|one| &one["url"]).collect();
+    assert_eq!(cited, ["https://tides.example/brest"]);
+}
+
+#[tokio::test]
 async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() {
     let (sim, searx) = (Sim::start(Behaviour::says(SAYS)).await, Searx::start().await);
     let mut body = online(false, Value::Null);
