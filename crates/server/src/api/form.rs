@@ -365,6 +365,33 @@ impl Query {
         number
     }
 
+    /// An integer without a largest.
+    pub fn whole(&mut self, name: &str, least: u64) -> Option<u64> {
+        let text = self.text(name)?;
+        let number = text.parse::<u64>().ok().filter(|number| *number >= least);
+        if number.is_none() {
+            self.issues.add(name, format!("must be an integer of at least {least}"));
+        }
+        number
+    }
+
+    /// A number that is not negative, with or without a fraction.
+    pub fn amount(&mut self, name: &str, most: f64) -> Option<f64> {
+        let text = self.text(name)?;
+        let number = text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
+        if number.is_none() {
+            let range = if most == f64::MAX { "of at least 0".to_owned() } else { format!("from 0 to {most}") };
+            self.issues.add(name, format!("must be a number {range}"));
+        }
+        number
+    }
+
+    /// Words with commas between them.
+    pub fn list(&mut self, name: &str) -> Vec<String> {
+        let text = self.text(name).unwrap_or_default();
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+
     /// `offset`, by default 0.
     pub fn offset(&mut self) -> u32 {
         self.number("offset", 0..=i32::MAX as u32).unwrap_or(0)

@@ -23,6 +23,7 @@ pub mod key;
 pub mod keys;
 pub mod members;
 pub mod messages;
+pub mod model_filter;
 pub mod models;
 pub mod pages;
 pub mod plugins;

@@ -1,17 +1,21 @@
 //! Which models there are, what they cost and who offers them.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_gateway::{Failure, Upstream};
-use tidegate_routing::{Endpoint, Model};
+use tidegate_routing::Model;
 
 use super::account::{Answering, Request, answer, data, not_found};
 use super::endpoints;
+use super::model_filter::{Filter, TOKENIZER, longest, shown_endpoint};
 use super::prices::{Shown, shown};
 use crate::router::Call;
 
-/// Models on a page at most, and by default.
-const PAGE: u32 = 1_000;
+/// Models on a page, by default and at most.
+const PAGE: u32 = 500;
+const MOST: u32 = 1_000;
 
 #[derive(Serialize)]
 struct Listed<'a> {
@@ -47,7 +51,7 @@ impl<'a> Architecture<'a> {
             modality: format!("{}->{}", model.input_modalities.join("+"), model.output_modalities.join("+")),
             input_modalities: &model.input_modalities,
             output_modalities: &model.output_modalities,
-            tokenizer: "Other",
+            tokenizer: TOKENIZER,
             instruct_type: None,
         }
     }
@@ -82,31 +86,14 @@ pub fn list_own(call: Call) -> Answering {
 fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
-        let (offset, limit) = (request.query.offset(), request.query.number("limit", 1..=PAGE).unwrap_or(PAGE));
-        let words = request.query.text("q").map(|words| words.to_lowercase());
-        let modalities = listed(request.query.text("input_modalities"));
-        let given = listed(request.query.text("output_modalities"));
-        let authors = listed(request.query.text("model_authors"));
-        let providers = listed(request.query.text("providers"));
-        let context = request.query.number("context", 0..=u32::MAX).unwrap_or(0);
-        request.query.check()?;
+        let (offset, limit) = (request.query.offset(), request.query.number("limit", 1..=MOST).unwrap_or(PAGE));
+        let now = request.now();
+        let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
         let all = snapshot.catalogue.models();
-        let fits = |model: &&&std::sync::Arc<Model>| {
-            let author = model.id.split('/').next().unwrap_or_default();
-            let says =
-                |words: &String| model.id.to_lowercase().contains(words) || model.name.to_lowercase().contains(words);
-            !model.hidden
-                && is_shown(&request, model)
-                && words.as_ref().is_none_or(says)
-                && modalities.iter().all(|wanted| model.input_modalities.contains(wanted))
-                && given.iter().all(|wanted| wanted == "all" || model.output_modalities.contains(wanted))
-                && (authors.is_empty() || authors.iter().any(|wanted| wanted == author))
-                && (providers.is_empty()
-                    || model.endpoints.iter().any(|endpoint| providers.iter().any(|slug| **slug == *endpoint.provider)))
-                && model.endpoints.iter().any(|endpoint| endpoint.context_length >= u64::from(context))
-        };
-        let shown: Vec<_> = all.iter().filter(fits).collect();
+        let fits = |model: &&Arc<Model>| !model.hidden && is_shown(&request, model) && filter.fits(model, &snapshot);
+        let mut shown: Vec<&Arc<Model>> = all.into_iter().filter(fits).collect();
+        filter.sort(&mut shown, &snapshot, &request.app.gateway.health);
         let total_count = shown.len();
         let page: Vec<Listed<'_>> =
             shown.iter().skip(offset as usize).take(limit as usize).filter_map(|model| describe(model)).collect();
@@ -126,20 +113,16 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
     })
 }
 
-fn listed(text: Option<String>) -> Vec<String> {
-    text.iter()
-        .flat_map(|text| text.split(','))
-        .map(|word| word.trim().to_owned())
-        .filter(|word| !word.is_empty())
-        .collect()
-}
-
+/// How many models a list would have.
 pub fn count(call: Call) -> Answering {
     Box::pin(async move {
-        let request = Request::of(call)?;
+        let mut request = Request::of(call)?;
+        let now = request.now();
+        let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
         let models = snapshot.catalogue.models();
-        let count = models.iter().filter(|model| !model.hidden && is_shared(model)).count();
+        let fits = |model: &&Arc<Model>| !model.hidden && is_shared(model) && filter.fits(model, &snapshot);
+        let count = models.into_iter().filter(fits).count();
         Ok(data(StatusCode::OK, &serde_json::json!({"count": count})))
     })
 }
@@ -184,16 +167,14 @@ pub fn providers(call: Call) -> Answering {
 
 /// A model as its first endpoint serves it, one of the operator's where there is one.
 fn describe<'a>(model: &'a Model) -> Option<Listed<'a>> {
-    let first: &Endpoint =
-        model.endpoints.iter().find(|endpoint| endpoint.shared).or_else(|| model.endpoints.first())?;
-    let longest = model.endpoints.iter().map(|endpoint| endpoint.context_length).max().unwrap_or(0);
+    let first = shown_endpoint(model)?;
     Some(Listed {
         id: &model.id,
         canonical_slug: &model.id,
         name: &model.name,
         description: &model.description,
         created: 0,
-        context_length: longest,
+        context_length: longest(model),
         architecture: Architecture::of(model),
         pricing: shown(first.pricing.as_ref()),
         top_provider: Top {

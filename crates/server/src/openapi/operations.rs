@@ -95,7 +95,30 @@ impl Description {
 }
 
 const DELETED: &[Success] = &[ok("Deleted")];
-const MODELS: &[&str] = &["Offset", "ModelsLimit", "Words"];
+/// What a list of models can be asked for; the page comes first.
+const MODELS: &[&str] = &[
+    "Offset",
+    "ModelsLimit",
+    "ModelsSort",
+    "Words",
+    "ModelsCategory",
+    "ModelsParameters",
+    "ModelsInput",
+    "ModelsOutput",
+    "ModelsContext",
+    "ModelsArch",
+    "ModelsAuthors",
+    "ModelsProviders",
+    "ModelsDistillable",
+    "ModelsZdr",
+    "ModelsRegion",
+    "ModelsMinPrice",
+    "ModelsMaxPrice",
+    "ModelsMinOutputPrice",
+    "ModelsMaxOutputPrice",
+    "ModelsMinAge",
+    "ModelsMaxAge",
+];
 const PAGE: &[&str] = &["Offset", "Limit"];
 const RELAYED: &[u16] = &[402, 404, 502, 504, 529];
 const SEE_OTHER: Success =
@@ -171,7 +194,9 @@ pub static DESCRIPTIONS: &[Description] = &[
         .failing(&[404]),
     Description::new("DELETE", "/keys/{hash}", "deleteKey", "Keys", DELETED).with(&["KeyHash"]).failing(&[404]),
     Description::new("GET", "/models", "getModels", "Models", &[ok("ModelsPage")]).with(MODELS).failing(&[400]),
-    Description::new("GET", "/models/count", "listModelsCount", "Models", &[ok("ModelsCount")]),
+    Description::new("GET", "/models/count", "listModelsCount", "Models", &[ok("ModelsCount")])
+        .with(MODELS.split_at(3).1)
+        .failing(&[400]),
     Description::new("GET", "/models/user", "listModelsUser", "Models", &[ok("ModelsPage")])
         .with(MODELS)
         .failing(&[400]),

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use tidegate_wire::envelope::PLUGINS;
 
 use super::schemas::{date_time, key_hash, money, uuid, word};
+use crate::api::model_filter::{CATEGORIES, SORTS};
 
 fn parameter(place: &str, name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": place, "required": place == "path", "description": description, "schema": schema})
@@ -20,7 +21,7 @@ fn required_query(name: &str, description: &str, schema: Value) -> Value {
 }
 
 pub fn parameters() -> Value {
-    let parts = [common(), activity(), files()].into_iter().filter_map(|part| part.as_object().cloned());
+    let parts = [common(), activity(), files(), models()].into_iter().filter_map(|part| part.as_object().cloned());
     parts.flatten().collect::<Map<_, _>>().into()
 }
 
@@ -39,6 +40,46 @@ fn activity() -> Value {
         ),
         "ActivityWorkspace": query("workspace_id", "Only that of this workspace.", uuid()),
         "ActivityGroup": query("group_by", "Tells workspaces apart.", word(&["workspace"])),
+    })
+}
+
+fn models() -> Value {
+    let text = || json!({"type": "string"});
+    let amount = || json!({"type": "number", "minimum": 0});
+    let days = || json!({"type": "integer", "minimum": 0});
+    json!({
+        "ModelsLimit": query(
+            "limit",
+            "How many at most.",
+            json!({"type": "integer", "minimum": 1, "maximum": 1000, "default": 500}),
+        ),
+        "ModelsSort": query(
+            "sort",
+            "In which order; where nothing is known to sort by, by id.",
+            word(&SORTS.map(|(name, _)| name)),
+        ),
+        "Words": query("q", "Only models whose id or name has this in it.", text()),
+        "ModelsCategory": query("category", "Nobody knows what models are used for: fits none.", word(&CATEGORIES)),
+        "ModelsParameters": query("supported_parameters", "Parameters that it takes, with commas between them.", text()),
+        "ModelsInput": query("input_modalities", "What can be shown to it, with commas between them.", text()),
+        "ModelsOutput": query("output_modalities", "What it gives, with commas between them; `all` fits all.", text()),
+        "ModelsContext": query(
+            "context",
+            "So many tokens or more in its window.",
+            json!({"type": "integer", "minimum": 1}),
+        ),
+        "ModelsArch": query("arch", "The tokenizer that it is shown with.", text()),
+        "ModelsAuthors": query("model_authors", "By one of these, with commas between them.", text()),
+        "ModelsProviders": query("providers", "Offered by one of these, with commas between them.", text()),
+        "ModelsDistillable": query("distillable", "Whether others may learn from its answers.", word(&["true", "false"])),
+        "ModelsZdr": query("zdr", "Offered by somebody who keeps nothing.", word(&["true"])),
+        "ModelsRegion": query("region", "Offered by somebody in this part of the world.", word(&["eu", "us"])),
+        "ModelsMinPrice": query("min_price", "Dollars per million tokens of input, at least.", amount()),
+        "ModelsMaxPrice": query("max_price", "Dollars per million tokens of input, at most.", amount()),
+        "ModelsMinOutputPrice": query("min_output_price", "Dollars per million tokens of output, at least.", amount()),
+        "ModelsMaxOutputPrice": query("max_output_price", "Dollars per million tokens of output, at most.", amount()),
+        "ModelsMinAge": query("min_age_days", "So many days since its release, or more.", days()),
+        "ModelsMaxAge": query("max_age_days", "So many days since its release, or less.", days()),
     })
 }
 
@@ -110,12 +151,6 @@ fn common() -> Value {
         ),
         "Author": parameter("path", "author", "The model's author.", json!({"type": "string", "minLength": 1})),
         "ModelSlug": parameter("path", "slug", "The model's name.", json!({"type": "string", "minLength": 1})),
-        "ModelsLimit": query(
-            "limit",
-            "How many at most.",
-            json!({"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}),
-        ),
-        "Words": query("q", "Only models whose id or name has this in it.", json!({"type": "string"})),
         "Offset": query("offset", "How many to pass over.", json!({"type": "integer", "minimum": 0, "default": 0})),
         "Limit": query(
             "limit",

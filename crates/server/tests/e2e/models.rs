@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, hello_streamed};
+use crate::harness::{
+    INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, assert_refused, eventually, hello, hello_streamed,
+};
 
 async fn get(gate: &Tidegate, path: &str) -> Reply {
     gate.ask("GET", &format!("/api/v1{path}")).key(INFERENCE_KEY).send().await
@@ -64,6 +66,122 @@ async fn models_are_listed_with_their_prices() {
         providers["data"].as_array().expect("a list").iter().any(|provider| provider["slug"] == "p0"),
         "{providers}"
     );
+}
+
+/// Three models that differ in everything a list can be asked for.
+const SHELF: &str = r#"
+[[providers]]
+slug = "keeps-nothing"
+protocol = "anthropic"
+base_url = "http://127.0.0.1:9"
+api_key = "k"
+data_policy = { retains = false, trains = false }
+
+[[providers]]
+slug = "keeps"
+protocol = "anthropic"
+base_url = "http://127.0.0.1:9"
+api_key = "k"
+
+[[models]]
+id = "vendor/old"
+context_length = 1000
+max_output_tokens = 100
+released_at = "2020-01-01"
+distillable = true
+[[models.endpoints]]
+provider = "keeps-nothing"
+model = "m"
+tag = "eu-west-1"
+supported_parameters = ["max_tokens", "tools"]
+pricing = { input = 1, output = 5 }
+
+[[models]]
+id = "vendor/new"
+context_length = 3000
+max_output_tokens = 100
+released_at = "2026-01-01"
+[[models.endpoints]]
+provider = "keeps"
+model = "m"
+tag = "us-east-1"
+supported_parameters = ["max_tokens", "top_k"]
+pricing = { input = 3, output = 2 }
+
+[[models]]
+id = "vendor/unknown"
+context_length = 2000
+max_output_tokens = 100
+[[models.endpoints]]
+provider = "keeps"
+model = "m"
+supported_parameters = ["max_tokens"]
+"#;
+
+#[tokio::test]
+async fn lists_are_narrowed_and_sorted_by_what_the_query_says() {
+    let gate = Tidegate::start().config(SHELF).run().await;
+    for (query, expected) in [
+        ("supported_parameters=tools", "old"),
+        ("supported_parameters=max_tokens,top_k", "new"),
+        ("supported_parameters=juggling", ""),
+        ("context=2000", "new unknown"),
+        ("max_price=1", "old"),
+        ("min_price=1.5", "new"),
+        ("min_price=0", "new old"),
+        ("min_output_price=3", "old"),
+        ("max_output_price=2", "new"),
+        ("min_age_days=1000", "old"),
+        ("max_age_days=1000000", "new old"),
+        ("distillable=true", "old"),
+        ("distillable=false", "new unknown"),
+        ("zdr=true", "old"),
+        ("zdr=true&providers=keeps", ""),
+        ("region=eu", "old"),
+        ("region=us", "new"),
+        ("arch=other", "new old unknown"),
+        ("arch=GPT", ""),
+        ("category=programming", ""),
+        ("min_intelligence_index=0", ""),
+        ("max_tool_success_rate=1", ""),
+        ("sort=newest", "new old unknown"),
+        ("sort=pricing-low-to-high", "old new unknown"),
+        ("sort=pricing-high-to-low", "new old unknown"),
+        ("sort=context-high-to-low", "new unknown old"),
+        ("sort=latency-low-to-high", "new old unknown"),
+        ("sort=top-weekly", "new old unknown"),
+    ] {
+        let reply = get(&gate, &format!("/models?model_authors=vendor&{query}")).await;
+        assert_eq!(reply.status, 200, "{query}: {reply:?}");
+        let ids: Vec<String> = ids(&reply).iter().map(|id| id.replace("vendor/", "")).collect();
+        assert_eq!(ids.join(" "), expected, "{query}");
+        let count = get(&gate, &format!("/models/count?model_authors=vendor&{query}")).await.json();
+        assert_eq!(count["data"]["count"], ids.len(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_wish_that_nobody_can_read_is_refused() {
+    let gate = Tidegate::start().config(SHELF).run().await;
+    for (name, value) in [
+        ("sort", "fastest"),
+        ("category", "gardening"),
+        ("distillable", "yes"),
+        ("zdr", "false"),
+        ("region", "mars"),
+        ("context", "0"),
+        ("context", "many"),
+        ("min_price", "-1"),
+        ("max_output_price", "NaN"),
+        ("min_age_days", "1.5"),
+        ("max_tool_success_rate", "1.1"),
+        ("use_rss", "true"),
+    ] {
+        for path in ["/models", "/models/count"] {
+            let reply = get(&gate, &format!("{path}?{name}={value}")).await;
+            assert_refused(&reply, name);
+        }
+    }
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ const LISTS: [&str; 14] = [
     "/providers",
     "/byok",
     "/keys?offset=0",
-    "/models?category=x",
+    "/models?category=science",
 ];
 /// Two looks are a quarter of a second apart.
 const LOOK: Duration = Duration::from_secs(10);
