@@ -467,6 +467,16 @@ impl Query {
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
+    /// All parameters as a query again, one of them with another value.
+    pub fn with(&self, name: &str, value: &str) -> String {
+        let mut pairs: Vec<(&str, &str)> = self.pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
+        match pairs.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => pairs.push((name, value)),
+        }
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    }
+
     /// These parameters as a query again.
     pub fn again(&self, names: &[&str]) -> String {
         let kept = self.pairs.iter().filter(|(name, _)| names.contains(&name.as_str()));

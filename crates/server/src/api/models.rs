@@ -85,6 +85,7 @@ pub fn list_own(call: Call) -> Answering {
 
 fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
     Box::pin(async move {
+        let path = call.head.uri.path().to_owned();
         let mut request = Request::of(call)?;
         let (offset, limit) = (request.query.offset(), request.query.number("limit", 1..=MOST).unwrap_or(PAGE));
         let now = request.now();
@@ -98,7 +99,7 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
         let page: Vec<Listed<'_>> =
             shown.iter().skip(offset as usize).take(limit as usize).filter_map(|model| describe(model)).collect();
         let next = offset as usize + page.len();
-        let next = (next < total_count).then(|| format!("/api/v1/models?offset={next}&limit={limit}"));
+        let next = (next < total_count).then(|| format!("{path}?{}", request.query.with("offset", &next.to_string())));
         #[derive(Serialize)]
         struct Page<'a> {
             data: Vec<Listed<'a>>,

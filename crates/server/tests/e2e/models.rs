@@ -161,6 +161,24 @@ async fn lists_are_narrowed_and_sorted_by_what_the_query_says() {
 }
 
 #[tokio::test]
+async fn the_next_page_is_one_of_the_same_list() {
+    let gate = Tidegate::start().config(SHELF).run().await;
+    for path in ["/api/v1/models", "/v1/models", "/v1/models/user"] {
+        let mut next = format!("{path}?sort=newest&model_authors=vendor%2Cother&limit=2");
+        let mut seen = Vec::new();
+        loop {
+            let reply = gate.ask("GET", &next).key(INFERENCE_KEY).send().await;
+            assert_eq!(reply.status, 200, "{next}: {reply:?}");
+            seen.extend(ids(&reply));
+            let Some(link) = reply.json()["links"]["next"].as_str().map(str::to_owned) else { break };
+            assert!(link.starts_with(&format!("{path}?")), "{link}");
+            next = link;
+        }
+        assert_eq!(seen, ["vendor/new", "vendor/old", "vendor/unknown"], "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_wish_that_nobody_can_read_is_refused() {
     let gate = Tidegate::start().config(SHELF).run().await;
     for (name, value) in [
