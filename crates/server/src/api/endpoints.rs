@@ -8,7 +8,7 @@ use tidegate_providers::translate::card::Cache;
 use tidegate_routing::{Endpoint, Group, Model, Percentiles};
 
 use super::account::{Answering, Request, data, not_found};
-use super::models::Architecture;
+use super::models::{Architecture, created};
 use super::prices::{Shown, shown};
 use crate::router::Call;
 
@@ -16,7 +16,7 @@ use crate::router::Call;
 struct Offered<'a> {
     id: &'a str,
     name: &'a str,
-    created: u64,
+    created: i64,
     description: &'a str,
     architecture: Architecture<'a>,
     endpoints: Vec<Offer<'a>>,
@@ -101,7 +101,7 @@ pub fn list(call: Call) -> Answering {
         let offered = Offered {
             id: &model.id,
             name: &model.name,
-            created: 0,
+            created: created(model),
             description: &model.description,
             architecture: Architecture::of(model),
             endpoints,

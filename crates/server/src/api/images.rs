@@ -12,6 +12,7 @@ use tidegate_wire::envelope::images::{Form, MOST_IMAGES};
 
 use super::account::{Answering, Request, answer, not_found};
 use super::messages::limits;
+use super::models::created;
 use super::prices::per_unit;
 use crate::body;
 use crate::router::Call;
@@ -83,7 +84,7 @@ pub fn models(call: Call) -> Answering {
                 id: &model.id,
                 name: &model.name,
                 description: &model.description,
-                created: model.released.map_or(0, |day| day.0 / 1_000),
+                created: created(model),
                 architecture: Architecture {
                     input_modalities: &model.input_modalities,
                     output_modalities: &model.output_modalities,

@@ -24,7 +24,7 @@ struct Listed<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     description: &'a str,
-    created: u64,
+    created: i64,
     context_length: u64,
     architecture: Architecture<'a>,
     pricing: Shown,
@@ -166,6 +166,11 @@ pub fn providers(call: Call) -> Answering {
     })
 }
 
+/// When a model was released, in Unix seconds; 0 where nobody said it.
+pub fn created(model: &Model) -> i64 {
+    model.released.map_or(0, |day| day.0.div_euclid(1_000))
+}
+
 /// A model as its first endpoint serves it, one of the operator's where there is one.
 fn describe<'a>(model: &'a Model) -> Option<Listed<'a>> {
     let first = shown_endpoint(model)?;
@@ -174,7 +179,7 @@ fn describe<'a>(model: &'a Model) -> Option<Listed<'a>> {
         canonical_slug: &model.id,
         name: &model.name,
         description: &model.description,
-        created: 0,
+        created: created(model),
         context_length: longest(model),
         architecture: Architecture::of(model),
         pricing: shown(first.pricing.as_ref()),

@@ -179,6 +179,17 @@ async fn the_next_page_is_one_of_the_same_list() {
 }
 
 #[tokio::test]
+async fn models_say_when_they_were_released() {
+    let gate = Tidegate::start().config(SHELF).run().await;
+    let listed = get(&gate, "/models?sort=newest&model_authors=vendor").await.json();
+    let created: Vec<_> = listed["data"].as_array().expect("a list").iter().map(|model| &model["created"]).collect();
+    assert_eq!(created, [&json!(1_767_225_600), &json!(1_577_836_800), &json!(0)]);
+    for path in ["/model/vendor/old", "/models/vendor/old/endpoints"] {
+        assert_eq!(get(&gate, path).await.json()["data"]["created"], 1_577_836_800, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_wish_that_nobody_can_read_is_refused() {
     let gate = Tidegate::start().config(SHELF).run().await;
     for (name, value) in [
