@@ -5,7 +5,7 @@ use serde::Serialize;
 use tidegate_gateway::health::Health;
 use tidegate_gateway::{Failure, Snapshot};
 use tidegate_providers::translate::card::Cache;
-use tidegate_routing::{Endpoint, Group, Model, Percentiles};
+use tidegate_routing::{Endpoint, Group, Model, Parameter, Percentiles};
 
 use super::account::{Answering, Request, data, not_found};
 use super::models::{Architecture, created};
@@ -136,7 +136,35 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot, heal
     }
 }
 
-/// The names by which the public interface knows what an endpoint takes, in order.
+/// The names by which the public interface knows what an endpoint takes, in order. What only requests in the Messages format
+/// have is no word of its lists: a client that reads them strictly would refuse the whole answer.
 pub fn parameters(endpoint: &Endpoint) -> Vec<&'static str> {
-    endpoint.parameters.iter().map(|parameter| parameter.as_str()).collect()
+    endpoint.parameters.iter().filter(|parameter| is_public(*parameter)).map(Parameter::as_str).collect()
+}
+
+fn is_public(parameter: Parameter) -> bool {
+    use Parameter::{Container, ContextManagement, Diagnostics, InferenceGeo, McpServers};
+    !matches!(parameter, Container | ContextManagement | Diagnostics | InferenceGeo | McpServers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that the public interface has a word for.
+    const WORDS: &str = "temperature top_p top_k min_p top_a frequency_penalty presence_penalty repetition_penalty \
+        max_tokens max_completion_tokens logit_bias logprobs top_logprobs prediction seed response_format \
+        structured_outputs stop tools tool_choice parallel_tool_calls include_reasoning reasoning reasoning_effort \
+        web_search_options verbosity";
+
+    #[test]
+    fn only_parameters_of_the_public_interface_are_shown() {
+        // One of which nothing is known takes everything.
+        let shown = parameters(&Endpoint::new("vendor/m", "p"));
+        let known: Vec<&str> = WORDS.split_whitespace().collect();
+        assert!(shown.iter().all(|name| known.contains(name)), "{shown:?}");
+        let ours = Parameter::ALL.iter().map(|parameter| parameter.as_str());
+        let expected: Vec<&str> = ours.filter(|name| known.contains(name)).collect();
+        assert_eq!(shown, expected, "and all of them");
+    }
 }

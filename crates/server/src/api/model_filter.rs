@@ -12,6 +12,7 @@ use tidegate_gateway::{Failure, Snapshot};
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Endpoint, Model};
 
+use super::endpoints::parameters;
 use super::form::Query;
 
 /// The tokenizer that every model is shown with: the catalogue does not tell them apart.
@@ -157,10 +158,10 @@ impl Filter {
     fn fits_shown(&self, model: &Model) -> bool {
         let Some(shown) = shown_endpoint(model) else { return false };
         let dollars = |unit| price(shown, unit).map(|price| price.0 as f64 / 1e9);
-        let takes = |name: &String| shown.parameters.iter().any(|parameter| parameter.as_str() == name);
+        let taken = parameters(shown);
         within(self.price, dollars(Unit::Input))
             && within(self.output_price, dollars(Unit::Output))
-            && self.parameters.iter().all(takes)
+            && self.parameters.iter().all(|name| taken.contains(&&**name))
     }
 
     /// Who serves, where, and what becomes of what is said: one endpoint must be all that was asked for.
