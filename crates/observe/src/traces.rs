@@ -2,9 +2,9 @@
 //! the record of a finished request, so they hold nothing of what was said.
 
 use serde_json::{Value, json};
-use tidegate_core::{Exchange, GenerationId, Outcome};
+use tidegate_core::{Exchange, GenerationId};
 
-use crate::broadcast::span::hash;
+use crate::broadcast::span::{error, hash};
 use crate::broadcast::{Attribute, Part, Service, Span, SpanKind, otlp};
 
 const NANOS_PER_MILLI: i64 = 1_000_000;
@@ -51,11 +51,6 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
         error: None,
         events: Vec::new(),
     };
-    let failure = || exchange.error_type.as_deref().unwrap_or("error").to_owned();
-    let error = match exchange.outcome {
-        Outcome::Failed | Outcome::Broken => Some(failure()),
-        Outcome::Complete | Outcome::Cancelled => None,
-    };
     let (parent, name, kind) = match exchange.parent {
         None => (None, "POST /messages", SpanKind::Server),
         Some(root) => (Some(span_id(&root, "request")), "turn", SpanKind::Internal),
@@ -70,7 +65,7 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
         ("gateway.streamed", json!(exchange.streamed)),
         ("error.type", json!(exchange.error_type.as_deref())),
     ]);
-    whole.error = error;
+    whole.error = error(exchange).map(str::to_owned);
     let mut routing = span("routing", Some(request.clone()), "routing".to_owned(), SpanKind::Internal, 0, own);
     routing.attributes = attributes([("gateway.attempts", json!(exchange.attempts.len()))]);
     let mut spans = vec![whole, routing];
@@ -110,7 +105,7 @@ fn attributes<const N: usize>(named: [(&'static str, Value); N]) -> Vec<Attribut
 mod tests {
     use super::*;
     use tidegate_core::exchange::AttemptRecord;
-    use tidegate_core::{KeyHash, OrganisationId, Timestamp, WorkspaceId};
+    use tidegate_core::{KeyHash, OrganisationId, Outcome, Timestamp, WorkspaceId};
 
     fn attempt(provider: &str, status: u16, duration_ms: u32) -> AttemptRecord {
         AttemptRecord { provider: provider.into(), model: "v/m".into(), status, duration_ms, is_byok: false }
@@ -154,6 +149,12 @@ mod tests {
         assert!(spans[1..].iter().all(|span| span.parent.as_ref() == Some(&spans[0].id)));
         assert!(spans.iter().all(|span| span.trace == spans[0].trace && span.id.len() == 16 && span.trace.len() == 32));
         assert_eq!(spans[0].parent, None);
+    }
+
+    #[test]
+    fn a_request_whose_client_left_has_an_error() {
+        let left = Exchange { outcome: Outcome::Cancelled, status: 499, ..exchange() };
+        assert_eq!(spans(&left)[0].error.as_deref(), Some("cancelled"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn told(
 ) -> bool {
     let Shape::Otlp(otlp) = &destination.target.shape else { return false };
     let is_smooth = exchange.attempts.iter().all(|attempt| (200..300).contains(&attempt.status))
-        && !matches!(exchange.outcome, Outcome::Failed | Outcome::Broken);
+        && exchange.outcome == Outcome::Complete;
     // Who has names of its own for things goes the long way.
     let is_plain = said.trace.is_empty() && said.tools.is_empty() && destination.kind != Kind::Arize;
     if otlp.is_protobuf || !is_smooth || !is_plain {
@@ -381,12 +381,20 @@ mod tests {
         };
         let said = Said::default();
         assert!(is_short(&plain, &said));
-        for exchange in [&plain, &Exchange { outcome: Outcome::Failed, ..plain.clone() }] {
+        for exchange in [&plain, &Exchange { outcome: Outcome::Cancelled, ..plain.clone() }] {
             let mut out = b"before".to_vec();
             assert!(collector.told_into(&mut out, exchange, &said, maker));
             assert_eq!(out.strip_prefix(b"before"), collector.told(exchange, &said, maker).as_deref());
         }
-        assert!(!is_short(&Exchange { outcome: Outcome::Failed, ..plain.clone() }, &said));
+        for (outcome, error) in
+            [(Outcome::Failed, "error"), (Outcome::Broken, "error"), (Outcome::Cancelled, "cancelled")]
+        {
+            let exchange = Exchange { outcome, ..plain.clone() };
+            assert!(!is_short(&exchange, &said), "{outcome:?} has a status");
+            let told: Value = serde_json::from_slice(&collector.told(&exchange, &said, maker).unwrap()).unwrap();
+            let status = &told["scopeSpans"][0]["spans"][0]["status"];
+            assert_eq!(*status, json!({"code": 2, "message": error}), "{outcome:?}");
+        }
         let attempts = vec![AttemptRecord {
             provider: "P".into(),
             model: "m".into(),

@@ -167,8 +167,7 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
         ];
         ("gen_ai.attempt", end_nanos, attributes)
     };
-    let error = matches!(exchange.outcome, Outcome::Failed | Outcome::Broken)
-        .then(|| exchange.error_type.as_deref().unwrap_or("error").to_owned());
+    let error = error(exchange).map(str::to_owned);
     spans.push(Span {
         id: hash(exchange.id.as_str(), 8),
         parent,
@@ -185,6 +184,16 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
     let used = said.tools.iter().enumerate();
     spans.extend(used.map(|(place, used)| tool(exchange, &trace, (place, used), sight, brand)));
     spans
+}
+
+/// Why a request is told of as one that went wrong; a client that left did not get what it asked for either.
+pub(crate) fn error(exchange: &Exchange) -> Option<&str> {
+    let known = exchange.error_type.as_deref();
+    match exchange.outcome {
+        Outcome::Complete => None,
+        Outcome::Cancelled => Some(known.unwrap_or("cancelled")),
+        Outcome::Failed | Outcome::Broken => Some(known.unwrap_or("error")),
+    }
 }
 
 /// A tool that was run, under the first call of the model.
