@@ -118,7 +118,13 @@ impl Worker {
             }
             if due.is_empty() {
                 let wait = next.map_or(LONGEST_WAIT_MS, |next| (next.0 - now.0).max(1));
-                let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(1));
+                let mut wait = Duration::from_millis(u64::try_from(wait).unwrap_or(1));
+                match next {
+                    // It grows older meanwhile, and whoever looks at the metrics should see that.
+                    Some(_) => wait = wait.min(TIDY),
+                    // Nobody may look here again for long: what was said to wait does so no more.
+                    None => self.tell_depth(&destination, 0, None, now),
+                }
                 let _ = timeout(wait, posted.changed()).await;
                 continue;
             }
@@ -279,9 +285,13 @@ impl Worker {
                 break;
             }
         }
-        let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
-        self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(left).unwrap_or(i64::MAX));
         let oldest = self.reader.outbox_standing(&self.id).await.ok().and_then(|(_, oldest, _)| oldest);
+        self.tell_depth(&destination, left, oldest, now);
+    }
+
+    fn tell_depth(&self, destination: &Destination, waiting: u64, oldest: Option<Timestamp>, now: Timestamp) {
+        let labels = Receiver { destination_type: destination.kind.as_str(), destination: self.id.clone() };
+        self.gateway.metrics.broadcast_queue.get_or_create(&labels).set(i64::try_from(waiting).unwrap_or(i64::MAX));
         let waited = oldest.map_or(0, |oldest| (now.0 - oldest.0).max(0) / 1_000);
         self.gateway.metrics.flow.broadcast_oldest.get_or_create(&labels).set(waited);
     }

@@ -107,6 +107,24 @@ async fn bro_1_a_hundred_thousand_letters_that_nobody_takes_stay_within_bounds()
     assert_eq!(heard.sum::<u64>() + metric(&gate, dropped).await, left, "what waited has come or was counted");
 }
 
+#[tokio::test]
+async fn what_was_taken_is_not_said_to_wait() {
+    let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    hook.says(503);
+    let start = Tidegate::start().endpoint(MODEL, &sim).config(&hook.config("webhook", ""));
+    let mut gate = start.run().await;
+    assert_eq!(gate.messages(hello(MODEL)).await.status, 200);
+    eventually("it is refused", PATIENCE, async || !hook.refused().is_empty()).await;
+    gate.signal(Signal::KILL);
+    gate.exit().await;
+    // A start counts what waits before it brings anything.
+    hook.says(200);
+    let gate = gate.place.serve().await;
+    eventually("it is taken", PATIENCE, async || !hook.told().is_empty()).await;
+    let queue = r#"tidegate_broadcast_queue{destination_type="webhook",destination="hook"} "#;
+    eventually("nothing is said to wait", Duration::from_secs(5), async || metric(&gate, queue).await == 0).await;
+}
+
 async fn waiting(connection: &mut SqliteConnection) -> u64 {
     let count: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(letters), 0) FROM bundles WHERE died_at IS NULL")
         .fetch_one(connection)
