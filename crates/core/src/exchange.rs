@@ -40,6 +40,24 @@ impl Outcome {
     }
 }
 
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    #[default]
+    Messages,
+    Images,
+}
+
+impl Api {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Images => "images",
+        }
+    }
+}
+
 /// How the account of a call was closed. It is closed once; what is found out later is a row of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -174,6 +192,8 @@ pub struct Exchange {
     /// The id of the preset that it named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub api: Api,
 }
 
 impl Exchange {
@@ -228,6 +248,7 @@ impl Exchange {
             response_bytes: 0,
             cache_source: None,
             preset: None,
+            api: Api::Messages,
         }
     }
 }

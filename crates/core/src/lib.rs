@@ -18,7 +18,7 @@ pub mod usage;
 pub mod window;
 
 pub use clock::{Clock, Timestamp};
-pub use exchange::{Exchange, Outcome, Settlement};
+pub use exchange::{Api, Exchange, Outcome, Settlement};
 pub use id::{FileId, GenerationId, RequestId};
 pub use key::{KeyHash, KeyKind};
 pub use ledger::{Account, Guarded, Posting, Slot};

@@ -2,7 +2,7 @@
 //! the record of a finished request, so they hold nothing of what was said.
 
 use serde_json::{Value, json};
-use tidegate_core::{Exchange, GenerationId};
+use tidegate_core::{Api, Exchange, GenerationId};
 
 use crate::broadcast::span::{error, hash};
 use crate::broadcast::{Attribute, Part, Service, Span, SpanKind, otlp};
@@ -51,14 +51,18 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
         error: None,
         events: Vec::new(),
     };
-    let (parent, name, kind) = match exchange.parent {
-        None => (None, "POST /messages", SpanKind::Server),
-        Some(root) => (Some(span_id(&root, "request")), "turn", SpanKind::Internal),
+    let route = match exchange.api {
+        Api::Messages => "/messages",
+        Api::Images => "/images",
     };
-    let mut whole = span("request", parent, name.to_owned(), kind, 0, total);
+    let (parent, name, kind) = match exchange.parent {
+        None => (None, format!("POST {route}"), SpanKind::Server),
+        Some(root) => (Some(span_id(&root, "request")), "turn".to_owned(), SpanKind::Internal),
+    };
+    let mut whole = span("request", parent, name, kind, 0, total);
     whole.attributes = attributes([
         ("http.request.method", json!("POST")),
-        ("http.route", json!("/messages")),
+        ("http.route", json!(route)),
         ("http.response.status_code", json!(exchange.status)),
         ("gateway.generation_id", json!(exchange.id.as_str())),
         ("gateway.outcome", json!(exchange.outcome.as_str())),
@@ -155,6 +159,13 @@ mod tests {
     fn a_request_whose_client_left_has_an_error() {
         let left = Exchange { outcome: Outcome::Cancelled, status: 499, ..exchange() };
         assert_eq!(spans(&left)[0].error.as_deref(), Some("cancelled"));
+    }
+
+    #[test]
+    fn a_request_for_pictures_is_told_by_its_own_route() {
+        let root = spans(&Exchange { api: Api::Images, ..exchange() }).remove(0);
+        assert_eq!(root.name, "POST /images");
+        assert!(root.attributes.iter().any(|one| one.name == "http.route" && one.value == "/images"), "{root:?}");
     }
 
     #[test]

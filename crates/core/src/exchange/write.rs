@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{AttemptRecord, Exchange};
+use super::{Api, AttemptRecord, Exchange};
 use crate::id::GenerationId;
 use crate::json;
 use crate::ledger::{Account, Posting, Slot};
@@ -75,6 +75,7 @@ impl Exchange {
             response_bytes,
             cache_source,
             preset,
+            api,
         } = self;
         let mut object = Object::begin(out);
         object.plain(member!("id"), id.as_bytes());
@@ -122,6 +123,9 @@ impl Exchange {
         object.count(member!("response_bytes"), *response_bytes);
         object.some_id(member!("cache_source"), cache_source.as_ref());
         object.some_text(member!("preset"), preset.as_deref());
+        if *api != Api::default() {
+            object.plain(member!("api"), api.as_str().as_bytes());
+        }
         object.end();
     }
 

@@ -45,7 +45,7 @@ prop_compose! {
     fn exchange()(
         names in prop::array::uniform4(text()), words in prop::array::uniform10(prop::option::of(text())),
         usage in prop::option::of(usage()), money in prop::array::uniform5(prop::option::of(any::<i64>())),
-        flags in prop::array::uniform7(any::<bool>()), times in any::<(i64, Option<u32>, u32, u64, u64)>(),
+        flags in prop::array::uniform8(any::<bool>()), times in any::<(i64, Option<u32>, u32, u64, u64)>(),
         postings in prop::collection::vec((account(), window(), any::<i64>(), any::<i64>()), 0..4),
         attempts in prop::collection::vec((text(), text(), any::<u16>(), any::<u32>(), any::<bool>()), 0..3),
         reserved: i64, outcome in 0..4_usize, settlement in 0..3_usize, status: u16,
@@ -54,7 +54,7 @@ prop_compose! {
         let [stop_reason, upstream_id, native_stop_reason, error_type, service_tier, session, user, user_agent,
             referer, title] = words.map(|word| word.map(String::into_boxed_str));
         let [cost, list_cost, upstream_cost, reported_cost, cache_discount] = money.map(|amount| amount.map(Money));
-        let [streamed, usage_reported, is_estimated, is_clamped, is_byok, has_parent, has_source] = flags;
+        let [streamed, usage_reported, is_estimated, is_clamped, is_byok, has_parent, has_source, draws] = flags;
         let (started, first_content_ms, duration_ms, request_bytes, response_bytes) = times;
         let another = GenerationId::new(Timestamp(5));
         let outcomes = [Outcome::Complete, Outcome::Cancelled, Outcome::Failed, Outcome::Broken];
@@ -77,6 +77,7 @@ prop_compose! {
             referer, title, attempts: attempts.into_iter().map(attempt).collect(), started: Timestamp(started),
             first_content_ms, duration_ms, request_bytes, response_bytes,
             cache_source: has_source.then_some(another), preset,
+            api: if draws { Api::Images } else { Api::Messages },
         }
     }
 }

@@ -161,6 +161,33 @@ impl Overheard {
         }))
     }
 
+    /// The same of a request for pictures, which has another form: [`Overheard::asked`] takes what is said in it.
+    pub fn of_pictures(
+        audience: &Audience,
+        stored: &[Arc<Destination>],
+        workspace: &WorkspaceId,
+        parent: Option<&str>,
+    ) -> Option<Box<Self>> {
+        let reads = audience.listens(stored, workspace)?;
+        Some(Box::new(Self {
+            trace: None,
+            parent: parent.and_then(Said::traceparent),
+            body: reads.then(Bytes::new),
+            answer: Vec::new(),
+            missed: 0,
+            tools: Vec::new(),
+            wish: None,
+            failure: None,
+        }))
+    }
+
+    /// Takes what was asked, in the Messages format, where somebody wants to hear it.
+    pub fn asked(&mut self, body: impl FnOnce() -> Bytes) {
+        if let Some(known) = &mut self.body {
+            *known = body();
+        }
+    }
+
     /// Takes the next bytes of the answer.
     pub fn take(&mut self, bytes: &[u8]) {
         if self.body.is_some() && self.answer.len() + bytes.len() <= MOST_HEARD {

@@ -93,7 +93,9 @@ impl Gateway {
         };
         let model = snapshot.catalogue.find(name).map_or_else(|_| name.into(), |named| named.model.id.clone());
         let mut ticket = Ticket::of(self, snapshot, key, places, model, body.len());
-        ticket.sent_by(sender(headers, session), request.user.as_deref());
+        let sender = sender(headers, session);
+        ticket.draws(sender.trace.as_deref());
+        ticket.sent_by(sender, request.user.as_deref());
         if let Some(root) = inner.and_then(Inner::root) {
             ticket.belongs_to(*root);
         }
@@ -107,6 +109,7 @@ impl Gateway {
             Ok(prompt) => prompt,
             Err(failure) => return Err(refuse(ticket, failure)),
         };
+        ticket.asked(|| told::asked(&request, prompt.as_deref()));
         let mut wishes = Wishes::to_draw(&request);
         wishes.default = match self.choices.model(&key.workspace, &[name], Made::Images) {
             Ok(default) => default,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tidegate_core::exchange::AttemptRecord;
-use tidegate_core::{Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
+use tidegate_core::{Api, Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Credential, Endpoint};
 use tidegate_wire::answer::Counts;
@@ -216,6 +216,20 @@ impl Ticket {
             overheard: None,
             beside: Money::ZERO,
             compressed: None,
+        }
+    }
+
+    /// It is for pictures: destinations hear of those as of messages. What is kept of what was said is kept of messages alone.
+    pub fn draws(&mut self, trace: Option<&str>) {
+        self.edit().api = Api::Images;
+        let (audience, stored) = (&self.snapshot.settings.audience, self.gate.told.list());
+        self.overheard = Overheard::of_pictures(audience, &stored, &self.key.workspace, trace);
+    }
+
+    /// What was asked, for those who want to hear it, in the Messages format.
+    pub fn asked(&mut self, body: impl FnOnce() -> Bytes) {
+        if let Some(overheard) = &mut self.overheard {
+            overheard.asked(body);
         }
     }
 

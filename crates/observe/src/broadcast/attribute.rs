@@ -1,7 +1,7 @@
 //! What is told of a call of a model, one attribute after the other.
 
 use serde_json::{Value, json};
-use tidegate_core::{Exchange, GenerationId, Money};
+use tidegate_core::{Api, Exchange, GenerationId, Money};
 
 use super::span::{Attribute, cut, message, own_words, part, parts};
 use super::{Maker, Said, Sight};
@@ -182,7 +182,10 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.some_text(theirs!("error.type"), exchange.error_type.as_deref());
     to.number(theirs!("http.response.status_code"), exchange.status.into());
     if let Some(request) = request.filter(|_| !sight.is_private) {
-        let output = request.pointer("/output_config/format/type").map_or("text", |_| "json");
+        let output = match exchange.api {
+            Api::Images => "image",
+            Api::Messages => request.pointer("/output_config/format/type").map_or("text", |_| "json"),
+        };
         to.text(theirs!("gen_ai.output.type"), output);
         if let Some(system) = request.get("system") {
             to.text(theirs!("gen_ai.system_instructions"), &cut(json!(parts(system)).to_string()));

@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, PNG, Script, Sim};
 
+use crate::harness::receiver::{Receiver, attribute};
 use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually};
 
 const MODEL: &str = "art/m";
@@ -111,6 +114,36 @@ async fn pictures_are_made_paid_by_the_piece_and_put_on_record() {
             "{metrics}"
         );
     }
+}
+
+#[tokio::test]
+async fn destinations_hear_of_pictures_and_never_see_them() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = gate_with(&[(&sim, "gemini")], BY_PIECE, &collector.config("otel-collector", "")).await;
+    let encoded = STANDARD.encode(PNG);
+    let reference = json!([{"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{encoded}")}}]);
+    let reply = made(&gate, json!({"input_references": reference})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    sim.set(Behaviour::status(400));
+    let refused = made(&gate, json!({})).await;
+    let ids = [&reply, &refused].map(|reply| reply.header("x-generation-id").unwrap().to_owned());
+    let is_told = async || ids.iter().all(|id| collector.generations().contains(id));
+    eventually("the collector hears of both", Duration::from_secs(30), is_told).await;
+    let spans = collector.spans();
+    let [span, failed] = ids.map(|id| {
+        let is_it = |span: &&Value| attribute(span, "gen_ai.response.id") == Some(json!(id));
+        spans.iter().find(is_it).unwrap()
+    });
+    let say = |name: &str| attribute(span, name).unwrap_or_default();
+    assert_eq!((say("gen_ai.request.model"), say("gen_ai.output.type")), (json!(MODEL), json!("image")));
+    assert!(near(&say("gen_ai.usage.cost"), PIECE), "{span}");
+    let shown = format!("[image image/png, {} bytes]", PNG.len());
+    let said = |name: &str| serde_json::from_str::<Value>(say(name).as_str().unwrap()).unwrap()[0]["parts"].clone();
+    let text = |text: &str| json!({"type": "text", "content": text});
+    assert_eq!(said("gen_ai.input.messages"), json!([text("a boat"), text(&shown)]));
+    assert_eq!(said("gen_ai.output.messages"), json!([text(&shown)]));
+    assert!(collector.told().iter().all(|told| !told.body.contains(&encoded)));
+    assert_eq!((&failed["status"]["code"], attribute(failed, "gen_ai.usage.cost")), (&json!(2), Some(json!(0.0))));
 }
 
 #[tokio::test]

@@ -183,6 +183,7 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     ticket.attempted(endpoint, 200, since);
     let charged = ticket.drawn(usage, usage != made.usage, endpoint);
     ticket.first_content();
+    ticket.overhear(&told::overheard(&made));
     let answer = told::answer(&made, &usage, &charged.charge(), job.form, now);
     ticket.sent(answer.len());
     Ok(answer)

@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tidegate_core::{Timestamp, Usage};
 use tidegate_providers::images::Made;
 use tidegate_wire::answer::Charge;
-use tidegate_wire::envelope::images::Form;
+use tidegate_wire::envelope::images::{Form, Request};
 use tidegate_wire::json::quoted;
 
 use crate::failure::Failure;
@@ -48,6 +49,38 @@ pub(super) fn answer(made: &Made<'_>, usage: &Usage, charge: &Charge<'_>, form: 
         usage.cache_read, usage.output_image, usage.thinking
     );
     out.into()
+}
+
+/// What was asked for, as a conversation of one turn: destinations know no other form. Of pictures nothing is told but that
+/// they were there.
+pub(super) fn asked(request: &Request<'_>, prompt: Option<&str>) -> Bytes {
+    let mut content = vec![json!({"type": "text", "text": prompt.unwrap_or(&request.prompt)})];
+    content.extend(request.references.iter().map(|reference| {
+        let inside = reference.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+        picture(inside.map_or(("by reference", ""), |(kind, data)| (kind, data)))
+    }));
+    let body = json!({
+        "model": request.model,
+        "stream": request.stream,
+        "messages": [{"role": "user", "content": content}],
+    });
+    body.to_string().into()
+}
+
+/// What came back, in the same form.
+pub(super) fn overheard(made: &Made<'_>) -> Vec<u8> {
+    let told = made.pictures.iter().flat_map(|made| {
+        let revised = made.revised_prompt.as_ref().map(|prompt| json!({"type": "text", "text": prompt}));
+        [Some(picture((made.kind.unwrap_or("image"), &made.data))), revised].into_iter().flatten()
+    });
+    json!({"content": told.collect::<Vec<Value>>()}).to_string().into()
+}
+
+/// A picture, by its kind and its length alone.
+fn picture((kind, data): (&str, &str)) -> Value {
+    // Base64: four letters for three bytes.
+    let bytes = data.trim_end_matches('=').len() * 3 / 4;
+    json!({"type": "text", "text": format!("[image {kind}, {bytes} bytes]")})
 }
 
 /// As much of an answer of ours as is told again.
@@ -93,7 +126,6 @@ pub(super) fn as_stream(answer: &[u8]) -> Result<Bytes, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
     use tidegate_providers::images::Picture;
 
     use super::*;
