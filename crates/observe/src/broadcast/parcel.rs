@@ -33,12 +33,19 @@ impl Target {
         let told = Letters(letters);
         match &self.shape {
             // Letters of before a change of the form still wait in the other one.
-            Shape::Otlp(_) => {
-                let (json, binary) = (told.fitting(is_json), told.fitting(is_protobuf));
-                let text = otlp::export(json.iter().map(|place| letters[*place]));
+            Shape::Otlp(otlp) => {
+                let binary = told.fitting(is_protobuf);
                 let bytes = binary.iter().flat_map(|place| letters[*place]).copied().collect();
-                let both = [self.parcel(json, "", JSON, text), self.parcel(binary, "", PROTOBUF, bytes)];
-                both.into_iter().flatten().collect()
+                let binary = self.parcel(binary, "", PROTOBUF, bytes);
+                let json = match otlp.most_spans {
+                    Some(most) => told.by_count(most, spans),
+                    None => vec![told.fitting(is_json)],
+                };
+                let parcel = |places: Vec<usize>| {
+                    let text = otlp::export(places.iter().map(|place| letters[*place]));
+                    self.parcel(places, "", JSON, text)
+                };
+                json.into_iter().filter_map(parcel).chain(binary).collect()
             }
             Shape::Object(_) => {
                 let parcel = |(place, letter): (usize, &&[u8])| {
@@ -53,7 +60,7 @@ impl Target {
                     let body = places.iter().flat_map(|place| [letters[*place], b"\n"].concat()).collect();
                     self.parcel(places, &table.insert(), JSON, body)
                 };
-                told.by_rows().into_iter().filter_map(parcel).collect()
+                told.by_count(MOST_ROWS, rows).into_iter().filter_map(parcel).collect()
             }
             Shape::Statement(warehouse) => {
                 let parcel = |places: Vec<usize>| {
@@ -61,7 +68,7 @@ impl Target {
                     let (more, body) = warehouse.insert(&rows);
                     self.parcel(places, &more, JSON, body.into_bytes())
                 };
-                told.by_rows().into_iter().filter_map(parcel).collect()
+                told.by_count(MOST_ROWS, rows).into_iter().filter_map(parcel).collect()
             }
             Shape::Datadog(app) => {
                 let places = told.fitting(is_json);
@@ -124,20 +131,31 @@ impl<'a> Letters<'a> {
         places.iter().filter_map(move |place| std::str::from_utf8(self.0[*place]).ok())
     }
 
-    /// Those that hold rows, so many together as one insert takes.
-    fn by_rows(self) -> Vec<Vec<usize>> {
-        let (mut parts, mut rows) = (vec![Vec::new()], 0);
+    /// Those in JSON, so many together as one call takes of what they hold. One that holds more goes alone.
+    fn by_count(self, most: usize, count: fn(&[u8]) -> usize) -> Vec<Vec<usize>> {
+        let (mut parts, mut carried) = (vec![Vec::new()], 0);
         for place in self.fitting(is_json) {
-            let more = self.0[place].iter().filter(|byte| **byte == b'\n').count() + 1;
-            rows += more;
-            if rows > MOST_ROWS && rows > more {
+            let more = count(self.0[place]);
+            carried += more;
+            if carried > most && carried > more {
                 parts.push(Vec::new());
-                rows = more;
+                carried = more;
             }
             parts.last_mut().expect("there is always one").push(place);
         }
         parts
     }
+}
+
+/// Each stands on a line of its own.
+fn rows(letter: &[u8]) -> usize {
+    letter.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Each has one such member, and in a text its quotes would be escaped.
+fn spans(letter: &[u8]) -> usize {
+    const MEMBER: &[u8] = br#""spanId":""#;
+    letter.windows(MEMBER.len()).filter(|window| *window == MEMBER).count()
 }
 
 fn is_json(letter: &[u8]) -> bool {
@@ -196,6 +214,22 @@ mod tests {
         assert_eq!(carried, [&[0, 1, 2][..], &[3, 4, 5], &[6]]);
         assert_eq!(sent[0].body.iter().filter(|byte| **byte == b'\n').count(), 900, "each row ends its line");
         assert!(sent[0].url.starts_with("https://h:8443/?database=d&"), "{}", sent[0].url);
+    }
+
+    #[test]
+    fn a_webhook_gets_a_hundred_spans_at_most_in_one_call() {
+        let letter = |count: usize| {
+            let said = r#"{"name":"\"spanId\":\"no span\"","spanId":"00"}"#;
+            format!("{{\"spans\":[{}]}}", vec![said; count].join(",")).into_bytes()
+        };
+        let letters: Vec<Vec<u8>> = [3, 60, 37, 1, 250, 2].map(letter).into();
+        let letters: Vec<&[u8]> = letters.iter().map(Vec::as_slice).collect();
+        let carried =
+            |target: Target| target.parcels(&letters).into_iter().map(|parcel| parcel.letters).collect::<Vec<_>>();
+        let webhook = target(Kind::Webhook, &[("url", "http://h")]);
+        assert_eq!(carried(webhook), [vec![0, 1, 2], vec![3], vec![4], vec![5]]);
+        let collector = target(Kind::OtelCollector, &[("endpoint", "http://c")]);
+        assert_eq!(carried(collector), [vec![0, 1, 2, 3, 4, 5]]);
     }
 
     #[test]

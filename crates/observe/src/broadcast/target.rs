@@ -62,7 +62,12 @@ pub struct Otlp {
     pub is_protobuf: bool,
     /// What else the sender is, by name.
     pub resource: Vec<(String, String)>,
+    /// Spans that one call may carry; nothing where only letters and bytes are counted.
+    pub most_spans: Option<usize>,
 }
+
+/// Whoever writes a webhook can rely on it.
+const MOST_SPANS: usize = 100;
 
 /// What is wrong with a configuration: its member, and what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +123,10 @@ impl Config {
                 shape = Shape::Otlp(Otlp { is_protobuf, ..Otlp::default() });
                 ("endpoint", text("endpoint"), Vec::new())
             }
-            Kind::Webhook => ("url", text("url"), Vec::new()),
+            Kind::Webhook => {
+                shape = Shape::Otlp(Otlp { most_spans: Some(MOST_SPANS), ..Otlp::default() });
+                ("url", text("url"), Vec::new())
+            }
             Kind::Langfuse => {
                 ("baseUrl", under("baseUrl", "/api/public/otel/v1/traces"), vec![basic("publicKey", "secretKey")])
             }
@@ -162,7 +170,7 @@ impl Config {
             Kind::Ramp => ("baseUrl", text("baseUrl"), vec![bearer("apiKey")]),
             Kind::Weave => {
                 let resource = ["entity", "project"].map(|name| (format!("wandb.{name}"), text(name)));
-                shape = Shape::Otlp(Otlp { is_protobuf: true, resource: resource.into() });
+                shape = Shape::Otlp(Otlp { is_protobuf: true, resource: resource.into(), ..Otlp::default() });
                 ("baseUrl", under("baseUrl", "/otel/v1/traces"), vec![with("wandb-api-key", "apiKey")])
             }
             Kind::Opik => {
