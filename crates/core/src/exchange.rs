@@ -97,6 +97,26 @@ pub struct AttemptRecord {
     pub is_byok: bool,
 }
 
+/// How a request was asked for, as far as that says nothing of what was said.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// The model as the caller wrote it.
+    #[serde(with = "text")]
+    pub model: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Numbers with the digits that they came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<Box<str>>,
+    /// An answer that follows a schema.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub is_structured: bool,
+}
+
 /// One finished request, with everything that metering, records, logs and broadcasts need of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
@@ -194,6 +214,9 @@ pub struct Exchange {
     pub preset: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub api: Api,
+    /// Only where destinations hear of it that must not hear what was said: the others read it from the request itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Box<Asked>>,
 }
 
 impl Exchange {
@@ -249,6 +272,7 @@ impl Exchange {
             cache_source: None,
             preset: None,
             api: Api::Messages,
+            asked: None,
         }
     }
 }

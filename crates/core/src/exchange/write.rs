@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Api, AttemptRecord, Exchange};
+use super::{Api, Asked, AttemptRecord, Exchange};
 use crate::id::GenerationId;
 use crate::json;
 use crate::ledger::{Account, Posting, Slot};
@@ -76,6 +76,7 @@ impl Exchange {
             cache_source,
             preset,
             api,
+            asked,
         } = self;
         let mut object = Object::begin(out);
         object.plain(member!("id"), id.as_bytes());
@@ -126,6 +127,10 @@ impl Exchange {
         if *api != Api::default() {
             object.plain(member!("api"), api.as_str().as_bytes());
         }
+        if let Some(asked) = asked {
+            object.name(member!("asked"));
+            write_asked(asked, object.out);
+        }
         object.end();
     }
 
@@ -136,6 +141,18 @@ impl Exchange {
         self.write(&mut out);
         String::from_utf8(out).expect("JSON is text")
     }
+}
+
+fn write_asked(asked: &Asked, out: &mut Vec<u8>) {
+    let Asked { model, max_tokens, temperature, top_p, top_k, is_structured } = asked;
+    let mut object = Object::begin(out);
+    object.text(member!("model"), model);
+    object.some_number(member!("max_tokens"), *max_tokens);
+    object.some_text(member!("temperature"), temperature.as_deref());
+    object.some_text(member!("top_p"), top_p.as_deref());
+    object.some_text(member!("top_k"), top_k.as_deref());
+    object.flag(member!("is_structured"), *is_structured);
+    object.end();
 }
 
 fn write_usage(usage: &Usage, out: &mut Vec<u8>) {

@@ -48,6 +48,7 @@ prop_compose! {
         flags in prop::array::uniform8(any::<bool>()), times in any::<(i64, Option<u32>, u32, u64, u64)>(),
         postings in prop::collection::vec((account(), window(), any::<i64>(), any::<i64>()), 0..4),
         attempts in prop::collection::vec((text(), text(), any::<u16>(), any::<u32>(), any::<bool>()), 0..3),
+        asked in prop::option::of((text(), prop::option::of(any::<u64>()), prop::array::uniform3(prop::option::of(text())))),
         reserved: i64, outcome in 0..4_usize, settlement in 0..3_usize, status: u16,
     ) -> Exchange {
         let [organisation, workspace, model, provider] = names;
@@ -77,6 +78,10 @@ prop_compose! {
             referer, title, attempts: attempts.into_iter().map(attempt).collect(), started: Timestamp(started),
             first_content_ms, duration_ms, request_bytes, response_bytes,
             cache_source: has_source.then_some(another), preset,
+            asked: asked.map(|(model, max_tokens, numbers)| {
+                let [temperature, top_p, top_k] = numbers.map(|number| number.map(String::into_boxed_str));
+                Box::new(Asked { model: model.into(), max_tokens, temperature, top_p, top_k, is_structured: draws })
+            }),
             api: if draws { Api::Images } else { Api::Messages },
         }
     }

@@ -188,6 +188,11 @@ impl Overheard {
         }
     }
 
+    /// Whether those who listen may know only how something was asked for, and not what was said.
+    pub fn is_discreet(&self) -> bool {
+        self.body.is_none()
+    }
+
     /// Takes the next bytes of the answer.
     pub fn take(&mut self, bytes: &[u8]) {
         if self.body.is_some() && self.answer.len() + bytes.len() <= MOST_HEARD {

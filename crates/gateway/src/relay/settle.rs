@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tidegate_core::exchange::AttemptRecord;
+use serde_json::value::RawValue;
+use tidegate_core::exchange::{Asked, AttemptRecord};
 use tidegate_core::{Api, Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Credential, Endpoint};
@@ -134,6 +135,19 @@ pub(super) struct Sender {
     pub trace: Option<Box<str>>,
 }
 
+/// How a request is asked for; all of it was read with the envelope.
+fn asked(envelope: &Envelope<'_>) -> Asked {
+    let number = |raw: Option<&RawValue>| raw.map(|raw| raw.get().into());
+    Asked {
+        model: envelope.model.as_deref().unwrap_or_default().into(),
+        max_tokens: envelope.max_tokens,
+        temperature: number(envelope.temperature),
+        top_p: number(envelope.top_p),
+        top_k: number(envelope.top_k),
+        is_structured: envelope.asked.structured,
+    }
+}
+
 /// What a kept answer says of itself, under the id that it is given with.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
@@ -160,6 +174,9 @@ impl Ticket {
         let wish = gate.contents.wish(key, &gate.guardrails, is_zdr);
         ticket.overheard =
             Overheard::of(audience, &gate.told.list(), &key.workspace, envelope, sender.trace.as_deref(), body, wish);
+        if ticket.overheard.as_ref().is_some_and(|overheard| overheard.is_discreet()) {
+            ticket.edit().asked = Some(Box::new(asked(envelope)));
+        }
         ticket.has_pictures(u64::from(envelope.media.images));
         ticket.edit().streamed = envelope.stream;
         ticket.sent_by(sender, envelope.user.as_deref().or(envelope.metadata_user.as_deref()));
@@ -224,6 +241,10 @@ impl Ticket {
         self.edit().api = Api::Images;
         let (audience, stored) = (&self.snapshot.settings.audience, self.gate.told.list());
         self.overheard = Overheard::of_pictures(audience, &stored, &self.key.workspace, trace);
+        if self.overheard.as_ref().is_some_and(|overheard| overheard.is_discreet()) {
+            let exchange = self.edit();
+            exchange.asked = Some(Box::new(Asked { model: exchange.model.clone(), ..Asked::default() }));
+        }
     }
 
     /// What was asked, for those who want to hear it, in the Messages format.

@@ -140,9 +140,12 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.text(theirs!("gen_ai.operation.name"), "chat");
     to.some_text(theirs!("gen_ai.provider.name"), Some(&exchange.provider));
     to.some_text(theirs!("gen_ai.system"), Some(&exchange.provider));
-    match asked("model") {
-        Some(model) => to.value(theirs!("gen_ai.request.model"), model),
-        None => to.some_text(theirs!("gen_ai.request.model"), Some(&exchange.model)),
+    // Where nobody may hear what was said, the record has how it was asked for.
+    let noted = exchange.asked.as_deref().filter(|_| request.is_none());
+    match (asked("model"), noted.map(|noted| &*noted.model).filter(|model| !model.is_empty())) {
+        (Some(model), _) => to.value(theirs!("gen_ai.request.model"), model),
+        (None, Some(model)) => to.text(theirs!("gen_ai.request.model"), model),
+        (None, None) => to.some_text(theirs!("gen_ai.request.model"), Some(&exchange.model)),
     }
     to.some_text(theirs!("gen_ai.response.model"), Some(&exchange.model));
     to.id(theirs!("gen_ai.response.id"), &exchange.id);
@@ -159,6 +162,20 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
         ] {
             if let Some(value) = asked(member) {
                 to.value(name, value);
+            }
+        }
+    }
+    if let Some(noted) = noted {
+        if let Some(most) = noted.max_tokens {
+            to.number(theirs!("gen_ai.request.max_tokens"), most);
+        }
+        for (name, number) in [
+            (theirs!("gen_ai.request.temperature"), &noted.temperature),
+            (theirs!("gen_ai.request.top_p"), &noted.top_p),
+            (theirs!("gen_ai.request.top_k"), &noted.top_k),
+        ] {
+            if let Some(number) = number.as_deref().and_then(|number| serde_json::from_str::<Value>(number).ok()) {
+                to.value(name, &number);
             }
         }
     }
@@ -181,12 +198,18 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     }
     to.some_text(theirs!("error.type"), exchange.error_type.as_deref());
     to.number(theirs!("http.response.status_code"), exchange.status.into());
-    if let Some(request) = request.filter(|_| !sight.is_private) {
+    let follows_schema = |request: &Value| {
+        request.pointer("/output_config/format/type").or_else(|| request.get("output_format")).is_some()
+    };
+    if let Some(is_structured) = request.map(follows_schema).or_else(|| noted.map(|noted| noted.is_structured)) {
         let output = match exchange.api {
             Api::Images => "image",
-            Api::Messages => request.pointer("/output_config/format/type").map_or("text", |_| "json"),
+            Api::Messages if is_structured => "json",
+            Api::Messages => "text",
         };
         to.text(theirs!("gen_ai.output.type"), output);
+    }
+    if let Some(request) = request.filter(|_| !sight.is_private) {
         if let Some(system) = request.get("system") {
             to.text(theirs!("gen_ai.system_instructions"), &cut(json!(parts(system)).to_string()));
         }

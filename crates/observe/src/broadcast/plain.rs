@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-    use tidegate_core::exchange::AttemptRecord;
+    use tidegate_core::exchange::{Asked, AttemptRecord};
     use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Secret, Timestamp, Usage, WorkspaceId};
 
     fn destination(is_private: bool, tells: Tells) -> Destination {
@@ -243,6 +243,7 @@ mod tests {
             times in (0..2_000_000_000_000_i64, any::<u32>(), prop::option::of(any::<u32>())),
             flags in prop::array::uniform3(any::<bool>()), attempts in 0..3_usize,
             status in 0..600_u16, has_parent in 0..3_u8,
+            asked in prop::option::of((text(), prop::option::of(any::<u64>()), prop::sample::select(vec!["1", "0.50", "x"]))),
         ) -> Exchange {
             let started = Timestamp(times.0);
             let (organisation, workspace) = (OrganisationId("org".into()), WorkspaceId("w\"s".into()));
@@ -261,6 +262,10 @@ mod tests {
                 cost: costs[0].map(Money), cache_discount: costs[1].map(Money), upstream_cost: costs[2].map(Money),
                 session, user, stop_reason: stop, title, user_agent: agent, preset,
                 duration_ms: times.1, first_content_ms: times.2, attempts: vec![attempt; attempts],
+                asked: asked.map(|(model, max_tokens, number)| Box::new(Asked {
+                    model: model.into(), max_tokens, temperature: Some(number.into()), top_p: None,
+                    top_k: Some(number.into()), is_structured: flags[0],
+                })),
                 parent: match has_parent { 0 => None, 1 => Some(id), _ => Some(GenerationId::new(Timestamp(2))) },
                 ..Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), model.into(), started)
             }

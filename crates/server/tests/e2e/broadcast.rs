@@ -117,6 +117,37 @@ async fn a_collector_hears_what_was_asked_and_answered() {
 }
 
 #[tokio::test]
+async fn who_may_not_hear_what_was_said_hears_how_it_was_asked_for() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start()
+        .endpoint(MODEL, &sim)
+        .config(&collector.config("otel-collector", "privacy_mode = true"))
+        .run()
+        .await;
+    let body = json!({
+        "model": "vendor/m:floor", "max_tokens": 64, "temperature": 0.5, "top_p": 1, "top_k": 40,
+        "system": "Be kind.", "messages": [user("How are you?")],
+    });
+    let id = asked(&gate, body).await;
+    let span = heard(&collector, &id).await;
+    for (name, value) in [
+        ("gen_ai.request.model", Some(json!("vendor/m:floor"))),
+        ("gen_ai.response.model", Some(json!(MODEL))),
+        ("gen_ai.request.max_tokens", Some(json!("64"))),
+        ("gen_ai.request.temperature", Some(json!(0.5))),
+        ("gen_ai.request.top_p", Some(json!("1"))),
+        ("gen_ai.request.top_k", Some(json!("40"))),
+        ("gen_ai.output.type", Some(json!("text"))),
+        ("gen_ai.system_instructions", None),
+        ("gen_ai.input.messages", None),
+        ("gen_ai.output.messages", None),
+        ("gen_ai.tool.definitions", None),
+    ] {
+        assert_eq!(attribute(&span, name), value, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn traces_are_joined_as_the_caller_says() {
     let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
     let gate = Tidegate::start()

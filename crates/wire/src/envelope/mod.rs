@@ -72,6 +72,10 @@ pub struct Envelope<'a> {
     pub model: Option<Cow<'a, str>>,
     pub stream: bool,
     pub max_tokens: Option<u64>,
+    /// How the next word is drawn, as it came.
+    pub temperature: Option<&'a RawValue>,
+    pub top_p: Option<&'a RawValue>,
+    pub top_k: Option<&'a RawValue>,
     pub session_id: Option<Cow<'a, str>>,
     pub user: Option<Cow<'a, str>>,
     pub metadata_user: Option<Cow<'a, str>>,

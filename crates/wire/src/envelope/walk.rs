@@ -233,14 +233,17 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "max_tokens" => envelope.max_tokens = Some(check::max_tokens(&place, value)?),
         "temperature" => {
             (traits.sampling, asked.temperature) = (true, true);
+            envelope.temperature = Some(value);
             check::number_between(&place, value, 0.0, 2.0)?;
         }
         "top_p" => {
             (traits.sampling, asked.top_p) = (true, true);
+            envelope.top_p = Some(value);
             check::number_between(&place, value, 0.0, 1.0)?;
         }
         "top_k" => {
             (traits.sampling, asked.top_k) = (true, true);
+            envelope.top_k = Some(value);
             check::integer(&place, value, 0)?;
         }
         "stop_sequences" => {
