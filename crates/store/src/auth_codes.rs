@@ -209,6 +209,19 @@ impl Store {
         })
     }
 
+    /// Stores applications on first sight.
+    pub async fn see_applications(&self, applications: &[Application], now: Timestamp) -> Result<()> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            let _: i64 = sqlx::query_scalar(NEXT_APPLICATION).bind(0_i64).fetch_one(&mut *transaction).await?;
+            for application in applications {
+                let _: (i64, String) = application!(transaction, application, now);
+            }
+            transaction.commit().await?;
+            Ok(())
+        })
+    }
+
     /// Takes away codes that nobody can use any more, and answers that nobody will ask for again.
     pub async fn purge_codes(&self, older_than: Timestamp) -> Result<u64> {
         on_writer!(self, pool => {

@@ -2,6 +2,7 @@
 //! the main store. Nothing here is SQL on a request's own task; what a request waits for are the two commits of its
 //! records, and a lease where its node has none.
 
+pub mod applications;
 pub mod book;
 pub mod fail;
 mod outgoing;

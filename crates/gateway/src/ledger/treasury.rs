@@ -14,6 +14,7 @@ use tidegate_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::applications::Applications;
 use super::book::Rule;
 use super::rules::Limits;
 use super::{Ledger, fail, locked};
@@ -85,6 +86,7 @@ pub struct Treasury {
     counted: Set<GenerationId>,
     /// When it is next looked for leases that nobody uses.
     swept: Timestamp,
+    applications: Applications,
 }
 
 impl Treasury {
@@ -97,7 +99,21 @@ impl Treasury {
     ) -> Self {
         let (is_unsure, is_forwarded) = (false, true);
         let (counted, swept) = (Set::default(), Timestamp(0));
-        Self { ledger, store, journal, node, wants, hold, longest_call, is_unsure, is_forwarded, counted, swept }
+        let applications = Applications::default();
+        Self {
+            ledger,
+            store,
+            journal,
+            node,
+            wants,
+            hold,
+            longest_call,
+            is_unsure,
+            is_forwarded,
+            counted,
+            swept,
+            applications,
+        }
     }
 
     /// To be called once before the first request: what an earlier start left is forwarded, and its leases go back.
@@ -281,6 +297,7 @@ impl Treasury {
         let outgoing = self.ledger.outgoing.clone();
         let (batch, places) = outgoing.take(BATCH);
         if !batch.is_empty() {
+            self.applications.see(&self.store, &batch, self.ledger.now()).await;
             if let Err(error) = self.store.forward(&self.node.id, &batch).await {
                 outgoing.put_back(batch, places);
                 return Err(error.into());
@@ -336,6 +353,7 @@ impl Treasury {
     async fn forward_read(&mut self, read: Settled) -> Result<(), Trouble> {
         let (calls, places): (Vec<Exchange>, Vec<Place>) = read.calls.into_iter().unzip();
         for (batch, places) in calls.chunks(BATCH).zip(places.chunks(BATCH)) {
+            self.applications.see(&self.store, batch, self.ledger.now()).await;
             self.store.forward(&self.node.id, batch).await?;
             fail::point("store.forwarded");
             self.settle_up(batch);

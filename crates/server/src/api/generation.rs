@@ -6,8 +6,8 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::{GenerationId, KeyKind, Money, Outcome};
 use tidegate_gateway::Failure;
+use tidegate_gateway::ledger::applications::origin;
 use tidegate_store::generations::Generation;
-use url::Url;
 
 use super::account::{Answering, Dollars, Instant, Request, data, internal, not_found};
 use super::form::refused;
@@ -159,12 +159,6 @@ async fn may_see(request: &Request, generation: &Generation) -> Result<bool, Fai
     };
     let maker = request.app.store.find_tenant_key(&request.tenant, &generation.key, None).await.map_err(internal)?;
     Ok(maker.is_some_and(|maker| maker.creator.as_deref() == Some(creator)))
-}
-
-/// What an application is known by.
-fn origin(referer: &str) -> Option<String> {
-    let origin = Url::parse(referer).ok()?.origin();
-    origin.is_tuple().then(|| origin.ascii_serialization())
 }
 
 fn shown<'a>(generation: &'a Generation, app_id: Option<i64>, api_type: &'static str) -> Shown<'a> {

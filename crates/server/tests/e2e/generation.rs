@@ -113,7 +113,7 @@ on_both! {
             // 100 tokens at $3 instead of $0.3 a million.
             ("cache_discount", json!(0.00027)), ("is_byok", json!(false)), ("data_region", json!("global")),
             ("user_agent", json!("agent/1")), ("http_referer", json!("https://app.example/page")),
-            ("workspace_id", json!(&*account.workspace.0)), ("app_id", Value::Null), ("router", Value::Null),
+            ("workspace_id", json!(&*account.workspace.0)), ("app_id", json!(1)), ("router", Value::Null),
         ] {
             assert_eq!(record[name], value, "{name}");
         }
@@ -125,10 +125,20 @@ on_both! {
         assert_eq!((&attempts[0]["provider_name"], &attempts[0]["is_byok"]), (&json!("P0"), &json!(false)));
         assert_eq!(recorded(&account, "msg_whole").await, record, "the message's id leads to the same record");
 
-        // An application that was seen has a number, and its referer leads to it.
+        // The referer made the application known: it has the same number when somebody is sent back to it, and the next
+        // one has another.
         let body = json!({"callback_url": "https://app.example/back"});
         let app = account.data("POST", "/auth/keys/code", Some(body), 200).await["app_id"].clone();
+        assert_eq!(app, 1);
         assert_eq!(recorded(&account, id).await["app_id"], app);
+        for (referer, expected) in
+            [("https://app.example/other?page", json!(1)), ("http://localhost:3000", json!(2)), ("nowhere", Value::Null)]
+        {
+            let reply = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("http-referer", referer)
+                .json(hello(MODEL).to_string()).send().await;
+            let id = reply.header("x-generation-id").unwrap();
+            assert_eq!(recorded(&account, id).await["app_id"], expected, "{referer}");
+        }
     }
 
     async fn every_attempt_is_in_the_record(database: &Database) {

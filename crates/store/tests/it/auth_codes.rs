@@ -51,6 +51,16 @@ on_both! {
         assert_eq!(issue(store, &tenant, &titled, MANY).await, Issued::New { app_id: 1 });
         assert_eq!(store.application_title("https://one").await.unwrap().as_deref(), Some("One"));
         assert_eq!(store.application_title("https://three").await.unwrap(), None);
+        let seen = ["https://three", "https://one"].map(|origin| Application {
+            origin: origin.to_owned(),
+            title: "host".to_owned(),
+            new_title: None,
+        });
+        store.see_applications(&seen, NOW).await.unwrap();
+        store.see_applications(&seen, NOW).await.unwrap();
+        assert_eq!(store.application_id("https://three").await.unwrap(), Some(3));
+        assert_eq!(store.application_id("https://one").await.unwrap(), Some(1));
+        assert_eq!(store.application_title("https://one").await.unwrap().as_deref(), Some("One"), "it keeps its title");
         assert_eq!(store.find_auth_code(&hash("d")).await.unwrap().unwrap().key_name, "One");
         assert_eq!(store.find_auth_code(&hash("c")).await.unwrap().unwrap().key_name, "App");
     }
