@@ -21,6 +21,7 @@ use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
 use tidegate_store::vault::MasterKeySource;
 
 use super::lines::Lines;
+use super::mistakes::Mistakes;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret, traces};
@@ -80,85 +81,202 @@ pub struct Oauth {
     pub replay_disables: bool,
 }
 
-pub(super) fn check(config: raw::Config, lines: Lines, source: &Source) -> anyhow::Result<Checked> {
+pub(super) fn check(
+    config: raw::Config,
+    lines: Lines,
+    source: &Source,
+    mut mistakes: Mistakes,
+) -> anyhow::Result<Checked> {
     let service = &config.service;
-    check_brand(&service.name).context("service.name")?;
-    for alias in &service.name_aliases {
-        check_brand(alias).context("service.name_aliases")?;
-    }
-    let listen = address(&service.listen).context("service.listen")?;
+    // Without it nothing can be made: names of headers begin with it.
+    let branded = mistakes.note(brands(service));
+    let listen = mistakes.note(address(&service.listen).context("service.listen"));
     let without_slash = |url: &Option<String>| url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
     let log_format = match config.log.format.as_str() {
-        "auto" => logging::Format::Auto,
-        "text" => logging::Format::Text,
-        "json" => logging::Format::Json,
-        other => bail!("log.format: {other:?} is none of auto, text, json"),
+        "auto" => Ok(logging::Format::Auto),
+        "text" => Ok(logging::Format::Text),
+        "json" => Ok(logging::Format::Json),
+        other => Err(anyhow::anyhow!("log.format: {other:?} is none of auto, text, json")),
     };
-    ensure!(!config.keys.prefix.is_empty(), "keys.prefix: must not be empty");
-    ensure!(
-        config.keys.prefix != config.keys.management_prefix,
-        "keys.prefix: must differ from keys.management_prefix"
-    );
-    let (providers, found) = providers::read(&config, source)?;
-    let master_key = match config.secrets.master_key.parse().context("secrets.master_key")? {
+    let log_format = mistakes.note(log_format);
+    mistakes.note(prefixes(&config.keys));
+    let read = mistakes.note(providers::read(&config, source));
+    let master_key = mistakes.note(config.secrets.master_key.parse::<MasterKeySource>().context("secrets.master_key"));
+    let master_key = master_key.map(|key| match key {
         MasterKeySource::File(path) => MasterKeySource::File(source.data_dir.join(path)),
         other => other,
-    };
+    });
     let secret = |text: &Option<String>| text.as_deref().map(|text| secret::resolve(text, source)).transpose();
-    let redis = redis(&config.state, source)?;
-    let mut settings = settings(&config, &lines, source)?;
-    let redis_host = redis.as_ref().map(|(address, _)| rates::host(address)).transpose().context("state.redis_url")?;
+    let redis = mistakes.value(redis(&config.state, source));
+    let settings = mistakes.note(settings(&config, &lines, source));
+    let redis_host = redis.as_ref().map(|(address, _)| rates::host(address)).transpose();
+    let redis_host = mistakes.value(redis_host.context("state.redis_url"));
+    let traces = settings.as_ref().map(|settings| traces::read(source, &settings.audience.service));
+    let traces = mistakes.value(traces.unwrap_or_else(|| Ok(None)));
+    let oauth = mistakes.note(oauth(&config.oauth));
+    let metrics_listen =
+        mistakes.value(config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen"));
+    let management_key = mistakes.value(secret(&config.keys.management_key).context("keys.management_key"));
+    let inference_key = mistakes.value(secret(&config.keys.inference_key).context("keys.inference_key"));
+    let limits = &config.limits;
+    let connections = mistakes.value(positive("limits.connections", limits.connections));
+    let [body_idle, body_total, write_stall, header_read, keep_alive_idle] = [
+        ("limits.body_idle_ms", limits.body_idle_ms),
+        ("limits.body_total_ms", limits.body_total_ms),
+        ("limits.write_stall_ms", limits.write_stall_ms),
+        ("limits.header_read_ms", limits.header_read_ms),
+        ("limits.keep_alive_idle_ms", limits.keep_alive_idle_ms),
+    ]
+    .map(|(name, value)| mistakes.value(millis(name, value)));
+    let trusted_proxies = mistakes.value(proxies(&service.trusted_proxies).context("service.trusted_proxies"));
+    let models = mistakes.note(models(&config));
+    let whole = (branded, listen, log_format, read, master_key, settings, oauth, models);
+    let (
+        Some(()),
+        Some(listen),
+        Some(log_format),
+        Some((providers, found)),
+        Some(master_key),
+        Some(mut settings),
+        Some(oauth),
+        Some(models),
+    ) = whole
+    else {
+        mistakes.check()?;
+        bail!("the configuration cannot be read");
+    };
     settings.egress.kept.extend(redis_host.flatten());
     // Callers search through it, but do not get to it.
     settings
         .egress
         .kept
         .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
-    let traces = traces::read(source, &settings.audience.service)?;
     settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
-    Ok(Checked {
+    let checked = Checked {
         listen,
-        metrics_listen: config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen")?,
+        metrics_listen,
         data_dir: source.data_dir.clone(),
         storage_url: config.storage.url.clone(),
         master_key,
         key_prefix: config.keys.prefix.clone(),
         management_prefix: config.keys.management_prefix.clone(),
-        management_key: secret(&config.keys.management_key).context("keys.management_key")?,
-        inference_key: secret(&config.keys.inference_key).context("keys.inference_key")?,
+        management_key,
+        inference_key,
         log_format,
         log_level: config.log.level.clone(),
         sim_enabled: config.sim.enabled,
         drain_delay: Duration::from_secs(service.drain_delay),
         drain_timeout: Duration::from_secs(service.drain_timeout),
-        connections: positive("limits.connections", config.limits.connections)?,
-        body_idle: millis("limits.body_idle_ms", config.limits.body_idle_ms)?,
-        body_total: millis("limits.body_total_ms", config.limits.body_total_ms)?,
-        write_stall: millis("limits.write_stall_ms", config.limits.write_stall_ms)?,
-        header_read: millis("limits.header_read_ms", config.limits.header_read_ms)?,
-        keep_alive_idle: millis("limits.keep_alive_idle_ms", config.limits.keep_alive_idle_ms)?,
+        connections,
+        body_idle,
+        body_total,
+        write_stall,
+        header_read,
+        keep_alive_idle,
         redis,
         settings,
         traces,
-        oauth: oauth(&config.oauth)?,
-        trusted_proxies: proxies(&service.trusted_proxies).context("service.trusted_proxies")?,
+        oauth,
+        trusted_proxies,
         public_url: without_slash(&service.public_url),
         docs_url: without_slash(&service.docs_url),
         providers,
         own_models: config.models.len(),
-        models: models(&config)?,
+        models,
         aliases: config.aliases.into_iter().collect(),
         found,
         lines,
-    })
+    };
+    if !mistakes.is_empty() {
+        // Nobody will come to the models: what is wrong with them is told with the rest.
+        mistakes.note(checked.snapshot(None, checked.listen));
+        mistakes.check()?;
+    }
+    Ok(checked)
+}
+
+fn prefixes(keys: &raw::Keys) -> anyhow::Result<()> {
+    ensure!(!keys.prefix.is_empty(), "keys.prefix: must not be empty");
+    ensure!(keys.prefix != keys.management_prefix, "keys.prefix: must differ from keys.management_prefix");
+    Ok(())
 }
 
 fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result<Settings> {
     let (limits, stream, upstream) = (&config.limits, &config.stream, &config.upstream);
-    ensure!(
-        limits.memory_bytes.is_none_or(|bytes| bytes >= LEAST_MEMORY),
-        "limits.memory_bytes: must be at least {LEAST_MEMORY} (64 MiB)"
+    let mut mistakes = Mistakes::default();
+    let least = || -> anyhow::Result<()> {
+        ensure!(
+            limits.memory_bytes.is_none_or(|bytes| bytes >= LEAST_MEMORY),
+            "limits.memory_bytes: must be at least {LEAST_MEMORY} (64 MiB)"
+        );
+        Ok(())
+    };
+    mistakes.note(least());
+    let content_days = match config.io_logging.retention_days {
+        days @ 1..=3650 => Ok(days),
+        days => Err(anyhow::anyhow!("io_logging.retention_days: must be 1 to 3650, not {days}")),
+    };
+    let content_days = mistakes.value(content_days);
+    let unknown_price = match config.pricing.unknown.as_str() {
+        "refuse_limited" => Ok(UnknownPrice::RefuseLimited),
+        "refuse" => Ok(UnknownPrice::Refuse),
+        "allow" => Ok(UnknownPrice::Allow),
+        other => {
+            let mistake = anyhow::anyhow!("pricing.unknown: {other:?} is none of refuse_limited, refuse, allow");
+            Err(lines.named("pricing.unknown", mistake))
+        }
+    };
+    let whole = (
+        mistakes.note(documents::limits(&config.parser, lines)),
+        mistakes.note(documents::read(&config.parser, lines, source)),
+        mistakes.note(moderation::read(&config.moderation, lines, source)),
+        mistakes.note(plugins::read(&config.plugins, lines)),
+        mistakes.note(plugins::panels(&config.fusion, lines)),
+        mistakes.note(ledger(&config.ledger)),
+        mistakes.note(billing(&config.billing, lines)),
+        mistakes.note(facts::routing(&config.routing, lines)),
+        mistakes.note(facts::tools(&config.tools, lines, source)),
+        mistakes.note(facts::files(&config.files, lines)),
+        mistakes.note(destinations::read(config, lines, source)),
+        mistakes.note(unknown_price),
     );
+    let egress = mistakes.value(egress(config));
+    let [max_body_bytes, in_flight_node, in_flight_workspace, in_flight_key, max_event_bytes, max_answer_bytes] = [
+        ("limits.max_body_bytes", limits.max_body_bytes),
+        ("limits.in_flight_node", limits.in_flight_node),
+        ("limits.in_flight_workspace", limits.in_flight_workspace),
+        ("limits.in_flight_key", limits.in_flight_key),
+        ("upstream.max_event_bytes", upstream.max_event_bytes),
+        ("upstream.max_answer_bytes", upstream.max_answer_bytes),
+    ]
+    .map(|(name, value)| mistakes.value(positive(name, value)));
+    let [first_content, first_content_alone, idle, total_streamed, total_whole, keep_alive] = [
+        ("upstream.first_content_ms", upstream.first_content_ms),
+        ("upstream.first_content_alone_ms", upstream.first_content_alone_ms),
+        ("upstream.idle_ms", upstream.idle_ms),
+        ("upstream.total_streamed_ms", upstream.total_streamed_ms),
+        ("upstream.total_whole_ms", upstream.total_whole_ms),
+        ("stream.keep_alive_ms", stream.keep_alive_ms),
+    ]
+    .map(|(name, value)| mistakes.value(millis(name, value)));
+    mistakes.check()?;
+    let (
+        Some(parser),
+        Some(documents),
+        Some(moderation),
+        Some(plugin_defaults),
+        Some(fusion),
+        Some(ledger),
+        Some(billing),
+        Some(routing),
+        Some(tools),
+        Some(files),
+        Some(audience),
+        Some(unknown_price),
+    ) = whole
+    else {
+        bail!("the configuration cannot be read");
+    };
     Ok(Settings {
         brand: config.service.name.clone(),
         brand_aliases: config.service.name_aliases.clone(),
@@ -167,10 +285,10 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         docs_url: String::new(),
         public_url: String::new(),
         key_prefixes: vec![config.keys.prefix.clone(), config.keys.management_prefix.clone()],
-        max_body_bytes: positive("limits.max_body_bytes", limits.max_body_bytes)?,
-        in_flight_node: positive("limits.in_flight_node", limits.in_flight_node)?,
-        in_flight_workspace: positive("limits.in_flight_workspace", limits.in_flight_workspace)?,
-        in_flight_key: positive("limits.in_flight_key", limits.in_flight_key)?,
+        max_body_bytes,
+        in_flight_node,
+        in_flight_workspace,
+        in_flight_key,
         memory_bytes: limits.memory_bytes,
         auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
         key_per_minute: limits.key_rpm,
@@ -181,43 +299,32 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         management_per_minute: limits.management_rpm.max(1),
         exchanges_per_minute: limits.exchanges_per_minute.max(1),
         exchange_failures_per_minute: limits.exchange_failures_per_minute.max(1),
-        first_content: millis("upstream.first_content_ms", upstream.first_content_ms)?,
-        first_content_alone: millis("upstream.first_content_alone_ms", upstream.first_content_alone_ms)?,
-        idle: millis("upstream.idle_ms", upstream.idle_ms)?,
-        total_streamed: millis("upstream.total_streamed_ms", upstream.total_streamed_ms)?,
-        total_whole: millis("upstream.total_whole_ms", upstream.total_whole_ms)?,
+        first_content,
+        first_content_alone,
+        idle,
+        total_streamed,
+        total_whole,
         early_commit: Duration::from_millis(stream.early_commit_ms),
-        keep_alive: millis("stream.keep_alive_ms", stream.keep_alive_ms)?,
-        max_event_bytes: positive("upstream.max_event_bytes", upstream.max_event_bytes)?,
-        max_answer_bytes: positive("upstream.max_answer_bytes", upstream.max_answer_bytes)?,
+        keep_alive,
+        max_event_bytes,
+        max_answer_bytes,
         cache_bytes: config.cache.max_bytes,
-        egress: egress(config)?,
+        egress,
         extractor: std::env::current_exe().ok(),
-        parser: documents::limits(&config.parser, lines)?,
-        documents: documents::read(&config.parser, lines, source)?,
-        moderation: moderation::read(&config.moderation, lines, source)?,
-        plugin_defaults: plugins::read(&config.plugins, lines)?,
-        fusion: plugins::panels(&config.fusion, lines)?,
+        parser,
+        documents,
+        moderation,
+        plugin_defaults,
+        fusion,
         credits_url: config.service.credits_url.clone(),
-        ledger: ledger(&config.ledger)?,
-        billing: billing(&config.billing, lines)?,
-        routing: facts::routing(&config.routing, lines)?,
-        tools: facts::tools(&config.tools, lines, source)?,
-        files: facts::files(&config.files, lines)?,
-        audience: Arc::new(destinations::read(config, lines, source)?),
-        content_days: match config.io_logging.retention_days {
-            days @ 1..=3650 => days,
-            days => bail!("io_logging.retention_days: must be 1 to 3650, not {days}"),
-        },
-        unknown_price: match config.pricing.unknown.as_str() {
-            "refuse_limited" => UnknownPrice::RefuseLimited,
-            "refuse" => UnknownPrice::Refuse,
-            "allow" => UnknownPrice::Allow,
-            other => {
-                let mistake = anyhow::anyhow!("pricing.unknown: {other:?} is none of refuse_limited, refuse, allow");
-                return Err(lines.named("pricing.unknown", mistake));
-            }
-        },
+        ledger,
+        billing,
+        routing,
+        tools,
+        files,
+        audience: Arc::new(audience),
+        content_days,
+        unknown_price,
     })
 }
 
@@ -244,29 +351,38 @@ fn billing(raw: &raw::Billing, lines: &Lines) -> anyhow::Result<Billing> {
 }
 
 fn ledger(raw: &raw::Ledger) -> anyhow::Result<Terms> {
+    let mut mistakes = Mistakes::default();
     let sync = match raw.sync.as_str() {
-        "interval" => Sync::Interval,
-        "always" => Sync::Always,
-        other => bail!("ledger.sync: {other:?} is none of interval, always"),
+        "interval" => Ok(Sync::Interval),
+        "always" => Ok(Sync::Always),
+        other => Err(anyhow::anyhow!("ledger.sync: {other:?} is none of interval, always")),
     };
     let on_exhausted = match raw.on_exhausted.as_str() {
-        "finish" => OnExhausted::Finish,
-        "cut" => OnExhausted::Cut,
-        other => bail!("ledger.on_exhausted: {other:?} is none of finish, cut"),
+        "finish" => Ok(OnExhausted::Finish),
+        "cut" => Ok(OnExhausted::Cut),
+        other => Err(anyhow::anyhow!("ledger.on_exhausted: {other:?} is none of finish, cut")),
     };
     let serve_unmetered = match raw.on_unavailable.as_str() {
-        "refuse" => false,
-        "serve" => true,
-        other => bail!("ledger.on_unavailable: {other:?} is none of refuse, serve"),
+        "refuse" => Ok(false),
+        "serve" => Ok(true),
+        other => Err(anyhow::anyhow!("ledger.on_unavailable: {other:?} is none of refuse, serve")),
     };
-    ensure!(raw.reserve_output_tokens != Some(0), "ledger.reserve_output_tokens: must be at least 1");
-    // Three heartbeats: less would stop a node that only missed one.
-    ensure!((45..=86_400).contains(&raw.lease_hold), "ledger.lease_hold: must be 45 to 86400 seconds");
-    // A node that was away must be able to send again what it is not sure to have sent.
-    ensure!(
-        raw.retention_days == 0 || raw.retention_days >= 7,
-        "ledger.retention_days: must be 0 (for ever) or at least 7"
-    );
+    let (sync, on_exhausted, serve_unmetered) =
+        (mistakes.note(sync), mistakes.note(on_exhausted), mistakes.value(serve_unmetered));
+    for (is_right, mistake) in [
+        (raw.reserve_output_tokens != Some(0), "ledger.reserve_output_tokens: must be at least 1"),
+        // Three heartbeats: less would stop a node that only missed one.
+        ((45..=86_400).contains(&raw.lease_hold), "ledger.lease_hold: must be 45 to 86400 seconds"),
+        // A node that was away must be able to send again what it is not sure to have sent.
+        (
+            raw.retention_days == 0 || raw.retention_days >= 7,
+            "ledger.retention_days: must be 0 (for ever) or at least 7",
+        ),
+    ] {
+        mistakes.note(if is_right { Ok(()) } else { Err(anyhow::anyhow!(mistake)) });
+    }
+    mistakes.check()?;
+    let (Some(sync), Some(on_exhausted)) = (sync, on_exhausted) else { bail!("the ledger cannot be read") };
     Ok(Terms {
         sync,
         on_exhausted,
@@ -354,6 +470,15 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
     text.parse().map_err(|_| anyhow::anyhow!("{text:?} is not an address such as 127.0.0.1:8080"))
 }
 
+fn brands(service: &raw::Service) -> anyhow::Result<()> {
+    let mut mistakes = Mistakes::default();
+    mistakes.note(check_brand(&service.name).context("service.name"));
+    for alias in &service.name_aliases {
+        mistakes.note(check_brand(alias).context("service.name_aliases"));
+    }
+    mistakes.check()
+}
+
 fn check_brand(name: &str) -> anyhow::Result<()> {
     let valid = (2..=32).contains(&name.len())
         && name.as_bytes()[0].is_ascii_lowercase()
@@ -364,28 +489,30 @@ fn check_brand(name: &str) -> anyhow::Result<()> {
 
 /// The built-in catalogue with the file's models in place of or beside its own.
 fn models(config: &raw::Config) -> anyhow::Result<Vec<raw::Model>> {
+    let mut mistakes = Mistakes::default();
     for (index, model) in config.models.iter().enumerate() {
-        let place = || format!("models[{index}] ({})", model.id);
-        let fits = model.id.split_once('/').is_some_and(|(author, slug)| !author.is_empty() && !slug.is_empty());
-        ensure!(fits, "{}: id must look like author/slug", place());
-        ensure!(model.context_length > 0 && model.max_output_tokens > 0, "{}: lengths must be at least 1", place());
-        let taken = ("input_modalities", &model.input_modalities, &["text", "image", "file", "audio", "video"][..]);
-        let given = ("output_modalities", &model.output_modalities, &["text", "image", "audio"][..]);
-        for (name, modalities, known) in [taken, given] {
-            for modality in modalities {
-                let known_words = known.join(", ");
-                ensure!(
-                    known.contains(&modality.as_str()),
-                    "{}: {name}: {modality:?} is none of {known_words}",
-                    place()
-                );
-            }
-        }
-        ensure!(!model.output_modalities.is_empty(), "{}: output_modalities must name at least one", place());
+        mistakes.note(check_model(model).with_context(|| format!("models[{index}] ({})", model.id)));
     }
+    mistakes.check()?;
     let mut models = config.models.clone();
     models.extend(built_in().into_iter().filter(|model| config.models.iter().all(|own| own.id != model.id)));
     Ok(models)
+}
+
+fn check_model(model: &raw::Model) -> anyhow::Result<()> {
+    let fits = model.id.split_once('/').is_some_and(|(author, slug)| !author.is_empty() && !slug.is_empty());
+    ensure!(fits, "id must look like author/slug");
+    ensure!(model.context_length > 0 && model.max_output_tokens > 0, "lengths must be at least 1");
+    let taken = ("input_modalities", &model.input_modalities, &["text", "image", "file", "audio", "video"][..]);
+    let given = ("output_modalities", &model.output_modalities, &["text", "image", "audio"][..]);
+    for (name, modalities, known) in [taken, given] {
+        for modality in modalities {
+            let known_words = known.join(", ");
+            ensure!(known.contains(&modality.as_str()), "{name}: {modality:?} is none of {known_words}");
+        }
+    }
+    ensure!(!model.output_modalities.is_empty(), "output_modalities must name at least one");
+    Ok(())
 }
 
 impl Checked {
@@ -423,12 +550,13 @@ impl Checked {
             starts.push(upstreams.len());
             upstreams.extend(provider.upstreams()?);
         }
-        let (mut models, mut places) = (Vec::new(), Vec::new());
+        let (mut models, mut places, mut mistakes) = (Vec::new(), Vec::new(), Mistakes::default());
         for (index, model) in self.models.iter().enumerate() {
             let is_own = index < self.own_models;
             let made = self.model(model, is_own, &starts, &mut places);
             let made = made.with_context(|| format!("models[{index}] ({})", model.id));
-            models.push(made.map_err(|error| if is_own { self.located(index, error) } else { error })?);
+            let made = made.map_err(|error| if is_own { self.located(index, error) } else { error });
+            models.extend(mistakes.note(made));
         }
         if let Some(base_url) = sim {
             let provider_index = upstreams.len();
@@ -440,9 +568,13 @@ impl Checked {
             upstreams.extend(provider.upstreams()?);
         }
         let catalogue = Catalogue::new(models, self.aliases.iter().cloned());
-        for (name, target) in &self.aliases {
-            ensure!(catalogue.find(target).is_ok(), "aliases.{name}: there is no model {target}");
+        // Where a model could not be made, an alias of it is none the worse for it.
+        mistakes.check()?;
+        let mut mistakes = Mistakes::default();
+        for (name, target) in self.aliases.iter().filter(|(_, target)| catalogue.find(target).is_err()) {
+            mistakes.note::<()>(Err(anyhow::anyhow!("aliases.{name}: there is no model {target}")));
         }
+        mistakes.check()?;
         let (docs_url, public_url) = (self.docs_url(address), self.public_url(address));
         let mut settings = Settings { docs_url, public_url, ..self.settings.clone() };
         settings.egress.own = self.own_addresses(address, sim);

@@ -12,6 +12,7 @@ use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{self, Filter, Kind, Scope, Tells};
 
 use super::lines::Lines;
+use super::mistakes::Mistakes;
 use super::{Source, nearest, raw, secret};
 
 /// How this gateway names itself to those it tells of requests.
@@ -101,20 +102,23 @@ fn all() -> f64 {
 
 pub fn read(raw: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result<Audience> {
     let mut destinations: Vec<Arc<broadcast::Destination>> = Vec::new();
+    let mut mistakes = Mistakes::default();
     for (place, entry) in raw.destinations.iter().enumerate() {
         let path = format!("destinations[{place}]");
         let read = destination(entry, source).map_err(|(member, problem)| {
             let path = if member.is_empty() { path.clone() } else { format!("{path}.{member}") };
             lines.named(&path, problem.context(format!("{path} ({})", entry.name)))
-        })?;
+        });
+        let Some(read) = mistakes.note(read) else { continue };
         if destinations.iter().any(|known| known.id == read.id) {
             let path = format!("{path}.name");
-            return Err(lines.named(&path, anyhow!("{path}: {:?} names another destination already", entry.name)));
-        }
-        if entry.enabled {
+            let mistake = anyhow!("{path}: {:?} names another destination already", entry.name);
+            mistakes.note::<()>(Err(lines.named(&path, mistake)));
+        } else if entry.enabled {
             destinations.push(Arc::new(read));
         }
     }
+    mistakes.check()?;
     let own = &raw.observability;
     let key = "observability.webhook_secret";
     let webhook_secret = own.webhook_secret.as_deref().map(|text| secret::resolve(text, source)).transpose();

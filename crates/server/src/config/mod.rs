@@ -7,6 +7,7 @@ mod documents;
 mod facts;
 pub mod generate;
 mod lines;
+mod mistakes;
 mod moderation;
 mod plugins;
 mod prices;
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 
 pub use check::{Checked, Oauth};
 use lines::Lines;
+use mistakes::Mistakes;
 
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
@@ -62,11 +64,12 @@ impl Source {
 
     /// Reads and checks everything; called again for every reload.
     pub fn read(&self) -> anyhow::Result<Checked> {
-        let (config, lines) = self.raw()?;
-        check::check(config, lines, self)
+        let (config, lines, mistakes) = self.raw()?;
+        check::check(config, lines, self, mistakes)
     }
 
-    fn raw(&self) -> anyhow::Result<(raw::Config, Lines)> {
+    /// What was written, without what could not be read, and the mistakes in that.
+    fn raw(&self) -> anyhow::Result<(raw::Config, Lines, Mistakes)> {
         let (mut table, mut lines) = match &self.file {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
@@ -80,11 +83,11 @@ impl Source {
                 lines.forget(path.to_lowercase().replace("__", "."));
             }
         }
-        let mut config: raw::Config = parse(table, &lines)?;
+        let (mut config, mistakes): (raw::Config, _) = parse(table, &lines)?;
         if let Some(listen) = &self.listen {
             config.service.listen.clone_from(listen);
         }
-        Ok((config, lines))
+        Ok((config, lines, mistakes))
     }
 
     fn variable(&self, name: &str) -> Option<&str> {
@@ -136,25 +139,72 @@ fn overlay(table: &mut toml::Table, path: &str, value: &str) -> anyhow::Result<(
     Ok(())
 }
 
-fn parse<T: DeserializeOwned>(table: toml::Table, lines: &Lines) -> anyhow::Result<T> {
-    serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
+/// Reads a table. What is wrong is taken out and noted, and the rest read again, until nothing is or it cannot be done
+/// without it.
+fn parse<T: DeserializeOwned>(mut table: toml::Table, lines: &Lines) -> anyhow::Result<(T, Mistakes)> {
+    let (mut mistakes, mut removed) = (Mistakes::default(), Vec::<String>::new());
+    loop {
+        let error = match serde_path_to_error::deserialize(toml::Value::Table(table.clone())) {
+            Ok(read) => return Ok((read, mistakes)),
+            Err(error) => error,
+        };
         let path = error.path().to_string();
         let is_secret = SECRETS.iter().any(|name| path.ends_with(name));
         let message = if is_secret { "must be a text" } else { error.inner().message().trim() }.to_owned();
-        lines.named(&path, anyhow::anyhow!("{}", explained(&path, &message)))
-    })
+        let place = unknown(&path, &message).map_or_else(|| path.clone(), |(place, ..)| place);
+        // What is missing where something was taken out may be what that was meant to be.
+        let follows = message.starts_with("missing field") && removed.iter().any(|gone| parent(gone) == path);
+        if !follows {
+            let mistake = lines.named(&path, anyhow::anyhow!("{}", explained(&path, &message)));
+            mistakes.note::<()>(Err(mistake));
+        }
+        if message.starts_with("missing field") || !remove(&mut table, &place) {
+            mistakes.check()?;
+            bail!("the configuration cannot be read");
+        }
+        removed.push(place);
+    }
+}
+
+/// What a setting stands in.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('.').map_or(".", |(parent, _)| parent)
+}
+
+/// Takes a setting out of a table, by a path such as `models[0].endpoints[1].tag`; whether it was there.
+fn remove(table: &mut toml::Table, path: &str) -> bool {
+    let (above, name) = path.rsplit_once('.').map_or(("", path), |(above, name)| (above, name));
+    let mut section = table;
+    for step in above.split('.').filter(|step| !step.is_empty()) {
+        let (key, places) = step.split_once('[').map_or((step, ""), |(key, places)| (key, places));
+        let mut value = section.get_mut(key);
+        for place in places.split('[').filter(|place| !place.is_empty()) {
+            let place = place.trim_end_matches(']').parse::<usize>().ok();
+            value = place.and_then(|place| value?.as_array_mut()?.get_mut(place));
+        }
+        let Some(next) = value.and_then(toml::Value::as_table_mut) else { return false };
+        section = next;
+    }
+    // Of a list all goes: without one of its entries the others would have other places.
+    section.remove(name.split_once('[').map_or(name, |(key, _)| key)).is_some()
+}
+
+/// Of a message about a setting that there is not: its place, its name, and those that there are.
+fn unknown<'m>(path: &str, message: &'m str) -> Option<(String, &'m str, Vec<&'m str>)> {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = quoted.next().filter(|_| message.starts_with("unknown field"))?;
+    let place = match path.rsplit_once('.') {
+        Some((section, field)) if field == unknown => format!("{section}.{unknown}"),
+        _ if path == unknown || path == "." || path.is_empty() => unknown.to_owned(),
+        _ => format!("{path}.{unknown}"),
+    };
+    Some((place, unknown, quoted.collect()))
 }
 
 /// `unknown field `lisen`, expected one of …` becomes a sentence that names the nearest key.
 fn explained(path: &str, message: &str) -> String {
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    if let (true, [unknown, known @ ..]) = (message.starts_with("unknown field"), quoted.as_slice()) {
-        let place = match path.rsplit_once('.') {
-            Some((section, field)) if field == *unknown => format!("{section}.{unknown}"),
-            _ if path == *unknown || path == "." || path.is_empty() => (*unknown).to_owned(),
-            _ => format!("{path}.{unknown}"),
-        };
-        return match nearest(unknown, known) {
+    if let Some((place, unknown, known)) = unknown(path, message) {
+        return match nearest(unknown, &known) {
             Some(key) => format!("{place} is not a setting; did you mean {key}?"),
             None => format!("{place} is not a setting; known here: {}", known.join(", ")),
         };

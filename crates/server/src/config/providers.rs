@@ -12,6 +12,7 @@ use tidegate_providers::platform::{self, filled, google_host};
 use tidegate_providers::{Auth, Betas, Carriage, Platform, Protocol, place};
 use tidegate_routing::DataPolicy;
 
+use super::mistakes::Mistakes;
 use super::{Source, nearest, raw, secret};
 
 /// A provider key in the environment.
@@ -138,15 +139,15 @@ fn protocol(name: &str) -> anyhow::Result<Protocol> {
 
 /// The providers of the file and, for slugs that it does not name, those whose keys are in the environment.
 pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provider>, Vec<Found>)> {
-    let mut providers: Vec<Provider> = Vec::new();
+    let (mut providers, mut mistakes) = (Vec::<Provider>::new(), Mistakes::default());
     for (index, entry) in config.providers.iter().enumerate() {
-        let provider = from_entry(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug))?;
-        ensure!(
-            providers.iter().all(|other| other.slug != provider.slug),
-            "providers[{index}]: slug {:?} is used twice",
-            entry.slug
-        );
-        providers.push(provider);
+        let provider = from_entry(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug));
+        let Some(provider) = mistakes.note(provider) else { continue };
+        if providers.iter().any(|other| other.slug == provider.slug) {
+            mistakes.note::<()>(Err(anyhow::anyhow!("providers[{index}]: slug {:?} is used twice", entry.slug)));
+        } else {
+            providers.push(provider);
+        }
     }
     let mut found = Vec::new();
     for platform in platform::PLATFORMS {
@@ -157,14 +158,53 @@ pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provid
         }
         found.push(Found { variable, provider: platform.display_name });
         let provider = from_environment(platform, value, source);
-        providers.push(provider.with_context(|| format!("environment variable {variable}"))?);
+        providers.extend(mistakes.note(provider.with_context(|| format!("environment variable {variable}"))));
     }
+    for (variable, slug, key) in [aws(source), azure(source)].into_iter().flatten() {
+        let Some(platform) = platform::find(slug) else { continue };
+        if providers.iter().any(|provider| *provider.slug == *platform.slug) {
+            continue;
+        }
+        found.push(Found { variable, provider: platform.display_name });
+        let provider = from_environment(platform, &key, source);
+        providers.extend(mistakes.note(provider.with_context(|| format!("environment variable {variable}"))));
+    }
+    // Models of a provider that could not be read would all be wrong.
+    mistakes.check()?;
     for platform in platform::PLATFORMS.iter().filter(|platform| !platform.local) {
         if providers.iter().all(|provider| *provider.slug != *platform.slug) {
             providers.push(known_vendor(platform));
         }
     }
     Ok((providers, found))
+}
+
+/// The keys that Amazon's own programs use, in the form that a credential has: the variable that names them, the provider and
+/// the key. Nothing where a part is missing.
+fn aws(source: &Source) -> Option<(&'static str, &'static str, String)> {
+    let (id, secret) = (source.variable("AWS_ACCESS_KEY_ID")?, source.variable("AWS_SECRET_ACCESS_KEY")?);
+    let mut key = serde_json::json!({"accessKeyId": id.trim(), "secretAccessKey": secret.trim()});
+    if let Some(token) = source.variable("AWS_SESSION_TOKEN") {
+        key["sessionToken"] = token.trim().into();
+    }
+    Some(("AWS_ACCESS_KEY_ID", "amazon-bedrock", key.to_string()))
+}
+
+/// A key for Azure is of use only with the resource that it is for. An address that names none may be meant for another
+/// program, so it is passed over.
+fn azure(source: &Source) -> Option<(&'static str, &'static str, String)> {
+    let key = source.variable("AZURE_OPENAI_API_KEY")?;
+    azure_resource(source)?;
+    Some(("AZURE_OPENAI_API_KEY", "azure", key.to_owned()))
+}
+
+/// The resource in `https://RESOURCE.openai.azure.com`.
+fn azure_resource(source: &Source) -> Option<String> {
+    let address = url::Url::parse(source.variable("AZURE_OPENAI_ENDPOINT")?.trim()).ok()?;
+    let host = address.host_str().filter(|_| address.scheme() == "https")?;
+    let (resource, domain) = host.split_once('.')?;
+    let is_azures = ["openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"].contains(&domain);
+    is_azures.then(|| resource.to_owned())
 }
 
 /// What fills the gaps of addresses.
@@ -184,7 +224,7 @@ impl Gaps<'_> {
             }
             "region" => said(|entry| &entry.region),
             "project" => said(|entry| &entry.project),
-            "resource" => said(|entry| &entry.resource),
+            "resource" => said(|entry| &entry.resource).or_else(|| self.source.and_then(azure_resource)),
             "account" => said(|entry| &entry.account),
             _ => None,
         }

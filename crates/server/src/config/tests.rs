@@ -32,6 +32,60 @@ const PROVIDER: &str = "[[providers]]\nslug = \"mine\"\nprotocol = \"anthropic\"
 const MODEL: &str = "[[models]]\nid = \"a/b\"\ncontext_length = 10\nmax_output_tokens = 5\n";
 
 #[test]
+fn all_mistakes_are_named_at_once() {
+    let text = r#"
+        [service]
+        lisen = "127.0.0.1:1"
+        listen = "localhost"
+        [limits]
+        connections = 0
+        idle_ms = 3
+        key_rpm = "many"
+        [ledger]
+        sync = "never"
+        lease_hold = 1
+        [[destinations]]
+        name = "d"
+        type = "webhok"
+        [[providers]]
+        slug = "anthropic"
+        api_key = "env:NOT_SET_ANYWHERE"
+        [[providers]]
+        slug = "nobody-knows-it"
+        [[models]]
+        id = "no-author"
+        context_length = 1
+        max_output_tokens = 1
+    "#;
+    let named = problem(text);
+    let lines: Vec<&str> = named.lines().collect();
+    let expected = [
+        "service.lisen is not a setting; did you mean listen?",
+        "limits.idle_ms is not a setting",
+        "limits.key_rpm: invalid type",
+        "service.listen: \"localhost\" is not an address",
+        "limits.connections: must be at least 1",
+        "ledger.sync: \"never\" is none of interval, always",
+        "ledger.lease_hold: must be 45 to 86400 seconds",
+        "destinations[0]",
+        "providers[0] (anthropic): api_key",
+        "providers[1] (nobody-knows-it): protocol: needed",
+        "models[0] (no-author): id must look like author/slug",
+    ];
+    for mistake in expected {
+        assert!(lines.iter().any(|line| line.contains(mistake)), "{mistake}: {named}");
+    }
+    assert_eq!(lines.len(), expected.len(), "and no others: {named}");
+    // What is missing because its name was misspelt is not named twice; endpoints are looked at beside the rest.
+    assert_eq!(problem("[[providers]]\nslgu = \"anthropic\"").lines().count(), 1);
+    let both = format!(
+        "[limits]\nconnections = 0\n{PROVIDER}{MODEL}[[models.endpoints]]\nprovider = \"min\"\nmodel = \"m\"\n"
+    );
+    let named = problem(&both);
+    assert!(named.contains("limits.connections") && named.contains("did you mean mine?"), "{named}");
+}
+
+#[test]
 fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
     let cases = [
         ("[service]\nlisen = \"x\"", "service.lisen is not a setting; did you mean listen?"),
@@ -503,6 +557,35 @@ fn keys_in_the_environment_become_providers() {
     let (model, _) = snapshot.catalogue.resolve("anthropic/claude-sonnet-5").unwrap();
     let calls = &snapshot.places[model.endpoints[0].place].calls;
     assert_eq!(calls.whole, "https://api.anthropic.com/v1/messages");
+    // What takes two variables is one provider.
+    for (variables, found, origins) in [
+        (
+            &[("AWS_ACCESS_KEY_ID", "A"), ("AWS_SECRET_ACCESS_KEY", "S"), ("AWS_REGION", "eu-west-1")][..],
+            "AWS_ACCESS_KEY_ID",
+            &["https://bedrock-runtime.eu-west-1.amazonaws.com", "https://bedrock-mantle.eu-west-1.api.aws"][..],
+        ),
+        (
+            &[("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "https://Our-Place.openai.azure.com/")][..],
+            "AZURE_OPENAI_API_KEY",
+            &["https://our-place.openai.azure.com"][..],
+        ),
+    ] {
+        let (_folder, source) = source("", variables);
+        let checked = source.read().unwrap();
+        assert_eq!(checked.found.iter().map(|found| found.variable).collect::<Vec<_>>(), [found]);
+        let snapshot = checked.snapshot(None, ADDRESS).unwrap();
+        let known: Vec<&str> =
+            snapshot.upstreams.iter().filter(|upstream| upstream.shared).map(|upstream| &*upstream.origin).collect();
+        assert!(origins.iter().all(|origin| known.contains(origin)), "{known:?}");
+    }
+    for variables in [
+        &[("AWS_ACCESS_KEY_ID", "A")][..],
+        &[("AZURE_OPENAI_API_KEY", "k")],
+        &[("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "http://127.0.0.1:9/")],
+    ] {
+        let (_folder, source) = source("", variables);
+        assert!(source.read().unwrap().found.is_empty(), "{variables:?}: not all of it is there");
+    }
     // An empty variable is none.
     let (_folder, empty) = source("", &[("DEEPSEEK_API_KEY", "")]);
     assert!(empty.read().unwrap().found.is_empty());
