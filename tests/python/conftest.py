@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 import urllib.request
 
 import anthropic
@@ -28,6 +29,8 @@ class Process:
         for line in self.child.stdout:
             if "listening on " in line:
                 self.url = line.split("listening on ")[1].strip()
+                # Its log goes there, too: nobody may wait for room in the pipe.
+                threading.Thread(target=self.child.stdout.read, daemon=True).start()
                 return
         raise RuntimeError(f"{arguments} ended with {self.child.wait()}")
 

@@ -1,8 +1,12 @@
 //! Logs: one line per finished request, for people on a terminal or as JSON for machines.
 
-use std::io::IsTerminal as _;
+mod json;
 
-use tidegate_core::Exchange;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use tidegate_core::{Api, Exchange, KeyHash, WorkspaceId};
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -18,12 +22,13 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging to standard error. `level` is a filter such as `info` or `tidegate_gateway=debug`.
+/// Starts logging: lines for machines go to standard output, where those who collect them look, and lines for people to standard
+/// error. `level` is a filter such as `info` or `tidegate_gateway=debug`.
 pub fn start(format: Format, level: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(level).map_err(|error| format!("log level {level:?} is not a filter: {error}"))?;
     let terminal = std::io::stderr().is_terminal();
     let registry = tracing_subscriber::registry().with(filter);
-    let text = format == Format::Text || (format == Format::Auto && terminal);
+    let text = format == Format::Text || (format == Format::Auto && std::io::stdout().is_terminal());
     let started = if text {
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(|| Scrubbed(std::io::stderr()))
@@ -31,33 +36,83 @@ pub fn start(format: Format, level: &str) -> Result<(), String> {
             .with_target(false);
         registry.with(layer).try_init()
     } else {
-        let layer = tracing_subscriber::fmt::layer()
-            .json()
-            .flatten_event(true)
-            .with_writer(|| Scrubbed(std::io::stderr()))
-            .with_target(false);
+        let layer =
+            tracing_subscriber::fmt::layer().event_format(json::Lines).with_writer(|| Scrubbed(std::io::stdout()));
         registry.with(layer).try_init()
     };
     started.map_err(|error| error.to_string())
 }
 
-/// The line of a finished request: ids, counts and durations; never a key, a prompt or an answer.
+/// Whether anybody reads the lines of finished requests: what they need is not even looked for otherwise.
+pub fn tells_of_requests() -> bool {
+    tracing::enabled!(Level::INFO)
+}
+
+/// A request that ended at the door or in an operation of the account: no model was asked.
+pub struct Served<'a> {
+    pub request_id: &'a str,
+    pub method: &'a str,
+    pub route: &'static str,
+    pub status: u16,
+    pub duration: Duration,
+    pub caller: Option<(&'a KeyHash, &'a WorkspaceId)>,
+    pub error_type: Option<&'static str>,
+    /// Somebody only looks whether we are well, and does so all the time.
+    pub is_probe: bool,
+}
+
+/// Its line.
+pub fn served(served: &Served<'_>) {
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                $level,
+                request_id = served.request_id,
+                method = served.method,
+                route = served.route,
+                status = served.status,
+                duration_ms = u64::try_from(served.duration.as_millis()).unwrap_or(u64::MAX),
+                key_hash_prefix = served.caller.map(|(key, _)| prefix(key)),
+                workspace_id = served.caller.map(|(_, workspace)| &*workspace.0),
+                error_type = served.error_type,
+                "request finished",
+            )
+        };
+    }
+    if served.is_probe { line!(Level::DEBUG) } else { line!(Level::INFO) }
+}
+
+/// Enough to find a key by, and far too little to use it.
+fn prefix(key: &KeyHash) -> String {
+    key.to_hex()[..8].to_owned()
+}
+
+/// The line of a finished call of a model: ids, counts and durations; never a key, a prompt or an answer.
 pub fn finished(exchange: &Exchange) {
+    if !tells_of_requests() {
+        return;
+    }
     tracing::info!(
-        generation_id = %exchange.id,
-        key = ?exchange.key,
-        workspace_id = %exchange.workspace,
-        model = %exchange.model,
-        provider = %exchange.provider,
-        outcome = exchange.outcome.as_str(),
+        request_id = exchange.parent.as_ref().unwrap_or(&exchange.id).as_str(),
+        generation_id = exchange.id.as_str(),
+        route = match exchange.api {
+            Api::Messages => "/messages",
+            Api::Images => "/images",
+        },
         status = exchange.status,
-        streamed = exchange.streamed,
-        attempts = exchange.attempts.len(),
+        duration_ms = exchange.duration_ms,
+        key_hash_prefix = prefix(&exchange.key),
+        workspace_id = &*exchange.workspace.0,
+        model = &*exchange.model,
+        provider = &*exchange.provider,
+        attempt = exchange.attempts.len(),
+        tokens = exchange.usage.prompt().saturating_add(exchange.usage.output),
         input_tokens = exchange.usage.prompt(),
         output_tokens = exchange.usage.output,
-        cost = exchange.cost.map(|cost| cost.to_string()),
+        cost = exchange.cost.map(|cost| cost.0 as f64 / 1e9),
         error_type = exchange.error_type.as_deref(),
-        duration_ms = exchange.duration_ms,
+        outcome = exchange.outcome.as_str(),
+        streamed = exchange.streamed,
         "request finished",
     );
 }

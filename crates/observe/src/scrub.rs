@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 
 const IN_PLACE: &[u8] = b"[redacted]";
 
-/// How often something was caught; one for the process, as its standard error is.
+/// How often something was caught; one for the process, as its log is.
 pub static HITS: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Our own keys, those of common providers, tokens of their identity services, and whatever stands where credentials do.

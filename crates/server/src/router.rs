@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{ALLOW, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, request};
@@ -12,7 +13,7 @@ use tidegate_core::{KeyKind, RequestId};
 use tidegate_gateway::relay::Body;
 use tidegate_gateway::tasks::{Panicked, guarded};
 use tidegate_gateway::{Failure, KeyEntry};
-use tidegate_observe::metrics;
+use tidegate_observe::{logging, metrics};
 use tidegate_wire::error::ErrorType;
 
 use crate::error;
@@ -23,6 +24,8 @@ pub type Answer = Response<Body>;
 pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 const LONGEST_TARGET: usize = 8 << 10;
+/// Asked for all the time by whoever watches over us.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -125,7 +128,7 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
             let path = head.uri.path();
             let is_open = app.router.is_open(path);
             if is_open && method == Method::OPTIONS {
-                return finished(&app, None, &method, request, opened(preflight()));
+                return finished(&app, None, &method, request, (began, None, None), opened(preflight()));
             }
             let mut answer = error::answer(&failure, app.router.surface(path), &app.brand());
             if failure.status == 405
@@ -134,23 +137,26 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
                 answer.headers_mut().insert(ALLOW, allowed);
             }
             let answer = if is_open { opened(answer) } else { answer };
-            return finished(&app, None, &method, request, answer);
+            let kind = Some(failure.error_type.as_str());
+            return finished(&app, None, &method, request, (began, None, kind), answer);
         }
     };
     let peer = if app.trusted_proxies.is_empty() { peer } else { app.caller(peer, &head.headers) };
     let call = Call { app: app.clone(), key: None, head, body, peer, params, request };
-    let served = guarded(let_in(route, call)).await;
+    let (mut caller, mut error_type) = (None, None);
+    let served = guarded(let_in(route, call, &mut caller)).await;
     let answer = match served {
         Ok(Ok(answer)) => answer,
         Ok(Err(failure)) => {
+            error_type = Some(failure.error_type.as_str());
             if failure.status == 500 {
-                tracing::error!(route = route.path, request = request.as_str(), "a request failed by our own fault");
+                tracing::error!(route = route.path, request_id = request.as_str(), "a request failed by our own fault");
             }
             error::answer(&failure, route.surface, &app.brand())
         }
         Err(Panicked) => {
             app.gateway.metrics.panics.inc();
-            tracing::error!(route = route.path, request = request.as_str(), "a request panicked");
+            tracing::error!(route = route.path, request_id = request.as_str(), "a request panicked");
             error::answer(&Failure::internal(), route.surface, &app.brand())
         }
     };
@@ -158,10 +164,11 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
     let taken = app.gateway.clock.instant().saturating_duration_since(began);
     let door = metrics::Door { route: route.path };
     app.gateway.metrics.flow.http_duration.get_or_create(&door).observe(taken.as_secs_f64());
-    finished(&app, Some(route), &method, request, answer)
+    finished(&app, Some(route), &method, request, (began, caller, error_type), answer)
 }
 
-async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure> {
+/// `caller` is for the log, and stays empty where there is none to write.
+async fn let_in(route: &'static Route, mut call: Call, caller: &mut Option<Arc<KeyEntry>>) -> Result<Answer, Failure> {
     let (gateway, source) = (&call.app.gateway, call.peer.ip());
     // Before anybody is looked up: whoever is refused for our sake costs next to nothing.
     if let Some(level) = route.shed_at {
@@ -184,6 +191,9 @@ async fn let_in(route: &'static Route, mut call: Call) -> Result<Answer, Failure
             Some(key)
         }
     };
+    if logging::tells_of_requests() {
+        caller.clone_from(&call.key);
+    }
     (route.handler)(call).await
 }
 
@@ -204,14 +214,30 @@ fn opened(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Every answer carries an id, and is counted.
+/// Every answer carries an id, and is counted. A call of a model has its own line in the log when it is settled; all others
+/// have theirs here.
 fn finished(
     app: &App,
     route: Option<&'static Route>,
     method: &Method,
     request: RequestId,
+    (began, caller, error_type): (Instant, Option<Arc<KeyEntry>>, Option<&'static str>),
     mut answer: Answer,
 ) -> Answer {
+    let is_own = !answer.headers().contains_key(&X_REQUEST_ID);
+    if is_own && logging::tells_of_requests() {
+        let path = route.map_or("other", |route| route.path);
+        logging::served(&logging::Served {
+            request_id: request.as_str(),
+            method: method.as_str(),
+            route: path,
+            status: answer.status().as_u16(),
+            duration: app.gateway.clock.instant().saturating_duration_since(began),
+            caller: caller.as_deref().map(|key| (&key.hash, &key.workspace)),
+            error_type,
+            is_probe: PROBES.contains(&path),
+        });
+    }
     if !answer.headers().contains_key(&X_REQUEST_ID) {
         let id = HeaderValue::from_str(request.as_str()).expect("an id is plain ASCII");
         answer.headers_mut().insert(REQUEST_ID, id.clone());

@@ -455,7 +455,7 @@ impl Default for Billing {
     }
 }
 
-/// What is written to standard error.
+/// What is said of requests and troubles: as JSON to standard output, for people to standard error.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {

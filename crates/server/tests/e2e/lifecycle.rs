@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_core::{GenerationId, Money, Outcome, Tenant};
 use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::Store;
 use tidegate_store::generations::Generation;
 
 use crate::harness::{
-    Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, eventually, hello, hello_streamed, soon, tale,
+    Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, eventually, hash_of, hello, hello_streamed, soon, tale,
 };
 
 const MODEL: &str = "vendor/m";
@@ -460,6 +460,50 @@ async fn a_newcomer_finds_a_page_and_a_document() {
     let document = gate.get("/v1/openapi.json").await.json();
     assert_eq!(document["servers"][0]["url"], json!(format!("{}/api/v1", gate.url())));
     assert!(document["paths"]["/messages"]["post"].is_object());
+}
+
+#[tokio::test]
+async fn every_request_has_one_line_in_the_log() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let generation = gate.messages(hello(MODEL)).await.header("x-generation-id").unwrap().to_owned();
+    let listed = gate.ask("GET", "/v1/models").key(INFERENCE_KEY).send().await;
+    let refused = gate.ask("POST", "/v1/messages").key("nobody").json("{}").send().await;
+    let nowhere = gate.ask("GET", "/v1/nowhere").send().await;
+    gate.ask("GET", "/healthz").send().await;
+    let lines = || gate.log().into_iter().filter(|line| line["msg"] == "request finished").collect::<Vec<Value>>();
+    eventually("all have a line", FIVE_SECONDS, async || lines().len() >= 4).await;
+    let of = |reply: &Reply| {
+        let id = reply.header("x-request-id").unwrap();
+        let own: Vec<Value> = lines().into_iter().filter(|line| line["request_id"] == id).collect();
+        assert_eq!(own.len(), 1, "{id}: {:?}", lines());
+        own[0].clone()
+    };
+    let prefix = &hash_of(INFERENCE_KEY)[..8];
+    let lists = of(&listed);
+    assert_eq!((&lists["route"], &lists["status"], &lists["level"]), (&json!("/models"), &json!(200), &json!("INFO")));
+    assert_eq!((&lists["key_hash_prefix"], &lists["method"]), (&json!(prefix), &json!("GET")));
+    assert!(lists["ts"].is_string() && lists["duration_ms"].is_u64() && lists["workspace_id"].is_string(), "{lists}");
+    assert!(lists.get("model").is_none() && lists.get("error_type").is_none(), "{lists}");
+    let refusal = of(&refused);
+    assert_eq!((&refusal["route"], &refusal["status"]), (&json!("/messages"), &json!(401)));
+    assert_eq!((&refusal["error_type"], refusal.get("key_hash_prefix")), (&json!("authentication"), None));
+    assert_eq!((&of(&nowhere)["route"], &of(&nowhere)["status"]), (&json!("other"), &json!(404)));
+    let calls: Vec<Value> = lines().into_iter().filter(|line| line["generation_id"] == generation).collect();
+    let [call] = &calls[..] else { panic!("one line: {calls:?}") };
+    for (name, value) in [
+        ("request_id", json!(generation)),
+        ("route", json!("/messages")),
+        ("status", json!(200)),
+        ("key_hash_prefix", json!(prefix)),
+        ("model", json!(MODEL)),
+        ("provider", json!("P0")),
+        ("attempt", json!(1)),
+    ] {
+        assert_eq!(call[name], value, "{name}");
+    }
+    assert!(call["tokens"].as_u64().unwrap() > 0 && call["duration_ms"].is_u64(), "{call}");
+    assert_eq!(lines().len(), 4, "whoever asks whether we are well has none: {:?}", lines());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_sim::Sim;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -294,8 +295,23 @@ impl Tidegate {
         self.out.stdout.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What it says of itself: the lines of its log, which go to standard output, and its standard error.
     pub fn stderr(&self) -> String {
-        self.out.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let stderr = self.out.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.log_lines().map(|line| format!("{line}\n")).collect::<String>() + &stderr
+    }
+
+    /// The log as it stands in standard output, between what is written there for people.
+    pub fn log(&self) -> Vec<Value> {
+        self.log_lines().map(|line| serde_json::from_str(&line).expect("a line is an object")).collect()
+    }
+
+    fn log_lines(&self) -> impl Iterator<Item = String> {
+        let stdout = self.stdout();
+        // The last one may still be on its way.
+        let whole = stdout.rfind('\n').map_or("", |end| &stdout[..end]).to_owned();
+        let lines: Vec<String> = whole.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+        lines.into_iter()
     }
 
     /// Waits for a piece of text in the log.
