@@ -56,6 +56,10 @@ impl Api {
             Self::Images => "images",
         }
     }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Messages, Self::Images].into_iter().find(|api| api.as_str() == text)
+    }
 }
 
 /// How the account of a call was closed. It is closed once; what is found out later is a row of its own.

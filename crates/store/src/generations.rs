@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
-    Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage, WorkspaceId,
+    Api, Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage,
+    WorkspaceId,
 };
 
 use crate::dialect::Shapes;
@@ -15,7 +16,7 @@ use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::{Result, Store, dialect};
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 48.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 49.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static PLAIN_INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
@@ -23,7 +24,7 @@ static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
 const OWN: usize = 28;
 /// The other columns, as they are in a record of which there is nothing special to say, which nearly all are: a value that
 /// stands in the statement costs far less than one that is handed over with it.
-const USUAL: [&str; 20] = [
+const USUAL: [&str; 21] = [
     "'complete'",
     "200",
     "TRUE",
@@ -35,6 +36,7 @@ const USUAL: [&str; 20] = [
     "NULL",
     "FALSE",
     "FALSE",
+    "NULL",
     "NULL",
     "NULL",
     "NULL",
@@ -97,6 +99,7 @@ pub struct Generation {
     pub preset: Option<String>,
     /// The first turn of the loop that it is a turn of.
     pub parent: Option<GenerationId>,
+    pub api: Api,
 }
 
 impl Store {
@@ -193,7 +196,8 @@ impl Store {
                         .bind(exchange.title.as_deref().map(storable))
                         .bind(exchange.cache_source.as_ref().map(GenerationId::as_str))
                         .bind(exchange.preset.as_deref())
-                        .bind(exchange.parent.as_ref().map(GenerationId::as_str));
+                        .bind(exchange.parent.as_ref().map(GenerationId::as_str))
+                        .bind((exchange.api != Api::default()).then(|| exchange.api.as_str()));
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
@@ -273,7 +277,7 @@ macro_rules! columns {
          started_at, first_content_ms, duration_ms, request_bytes, response_bytes, \
          outcome, status, usage_reported, settlement, error_type, cache_write_1h_tokens, web_searches, web_fetches, \
          other_usage, is_estimated, is_clamped, reported_cost_nanos, cache_discount_nanos, session_id, external_user, \
-         referer, title, response_cache_source_id, preset_id, parent_id"
+         referer, title, response_cache_source_id, preset_id, parent_id, api"
     };
 }
 use columns;
@@ -288,7 +292,10 @@ fn is_plain(exchange: &Exchange) -> bool {
     let is_said = [&exchange.session, &exchange.user, &exchange.referer, &exchange.title, &exchange.preset]
         .into_iter()
         .any(Option::is_some);
-    let is_odd = exchange.error_type.is_some() || exchange.cache_source.is_some() || exchange.parent.is_some();
+    let is_odd = exchange.error_type.is_some()
+        || exchange.cache_source.is_some()
+        || exchange.parent.is_some()
+        || exchange.api != Api::default();
     let is_priced = exchange.reported_cost.is_some() || exchange.cache_discount.is_some();
     let own = Usage {
         input: usage.input,
@@ -364,6 +371,7 @@ struct RawGeneration {
     response_cache_source_id: Option<String>,
     preset_id: Option<String>,
     parent_id: Option<String>,
+    api: Option<String>,
 }
 
 impl Generation {
@@ -465,6 +473,10 @@ impl TryFrom<RawGeneration> for Generation {
             },
             parent: raw.parent_id.as_deref().and_then(GenerationId::parse),
             preset: raw.preset_id,
+            api: match raw.api.as_deref() {
+                None => Api::Messages,
+                Some(name) => Api::parse(name).ok_or_else(|| unreadable("api"))?,
+            },
         })
     }
 }

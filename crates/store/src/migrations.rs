@@ -42,6 +42,7 @@ const PAIRS: &[Pair] = &[
     pair!(12, "contents", "0012_contents.sql"),
     pair!(13, "feedback", "0013_feedback.sql"),
     pair!(14, "choices", "0014_choices.sql"),
+    pair!(15, "api", "0015_api.sql"),
 ];
 
 pub(crate) fn sqlite() -> Migrator {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::{GenerationId, KeyKind, Money, Outcome};
+use tidegate_core::{Api, GenerationId, KeyKind, Money, Outcome};
 use tidegate_gateway::Failure;
 use tidegate_gateway::ledger::applications::origin;
 use tidegate_store::generations::Generation;
@@ -87,18 +87,25 @@ pub fn show(call: Call) -> Answering {
         let found = arrived(&request, &id).await?.ok_or_else(not_found)?;
         // Of a loop whose tools made some, the model's own answer is none.
         let api_type = api_type(&found);
-        let found = whole(&request, found).await?;
+        let turns = turns(&request, found).await?;
+        let found = turns.iter().cloned().reduce(Generation::with_turn).ok_or_else(not_found)?;
         let app_id = match found.referer.as_deref().and_then(origin) {
             Some(origin) => request.app.store.application_id(&origin).await.map_err(internal)?,
             None => None,
         };
-        Ok(data(StatusCode::OK, &shown(&found, app_id, api_type)))
+        let responses = turns.iter().flat_map(responses).collect();
+        Ok(data(StatusCode::OK, &shown(&found, app_id, api_type, responses)))
     })
 }
 
 /// What kind of call it was.
 fn api_type(generation: &Generation) -> &'static str {
-    if generation.usage.images_out > 0 { "image" } else { "completions" }
+    match generation.api {
+        Api::Images => "image",
+        // An earlier release left no other trace of it.
+        Api::Messages if generation.usage.images_out > 0 => "image",
+        Api::Messages => "completions",
+    }
 }
 
 /// The id that the query names.
@@ -118,18 +125,19 @@ pub(super) async fn arrived(request: &Request, id: &str) -> Result<Option<Genera
 }
 
 /// The record of a loop tells of all its turns together; one of a later turn, of that turn.
-async fn whole(request: &Request, found: Generation) -> Result<Generation, Failure> {
+async fn turns(request: &Request, found: Generation) -> Result<Vec<Generation>, Failure> {
     if found.parent.is_some() {
-        return Ok(found);
+        return Ok(vec![found]);
     }
-    let turns = request.app.store.find_turns(&request.tenant, &found.id).await.map_err(internal)?;
-    Ok(turns.into_iter().fold(found, Generation::with_turn))
+    let later = request.app.store.find_turns(&request.tenant, &found.id).await.map_err(internal)?;
+    Ok([vec![found], later].concat())
 }
 
 /// A record as it is answered with, for those who read it from the store themselves. An application's number is not
 /// looked up for them.
 pub fn text(generation: &Generation) -> String {
-    serde_json::to_string(&shown(generation, None, api_type(generation))).expect("answers are made of plain values")
+    let shown = shown(generation, None, api_type(generation), responses(generation));
+    serde_json::to_string(&shown).expect("answers are made of plain values")
 }
 
 /// The record with this id, or the newest that was answered with this message, if the caller may see it.
@@ -161,7 +169,12 @@ async fn may_see(request: &Request, generation: &Generation) -> Result<bool, Fai
     Ok(maker.is_some_and(|maker| maker.creator.as_deref() == Some(creator)))
 }
 
-fn shown<'a>(generation: &'a Generation, app_id: Option<i64>, api_type: &'static str) -> Shown<'a> {
+fn shown<'a>(
+    generation: &'a Generation,
+    app_id: Option<i64>,
+    api_type: &'static str,
+    provider_responses: Vec<Response<'a>>,
+) -> Shown<'a> {
     let usage = &generation.usage;
     // A request that never had an answer has no counts; one whose answer was empty has zeros.
     let is_counted = generation.usage_reported || generation.is_estimated || usage.prompt() > 0 || usage.output > 0;
@@ -215,11 +228,12 @@ fn shown<'a>(generation: &'a Generation, app_id: Option<i64>, api_type: &'static
         workspace_id: &generation.workspace.0,
         origin: generation.referer.as_deref().unwrap_or_default(),
         data_region: "global",
-        provider_responses: responses(generation),
+        provider_responses,
     }
 }
 
-/// Every attempt in its order. The last one is the one that answered, if any did.
+/// Every attempt of a call in its order. The last one is the one that answered, if any did. Of a loop each turn has an answer
+/// and an id of its own.
 fn responses(generation: &Generation) -> Vec<Response<'_>> {
     let last = generation.attempts.len().saturating_sub(1);
     let attempts = generation.attempts.iter().enumerate();

@@ -363,7 +363,10 @@ async fn what_a_loop_costs_is_the_sum_of_its_generations() {
             assert!((record["total_cost"].as_f64().unwrap() - cost).abs() < 1e-9, "{record}");
             assert_eq!(record["native_tokens_prompt"], usage["input_tokens"], "{record}");
             assert_eq!(record["native_tokens_completion"], usage["output_tokens"], "{record}");
-            assert_eq!(record["provider_responses"].as_array().unwrap().len(), 3, "{record}");
+            let responses = record["provider_responses"].as_array().unwrap();
+            assert_eq!(responses.len(), 3, "{record}");
+            assert!(responses.iter().all(|response| response["id"].is_string()), "each turn has its own id: {record}");
+            assert_eq!(responses[0]["id"], record["upstream_id"], "{record}");
             assert_eq!(record["finish_reason"], "end_turn", "{record}");
         }
     }

@@ -198,6 +198,8 @@ async fn a_failure_leads_to_the_next_endpoint_and_the_last_one_is_told() {
 
     // Only who is asked for, and nobody else.
     let only = made(&gate, json!({"provider": {"order": ["p0"], "allow_fallbacks": false}})).await;
+    let failed = self::record(&gate, &only).await;
+    assert_eq!(failed["api_type"], "image", "it made none, and was asked for one: {failed}");
     assert_eq!(message(&only), (502, "Provider returned error".to_owned()));
     let before = spent(&gate).await;
     let blocked = json!({"error": {"message": "Your request was rejected by the safety system.",
