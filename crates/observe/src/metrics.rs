@@ -3,6 +3,7 @@
 
 mod flow;
 mod spend;
+pub mod text;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -520,7 +521,12 @@ impl Metrics {
         let (model, provider) = (model.to_owned(), exchange.provider.to_string());
         let served = Served { model: model.clone(), provider: provider.clone() };
         let of_kind = |kind| Tokens { model: model.clone(), provider: provider.clone(), kind };
-        let tokens = |kind| self.tokens.get_or_create_owned(&of_kind(kind));
+        // Where nobody was chosen nobody was called, and nothing used: a line for it would be 0 for ever.
+        let has_provider = !provider.is_empty();
+        let tokens = |kind| match has_provider {
+            true => self.tokens.get_or_create_owned(&of_kind(kind)),
+            false => Counter::default(),
+        };
         let (is_tool, has_list_price) = (is_of_a_tool(exchange), exchange.list_cost.is_some());
         Ended {
             model: exchange.model.clone(),
@@ -528,11 +534,17 @@ impl Metrics {
             outcome: exchange.outcome,
             stop_reason: stop_reason.into(),
             is_byok: exchange.is_byok,
-            answered: self.attempts.get_or_create_owned(&tried(&provider, &model, 200)),
+            answered: match has_provider {
+                true => self.attempts.get_or_create_owned(&tried(&provider, &model, 200)),
+                false => Counter::default(),
+            },
             tokens: ["input", "output", "cache_read", "cache_write", "reasoning"].map(tokens),
             first_token: self.first_token.get_or_create_owned(&served),
             duration: self.duration.get_or_create_owned(&served),
-            cost: self.cost.get_or_create_owned(&of_kind(if is_tool { "tool" } else { "credits" })),
+            cost: match has_provider {
+                true => self.cost.get_or_create_owned(&of_kind(if is_tool { "tool" } else { "credits" })),
+                false => Spend::default(),
+            },
             // Only shown where there are credentials of customers.
             at_list_price: if has_list_price {
                 self.cost.get_or_create_owned(&of_kind("byok"))
@@ -719,6 +731,26 @@ mod tests {
             r#"tokens_total{provider="P1",kind="input"} 42"#,
         ] {
             assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_nobody_was_chosen_for_shows_no_calls() {
+        let metrics = Metrics::new("1.2.3", "abc");
+        let refused = Exchange {
+            provider: "".into(),
+            outcome: Outcome::Failed,
+            status: 404,
+            attempts: Vec::new(),
+            usage: Usage::default(),
+            cost: Some(Money(0)),
+            ..exchange("written/by-the-caller")
+        };
+        metrics.record(&refused, &mut Handles::default());
+        let lines = lines_of(&metrics, "unknown");
+        assert!(lines.iter().any(|line| line.starts_with("generations_total{")), "{lines:?}");
+        for phantom in ["upstream_attempts_total", "tokens_total", "cost_usd_total"] {
+            assert!(!lines.iter().any(|line| line.starts_with(phantom)), "{phantom}: {lines:?}");
         }
     }
 

@@ -112,7 +112,7 @@ enum Command {
         /// Inference key
         #[arg(long, env = "TIDEGATE_API_KEY", hide_env_values = true)]
         key: String,
-        /// The program (`claude`, `codex`, or any other) and its arguments
+        /// The program and its arguments: `claude`, or any other that speaks the Messages format
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },

@@ -18,6 +18,7 @@ use tidegate_gateway::rates::Rates;
 use tidegate_gateway::traces::Traces;
 use tidegate_gateway::{Gateway, broadcast, tasks};
 use tidegate_observe::logging;
+use tidegate_observe::metrics::text::accepted;
 use tidegate_observe::metrics::{Group, MasterKey, Metrics};
 use tidegate_sim::{Behaviour, Script, Sim};
 use tidegate_store::Store;
@@ -466,12 +467,11 @@ fn serve_metrics(listener: TcpListener, app: &Arc<App>) -> anyhow::Result<tokio:
             };
             let gateway = gateway.clone();
             tasks::spawn("serve a metrics reader", async move {
-                let service = service_fn(move |_: http::Request<hyper::body::Incoming>| {
+                let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                     let text = gateway.upgrade().map(|gateway| gateway.metrics_text()).unwrap_or_default();
-                    async move {
-                        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                        Ok::<_, std::convert::Infallible>(crate::router::plain(http::StatusCode::OK, kind, text))
-                    }
+                    let accept = request.headers().get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
+                    let (kind, text) = accepted(accept, text);
+                    async move { Ok::<_, std::convert::Infallible>(crate::router::plain(http::StatusCode::OK, kind, text)) }
                 });
                 let _ =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

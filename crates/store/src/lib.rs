@@ -56,6 +56,7 @@ use sqlx::{PgPool, SqlitePool};
 pub use dialect::listen;
 pub use error::{Refused, Result, StoreError};
 pub use log::Log;
+pub use migrations::SCHEMA;
 pub use open::OpenError;
 
 /// How long a caller waits for a free connection.

@@ -45,6 +45,9 @@ const PAIRS: &[Pair] = &[
     pair!(15, "api", "0015_api.sql"),
 ];
 
+/// The number of the last change to the tables that this build knows.
+pub const SCHEMA: i64 = PAIRS[PAIRS.len() - 1].number;
+
 pub(crate) fn sqlite() -> Migrator {
     migrator(|pair| pair.sqlite)
 }

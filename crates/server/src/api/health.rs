@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::json;
-use tidegate_core::KeyKind;
+use tidegate_core::{KeyKind, Timestamp};
 use tidegate_gateway::Failure;
+use tidegate_observe::metrics::text::accepted;
 use tokio::time::timeout;
 
 use crate::router::{Answer, Call, plain};
@@ -56,13 +57,27 @@ pub fn ready(call: Call) -> Answering {
 }
 
 pub fn version(_: Call) -> Answering {
-    let body = json!({"version": env!("CARGO_PKG_VERSION"), "commit": crate::COMMIT});
+    let body = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": crate::COMMIT,
+        "built_at": built_at().map(|at| at.to_string()),
+        "schema": tidegate_store::SCHEMA,
+    });
     Box::pin(async move { Ok(plain(StatusCode::OK, JSON, body.to_string())) })
 }
 
+/// When the program was built: as whoever built it said, else when its file was written.
+fn built_at() -> Option<Timestamp> {
+    let said = option_env!("TIDEGATE_BUILT_AT").and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let written = || {
+        let written = std::env::current_exe().and_then(std::fs::metadata).and_then(|file| file.modified()).ok()?;
+        jiff::Timestamp::try_from(written).ok()
+    };
+    said.or_else(written).map(|at| Timestamp(at.as_millisecond()))
+}
+
 pub fn metrics(call: Call) -> Answering {
-    let text = call.app.gateway.metrics_text();
-    Box::pin(
-        async move { Ok(plain(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)) },
-    )
+    let accept = call.head.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (kind, text) = accepted(accept, call.app.gateway.metrics_text());
+    Box::pin(async move { Ok(plain(StatusCode::OK, kind, text)) })
 }

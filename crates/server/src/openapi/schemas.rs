@@ -159,7 +159,12 @@ fn shared() -> Value {
                 })),
             },
         })),
-        "Version": full(json!({"version": {"type": "string"}, "commit": {"type": "string"}})),
+        "Version": full(json!({
+            "version": {"type": "string"},
+            "commit": {"type": "string"},
+            "built_at": requests::described(or_null(date_time()), "When the program was built, or its file written."),
+            "schema": requests::described(json!({"type": "integer"}), "The last change to the tables that this build knows."),
+        })),
     })
 }
 

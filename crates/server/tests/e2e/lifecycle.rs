@@ -420,10 +420,19 @@ async fn health_readiness_version_and_metrics_say_what_they_promise() {
     assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("ready")));
     assert_eq!(ready.json()["checks"]["store"], json!({"ok": true}), "details are for operators");
     assert!(gate.managed("/readyz").await.json()["checks"]["store"]["detail"].is_string());
-    assert_eq!(gate.managed("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
+    let version = gate.managed("/version").await.json();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert!(
+        version["built_at"].as_str().unwrap().ends_with('Z') && version["schema"].as_i64().unwrap() >= 15,
+        "{version}"
+    );
 
     let metrics = gate.managed("/metrics").await;
     assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    let plain = gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).header("accept", "text/plain").send().await;
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.body_text().contains("# TYPE tidegate_http_requests_total counter\n"), "{}", plain.body_text());
+    assert!(!plain.body_text().contains("# EOF"));
     gate.messages(hello(MODEL)).await;
     gate.messages(hello_streamed(MODEL)).await;
     gate.post("{").await;
