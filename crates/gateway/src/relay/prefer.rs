@@ -260,7 +260,9 @@ mod tests {
             (format!(r#"{{"type":"document","source":{source}}}"#), vec![Modality::File]),
             (r#"{"type":"document","source":{"type":"text","media_type":"text/plain","data":"x"}}"#.to_owned(), vec![]),
             (
-                format!(r#"{{"type":"tool_result","content":[{{"type":"image","source":{source}}}]}}"#),
+                format!(
+                    r#"{{"type":"tool_result","tool_use_id":"t","content":[{{"type":"image","source":{source}}}]}}"#
+                ),
                 vec![Modality::Image],
             ),
         ] {

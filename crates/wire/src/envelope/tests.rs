@@ -94,8 +94,16 @@ fn calls_that_only_we_run_are_seen() {
         ("tidegate_tool_result", "tidegate:datetime", true),
         ("tool_result", "x", false),
     ] {
-        assert_eq!(is_seen(json!({"type": kind, "id": "t", "name": name, "input": {}})), wanted, "{kind} {name}");
-        assert_eq!(is_seen(json!({"name": name, "id": "t", "type": kind})), wanted, "in any order: {kind} {name}");
+        assert_eq!(
+            is_seen(json!({"type": kind, "id": "t", "tool_use_id": "t", "name": name, "input": {}})),
+            wanted,
+            "{kind} {name}"
+        );
+        assert_eq!(
+            is_seen(json!({"name": name, "id": "t", "tool_use_id": "t", "type": kind})),
+            wanted,
+            "in any order: {kind} {name}"
+        );
     }
 }
 
@@ -139,6 +147,36 @@ fn each_member_has_its_limits_and_its_text() {
         ("messages", json!([{"role": "user", "content": [{"text": "x"}]}]), "messages[0].content[0].type is required"),
         ("messages", json!([{"role": "user", "content": [{"type": 1}]}]), "messages[0].content[0].type is required"),
         ("messages", json!([{"role": "user", "content": ["x"]}]), "messages[0].content[0] must be an object"),
+        ("messages", block(json!({"type": "text"})), "messages[0].content[0].text is required"),
+        ("messages", block(json!({"type": "text", "text": null})), "messages[0].content[0].text is required"),
+        ("messages", block(json!({"text": 1, "type": "text"})), "messages[0].content[0].text must be a string"),
+        ("messages", block(json!({"type": "image"})), "messages[0].content[0].source is required"),
+        (
+            "messages",
+            block(json!({"type": "document", "source": "x"})),
+            "messages[0].content[0].source must be an object",
+        ),
+        (
+            "messages",
+            block(json!({"type": "tool_result", "content": "x"})),
+            "messages[0].content[0].tool_use_id is required",
+        ),
+        (
+            "messages",
+            block(json!({"type": "tool_result", "tool_use_id": 7})),
+            "messages[0].content[0].tool_use_id must be a string",
+        ),
+        (
+            "messages",
+            block(json!({"type": "tool_use", "name": "f", "input": {}})),
+            "messages[0].content[0].id is required",
+        ),
+        (
+            "messages",
+            block(json!({"type": "tool_use", "id": "c", "input": {}})),
+            "messages[0].content[0].name is required",
+        ),
+        ("system", json!([{"type": "text"}]), "system[0].text is required"),
         ("messages", json!([{"role": "user", "content": ""}]), "messages must not be empty"),
         ("messages", json!([{"role": "user", "content": " \n"}]), "messages must not be empty"),
         (
@@ -407,6 +445,10 @@ fn prompt_problems_have_their_own_type() {
 }
 
 /// A request whose second block is written as given.
+fn block(block: serde_json::Value) -> serde_json::Value {
+    json!([{"role": "user", "content": [block]}])
+}
+
 fn with_block(block: &str) -> String {
     format!(
         r#"{{"model":"a/b","max_tokens":9,"messages":[{{"role":"user","content":[{{"type":"text","text":"what is this?"}},{block}]}}]}}"#
