@@ -1,5 +1,6 @@
 //! Runs the calls of a turn, side by side, and puts their results behind it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::ToolCall;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval_at, timeout_at};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, Interval, interval_at, timeout_at};
 
 use super::conduct::{Broken, Conductor};
 use super::fetch;
@@ -22,7 +24,8 @@ use super::sandbox;
 use super::search;
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn, is};
-use crate::relay::{Aside, PING};
+use crate::failure::Failure;
+use crate::relay::{Aside, PING, Reply};
 
 /// Characters of results that the model gets to read in one request.
 pub(super) const RESULTS: usize = 400_000;
@@ -60,6 +63,28 @@ impl Conductor {
         }
     }
 
+    /// Asks for the next turn while there is time. Whoever listens is told now and then that somebody is still there.
+    pub async fn ask_aloud(
+        &self,
+        is_last: bool,
+        sink: &Sink,
+    ) -> Result<Result<Result<Reply, Failure>, Elapsed>, Broken> {
+        let mut asking = pin!(timeout_at(self.hard, self.ask(is_last)));
+        let mut pings = self.pings();
+        loop {
+            tokio::select! {
+                biased;
+                asked = &mut asking => return Ok(asked),
+                _ = pings.tick() => sink.raw(PING).await?,
+            }
+        }
+    }
+
+    fn pings(&self) -> Interval {
+        let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
+        interval_at(Instant::now() + keep_alive, keep_alive)
+    }
+
     /// Runs calls side by side, the first `room` of them, and puts their results behind the turn in the order of the
     /// calls. Whether time ran out.
     pub async fn run_all(
@@ -78,8 +103,7 @@ impl Conductor {
         let desk = self.desk(&calls, turn.model().unwrap_or_default());
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
-        let keep_alive = self.snapshot.settings.keep_alive.max(Duration::from_millis(1));
-        let mut pings = interval_at(Instant::now() + keep_alive, keep_alive);
+        let mut pings = self.pings();
         let is_late = loop {
             while running.len() < parallel
                 && let Some((place, call)) = waiting.next()

@@ -25,7 +25,7 @@ use super::turn::{Assembly, Call, Turn};
 use super::usage::Sums;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{Body, Inner, Reply, Searching};
+use crate::relay::{Body, Inner, PING, Reply, Searching};
 use crate::{Gateway, Snapshot};
 
 /// How often an answer that a vendor interrupted is asked to go on.
@@ -186,7 +186,7 @@ impl Conductor {
                 Next::End(reason) => ended(reason, &ending),
                 Next::Turn { is_last: last } => {
                     is_last = last;
-                    match timeout_at(self.hard, self.ask(is_last)).await {
+                    match self.ask_aloud(is_last, sink).await? {
                         Ok(Ok(next)) => {
                             reply = next;
                             continue;
@@ -243,7 +243,7 @@ impl Conductor {
     }
 
     /// Sends the conversation as it is now.
-    async fn ask(&self, is_last: bool) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, is_last: bool) -> Result<Reply, Failure> {
         // A key that was taken away meanwhile asks for nothing more.
         if !self.key.may_go_on(self.gate.clock.now()) {
             return Err(Failure::invalid_key());
@@ -368,7 +368,8 @@ impl Conductor {
             splitter.feed(data);
             while let Some(frame) = splitter.next().map_err(|_| Failure::internal())? {
                 if frame.is_silent() {
-                    sink.raw(frame.0).await?;
+                    // Comments are for before the beginning of an answer.
+                    sink.raw(if is_first { frame.0 } else { PING }).await?;
                     continue;
                 }
                 let Ok(mut event) = serde_json::from_slice::<Value>(&frame.data()) else { continue };

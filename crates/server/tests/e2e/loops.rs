@@ -118,6 +118,25 @@ async fn a_turn_that_does_not_begin_in_time_is_not_waited_for() {
     assert_eq!((kinds(&answer), &answer["stop_reason"]), (vec!["server_tool_use".into()], &json!("pause_turn")));
 }
 
+/// Events as they are sent.
+fn frames(events: &[Value]) -> String {
+    let frame = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+    events.iter().map(frame).collect()
+}
+
+/// A turn that asks what time it is.
+fn asks_the_time() -> [Value; 5] {
+    let call = json!({"type": "tool_use", "id": "toolu_00000001", "name": "tidegate_datetime", "input": {}});
+    [
+        json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
+            "model": "m", "content": [], "stop_reason": null, "usage": {"input_tokens": 1, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": call}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}}),
+        json!({"type": "message_stop"}),
+    ]
+}
+
 #[tokio::test]
 async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
     let hand = Hand::start().await;
@@ -125,22 +144,10 @@ async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
     let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
     let mut body = searching(true);
     body["tools"] = json!([{"type": "tidegate:datetime"}]);
-    let start = json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
-        "model": "m", "content": [], "stop_reason": null, "usage": {"input_tokens": 1, "output_tokens": 1}}});
-    let block = |block: Value| json!({"type": "content_block_start", "index": 0, "content_block": block});
+    let called = asks_the_time();
+    let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
     let words = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "At"}});
-    let called = [
-        start.clone(),
-        block(json!({"type": "tool_use", "id": "toolu_00000001", "name": "tidegate_datetime", "input": {}})),
-        json!({"type": "content_block_stop", "index": 0}),
-        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}}),
-        json!({"type": "message_stop"}),
-    ];
-    let begun = [start, block(json!({"type": "text", "text": ""})), words];
-    let frames = |events: &[Value]| {
-        let frame = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
-        events.iter().map(frame).collect::<String>()
-    };
+    let begun = [called[0].clone(), block, words];
     let calling = async {
         let mut first = hand.call().await.streams().await;
         first.send(&frames(&called)).await;
@@ -158,6 +165,28 @@ async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
     assert_eq!((&answer["content"][1]["text"], &told(&answer)["stopped_by"]), (&json!("At"), &json!("deadline")));
     let count = |name: &str| reply.events().iter().filter(|event| event.name == name).count();
     assert_eq!(count("content_block_start"), count("content_block_stop"), "every block is closed");
+}
+
+#[tokio::test]
+async fn a_client_hears_pings_while_the_next_turn_is_waited_for() {
+    let hand = Hand::start().await;
+    let config = "[stream]\nkeep_alive_ms = 20\n";
+    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
+    let mut body = searching(true);
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    let mut heard = gate.stream(body).await;
+    let mut first = hand.call().await.streams().await;
+    first.send(&frames(&asks_the_time())).await;
+    first.end().await;
+    let second = hand.call().await;
+    // The first turn is over: nothing but pings can come before the second one answers, in whatever way it begins to.
+    for _ in 0..2 {
+        let mut pings = 0;
+        while pings < 2 {
+            pings = if heard.next().await.unwrap().name == "ping" { pings + 1 } else { 0 };
+        }
+    }
+    drop(second);
 }
 
 #[tokio::test]
