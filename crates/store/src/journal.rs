@@ -1,7 +1,7 @@
 //! The journal of one node: a SQLite file of its own, apart from the main store, in which every call is written down
 //! before its first byte and again before its last one. One writer, one journey to the database per group.
 //!
-//! What is written together stands on a sheet of its own in a [`ring`] of pages, each of which is written over when nothing
+//! What is written together stands on a sheet of its own in a ring of pages, each of which is written over when nothing
 //! on it is needed any more: nearly always that is a moment later. What is needed longer moves to tables. There an open call
 //! has a row of its own, which goes when the call is settled; what was settled together stands in one row, a line for each
 //! call, and goes when the main store has all of it.
@@ -146,8 +146,10 @@ pub struct Journal {
     sheets: Sheets,
     /// Settled calls of sheets that are gone: their rows.
     moved: Map<i64, Moved>,
-    /// Letters of sheets are to get rows with the next group: the file must be asked about them.
-    must_move_letters: bool,
+    /// The sheets that these rows came from.
+    moved_from: Map<i64, i64>,
+    /// Destinations whose letters must not stay on sheets: the file is asked about them.
+    doubted: Set<String>,
     /// Rows of calls that are settled. They go before anything that says so does.
     dead: Vec<i64>,
     /// Lines that were forgotten, of rows that hold others still.
@@ -181,10 +183,12 @@ impl Journal {
                     COALESCE((SELECT MAX(id) FROM bundles), 0)";
         let (opened, settled, bundles): (i64, i64, i64) = sqlx::query_as(last).fetch_one(&mut connection).await?;
         let replay = Replay::read(&mut connection).await?;
-        if replay.broken > 0 {
-            tracing::error!(places = replay.broken, "some of the journal's last sheets cannot be read");
+        if !replay.broken.is_empty() {
+            tracing::error!(
+                places = replay.broken.len(),
+                "some of the journal's last sheets cannot be read: they are kept"
+            );
         }
-        let last_letter = replay.letters.last_key_value().map_or(0, |(row, _)| *row);
         let mut journal = Self {
             path,
             connection,
@@ -193,13 +197,14 @@ impl Journal {
             open: Map::default(),
             sheets: Sheets::new(&replay.slots, replay.last),
             moved: Map::default(),
-            must_move_letters: false,
+            moved_from: Map::default(),
+            doubted: Set::default(),
             dead: Vec::new(),
             forgotten: Map::default(),
             gone: Vec::new(),
             next_open: opened + 1,
             next_settled: settled + 1,
-            next_bundle: bundles.max(last_letter) + 1,
+            next_bundle: bundles + 1,
             recent: Arc::new(Recent::of_writer(bundles == 0 && replay.letters.is_empty())),
             grown: 0,
             log: None,
@@ -229,22 +234,24 @@ impl Journal {
                 group.settled.push(settled);
             }
         }
-        for (row, (letters, told)) in &replay.letters {
+        // Under new numbers: an older release may have given theirs away, and nobody comes back for them.
+        for (letters, told) in replay.letters.values() {
             let told: Vec<(GenerationId, &str)> = told.iter().map(|(id, text)| (*id, text.as_str())).collect();
-            group.bundles.push(bundle::Bundle::again(*row, letters, &told));
+            group.bundles.push(bundle::Bundle::again(self.next_bundle, letters, &told));
+            self.next_bundle += 1;
         }
+        group.unreadable = replay.broken.clone();
         let rows: Vec<(i64, String)> =
             sqlx::query_as("SELECT id, generation FROM opened").fetch_all(&mut self.connection).await?;
         let is_over = |name: &str| GenerationId::parse(name).is_some_and(|id| replay.over.contains(&id));
         let dead: Vec<i64> = rows.iter().filter(|(_, name)| is_over(name)).map(|(row, _)| *row).collect();
         group.buried = (!dead.is_empty()).then(|| group::list(&dead));
         let is_nothing = group.opened.is_empty() && group.settled.is_empty() && group.bundles.is_empty();
-        if is_nothing && dead.is_empty() {
+        if is_nothing && dead.is_empty() && group.unreadable.is_empty() {
             return Ok(());
         }
-        let mut lines = ring::Lines::default();
-        lines.nothing();
-        self.write_sheet(group, sheets::Sheet { text: lines.0, ..Default::default() }, 0).await
+        let sheet = sheets::Sheet { text: ring::NOTHING.to_owned(), ..Default::default() };
+        self.write_sheet(group, sheet, 0).await
     }
 
     /// Learns which calls earlier starts left open. A process may have died between writing down that a call is settled
@@ -300,14 +307,6 @@ impl Journal {
         Ok(self.log.insert(Log(Arc::new(file))).clone())
     }
 
-    /// Brings everything that was written to the disk, with a commit that waits for it.
-    pub async fn flush(&mut self) -> Result<()> {
-        self.sync(true).await?;
-        // The log is synced with a commit, and a commit needs a change.
-        sqlx::query("UPDATE node SET epoch = epoch").execute(&mut self.connection).await?;
-        Ok(())
-    }
-
     /// Takes away what the main store has. `spoiled`: lines that cannot be read; they are kept apart, and told of by those
     /// who check the file.
     pub async fn forget(&mut self, places: &[Place], spoiled: &[Place]) -> Result<()> {
@@ -349,24 +348,22 @@ impl Journal {
                 return;
             }
             let Some(row) = self.moved.get(&place.row).and_then(|moved| moved.place(place.line)) else { return };
-            if self.note_row(row) {
-                self.moved.remove(&place.row);
-            }
+            self.note_row(row);
         } else {
             self.note_row(place);
         }
     }
 
-    /// Whether the whole row is.
-    fn note_row(&mut self, place: Place) -> bool {
+    fn note_row(&mut self, place: Place) {
         let lines = self.forgotten.entry(place.row).or_default();
         lines.insert(place.line);
-        let is_gone = lines.len() >= place.of as usize;
-        if is_gone {
+        if lines.len() >= place.of as usize {
             self.forgotten.remove(&place.row);
             self.gone.push(place.row);
+            if let Some(sheet) = self.moved_from.remove(&place.row) {
+                self.moved.remove(&sheet);
+            }
         }
-        is_gone
     }
 
     async fn set_aside(&mut self, place: Place) -> Result<()> {
@@ -377,8 +374,10 @@ impl Journal {
                 None => return Ok(()),
             },
             None => {
-                let moved = self.moved.get(&place.row).filter(|_| place.is_on_sheet);
-                let place = moved.and_then(|moved| moved.place(place.line)).unwrap_or(place);
+                let moved = self.moved.get(&place.row).and_then(|moved| moved.place(place.line));
+                // One that is nowhere any more was forgotten already.
+                let place = if place.is_on_sheet { moved } else { Some(place) };
+                let Some(place) = place else { return Ok(()) };
                 let data: Option<String> = sqlx::query_scalar("SELECT data FROM settled WHERE id = $1")
                     .bind(place.row)
                     .fetch_optional(&mut self.connection)
@@ -402,7 +401,7 @@ impl Journal {
         let fresh = connect(&self.path).await?;
         let old = std::mem::replace(&mut self.connection, fresh);
         self.recent.miss_all();
-        self.must_move_letters = true;
+        self.doubted.extend(self.sheets.destinations());
         (self.is_full_sync, self.log) = (true, None);
         let _ = old.close().await;
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut self.connection).await?;

@@ -300,9 +300,17 @@ impl Writer {
     /// What was committed did not come to the disk. Nobody is let in until the file is whole and all of it is there; that
     /// must not wait for somebody to be let in.
     async fn mend(&mut self, error: JournalError, pace: &mut Pace) {
-        self.failed(error).await;
-        while let Err(error) = self.journal.flush().await {
-            self.failed(error).await;
+        self.stumbled(&error).await;
+        loop {
+            // A file that is not known to be whole is not called so because something could be added to it.
+            let mended = match self.journal.reopen().await {
+                Ok(()) => self.journal.flush().await,
+                Err(error) => Err(error),
+            };
+            match mended {
+                Ok(()) => break,
+                Err(error) => _ = self.stumbled(&error).await,
+            }
         }
         pace.is_dirty = false;
         self.recovered();
@@ -324,7 +332,16 @@ impl Writer {
     }
 
     async fn failed(&mut self, error: JournalError) {
-        let (state, must_reopen) = match &error {
+        if self.stumbled(&error).await
+            && let Err(error) = self.journal.reopen().await
+        {
+            tracing::error!(%error, "the journal could not be opened again");
+        }
+    }
+
+    /// Lets nobody in until the journal can be written again. Whether it must be opened anew for that.
+    async fn stumbled(&mut self, error: &JournalError) -> bool {
+        let (state, must_reopen) = match error {
             JournalError::Full => (FULL, false),
             JournalError::Locked => (LOCKED, false),
             JournalError::Broken(_) | JournalError::Damaged(_) | JournalError::Unreadable(_) | JournalError::Older => {
@@ -336,11 +353,9 @@ impl Writer {
         }
         if state == FULL && self.ballast.give() {
             tracing::warn!("the room that was set aside is given up, so that running calls can be settled");
-            return;
+            return false;
         }
         sleep(RETRY).await;
-        if must_reopen && let Err(error) = self.journal.reopen().await {
-            tracing::error!(%error, "the journal could not be opened again");
-        }
+        must_reopen
     }
 }

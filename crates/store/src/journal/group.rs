@@ -27,8 +27,9 @@ const MARK: &str = "UPDATE opened SET progress_nanos = json_extract(value, '$[1]
      progress_tokens = json_extract(value, '$[2]') FROM json_each(?) WHERE opened.id = json_extract(value, '$[0]'); ";
 const SETTLE: &str = "INSERT INTO settled (id, calls, data) VALUES (?, ?, ?); ";
 /// The same length as before: the page is written over, and no other is touched.
-const WRITE: &str = "UPDATE ring SET data = ? WHERE slot = ?; ";
-const GROW: &str = "INSERT INTO ring (data, slot) VALUES (?, ?); ";
+const WRITE: &str =
+    "INSERT INTO ring (slot, data) VALUES (?, ?) ON CONFLICT (slot) DO UPDATE SET data = excluded.data; ";
+const KEEP: &str = "INSERT INTO unreadable (generation, data) VALUES ('', ?); ";
 
 /// A row of an open call.
 pub(super) struct OpenRow<'a> {
@@ -72,8 +73,10 @@ pub(super) struct Group<'a> {
     pub buried: Option<String>,
     pub settled: Vec<SettledRow>,
     pub bundles: Vec<Bundle>,
-    /// Slots, whether they are new in the file, and what stands in them.
-    pub slots: Vec<(i64, bool, Vec<u8>)>,
+    /// What is kept though nobody can read it.
+    pub unreadable: Vec<String>,
+    /// Slots, and what stands in them.
+    pub slots: Vec<(i64, Vec<u8>)>,
 }
 
 impl Group<'_> {
@@ -110,11 +113,14 @@ impl Group<'_> {
         for some in self.bundles.chunks(MOST) {
             text.push_str(POST.text(some.len()));
         }
-        for (_, is_new, _) in &self.slots {
-            text.push_str(if *is_new { GROW } else { WRITE });
+        for _ in &self.unreadable {
+            text.push_str(KEEP);
+        }
+        for _ in &self.slots {
+            text.push_str(WRITE);
         }
         let lists = self.opened.len().div_ceil(MOST) + self.bundles.len().div_ceil(MOST);
-        let single = self.amended.len() + self.settled.len() + self.slots.len();
+        let single = self.amended.len() + self.settled.len() + self.unreadable.len() + self.slots.len();
         (text, lists + optional.iter().flatten().count() + single)
     }
 
@@ -123,8 +129,8 @@ impl Group<'_> {
         let is_common = self.amended.is_empty()
             && self.opened.len() <= MOST
             && self.settled.len() <= 1
-            && self.slots.len() <= FEW_SLOTS
-            && self.slots.iter().all(|(_, is_new, _)| !is_new);
+            && self.unreadable.is_empty()
+            && self.slots.len() <= FEW_SLOTS;
         let mut query = sqlx::query(AssertSqlSafe(text)).persistent(is_common);
         for some in self.opened.chunks_mut(MOST) {
             for place in 0..shape(some.len()) {
@@ -168,8 +174,11 @@ impl Group<'_> {
                 };
             }
         }
-        for (slot, _, image) in &mut self.slots {
-            query = query.bind(std::mem::take(image)).bind(*slot);
+        for text in &self.unreadable {
+            query = query.bind(text.clone());
+        }
+        for (slot, image) in &mut self.slots {
+            query = query.bind(*slot).bind(std::mem::take(image));
         }
         query.execute(connection).await?;
         Ok(())
@@ -180,7 +189,7 @@ impl Group<'_> {
         let opened: usize = self.opened.iter().map(|call| call.data.len()).sum();
         let settled: usize = self.settled.iter().map(|row| row.data.len()).sum();
         let posted: usize = self.bundles.iter().map(|bundle| bundle.payload.len()).sum();
-        let written: usize = self.slots.iter().map(|(_, _, image)| image.len() + PAGE).sum();
+        let written: usize = self.slots.iter().map(|(_, image)| image.len() + PAGE).sum();
         let has_rows = opened + settled + posted > 0 || self.buried.is_some() || !self.marked.is_empty();
         let rows = if has_rows { COMMIT } else { 0 };
         (opened + settled + posted + written + rows) as u64

@@ -155,7 +155,7 @@ impl Journal {
         }
         // Whatever becomes of one: all that wait with it are looked for in the file from now on.
         self.sync(false).await?;
-        self.move_letters().await?;
+        self.move_letters(true).await?;
         self.grown += LETTER_BYTES * rows.len() as u64;
         // Whatever becomes of it: the rest is to be looked for in the file.
         self.recent.let_go(rows.keys().copied());
@@ -187,7 +187,7 @@ impl Journal {
     /// former there were.
     pub async fn bound_outbox(&mut self, destination: &str, gone: u64, buried: Timestamp) -> Result<u64> {
         if gone > 0 {
-            self.move_letters().await?;
+            self.move_letters(true).await?;
         }
         // Whole rows: a few more may go.
         let gone: Vec<(i64, i64)> = sqlx::query_as(
@@ -210,7 +210,7 @@ impl Journal {
 impl Journal {
     /// Takes away what has waited since before an instant for somebody who is none of these: nobody will ever fetch it.
     pub async fn forget_others(&mut self, known: &[String], before: Timestamp) -> Result<u64> {
-        self.move_letters().await?;
+        self.move_letters(true).await?;
         let listed = serde_json::to_string(known).expect("texts are always JSON");
         let gone: Vec<i64> = sqlx::query_scalar(
             "DELETE FROM bundles WHERE created_at < $2 AND destination NOT IN (SELECT value FROM json_each($1)) \

@@ -223,7 +223,7 @@ impl JournalReader {
             return Err(JournalError::Older);
         }
         let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&self.0).await?;
-        Ok(verdict == "ok" && Replay::read(&mut *self.0.acquire().await?).await?.broken == 0)
+        Ok(verdict == "ok" && Replay::read(&mut *self.0.acquire().await?).await?.broken.is_empty())
     }
 
     pub async fn close(&self) {

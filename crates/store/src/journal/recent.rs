@@ -69,10 +69,12 @@ impl Inner {
         self.desks.values().filter_map(|desk| desk.rows.first_key_value()).map(|(row, _)| *row).min()
     }
 
-    fn remove_oldest(&mut self) {
-        if let Some(desk) = self.oldest().and_then(|row| self.remove(row)) {
-            desk.miss();
-        }
+    /// Says whose it was.
+    fn remove_oldest(&mut self) -> Option<String> {
+        let row = self.oldest()?;
+        let whose = self.desks.iter().find(|(_, desk)| desk.rows.contains_key(&row)).map(|(name, _)| name.clone());
+        self.remove(row)?.miss();
+        whose
     }
 }
 
@@ -104,16 +106,16 @@ impl Recent {
         act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// False where something had to go for it.
-    pub fn keep(&self, destination: &str, row: i64, fresh: Fresh) -> bool {
+    /// Says for whom something had to go for it.
+    pub fn keep(&self, destination: &str, row: i64, fresh: Fresh) -> Vec<String> {
         self.with(|inner| {
             inner.bytes += fresh.held();
             inner.desk(destination).rows.insert(row, fresh);
-            let has_room = inner.bytes <= MOST_BYTES;
+            let mut missed = Vec::new();
             while inner.bytes > MOST_BYTES {
-                inner.remove_oldest();
+                missed.extend(inner.remove_oldest());
             }
-            has_room
+            missed
         })
     }
 
@@ -122,15 +124,17 @@ impl Recent {
         self.with(|inner| inner.desks.get(destination).map_or(inner.was_empty, |desk| desk.is_whole))
     }
 
-    /// They have rows now.
-    pub fn have_rows(&self, rows: &[i64]) {
+    /// They have rows now, for these destinations. Who looked in the file before cannot have seen those that are not here.
+    pub fn have_rows(&self, rows: &[(i64, String)]) {
         if rows.is_empty() {
             return;
         }
         self.with(|inner| {
-            for desk in inner.desks.values_mut() {
-                for row in rows {
-                    desk.rows.get_mut(row).into_iter().for_each(|fresh| fresh.is_on_sheet = false);
+            for (row, destination) in rows {
+                let desk = inner.desk(destination);
+                match desk.rows.get_mut(row) {
+                    Some(fresh) => fresh.is_on_sheet = false,
+                    None => desk.miss(),
                 }
             }
         });
@@ -301,6 +305,17 @@ mod tests {
         let stranger = Recent::of_stranger();
         stranger.none_missed("a", stranger.missed("a"));
         assert_eq!(due(&stranger, "a"), None, "nobody tells it");
+    }
+
+    #[test]
+    fn who_looked_before_a_letter_had_its_row_looks_again() {
+        let recent = Recent::of_writer(true);
+        assert!(recent.keep("a", 1, fresh(5 << 20)).is_empty());
+        assert_eq!(recent.keep("b", 2, fresh(5 << 20)), ["a"], "both do not fit");
+        recent.none_missed("a", recent.missed("a"));
+        assert_eq!(due(&recent, "a"), Some(vec![]), "the file had no row yet");
+        recent.have_rows(&[(1, "a".to_owned()), (2, "b".to_owned())]);
+        assert_eq!((due(&recent, "a"), due(&recent, "b")), (None, Some(vec![2])));
     }
 
     #[test]

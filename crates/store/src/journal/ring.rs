@@ -6,6 +6,7 @@
 //! that nobody fetched. Sheets go in the order in which they came, so whatever says that something is over stays at least as
 //! long as what it is about.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -23,6 +24,9 @@ const HEAD: usize = 32;
 const BODY: usize = SLOT - HEAD;
 /// The longest group that is written here.
 pub(super) const LONGEST: usize = SLOTS / 4 * BODY;
+
+/// On a sheet that only says that others are gone.
+pub(super) const NOTHING: &str = "N\t\n";
 
 /// How many slots a text takes.
 pub(super) fn slots(text: &str) -> usize {
@@ -90,11 +94,6 @@ pub(super) struct Lines(pub String);
 impl Lines {
     pub fn with_capacity(bytes: usize) -> Self {
         Self(String::with_capacity(bytes))
-    }
-
-    /// For a sheet that only says that others are gone.
-    pub fn nothing(&mut self) {
-        self.0.push_str("N\t\n");
     }
 
     /// A call and its text. Says where the text stands.
@@ -182,8 +181,8 @@ pub(super) struct Replay {
     pub slots: Vec<i64>,
     /// The last sheet.
     pub last: i64,
-    /// Sheets and lines that are not what was written.
-    pub broken: usize,
+    /// Sheets and lines that are not what was written, as they are.
+    pub broken: Vec<String>,
 }
 
 impl Replay {
@@ -206,24 +205,24 @@ impl Replay {
         for (_, image) in rows {
             match Part::read(image) {
                 Some(part) => sheets.entry(part.head.number).or_default().push(part),
-                None => replay.broken += 1,
+                None => replay.broken.push(String::from_utf8_lossy(image).into_owned()),
             }
         }
         sheets.values_mut().for_each(|parts| parts.sort_by_key(|part| part.part));
         // Only a sheet that is all there says which others count.
         let newest = sheets.iter().rev().find(|(_, parts)| is_whole(parts));
         let Some((last, first)) = newest.map(|(number, parts)| (*number, parts[0].head.first)) else { return replay };
-        replay.last = last;
+        // The number of one that is not all there is not given to another.
+        let numbers = sheets.keys().filter(|number| **number < last.saturating_add(1 << 32));
+        replay.last = numbers.max().copied().unwrap_or(last);
         for (number, parts) in sheets.split_off(&first) {
-            if !is_whole(&parts) {
-                replay.broken += 1;
-            }
             let epoch = parts.first().map_or(0, |part| part.head.epoch);
             let bytes: Vec<u8> = parts.iter().flat_map(|part| part.body).copied().collect();
-            match String::from_utf8(bytes) {
-                Ok(text) => replay.sheet(number, epoch, &text),
-                Err(_) => replay.broken += 1,
+            let text = String::from_utf8_lossy(&bytes);
+            if !is_whole(&parts) || matches!(text, Cow::Owned(_)) {
+                replay.broken.push(text.clone().into_owned());
             }
+            replay.sheet(number, epoch, &text);
         }
         replay
     }
@@ -232,7 +231,7 @@ impl Replay {
         let mut texts: Map<GenerationId, &str> = Map::default();
         for line in text.lines() {
             if self.line(number, epoch, line, &mut texts).is_none() {
-                self.broken += 1;
+                self.broken.push(line.to_owned());
             }
         }
     }
@@ -248,8 +247,12 @@ impl Replay {
         let (kind, rest) = line.split_once('\t')?;
         match kind {
             "O" | "S" => {
-                let (id, data) = rest.split_once('\t')?;
-                let id = GenerationId::parse(id)?;
+                let read = rest.split_once('\t').and_then(|(id, data)| Some((GenerationId::parse(id)?, data)));
+                if kind == "S" && read.is_none() {
+                    // Others are known by their lines.
+                    self.settled.entry(number).or_default().push(None);
+                }
+                let (id, data) = read?;
                 if kind == "O" {
                     self.opened.insert(id, Opened { id, epoch, data: data.to_owned() });
                 } else {
@@ -317,7 +320,10 @@ mod tests {
             assert_eq!(rows.len(), slots(&lines.0));
             rows.reverse();
             let replay = Replay::of(&rows);
-            assert_eq!((replay.opened[&id].data.as_str(), replay.opened[&id].epoch, replay.broken), (&*data, 3, 0));
+            assert_eq!(
+                (replay.opened[&id].data.as_str(), replay.opened[&id].epoch, replay.broken.len()),
+                (&*data, 3, 0)
+            );
             assert_eq!((replay.last, replay.slots.len()), (7, rows.len()));
         }
     }
@@ -353,10 +359,10 @@ mod tests {
         other.away(&ids[3]);
         other.forgotten(7, &[1]);
         other.gone(&[8]);
-        other.nothing();
+        other.0.push_str(NOTHING);
         let later = Head { number: 8, ..HEAD };
         let replay = Replay::of(&rows(&[(HEAD, &one.0), (later, &other.0)]));
-        assert!(replay.opened.is_empty() && replay.broken == 0);
+        assert!(replay.opened.is_empty() && replay.broken.is_empty());
         let settled: Vec<(i64, Vec<Option<&str>>)> = replay
             .settled
             .iter()
@@ -376,12 +382,12 @@ mod tests {
         let whole = rows(&[(HEAD, &good.0)]);
         for image in [vec![], vec![0; 31], vec![255; SLOT], vec![b'x'; 5_000]] {
             let replay = Replay::of(&[whole[0].clone(), (2, image)]);
-            assert!(replay.broken > 0 && replay.opened.contains_key(&id) && replay.last == 7);
+            assert!(!replay.broken.is_empty() && replay.opened.contains_key(&id) && replay.last == 7);
         }
-        for odd in ["X\t1", "O", "O\tno name\t{}", "F\tx", "F\t7\t-1", "L\t1\t2", "D\t", "A\t", ""] {
+        for odd in ["X\t1", "O", "O\tno name\t{}", "S\tno name\t{}", "F\tx", "F\t7\t-1", "L\t1\t2", "D\t", "A\t", ""] {
             let text = format!("{odd}\n{}", good.0);
             let replay = Replay::of(&rows(&[(HEAD, &text)]));
-            assert_eq!((replay.broken, replay.opened.len()), (1, 1), "{odd}");
+            assert_eq!((&*replay.broken, replay.opened.len()), (&[odd.to_owned()][..], 1), "{odd}");
         }
         let mut long = Lines::default();
         long.open(&id, &"y".repeat(2 * BODY));
@@ -389,6 +395,6 @@ mod tests {
         torn.remove(1);
         torn.extend(rows(&[(Head { number: 8, ..HEAD }, &good.0)]));
         let replay = Replay::of(&torn);
-        assert!(replay.broken > 0 && replay.opened.contains_key(&id));
+        assert!(!replay.broken.is_empty() && replay.opened.contains_key(&id) && replay.last == 8);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use tidegate_core::GenerationId;
-use tidegate_core::map::Map;
+use tidegate_core::map::{Map, Set};
 
 use super::Home;
 use super::bundle::Bundle;
@@ -82,10 +82,23 @@ impl Sheets {
         self.sheets.get(usize::try_from(number - self.first()).ok()?)
     }
 
-    /// Letters of a sheet as they stand in the table.
-    pub fn bundle(&self, row: i64, sheet: i64) -> Option<Bundle> {
+    /// Whom letters on sheets wait for.
+    pub fn destinations(&self) -> Set<String> {
+        let posted = self.posted.iter().filter_map(|(row, sheet)| self.posted_at(*row, *sheet));
+        posted.map(|(_, letters)| letters.destination.clone()).collect()
+    }
+
+    fn posted_at(&self, row: i64, sheet: i64) -> Option<(&Sheet, &Posted)> {
         let sheet = self.get(sheet)?;
-        sheet.letters.iter().find(|(letters, _)| *letters == row).map(|(_, letters)| sheet.bundle(row, letters))
+        sheet.letters.iter().find(|(letters, _)| *letters == row).map(|(_, letters)| (sheet, letters))
+    }
+
+    /// Those that wait for one of these, or for anybody, as they stand in the table.
+    pub fn bundles(&self, destinations: Option<&Set<String>>) -> Vec<Bundle> {
+        let is_meant = |letters: &Posted| destinations.is_none_or(|some| some.contains(&letters.destination));
+        let posted = self.posted.iter().filter_map(|(row, sheet)| Some((*row, self.posted_at(*row, *sheet)?)));
+        let meant = posted.filter(|(_, (_, letters))| is_meant(letters));
+        meant.map(|(row, (sheet, letters))| sheet.bundle(row, letters)).collect()
     }
 
     /// Says that the main store has a call. False where the sheet is gone.

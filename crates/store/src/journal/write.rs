@@ -2,7 +2,7 @@
 
 use tidegate_core::GenerationId;
 
-use super::bundle;
+use super::bundle::{self, Bundle};
 use super::draft::Draft;
 use super::group::{self, Group, OpenRow, SettledRow};
 use super::recent::Fresh;
@@ -59,19 +59,31 @@ impl Journal {
         full_sync: bool,
     ) -> Result<Vec<Place>> {
         self.sync(full_sync).await?;
-        if self.must_move_letters
-            && let Err(error) = self.move_letters().await
-        {
-            // What calls cost does not wait for that.
-            tracing::debug!(%error, "letters could not be given rows");
-        }
         let plan = self.plan(entries, letters, false);
         let written = self.carry_out(plan).await;
         if written.is_err() {
             // Nobody knows how much of it is there.
             letters.iter().for_each(|letter| self.doubt(&letter.destination));
         }
+        if !self.doubted.is_empty()
+            && written.is_ok()
+            && let Err(error) = self.move_letters(false).await
+        {
+            // What calls cost does not wait for that; the next group tries it again.
+            tracing::debug!(%error, "letters could not be given rows");
+        }
         written
+    }
+
+    /// Brings everything that was written to the disk, with a commit that waits for it.
+    pub async fn flush(&mut self) -> Result<()> {
+        self.sync(true).await?;
+        let mut plan = self.plan(&[], &[], false);
+        // The log is synced with a commit, and a commit needs a change: its number makes every sheet another.
+        if plan.sheet.text.is_empty() {
+            plan.sheet.text.push_str(ring::NOTHING);
+        }
+        self.carry_out(plan).await.map(drop)
     }
 
     /// Writes down what was only noted so far: what the main store has, what was delivered.
@@ -90,31 +102,33 @@ impl Journal {
         self.carry_out(plan).await.map(drop)
     }
 
-    /// Gives letters that stand on sheets rows, where others look for them.
-    pub(super) async fn move_letters(&mut self) -> Result<()> {
-        let rows: Vec<(i64, i64)> = self.sheets.posted.iter().map(|(row, sheet)| (*row, *sheet)).collect();
-        if !rows.is_empty() {
+    /// Gives letters that stand on sheets rows, where others look for them: those of destinations in doubt, or all.
+    pub(super) async fn move_letters(&mut self, all: bool) -> Result<()> {
+        let bundles = self.sheets.bundles((!all).then_some(&self.doubted));
+        if !bundles.is_empty() {
             let said = self.sheets.gone.len();
-            self.sheets.gone.extend(rows.iter().map(|(row, _)| *row));
+            let rows: Vec<i64> = bundles.iter().map(|bundle| bundle.id).collect();
+            self.sheets.gone.extend(&rows);
             let mut plan = self.plan(&[], &[], false);
-            // Those of sheets that go are among them already.
-            plan.group.bundles = rows.iter().filter_map(|(row, sheet)| self.sheets.bundle(*row, *sheet)).collect();
+            // Sheets that go may have given rows to some of them.
+            plan.group.bundles.retain(|bundle| !rows.contains(&bundle.id));
+            plan.group.bundles.extend(bundles);
             if let Err(error) = self.carry_out(plan).await {
                 self.sheets.gone.truncate(said);
                 return Err(error);
             }
-            for (row, _) in &rows {
+            for row in &rows {
                 self.sheets.posted.remove(row);
             }
         }
-        self.must_move_letters = false;
+        self.doubted.clear();
         Ok(())
     }
 
     /// Something may wait for a destination that is not remembered.
     pub(super) fn doubt(&mut self, destination: &str) {
         self.recent.miss(destination);
-        self.must_move_letters = true;
+        self.doubted.insert(destination.to_owned());
     }
 
     async fn carry_out(&mut self, plan: Plan<'_>) -> Result<Vec<Place>> {
@@ -124,7 +138,10 @@ impl Journal {
         self.next_settled += group.settled.len() as i64;
         self.next_bundle += letters.len() as i64;
         let (number, is_tidying) = (self.sheets.next, group.buried.is_some());
-        let rows: Vec<i64> = group.bundles.iter().map(|bundle| bundle.id).collect();
+        // Those that stood on sheets; the others come to be remembered below.
+        let is_old = |bundle: &&Bundle| letters.iter().all(|(row, ..)| *row != bundle.id);
+        let rows: Vec<(i64, String)> =
+            group.bundles.iter().filter(is_old).map(|bundle| (bundle.id, bundle.destination.clone())).collect();
         let opens: Vec<GenerationId> = sheet.opens.iter().map(|(id, _)| *id).collect();
         self.write_sheet(group, sheet, going).await?;
         if is_tidying {
@@ -133,6 +150,7 @@ impl Journal {
         self.recent.have_rows(&rows);
         self.open.extend(opens.into_iter().map(|id| (id, Home::Ring(number))));
         self.open.extend(opened.into_iter().map(|(id, row)| (id, Home::Row(row))));
+        self.moved_from.extend(moved.iter().map(|(sheet, moved)| (moved.row, *sheet)));
         self.moved.extend(moved);
         for id in over {
             if let Some(Home::Row(row)) = self.open.remove(&id) {
@@ -141,7 +159,7 @@ impl Journal {
         }
         for (row, destination, fresh) in letters {
             match fresh {
-                Some(fresh) => self.must_move_letters |= !self.recent.keep(&destination, row, fresh),
+                Some(fresh) => self.doubted.extend(self.recent.keep(&destination, row, fresh)),
                 None => self.doubt(&destination),
             }
         }
@@ -154,8 +172,7 @@ impl Journal {
         if is_needed {
             let first = self.sheets.first_after(going);
             let images = ring::images(Head { number: self.sheets.next, first, epoch: self.node.epoch }, &sheet.text);
-            let slots = taken.iter().zip(images).map(|((slot, is_new), image)| (*slot, *is_new, image));
-            group.slots = slots.collect();
+            group.slots = taken.iter().zip(images).map(|((slot, _), image)| (*slot, image)).collect();
         }
         let grown = group.bytes();
         group.write(&mut self.connection).await?;
@@ -206,7 +223,7 @@ impl Journal {
             plan.group.buried = Some(group::list(&self.dead));
         }
         if plan.going > 0 && lines.0.is_empty() {
-            lines.nothing();
+            lines.0.push_str(ring::NOTHING);
         }
         plan.sheet.text = lines.0;
         plan

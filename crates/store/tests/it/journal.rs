@@ -234,6 +234,48 @@ async fn led_20_a_lock_of_somebody_else_is_told_apart() {
     assert_eq!(journal.reader().counts().await.unwrap(), (401, 0), "a group is written whole or not at all");
 }
 
+#[tokio::test]
+async fn led_20_what_was_written_is_brought_to_the_disk_by_a_commit_of_its_own() {
+    let folder = TempDir::new().unwrap();
+    let mut journal = Journal::open(folder.path()).await.unwrap();
+    write(&mut journal, &[Open(&exchange(1))], false).await;
+    let length = || std::fs::metadata(folder.path().join("ledger.db-wal")).unwrap().len();
+    for _ in 0..3 {
+        let before = length();
+        journal.flush().await.unwrap();
+        assert!(length() > before, "a commit that changes nothing is none");
+    }
+    assert_eq!(journal.reader().counts().await.unwrap(), (1, 0));
+}
+
+#[tokio::test]
+async fn led_18_sheets_that_cannot_be_read_are_kept_and_hold_up_nothing() {
+    let folder = TempDir::new().unwrap();
+    let mut journal = Journal::open(folder.path()).await.unwrap();
+    let (good, bad) = (exchange(1), exchange(2));
+    write(&mut journal, &[Settle(&good)], false).await;
+    write(&mut journal, &[Settle(&bad)], false).await;
+    drop(journal);
+    let pool = sqlx::SqlitePool::connect_lazy_with(
+        sqlx::sqlite::SqliteConnectOptions::new().filename(folder.path().join("ledger.db")),
+    );
+    // The second sheet says of itself that there is more of it.
+    let spoil =
+        "UPDATE ring SET data = CAST(substr(data, 1, 26) || x'0200' || substr(data, 29) AS BLOB) WHERE slot = 2";
+    assert_eq!(sqlx::query(spoil).execute(&pool).await.unwrap().rows_affected(), 1);
+    pool.close().await;
+    assert!(!JournalReader::open(folder.path()).unwrap().is_whole().await.unwrap());
+    for _ in 0..2 {
+        let mut journal = Journal::open(folder.path()).await.unwrap();
+        let kept = journal.reader().unreadable_rows().await.unwrap();
+        assert_eq!(kept.len(), 1);
+        write(&mut journal, &[Open(&exchange(3))], false).await;
+        let (calls, _) = settled(&journal.reader(), 10).await;
+        assert!(calls.contains(&good));
+        journal.close().await.unwrap();
+    }
+}
+
 #[test]
 fn led_20_room_is_kept_and_given_back() {
     let folder = TempDir::new().unwrap();

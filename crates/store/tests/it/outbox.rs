@@ -4,7 +4,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tidegate_core::{GenerationId, Timestamp};
-use tidegate_store::journal::{Fate, Journal, JournalReader, Letter, Payload, Waiting};
+use tidegate_store::journal::{Entry, Fate, Journal, JournalReader, Letter, Payload, Waiting};
 
 use crate::databases::NOW;
 
@@ -219,4 +219,32 @@ async fn what_an_older_release_left_to_be_told_is_told() {
         assert_eq!(seen, [("gen-1", 7, 3), ("gen-2", 8, 0)]);
         journal.close().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn letters_on_sheets_get_rows_whatever_numbers_an_older_release_gave_away() {
+    let mut desk = Desk::open().await;
+    let id = GenerationId::new(NOW);
+    let letter = Letter {
+        destination: "a".to_owned(),
+        generation: id,
+        payload: Payload::Record(*b"r1"),
+        told: Some(b"told"[..].into()),
+        at: NOW,
+    };
+    desk.journal.write_with(&[Entry::Settle(id, "{}")], &[letter], false).await.unwrap();
+    let rows = "SELECT COUNT(*) FROM bundles";
+    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut desk.raw().await).await.unwrap(), 0);
+    sqlx::query(
+        "INSERT INTO bundles (id, destination, due_at, letters, bytes, created_at, generation, payload) \
+         VALUES (1, 'a', 0, 1, 1, 0, 'gen-1', x'07')",
+    )
+    .execute(&mut desk.raw().await)
+    .await
+    .unwrap();
+    let Desk { folder, journal, .. } = desk;
+    drop(journal);
+    let journal = Journal::open(folder.path()).await.unwrap();
+    let due = journal.reader().due("a", NOW, 10).await.unwrap().0;
+    assert_eq!(due.iter().map(|letter| letter.payload.as_slice()).collect::<Vec<_>>(), [&b"\x07"[..], b"r1{}"]);
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tempfile::TempDir;
 use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, WorkspaceId};
-use tidegate_store::journal::{Cursor, Entry, Fate, Journal, JournalReader, Letter, Payload, Place, Progress, Waiting};
+use tidegate_store::journal::{
+    Cursor, Entry, Fate, Journal, JournalError, JournalReader, Letter, Payload, Place, Progress, Waiting,
+};
 
 use crate::databases::NOW;
 
@@ -45,6 +47,7 @@ struct Desk {
     model: Model,
     dice: Dice,
     calls: i64,
+    failures: usize,
 }
 
 fn text(id: GenerationId, length: usize) -> String {
@@ -59,7 +62,15 @@ impl Desk {
         let folder = TempDir::new().unwrap();
         let journal = Journal::open(folder.path()).await.unwrap();
         let reader = journal.reader();
-        Self { folder, journal: Some(journal), reader, model: Model::default(), dice: Dice(seed), calls: 0 }
+        Self {
+            folder,
+            journal: Some(journal),
+            reader,
+            model: Model::default(),
+            dice: Dice(seed),
+            calls: 0,
+            failures: 0,
+        }
     }
 
     fn journal(&mut self) -> &mut Journal {
@@ -140,7 +151,20 @@ impl Desk {
         };
         let entries: Vec<Entry<'_>> = said.iter().map(entry).collect();
         let full_sync = self.dice.below(10) == 0;
-        let places = self.journal().write_with(&entries, &letters, full_sync).await.unwrap();
+        // Now and then the disk is full: nothing of it is written then, and it is tried again.
+        if self.dice.below(8) == 0 {
+            self.journal().limit_pages(1).await.unwrap();
+        }
+        let written = self.journal().write_with(&entries, &letters, full_sync).await;
+        self.journal().limit_pages(u32::MAX).await.unwrap();
+        let places = match written {
+            Ok(places) => places,
+            Err(error) => {
+                assert!(matches!(error, JournalError::Full), "{error}");
+                self.failures += 1;
+                self.journal().write_with(&entries, &letters, full_sync).await.unwrap()
+            }
+        };
         let settled = said.iter().filter(|(kind, ..)| *kind == 's');
         for ((_, id, text, _), place) in settled.zip(places) {
             self.model.settled.insert(*id, (text.clone(), place));
@@ -300,5 +324,6 @@ async fn led_13_the_journal_knows_what_it_was_told_whatever_moves_and_whoever_di
         desk.check(601).await;
         desk.fetch_all().await;
         assert!(desk.reader.is_whole().await.unwrap());
+        assert!(desk.failures > 0, "the disk was never full");
     }
 }
