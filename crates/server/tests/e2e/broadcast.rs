@@ -36,6 +36,12 @@ async fn heard(receiver: &Receiver, generation: &str) -> Value {
 
 const PRICED: &str = "[models.endpoints.pricing]\ninput = 1\noutput = 2\n";
 
+/// With a collector that must not hear what was said.
+async fn discreet(sim: &Sim, collector: &Receiver) -> Tidegate {
+    let config = collector.config("otel-collector", "privacy_mode = true");
+    Tidegate::start().endpoint(MODEL, sim).config(&config).run().await
+}
+
 #[tokio::test]
 async fn a_collector_hears_what_was_asked_and_answered() {
     let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
@@ -119,11 +125,7 @@ async fn a_collector_hears_what_was_asked_and_answered() {
 #[tokio::test]
 async fn who_may_not_hear_what_was_said_hears_how_it_was_asked_for() {
     let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
-    let gate = Tidegate::start()
-        .endpoint(MODEL, &sim)
-        .config(&collector.config("otel-collector", "privacy_mode = true"))
-        .run()
-        .await;
+    let gate = discreet(&sim, &collector).await;
     let body = json!({
         "model": "vendor/m:floor", "max_tokens": 64, "temperature": 0.5, "top_p": 1, "top_k": 40,
         "system": "Be kind.", "messages": [user("How are you?")],
@@ -150,11 +152,7 @@ async fn who_may_not_hear_what_was_said_hears_how_it_was_asked_for() {
 #[tokio::test]
 async fn traces_are_joined_as_the_caller_says() {
     let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
-    let gate = Tidegate::start()
-        .endpoint(MODEL, &sim)
-        .config(&collector.config("otel-collector", "privacy_mode = true"))
-        .run()
-        .await;
+    let gate = discreet(&sim, &collector).await;
     let hex = "0af7651916cd43dd8448eb211c80319c";
     let parent = format!("00-{hex}-b7ad6b7169203331-01");
     // `printf ticket | sha256sum | cut -c1-32`
