@@ -57,6 +57,14 @@ impl Api {
         }
     }
 
+    /// Where it is asked for.
+    pub fn route(self) -> &'static str {
+        match self {
+            Self::Messages => "/messages",
+            Self::Images => "/images",
+        }
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Messages, Self::Images].into_iter().find(|api| api.as_str() == text)
     }

@@ -5,7 +5,7 @@ mod json;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use tidegate_core::{Api, Exchange, KeyHash, WorkspaceId};
+use tidegate_core::{Exchange, KeyHash, WorkspaceId};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -95,10 +95,7 @@ pub fn finished(exchange: &Exchange) {
     tracing::info!(
         request_id = exchange.parent.as_ref().unwrap_or(&exchange.id).as_str(),
         generation_id = exchange.id.as_str(),
-        route = match exchange.api {
-            Api::Messages => "/messages",
-            Api::Images => "/images",
-        },
+        route = exchange.api.route(),
         status = exchange.status,
         duration_ms = exchange.duration_ms,
         key_hash_prefix = prefix(&exchange.key),

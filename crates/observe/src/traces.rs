@@ -2,7 +2,7 @@
 //! the record of a finished request, so they hold nothing of what was said.
 
 use serde_json::{Value, json};
-use tidegate_core::{Api, Exchange, GenerationId};
+use tidegate_core::{Exchange, GenerationId};
 
 use crate::broadcast::span::{error, hash};
 use crate::broadcast::{Attribute, Part, Service, Span, SpanKind, otlp};
@@ -51,10 +51,7 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
         error: None,
         events: Vec::new(),
     };
-    let route = match exchange.api {
-        Api::Messages => "/messages",
-        Api::Images => "/images",
-    };
+    let route = exchange.api.route();
     let (parent, name, kind) = match exchange.parent {
         None => (None, format!("POST {route}"), SpanKind::Server),
         Some(root) => (Some(span_id(&root, "request")), "turn".to_owned(), SpanKind::Internal),
@@ -109,7 +106,7 @@ fn attributes<const N: usize>(named: [(&'static str, Value); N]) -> Vec<Attribut
 mod tests {
     use super::*;
     use tidegate_core::exchange::AttemptRecord;
-    use tidegate_core::{KeyHash, OrganisationId, Outcome, Timestamp, WorkspaceId};
+    use tidegate_core::{Api, KeyHash, OrganisationId, Outcome, Timestamp, WorkspaceId};
 
     fn attempt(provider: &str, status: u16, duration_ms: u32) -> AttemptRecord {
         AttemptRecord { provider: provider.into(), model: "v/m".into(), status, duration_ms, is_byok: false }

@@ -238,7 +238,7 @@ fn finished(
             is_probe: PROBES.contains(&path),
         });
     }
-    if !answer.headers().contains_key(&X_REQUEST_ID) {
+    if is_own {
         let id = HeaderValue::from_str(request.as_str()).expect("an id is plain ASCII");
         answer.headers_mut().insert(REQUEST_ID, id.clone());
         answer.headers_mut().insert(X_REQUEST_ID, id);
