@@ -46,6 +46,8 @@ impl Outcome {
 pub enum Api {
     #[default]
     Messages,
+    /// Messages in the chat format.
+    Chat,
     Images,
 }
 
@@ -53,6 +55,7 @@ impl Api {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Messages => "messages",
+            Self::Chat => "chat",
             Self::Images => "images",
         }
     }
@@ -61,12 +64,13 @@ impl Api {
     pub fn route(self) -> &'static str {
         match self {
             Self::Messages => "/messages",
+            Self::Chat => "/chat/completions",
             Self::Images => "/images",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Messages, Self::Images].into_iter().find(|api| api.as_str() == text)
+        [Self::Messages, Self::Chat, Self::Images].into_iter().find(|api| api.as_str() == text)
     }
 }
 

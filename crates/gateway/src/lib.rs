@@ -7,6 +7,7 @@
 mod agent;
 pub mod broadcast;
 pub mod cache;
+mod chat;
 pub mod choices;
 pub mod contents;
 pub mod count;

@@ -37,6 +37,75 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
+    const ALL: [Self; 27] = {
+        use ErrorType::*;
+        [
+            ContextLengthExceeded,
+            MaxTokensExceeded,
+            TokenLimitExceeded,
+            StringTooLong,
+            Authentication,
+            PermissionDenied,
+            PaymentRequired,
+            RateLimitExceeded,
+            ProviderOverloaded,
+            ProviderUnavailable,
+            InvalidRequest,
+            InvalidPrompt,
+            NotFound,
+            PreconditionFailed,
+            PayloadTooLarge,
+            Unprocessable,
+            ContentPolicyViolation,
+            Refusal,
+            InvalidImage,
+            ImageTooLarge,
+            ImageTooSmall,
+            UnsupportedImageFormat,
+            ImageNotFound,
+            ImageDownloadFailed,
+            Server,
+            Timeout,
+            Unmapped,
+        ]
+    };
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The status of an answer that is an error of this kind, where nothing more is known of it.
+    pub fn status(self) -> u16 {
+        use ErrorType::*;
+        match self {
+            Authentication => 401,
+            PaymentRequired => 402,
+            PermissionDenied => 403,
+            NotFound | ImageNotFound => 404,
+            PreconditionFailed => 412,
+            PayloadTooLarge => 413,
+            Unprocessable => 422,
+            RateLimitExceeded => 429,
+            Server | Unmapped => 500,
+            ProviderUnavailable => 502,
+            ProviderOverloaded => 503,
+            Timeout => 504,
+            ContextLengthExceeded
+            | MaxTokensExceeded
+            | TokenLimitExceeded
+            | StringTooLong
+            | InvalidRequest
+            | InvalidPrompt
+            | ContentPolicyViolation
+            | Refusal
+            | InvalidImage
+            | ImageTooLarge
+            | ImageTooSmall
+            | UnsupportedImageFormat
+            | ImageDownloadFailed => 400,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         use ErrorType::*;
         match self {

@@ -6,6 +6,7 @@
 //! Start with [`envelope::read`] for requests, [`answer`] for answers and [`sse`] for streams.
 
 pub mod answer;
+pub mod chat;
 pub mod envelope;
 pub mod error;
 pub mod json;

@@ -52,7 +52,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
-use crate::relay::{Body, Inner, Reply};
+use crate::relay::{Body, Head, Inner, Reply};
 use crate::snapshot::Settings;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
@@ -251,7 +251,7 @@ pub(crate) async fn serve(
     gate: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     key: &Arc<KeyEntry>,
-    (headers, query): (&HeaderMap, &str),
+    Head { headers, query, api }: Head<'_>,
     body: &Bytes,
     envelope: &Envelope<'_>,
     (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
@@ -290,7 +290,7 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(places, conversation(key, headers, envelope), (applied, prepared));
+    let inner = Inner::new(api, places, conversation(key, headers, envelope), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

@@ -334,6 +334,10 @@ fn native(
     };
     let headers = anthropic::headers(&job.forwarded, upstream.carriage, beta_header(&fitted.betas));
     job.warnings = fitted.warnings;
+    if job.traits.chat_options {
+        let named = envelope::chat_options(&job.body).into_iter().map(|name| format!("dropped:{name}"));
+        job.warnings.extend(named);
+    }
     Ok((headers, sent, None))
 }
 

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{GenerationId, Timestamp};
+use tidegate_core::{Api, GenerationId, Timestamp};
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
@@ -66,10 +66,19 @@ pub(crate) use prefer::Wishes;
 use replay::Wish;
 use settle::{Sender, Ticket};
 
-const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
+pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_SESSION: usize = 256;
+
+/// How a request came: what its head says, and in which format its body was.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub headers: &'a HeaderMap,
+    /// The raw query string.
+    pub query: &'a str,
+    pub api: Api,
+}
 
 /// An answer on its way to the client.
 pub struct Reply {
@@ -91,6 +100,7 @@ pub(crate) struct Searching {
 
 /// What the turns of a loop have in common.
 pub(crate) struct Inner {
+    api: Api,
     places: Arc<Places>,
     conversation: Conversation,
     /// The preset that the request was made with.
@@ -105,18 +115,19 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub fn new(
+        api: Api,
         places: Arc<Places>,
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
-        Self { places, conversation, applied, prepared, root: OnceLock::new(), used: Mutex::default() }
+        Self { api, places, conversation, applied, prepared, root: OnceLock::new(), used: Mutex::default() }
     }
 
     /// For a call that a tool makes: part of the same request, and a conversation of its own.
     pub fn beside(&self, conversation: Conversation) -> Self {
         let places = self.places.clone();
         let (root, used) = (self.root.clone(), Mutex::default());
-        Self { places, conversation, applied: None, prepared: None, root, used }
+        Self { api: self.api, places, conversation, applied: None, prepared: None, root, used }
     }
 
     /// A tool was run; the next turn tells of it.
@@ -143,6 +154,17 @@ impl Gateway {
         query: &str,
         body: Bytes,
     ) -> Result<Reply, Failure> {
+        self.answer(key, Head { headers, query, api: Api::Messages }, body).await
+    }
+
+    /// The same for a request that came in any format, and is in the Messages format now.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        key: &Arc<KeyEntry>,
+        head: Head<'_>,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let headers = head.headers;
         let snapshot = self.snapshot();
         let settings = &snapshot.settings;
         let (mut body, mut applied) = (body, None);
@@ -168,7 +190,7 @@ impl Gateway {
                 Ok(passed) => passed,
                 Err(blocked) => {
                     let failure = self.blocked(&snapshot, headers, &envelope, *blocked);
-                    let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), None, failure);
+                    let failure = self.stopped(&snapshot, key, head, (&body, &envelope), None, failure);
                     return Err(Box::pin(failure).await);
                 }
             };
@@ -189,7 +211,7 @@ impl Gateway {
                     failure.more_mut().routing = None;
                 }
                 let purse = made.purse.as_deref();
-                let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), purse, failure);
+                let failure = self.stopped(&snapshot, key, head, (&body, &envelope), purse, failure);
                 return Err(Box::pin(failure).await);
             }
             if let Some(changed) = &made.body {
@@ -203,7 +225,7 @@ impl Gateway {
                             blocked.judged.entries.splice(0..0, judged.into_iter().chain(made.told.entries));
                             let failure = self.blocked(&snapshot, headers, &envelope, *blocked);
                             let purse = made.purse.as_deref();
-                            let failure = self.stopped(&snapshot, key, headers, (&body, &envelope), purse, failure);
+                            let failure = self.stopped(&snapshot, key, head, (&body, &envelope), purse, failure);
                             return Err(Box::pin(failure).await);
                         }
                     };
@@ -241,11 +263,10 @@ impl Gateway {
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
         let has_searched = prepared.as_ref().is_some_and(|prepared| prepared.searched.is_some());
         let reply = if has_searched || agent::is_for(&envelope, &snapshot) {
-            let head = (headers, query);
             Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
         } else {
             let asked = (body.clone(), envelope, applied.as_ref(), prepared.as_deref());
-            self.served(&snapshot, key, (headers, query), asked, None).await?
+            self.served(&snapshot, key, head, asked, None).await?
         };
         Ok(match heals {
             Some(healing) => plugins::healed(reply, &healing, &snapshot.names.metadata_member),
@@ -258,7 +279,7 @@ impl Gateway {
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        head: (&HeaderMap, &str),
+        (headers, query): (&HeaderMap, &str),
         (body, mut searching): (Bytes, Option<Searching>),
         inner: &Inner,
     ) -> Result<Reply, Failure> {
@@ -269,6 +290,7 @@ impl Gateway {
         }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         let turn = Some((inner, searching));
+        let head = Head { headers, query, api: inner.api };
         Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), turn)).await
     }
 
@@ -276,7 +298,7 @@ impl Gateway {
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        (headers, query): (&HeaderMap, &str),
+        Head { headers, query, api }: Head<'_>,
         (body, envelope, applied, prepared): (Bytes, Envelope<'_>, Option<&Applied>, Option<&Prepared>),
         turn: Option<(&Inner, Option<Searching>)>,
     ) -> Result<Reply, Failure> {
@@ -294,6 +316,7 @@ impl Gateway {
         };
         let sender = sender(headers, envelope.session_id.as_deref().or(session));
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, &body);
+        ticket.asked_in(api);
         if let Some(applied) = applied {
             ticket.made_with(&applied.id);
         }
@@ -469,7 +492,7 @@ impl Gateway {
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        headers: &HeaderMap,
+        Head { headers, api, .. }: Head<'_>,
         (body, envelope): (&Bytes, &Envelope<'_>),
         purse: Option<&Purse>,
         failure: Failure,
@@ -483,6 +506,7 @@ impl Gateway {
         };
         let session = envelope.session_id.as_deref().or_else(|| header_session(headers).ok().flatten());
         let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender(headers, session), body);
+        ticket.asked_in(api);
         ticket.hush();
         if let Some(purse) = purse {
             ticket.known_as(purse.root());

@@ -9,6 +9,7 @@ use tidegate_routing::{
     Searchers, ServiceTier, Sort, Threshold,
 };
 use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, images};
+use tidegate_wire::json::Members;
 
 use crate::sticky::Conversation;
 
@@ -127,7 +128,12 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         input_tokens: at_most(size, media),
         max_tokens: envelope.max_tokens,
         modalities,
-        parameters: parameters.into_iter().filter(|(_, holds)| *holds).map(|(parameter, _)| parameter).collect(),
+        parameters: parameters
+            .into_iter()
+            .filter(|(_, holds)| *holds)
+            .map(|(parameter, _)| parameter)
+            .chain(beside(envelope))
+            .collect(),
         has_tools: asked.tools,
         // A vendor's own tool that is still there at this point goes out as it is.
         searchers: asked.vendor_web.then(|| Searchers::NONE.with(Searcher::Anthropic)),
@@ -136,6 +142,12 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         service_tier: service_tier(envelope),
         compression: Compression::Never,
     }
+}
+
+/// Parameters that stand beside the request, for chat endpoints.
+fn beside(envelope: &Envelope<'_>) -> impl Iterator<Item = Parameter> {
+    let options = envelope.chat_options.and_then(Members::of).unwrap_or_default().0;
+    options.into_iter().filter_map(|(name, _)| Parameter::parse(&name))
 }
 
 /// Few prompts of a body of this size have more tokens: where even so many fit, nobody has to count.

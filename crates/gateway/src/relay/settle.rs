@@ -183,6 +183,10 @@ impl Ticket {
         ticket
     }
 
+    pub fn asked_in(&mut self, api: Api) {
+        self.edit().api = api;
+    }
+
     /// For something that belongs to a request and has none of its own.
     pub fn of(
         gate: &Arc<Gateway>,
@@ -238,7 +242,7 @@ impl Ticket {
 
     /// It is for pictures: destinations hear of those as of messages. What is kept of what was said is kept of messages alone.
     pub fn draws(&mut self, trace: Option<&str>) {
-        self.edit().api = Api::Images;
+        self.asked_in(Api::Images);
         let (audience, stored) = (&self.snapshot.settings.audience, self.gate.told.list());
         self.overheard = Overheard::of_pictures(audience, &stored, &self.key.workspace, trace);
         if self.overheard.as_ref().is_some_and(|overheard| overheard.is_discreet()) {

@@ -9,6 +9,7 @@ use tidegate_wire::json;
 use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 
 use super::PROTOCOL;
+use crate::Protocol;
 use crate::translate::body::{Body, compact};
 use crate::translate::card::{
     Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole,
@@ -20,7 +21,7 @@ use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::marks::MOST_MARKS;
 use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, results, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside, results, schema};
 
 const BREAKPOINT: &str = "prompt_cache_breakpoint";
 const MARKER: &str = "cache_control";
@@ -84,6 +85,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     for (name, value) in intent::unsent(request, card, &mut conversation) {
         body.set(name, serde_json::from_str::<&RawValue>(value).expect("it was read as JSON"));
+    }
+    for (name, value) in beside::options(request, Protocol::Chat, card, &mut conversation) {
+        body.set(name, value);
     }
     if conversation.is_prefilled() && card.prefill == Prefill::ContinueFinal {
         body.set("add_generation_prompt", false);

@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 use tidegate_wire::messages::{Block, Content, OutputFormat, Request, Source, ToolChoice};
 
 use super::PROTOCOL;
+use crate::Protocol;
 use crate::translate::body::{Body, compact};
 use crate::translate::card::{Card, Prefill, ReasoningSwitch, Replay, Structured};
 use crate::translate::conversation::{Conversation, Media, Outcome, Part, Said, Turn};
 use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, results};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside, results};
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -62,6 +63,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     for (name, value) in intent::unsent(request, card, &mut conversation) {
         body.set(name, serde_json::from_str::<&RawValue>(value).expect("it was read as JSON"));
+    }
+    for (name, value) in beside::options(request, Protocol::Cohere, card, &mut conversation) {
+        body.set(name, value);
     }
     body.set("messages", Messages { card, conversation: &conversation }.messages()?);
     let text = body.to_bytes();

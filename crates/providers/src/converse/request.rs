@@ -8,6 +8,7 @@ use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 use super::PROTOCOL;
 use super::blocks::{Messages, system};
 use super::tools::{Forbidden, tools};
+use crate::Protocol;
 use crate::translate::body::Body;
 use crate::translate::card::{Cache, Card, Level, Prefill, ReasoningSwitch, Sampling, Structured};
 use crate::translate::conversation::{Conversation, Mark};
@@ -15,7 +16,7 @@ use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::marks;
 use crate::translate::tools::Names;
-use crate::translate::{Context, Outgoing, Target, Unsupported};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside};
 
 /// The request as the upstream takes it. Model and stream are in its address.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -49,6 +50,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
             additional.set(name, value);
         }
     }
+
+    // The protocol has no word for any of them.
+    let _ = beside::options(request, Protocol::Converse, card, &mut conversation);
 
     let mut body = Body::default();
     if !conversation.system.is_empty() {

@@ -7,6 +7,7 @@ use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 
 use super::PROTOCOL;
 use super::contents::Contents;
+use crate::Protocol;
 use crate::translate::body::Body;
 use crate::translate::card::{Card, Level, Prefill, ReasoningSwitch, Sampling, SchemaProfile, Structured};
 use crate::translate::conversation::Conversation;
@@ -14,7 +15,7 @@ use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::search;
 use crate::translate::tools::{Names, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -63,6 +64,12 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let is_free = matches!(request.tool_choice, Some(ToolChoice::Auto(_) | ToolChoice::None(_)));
     if own.is_none() && !(functions.is_empty() && is_free) {
         choice(&mut body, request, card, &mut conversation);
+    }
+    for (name, value) in beside::options(request, Protocol::Gemini, card, &mut conversation) {
+        match name {
+            "responseMimeType" => generation.set(name, "application/json"),
+            _ => generation.set(name, value),
+        }
     }
     body.set("generationConfig", generation);
     tier(&mut body, request, card, &mut conversation);

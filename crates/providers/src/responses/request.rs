@@ -7,6 +7,7 @@ use tidegate_wire::messages::{OutputFormat, Request, ToolChoice, WebSearchTool};
 
 use super::PROTOCOL;
 use super::input::Input;
+use crate::Protocol;
 use crate::translate::body::Body;
 use crate::translate::card::{Cache, Card, Level, ReasoningSwitch, Structured};
 use crate::translate::conversation::Conversation;
@@ -14,7 +15,7 @@ use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -51,7 +52,8 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("tools", tools);
         choice(&mut body, request, card, &mut conversation, searches_itself);
     }
-    structured(&mut body, request, card, &mut conversation, !functions.is_empty());
+    let format = structured(request, card, &mut conversation, !functions.is_empty());
+    told(&mut body, format, request, card, &mut conversation);
     if let (Some(field), Some(user)) = (&card.user_field, target.user) {
         body.set(field, user);
     }
@@ -203,8 +205,20 @@ fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Co
     }
 }
 
-fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
-    let Some(OutputFormat::JsonSchema(wanted)) = request.answer_format() else { return };
+/// How the answer is to be told: in which form, and at what length.
+fn told(body: &mut Body, format: Option<Body>, request: &Request, card: &Card, conversation: &mut Conversation) {
+    let mut text = Body::default();
+    text.set_some("format", format);
+    for (name, value) in beside::options(request, Protocol::Responses, card, conversation) {
+        text.set(name, value);
+    }
+    if !text.is_empty() {
+        body.set("text", text);
+    }
+}
+
+fn structured(request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) -> Option<Body> {
+    let OutputFormat::JsonSchema(wanted) = request.answer_format()? else { return None };
     let mut format = Body::default();
     match card.structured {
         Structured::JsonSchema if card.json_with_tools || !has_tools => {
@@ -220,10 +234,8 @@ fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mu
         }
         Structured::JsonSchema | Structured::None => {
             conversation.system.push(intent::schema_instruction(wanted.schema.get()));
-            return;
+            return None;
         }
     }
-    let mut text = Body::default();
-    text.set("format", format);
-    body.set("text", text);
+    Some(format)
 }

@@ -7,6 +7,7 @@
 //! would have sent it; everything after that is the same for both.
 
 mod arguments;
+pub mod beside;
 pub mod blocks;
 pub mod body;
 pub mod card;

@@ -1,4 +1,4 @@
-//! `POST /messages` and `POST /messages/count_tokens`: collect the body and hand it to the gateway.
+//! `POST /messages`, `POST /messages/count_tokens` and `POST /chat/completions`: collect the body and hand it to the gateway.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,11 +20,27 @@ pub fn create(call: Call) -> Answering {
         let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
         let reply = app.gateway.messages(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
-        let Reply { status, headers, body } = reply;
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        *answer.headers_mut() = headers;
-        Ok(answer)
+        Ok(answered(reply))
+    })
+}
+
+fn answered(reply: Reply) -> Answer {
+    let Reply { status, headers, body } = reply;
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    *answer.headers_mut() = headers;
+    answer
+}
+
+/// The same in the chat format.
+pub fn complete(call: Call) -> Answering {
+    Box::pin(async move {
+        let limits = limits(&call);
+        let Call { app, key, head, body, .. } = call;
+        let key = key.ok_or_else(Failure::missing_credential)?;
+        let body = body::read_json(&head.headers, body, limits).await?;
+        let reply = app.gateway.chat(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
+        Ok(answered(reply))
     })
 }
 

@@ -7,11 +7,12 @@ use tidegate_core::{Price, Timestamp};
 use tidegate_gateway::files::Limits;
 use tidegate_gateway::snapshot::{Routing, Tools};
 use tidegate_providers::Protocol;
-use tidegate_providers::translate::Card;
+use tidegate_providers::translate::{Card, beside};
 use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Modalities, Modality, Parameter, Parameters, Quantization, Searcher, Sort, Tier};
 use tidegate_store::files::Room;
+use tidegate_wire::chat::OPTION_NAMES;
 
 use super::lines::Lines;
 use super::{Source, nearest, raw, sandbox, search};
@@ -161,7 +162,9 @@ fn parameters(card: &Card, protocol: Protocol) -> Parameters {
         (Parameter::TopP, samples),
         (Parameter::Verbosity, if is_native { card.effort } else { !card.efforts.is_empty() }),
     ];
-    all.into_iter().filter(|(_, taken)| *taken).map(|(parameter, _)| parameter).collect()
+    let beside = OPTION_NAMES.iter().filter(|name| beside::word(protocol, card, name).is_some());
+    let beside = beside.filter_map(|name| Parameter::parse(name));
+    all.into_iter().filter(|(_, taken)| *taken).map(|(parameter, _)| parameter).chain(beside).collect()
 }
 
 fn modalities(names: &[String], card: &Card) -> Modalities {

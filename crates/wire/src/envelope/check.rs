@@ -14,7 +14,7 @@ use crate::json::{self, Kind, Members};
 const LARGEST: u64 = 1_000_000_000_000;
 
 /// Where a value stands. Written out only when something is wrong there.
-pub(super) enum Place<'p> {
+pub(crate) enum Place<'p> {
     Top(&'p str),
     Member(&'p Place<'p>, &'p str),
     Entry(&'p Place<'p>, usize),
@@ -56,14 +56,14 @@ impl fmt::Display for Place<'_> {
 
 type Checked<T = ()> = Result<T, Violation>;
 
-pub(super) fn text<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Cow<'a, str>> {
+pub(crate) fn text<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Cow<'a, str>> {
     if json::kind(value) != Kind::String {
         return Err(place.is("must be a string"));
     }
     json::string(value).ok_or_else(|| place.is("has an invalid format"))
 }
 
-pub(super) fn text_between<'a>(
+pub(crate) fn text_between<'a>(
     place: &Place<'_>,
     value: &'a RawValue,
     least: usize,
@@ -84,7 +84,7 @@ pub(super) fn text_between<'a>(
     Ok(text)
 }
 
-pub(super) fn one_of<'a>(place: &Place<'_>, value: &'a RawValue, allowed: &[&str]) -> Checked<Cow<'a, str>> {
+pub(crate) fn one_of<'a>(place: &Place<'_>, value: &'a RawValue, allowed: &[&str]) -> Checked<Cow<'a, str>> {
     let text = text(place, value)?;
     if allowed.contains(&text.as_ref()) {
         return Ok(text);
@@ -92,7 +92,7 @@ pub(super) fn one_of<'a>(place: &Place<'_>, value: &'a RawValue, allowed: &[&str
     Err(place.is(format_args!("must be one of {}", allowed.join(", "))))
 }
 
-pub(super) fn boolean(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
+pub(crate) fn boolean(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
     match value.get() {
         "true" => Ok(true),
         "false" => Ok(false),
@@ -100,7 +100,7 @@ pub(super) fn boolean(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
     }
 }
 
-pub(super) fn integer(place: &Place<'_>, value: &RawValue, least: u64) -> Checked<u64> {
+pub(crate) fn integer(place: &Place<'_>, value: &RawValue, least: u64) -> Checked<u64> {
     let text = value.get();
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -116,11 +116,11 @@ pub(super) fn integer(place: &Place<'_>, value: &RawValue, least: u64) -> Checke
 }
 
 /// Zero warms a cache on endpoints that know it; the text for a negative number still says 1.
-pub(super) fn max_tokens(place: &Place<'_>, value: &RawValue) -> Checked<u64> {
+pub(crate) fn max_tokens(place: &Place<'_>, value: &RawValue) -> Checked<u64> {
     if value.get() == "0" { Ok(0) } else { integer(place, value, 1) }
 }
 
-pub(super) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, most: f64) -> Checked {
+pub(crate) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, most: f64) -> Checked {
     if json::kind(value) != Kind::Number {
         return Err(place.is("must be a number"));
     }
@@ -135,15 +135,15 @@ pub(super) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, mo
     Ok(())
 }
 
-pub(super) fn object(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn object(place: &Place<'_>, value: &RawValue) -> Checked {
     if json::kind(value) == Kind::Object { Ok(()) } else { Err(place.is("must be an object")) }
 }
 
-pub(super) fn array(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn array(place: &Place<'_>, value: &RawValue) -> Checked {
     if json::kind(value) == Kind::Array { Ok(()) } else { Err(place.is("must be an array")) }
 }
 
-pub(super) fn text_or_object(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn text_or_object(place: &Place<'_>, value: &RawValue) -> Checked {
     match json::kind(value) {
         Kind::String | Kind::Object => Ok(()),
         _ => Err(place.is("must be a string or an object")),
@@ -151,7 +151,7 @@ pub(super) fn text_or_object(place: &Place<'_>, value: &RawValue) -> Checked {
 }
 
 /// The members of an object, none of them twice.
-pub(super) fn members<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Members<'a>> {
+pub(crate) fn members<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Members<'a>> {
     object(place, value)?;
     let members = Members::of(value).ok_or_else(|| place.is("has an invalid format"))?;
     if let Some(name) = members.repeated() {
@@ -161,7 +161,7 @@ pub(super) fn members<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Mem
 }
 
 /// The entries of an array with its limits of length.
-pub(super) fn entries<'a>(
+pub(crate) fn entries<'a>(
     place: &Place<'_>,
     value: &'a RawValue,
     least: usize,
@@ -179,22 +179,22 @@ pub(super) fn entries<'a>(
 }
 
 /// A member that is there and not null.
-pub(super) fn present<'a>(members: &Members<'a>, name: &str) -> Option<&'a RawValue> {
+pub(crate) fn present<'a>(members: &Members<'a>, name: &str) -> Option<&'a RawValue> {
     members.get(name).filter(|value| json::kind(value) != Kind::Null)
 }
 
-pub(super) fn required<'a>(place: &Place<'_>, members: &Members<'a>, name: &str) -> Checked<&'a RawValue> {
+pub(crate) fn required<'a>(place: &Place<'_>, members: &Members<'a>, name: &str) -> Checked<&'a RawValue> {
     present(members, name).ok_or_else(|| place.member(name).required())
 }
 
-pub(super) fn stop_sequences(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn stop_sequences(place: &Place<'_>, value: &RawValue) -> Checked {
     for (index, entry) in entries(place, value, 0, usize::MAX)?.into_iter().enumerate() {
         text_between(&place.entry(index), entry, 1, usize::MAX)?;
     }
     Ok(())
 }
 
-pub(super) fn cache_control(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn cache_control(place: &Place<'_>, value: &RawValue) -> Checked {
     let members = members(place, value)?;
     one_of(&place.member("type"), required(place, &members, "type")?, &["ephemeral"])?;
     if let Some(ttl) = present(&members, "ttl") {
@@ -204,7 +204,7 @@ pub(super) fn cache_control(place: &Place<'_>, value: &RawValue) -> Checked {
 }
 
 /// The budget of fixed thinking, if that is what is asked for.
-pub(super) fn thinking(place: &Place<'_>, value: &RawValue) -> Checked<Option<u64>> {
+pub(crate) fn thinking(place: &Place<'_>, value: &RawValue) -> Checked<Option<u64>> {
     let members = members(place, value)?;
     let kinds = ["enabled", "adaptive", "disabled", "between_tools"];
     let kind = one_of(&place.member("type"), required(place, &members, "type")?, &kinds)?;
@@ -218,7 +218,7 @@ pub(super) fn thinking(place: &Place<'_>, value: &RawValue) -> Checked<Option<u6
     integer(&place.member("budget_tokens"), budget, 1024).map(Some)
 }
 
-pub(super) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
     let members = members(place, value)?;
     if let Some(effort) = present(&members, "effort") {
         one_of(&place.member("effort"), effort, &["low", "medium", "high", "xhigh", "max"])?;
@@ -241,7 +241,7 @@ pub(super) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
     Ok(())
 }
 
-pub(super) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked {
+pub(crate) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked {
     let members = members(place, value)?;
     let Some(edits) = present(&members, "edits") else { return Ok(()) };
     let place = place.member("edits");
@@ -295,19 +295,19 @@ fn amount(place: &Place<'_>, value: &RawValue, kinds: &[&str]) -> Checked {
 }
 
 /// The end user named in `metadata`.
-pub(super) fn metadata<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Option<Cow<'a, str>>> {
+pub(crate) fn metadata<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<Option<Cow<'a, str>>> {
     let members = members(place, value)?;
     present(&members, "user_id").map(|user| text_between(&place.member("user_id"), user, 0, 256)).transpose()
 }
 
 /// What a `tool_choice` demands of the list of tools.
-pub(super) enum ToolChoice<'a> {
+pub(crate) enum ToolChoice<'a> {
     Free,
     Any,
     Named(Cow<'a, str>),
 }
 
-pub(super) fn tool_choice<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<ToolChoice<'a>> {
+pub(crate) fn tool_choice<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked<ToolChoice<'a>> {
     let members = members(place, value)?;
     let kind = one_of(&place.member("type"), required(place, &members, "type")?, &["auto", "any", "tool", "none"])?;
     if let Some(parallel) = present(&members, "disable_parallel_tool_use") {
@@ -320,7 +320,7 @@ pub(super) fn tool_choice<'a>(place: &Place<'_>, value: &'a RawValue) -> Checked
     })
 }
 
-pub(super) fn tool_choice_fits(choice: Option<&ToolChoice<'_>>, tools: Option<&Tools<'_>>) -> Checked {
+pub(crate) fn tool_choice_fits(choice: Option<&ToolChoice<'_>>, tools: Option<&Tools<'_>>) -> Checked {
     let has_tools = tools.is_some_and(|tools| tools.count > 0);
     match choice {
         None | Some(ToolChoice::Free) => Ok(()),
@@ -334,7 +334,7 @@ pub(super) fn tool_choice_fits(choice: Option<&ToolChoice<'_>>, tools: Option<&T
 
 /// The members of a tool that we look at.
 #[derive(Default)]
-pub(super) struct Tool<'a> {
+pub(crate) struct Tool<'a> {
     pub is_object: bool,
     pub repeated: Option<String>,
     pub kind: Option<&'a RawValue>,
@@ -378,7 +378,7 @@ const NAMES: [(&str, &str); 9] = [
 const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
 #[derive(Default)]
-pub(super) struct Tools<'a> {
+pub(crate) struct Tools<'a> {
     count: usize,
     /// Each with whether it is a tool that the vendor or the gateway runs.
     names: Vec<(Cow<'a, str>, bool)>,

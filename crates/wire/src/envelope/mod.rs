@@ -3,7 +3,7 @@
 //! The body stays where it is: what we need borrows from it, everything else is skipped. The same pass checks what the
 //! gateway promises to check and notes the first violation in document order; the provider checks the rest.
 
-mod check;
+pub(crate) mod check;
 pub mod images;
 mod options;
 mod provider;
@@ -16,8 +16,9 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
 
+use crate::chat;
 use crate::error::ErrorType;
-use crate::json::{self, Excess};
+use crate::json::{self, Excess, Members};
 use crate::splice::Splice;
 pub use options::PLUGINS;
 pub use provider::{CutOffs, MaxPrice, Partition, Provider};
@@ -47,6 +48,7 @@ fn is_own(name: &str) -> bool {
             | "stop_server_tools_when"
             | "max_tool_calls"
             | "preset"
+            | chat::OPTIONS
     )
 }
 
@@ -92,6 +94,8 @@ pub struct Envelope<'a> {
     pub stop_when: Option<&'a RawValue>,
     pub max_tool_calls: Option<u64>,
     pub preset: Option<Cow<'a, str>>,
+    /// What only endpoints of the chat format understand.
+    pub chat_options: Option<&'a RawValue>,
     /// A preset is named, here or in `model`. What it holds must be merged in, and the result read, before anything else
     /// is done: rules across members have not been checked.
     pub names_preset: bool,
@@ -182,6 +186,8 @@ pub struct Traits {
     /// A line of bookkeeping that one client puts first.
     pub billing_line: bool,
     pub sampling: bool,
+    /// Options that only chat endpoints take.
+    pub chat_options: bool,
     pub thinking: bool,
     pub effort: bool,
 }
@@ -229,7 +235,7 @@ impl Violation {
         }
     }
 
-    fn prompt(message: impl Into<String>) -> Self {
+    pub(crate) fn prompt(message: impl Into<String>) -> Self {
         Self { error_type: ErrorType::InvalidPrompt, ..Self::new(message) }
     }
 
@@ -268,8 +274,15 @@ pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<En
     walk::top(measured(body)?, brand, purpose)
 }
 
+/// The names of what a body holds for chat endpoints alone.
+pub fn chat_options(body: &[u8]) -> Vec<String> {
+    let members = |raw: &'_ RawValue| Members::of(raw).map(|members| members.0.into_iter().map(|(name, _)| name.into_owned()).collect());
+    let whole = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of);
+    whole.and_then(|whole| members(whole.get(chat::OPTIONS)?)).unwrap_or_default()
+}
+
 /// The text of a body that is neither too deep nor too wide.
-fn measured(body: &[u8]) -> Result<&str, Violation> {
+pub(crate) fn measured(body: &[u8]) -> Result<&str, Violation> {
     let text = std::str::from_utf8(body).map_err(|_| not_json())?;
     json::measure(body, MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
         Excess::Depth => Violation::new(format!("body must not nest deeper than {MAX_DEPTH} levels")),
@@ -278,7 +291,7 @@ fn measured(body: &[u8]) -> Result<&str, Violation> {
     Ok(text)
 }
 
-fn not_json() -> Violation {
+pub(crate) fn not_json() -> Violation {
     Violation::new("body is not valid JSON")
 }
 

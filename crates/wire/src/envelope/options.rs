@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::Violation;
 use super::check::{self, Place};
+use crate::chat::OPTION_NAMES;
 
 /// Plugins of the public interface.
 pub const PLUGINS: [&str; 10] = [
@@ -69,6 +70,15 @@ pub(super) fn trace(place: &Place<'_>, value: &RawValue) -> Result<(), Violation
         }
     }
     Ok(())
+}
+
+/// What travels beside a request: names that are known, values that their reader judges.
+pub(super) fn chat(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
+    let members = check::members(place, value)?;
+    match members.0.iter().find(|(name, _)| !OPTION_NAMES.contains(&name.as_ref())) {
+        Some((name, _)) => Err(place.member(name).is("is not allowed")),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn stop_when(place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {

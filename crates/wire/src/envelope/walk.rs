@@ -14,6 +14,7 @@ use super::{
     Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_own, member_range, not_json, options,
     provider,
 };
+use crate::chat;
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 use crate::preset;
 
@@ -324,6 +325,11 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
             envelope.stop_when = Some(value);
         }
         "max_tool_calls" => envelope.max_tool_calls = Some(check::integer(&place, value, 1)?),
+        chat::OPTIONS => {
+            options::chat(&place, value)?;
+            traits.chat_options = true;
+            envelope.chat_options = Some(value);
+        }
         "preset" => {
             state.names_model = true;
             envelope.preset = Some(check::text_between(&place, value, 1, 256)?);

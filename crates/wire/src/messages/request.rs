@@ -48,6 +48,7 @@ object! {
             stop_server_tools_when: Raw,
             max_tool_calls: u64,
             preset: String,
+            chat_options: Raw,
         }
     }
 }

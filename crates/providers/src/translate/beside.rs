@@ -1,0 +1,58 @@
+//! Options of the chat format that the Messages format has no word for. Who takes them is told, in the words of the
+//! protocol; where nobody does, the caller is.
+
+use serde_json::value::RawValue;
+use tidegate_wire::json::Members;
+use tidegate_wire::messages::Request;
+
+use super::card::{Card, Sampling, Structured};
+use super::conversation::Conversation;
+use crate::Protocol;
+
+/// How an upstream calls an option; nothing where the model does not take it there.
+pub fn word(protocol: Protocol, card: &Card, option: &str) -> Option<&'static str> {
+    let samples = card.sampling != Sampling::None;
+    let (chat, gemini, cohere) =
+        (protocol == Protocol::Chat, protocol == Protocol::Gemini, protocol == Protocol::Cohere);
+    match option {
+        "seed" if samples && (chat || gemini || cohere) => Some("seed"),
+        "frequency_penalty" if samples && (chat || cohere) => Some("frequency_penalty"),
+        "frequency_penalty" if samples && gemini => Some("frequencyPenalty"),
+        "presence_penalty" if samples && (chat || cohere) => Some("presence_penalty"),
+        "presence_penalty" if samples && gemini => Some("presencePenalty"),
+        "logit_bias" if samples && chat => Some("logit_bias"),
+        // Who serves open models takes what their engines take; the same hosts draw from the likeliest few.
+        "min_p" if samples && chat && card.top_k => Some("min_p"),
+        "top_a" if samples && chat && card.top_k => Some("top_a"),
+        "repetition_penalty" if samples && chat && card.top_k => Some("repetition_penalty"),
+        // One vendor's own, told by what else only it has.
+        "prediction" if chat && card.store_flag => Some("prediction"),
+        "verbosity" if chat && card.store_flag => Some("verbosity"),
+        "response_format" if (chat || cohere) && card.structured != Structured::None => Some("response_format"),
+        "verbosity" if protocol == Protocol::Responses => Some("verbosity"),
+        "response_format" if protocol == Protocol::Responses && card.structured != Structured::None => Some("format"),
+        "response_format" if gemini && card.structured != Structured::None => Some("responseMimeType"),
+        _ => None,
+    }
+}
+
+/// The options of a request under the names that the upstream has for them.
+pub fn options<'a>(
+    request: &'a Request,
+    protocol: Protocol,
+    card: &Card,
+    conversation: &mut Conversation,
+) -> Vec<(&'static str, &'a RawValue)> {
+    let given = request.chat_options.as_ref().and_then(|options| Members::of(options.as_raw_value()));
+    let mut taken = Vec::new();
+    for (name, value) in given.unwrap_or_default().0 {
+        // A schema says more.
+        let is_said = name == "response_format" && request.answer_format().is_some();
+        match word(protocol, card, &name) {
+            _ if is_said => {}
+            Some(word) => taken.push((word, value)),
+            None => conversation.warn(format!("dropped:{name}")),
+        }
+    }
+    taken
+}

@@ -1,0 +1,196 @@
+//! A finished answer in the chat format.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::usage::Usage;
+use super::{Form, Head, finish_reason};
+use crate::json;
+use crate::messages::{Block, Citation, Response};
+use crate::object::Raw;
+
+/// The shape of thinking and its signatures that goes back as it came.
+pub(super) const FORMAT: &str = "anthropic-claude-v1";
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<&'a str>,
+    system_fingerprint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_tier: Option<&'a str>,
+    choices: [Choice<'a>; 1],
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u8,
+    message: Message<'a>,
+    logprobs: Option<&'a str>,
+    finish_reason: &'static str,
+    native_finish_reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<String>,
+    refusal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasoning_details: Vec<Detail<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    annotations: Vec<Annotation<'a>>,
+}
+
+/// A thought, or a piece of one.
+#[derive(Serialize)]
+#[serde(tag = "type")]
+pub(super) enum Detail<'a> {
+    #[serde(rename = "reasoning.text")]
+    Text {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<&'a str>,
+        format: &'static str,
+        index: usize,
+    },
+    #[serde(rename = "reasoning.encrypted")]
+    Sealed { data: &'a str, format: &'static str, index: usize },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+/// A page that a passage rests on.
+#[derive(Serialize)]
+pub(super) struct Annotation<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    url_citation: UrlCitation<'a>,
+}
+
+#[derive(Serialize)]
+struct UrlCitation<'a> {
+    url: &'a str,
+    title: &'a str,
+    content: &'a str,
+    start_index: usize,
+    end_index: usize,
+}
+
+impl<'a> Annotation<'a> {
+    /// Of a passage by its first character and the one behind its last; pages alone have a place in this format.
+    pub fn of(citation: &'a Citation, (start, end): (usize, usize)) -> Option<Self> {
+        let Citation::WebSearch(found) = citation else { return None };
+        Some(Self {
+            kind: "url_citation",
+            url_citation: UrlCitation {
+                url: &found.url,
+                title: found.title.as_deref().unwrap_or_default(),
+                content: &found.cited_text,
+                start_index: start,
+                end_index: end,
+            },
+        })
+    }
+}
+
+/// An answer in the Messages format as one in the chat format; nothing where it is none.
+pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
+    let response = Response::parse(body).ok()?;
+    let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
+    let mut message = Message {
+        role: "assistant",
+        content: None,
+        refusal: None,
+        reasoning: None,
+        reasoning_details: Vec::new(),
+        tool_calls: Vec::new(),
+        annotations: Vec::new(),
+    };
+    let mut length = 0;
+    for (index, block) in response.content.iter().enumerate() {
+        match block {
+            Block::Text(text) => {
+                let end = length + text.text.chars().count();
+                let citations = text.citations.iter().flatten().flatten();
+                message.annotations.extend(citations.filter_map(|citation| Annotation::of(citation, (length, end))));
+                message.content.get_or_insert_default().push_str(&text.text);
+                length = end;
+            }
+            Block::ToolUse(call) => message.tool_calls.push(Call {
+                id: &call.id,
+                kind: "function",
+                function: Function { name: &call.name, arguments: call.input_text() },
+            }),
+            Block::Thinking(thought) if !form.hides_reasoning => {
+                message.reasoning.get_or_insert_default().push_str(&thought.thinking);
+                let signature = thought.signature.as_deref().filter(|signature| !signature.is_empty());
+                let text = Some(thought.thinking.as_str());
+                message.reasoning_details.push(Detail::Text { text, signature, format: FORMAT, index });
+            }
+            Block::RedactedThinking(thought) if !form.hides_reasoning => {
+                message.reasoning_details.push(Detail::Sealed { data: &thought.data, format: FORMAT, index });
+            }
+            _ => {}
+        }
+    }
+    // A model that only calls says nothing; one that says nothing else says an empty text.
+    if message.content.is_none() && message.tool_calls.is_empty() {
+        message.content = Some(String::new());
+    }
+    let metadata = response.extra.get(&head.metadata);
+    let made = Completion {
+        id: &head.id,
+        object: "chat.completion",
+        created: head.created,
+        model: &response.model,
+        provider: response.provider.as_deref(),
+        system_fingerprint: None,
+        service_tier: response.usage.service_tier.as_deref(),
+        choices: [Choice {
+            index: 0,
+            message,
+            logprobs: None,
+            finish_reason: finish_reason(stop.unwrap_or_default()),
+            native_finish_reason: stop,
+        }],
+        usage: Usage::of(&response.usage),
+    };
+    let text = serde_json::to_string(&made).ok()?;
+    Some(with_metadata(text, &head.metadata, metadata).into())
+}
+
+/// An object with one member more, whose name is not known before.
+pub(super) fn with_metadata(mut text: String, name: &str, value: Option<&Raw>) -> String {
+    if let Some(value) = value {
+        text.pop();
+        text.push(',');
+        text.push_str(&json::quoted(name));
+        text.push(':');
+        text.push_str(value.get());
+        text.push('}');
+    }
+    text
+}

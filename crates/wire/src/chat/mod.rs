@@ -1,0 +1,63 @@
+//! The Chat Completions format at our own door: a request in it becomes one in the Messages format, and what is answered
+//! comes back in it, whole or streamed. Everything between the two is the same for both.
+//!
+//! What the Messages format has no word for travels beside it, in [`OPTIONS`]: endpoints that speak the chat format get
+//! it, others do not, and the caller is told.
+
+mod answer;
+mod content;
+mod conversation;
+mod options;
+mod request;
+mod stream;
+mod usage;
+
+pub use answer::whole;
+pub use request::{Asked, read};
+pub use stream::Stream;
+
+/// The member of a request in the Messages format that holds what only chat endpoints understand.
+pub const OPTIONS: &str = "chat_options";
+
+/// What such a member may hold.
+pub const OPTION_NAMES: [&str; 10] = [
+    "frequency_penalty",
+    "logit_bias",
+    "min_p",
+    "prediction",
+    "presence_penalty",
+    "repetition_penalty",
+    "response_format",
+    "seed",
+    "top_a",
+    "verbosity",
+];
+
+/// How the caller wants to be answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// The usage of a stream comes in a chunk of its own, without choices.
+    pub usage_apart: bool,
+    /// Reasoning is not told.
+    pub hides_reasoning: bool,
+}
+
+/// What an answer says of itself in every piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// The name of the member for routing metadata.
+    pub metadata: String,
+}
+
+/// Why an answer ended, in the words of this format.
+fn finish_reason(stop: &str) -> &'static str {
+    match stop {
+        "tool_use" => "tool_calls",
+        "max_tokens" | "model_context_window_exceeded" => "length",
+        "refusal" => "content_filter",
+        _ => "stop",
+    }
+}

@@ -1,0 +1,219 @@
+//! Options of a chat request: tools and their choice, the form of the answer, how hard the model thinks.
+
+use serde_json::value::RawValue;
+
+use super::request::Object;
+use crate::envelope::check::{self, Place};
+use crate::envelope::{MAX_TOOLS, Violation};
+use crate::json::{self, Kind};
+
+const EFFORTS: [&str; 7] = ["max", "xhigh", "high", "medium", "low", "minimal", "none"];
+/// The least that thinking can be given.
+const LEAST_BUDGET: u64 = 1_024;
+
+/// The sequences that end an answer; nothing where there are none.
+pub(super) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String>, Violation> {
+    if json::kind(value) == Kind::String {
+        let stop = check::text(place, value)?;
+        return Ok((!stop.is_empty()).then(|| format!("[{}]", value.get())));
+    }
+    if json::kind(value) != Kind::Array {
+        return Err(place.is("must be a string or an array"));
+    }
+    check::stop_sequences(place, value)?;
+    Ok((json::elements(value).is_some_and(|stops| !stops.is_empty())).then(|| value.get().to_owned()))
+}
+
+/// Functions in the other format's words; tools that run here are named alike in both.
+pub(super) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
+    let mut made = Vec::new();
+    for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
+        let place = place.entry(index);
+        let members = check::members(&place, entry)?;
+        let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+        if kind != "function" {
+            made.push(entry.get().to_owned());
+            continue;
+        }
+        let inner = place.member("function");
+        let function = check::members(&inner, check::required(&place, &members, "function")?)?;
+        let name = check::required(&inner, &function, "name")?;
+        check::text_between(&inner.member("name"), name, 1, 128)?;
+        let mut tool = Object::default();
+        tool.set("name", name.get());
+        if let Some(description) = check::present(&function, "description") {
+            check::text(&inner.member("description"), description)?;
+            tool.set("description", description.get());
+        }
+        let schema = check::present(&function, "parameters");
+        if let Some(schema) = schema {
+            check::object(&inner.member("parameters"), schema)?;
+        }
+        // A function without parameters is one of an empty object.
+        let schema = schema.map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
+        tool.set("input_schema", &with_type(schema));
+        if let Some(strict) = check::present(&function, "strict") {
+            check::boolean(&inner.member("strict"), strict)?;
+            tool.set("strict", strict.get());
+        }
+        tool.set_some("cache_control", check::present(&members, "cache_control"));
+        made.push(tool.finish());
+    }
+    Ok(format!("[{}]", made.join(",")))
+}
+
+/// A schema of an object that does not say so is one all the same: parameters are nothing else.
+fn with_type(schema: &str) -> String {
+    let names = serde_json::from_str::<&RawValue>(schema).ok().and_then(json::Members::of);
+    let says = names.is_none_or(|members| ["type", "$ref", "anyOf", "oneOf"].iter().any(|name| members.get(name).is_some()));
+    match schema.trim_start().strip_prefix('{') {
+        Some(rest) if !says && rest.trim_start().starts_with('}') => r#"{"type":"object","properties":{}}"#.to_owned(),
+        Some(rest) if !says => format!(r#"{{"type":"object",{rest}"#),
+        _ => schema.to_owned(),
+    }
+}
+
+/// Which tools the model may, must or must not call.
+pub(super) fn choice(
+    choice: Option<&RawValue>,
+    parallel: Option<bool>,
+    has_tools: bool,
+) -> Result<Option<String>, Violation> {
+    let place = Place::top("tool_choice");
+    let (kind, name) = match choice {
+        Some(value) if json::kind(value) == Kind::String => {
+            match check::one_of(&place, value, &["none", "auto", "required"])?.as_ref() {
+                "required" => ("any", None),
+                "none" => ("none", None),
+                _ => ("auto", None),
+            }
+        }
+        Some(value) => {
+            let members = check::members(&place, value)?;
+            let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+            if kind != "function" {
+                return Ok(Some(value.get().to_owned()));
+            }
+            let inner = place.member("function");
+            let function = check::members(&inner, check::required(&place, &members, "function")?)?;
+            let name = check::required(&inner, &function, "name")?;
+            check::text_between(&inner.member("name"), name, 1, 128)?;
+            ("tool", Some(name))
+        }
+        None if parallel == Some(false) => ("auto", None),
+        None => return Ok(None),
+    };
+    // Clients say it also where there is nothing to choose from, and mean nothing by it.
+    if !has_tools && matches!(kind, "auto" | "none") {
+        return Ok(None);
+    }
+    let mut made = Object::default();
+    made.set_text("type", kind);
+    made.set_some("name", name);
+    if let Some(parallel) = parallel.filter(|_| kind != "none") {
+        made.set("disable_parallel_tool_use", if parallel { "false" } else { "true" });
+    }
+    Ok(Some(made.finish()))
+}
+
+/// The form of an answer.
+pub(super) enum Format<'a> {
+    Text,
+    /// Some JSON object.
+    Object,
+    Schema(&'a RawValue),
+}
+
+pub(super) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Format<'a>, Violation> {
+    let members = check::members(place, value)?;
+    let kind = check::required(place, &members, "type")?;
+    match check::one_of(&place.member("type"), kind, &["text", "json_object", "json_schema"])?.as_ref() {
+        "json_object" => Ok(Format::Object),
+        "json_schema" => {
+            let inner = place.member("json_schema");
+            let named = check::members(&inner, check::required(place, &members, "json_schema")?)?;
+            let schema = check::required(&inner, &named, "schema")?;
+            check::object(&inner.member("schema"), schema)?;
+            Ok(Format::Schema(schema))
+        }
+        _ => Ok(Format::Text),
+    }
+}
+
+/// What travels beside the request; the provider judges how much of it there may be.
+pub(super) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> Result<(), Violation> {
+    match name {
+        "logit_bias" | "prediction" => check::object(place, value),
+        "verbosity" => check::one_of(place, value, &["low", "medium", "high", "xhigh", "max"]).map(drop),
+        "seed" => {
+            let text = value.get();
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            if is_integer { Ok(()) } else { Err(place.is("must be an integer")) }
+        }
+        _ => check::number_between(place, value, -2.0, 2.0),
+    }
+}
+
+/// How hard the model is to think, in all the words there are for it.
+#[derive(Debug, Default)]
+pub(super) struct Reasoning {
+    /// As the other format calls it.
+    pub level: Option<String>,
+    pub is_hidden: bool,
+    is_on: Option<bool>,
+    budget: Option<u64>,
+}
+
+impl Reasoning {
+    pub fn effort(&mut self, place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
+        let effort = check::one_of(place, value, &EFFORTS)?;
+        match effort.as_ref() {
+            "none" => self.is_on = Some(false),
+            // What is least there.
+            "minimal" => (self.is_on, self.level) = (Some(true), Some("low".to_owned())),
+            effort => (self.is_on, self.level) = (Some(true), Some(effort.to_owned())),
+        }
+        Ok(())
+    }
+
+    pub fn object(&mut self, place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
+        let members = check::members(place, value)?;
+        if let Some(enabled) = check::present(&members, "enabled") {
+            self.is_on = Some(check::boolean(&place.member("enabled"), enabled)?);
+        }
+        if let Some(effort) = check::present(&members, "effort") {
+            self.effort(&place.member("effort"), effort)?;
+        }
+        if let Some(budget) = check::present(&members, "max_tokens") {
+            let budget = check::integer(&place.member("max_tokens"), budget, 0)?;
+            self.is_on = Some(budget > 0);
+            self.budget = (budget > 0).then(|| budget.max(LEAST_BUDGET));
+        }
+        if let Some(exclude) = check::present(&members, "exclude") {
+            self.is_hidden |= check::boolean(&place.member("exclude"), exclude)?;
+        }
+        Ok(())
+    }
+
+    /// The same in the other format; nothing where nobody has said anything.
+    pub fn thinking(&self, max_tokens: Option<u64>) -> Result<Option<String>, Violation> {
+        let Some(is_on) = self.is_on else { return Ok(None) };
+        let mut made = Object::default();
+        match self.budget.filter(|_| is_on) {
+            _ if !is_on => made.set_text("type", "disabled"),
+            Some(budget) => {
+                if max_tokens.is_some_and(|limit| limit <= budget) {
+                    return Err(Place::top("max_tokens").is("must be greater than reasoning.max_tokens"));
+                }
+                made.set_text("type", "enabled");
+                made.set("budget_tokens", &budget.to_string());
+            }
+            None => made.set_text("type", "adaptive"),
+        }
+        if is_on && self.is_hidden {
+            made.set_text("display", "omitted");
+        }
+        Ok(Some(made.finish()))
+    }
+}

@@ -1,0 +1,279 @@
+//! A streamed answer in the chat format: the frames of the Messages format in, chunks out.
+
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::answer::{Annotation, Detail, FORMAT, with_metadata};
+use super::usage::{Usage, united};
+use super::{Form, Head, finish_reason};
+use crate::error::{ErrorType, InferenceError};
+use crate::json::{self, Members};
+use crate::messages::{self, Block, Delta, Event};
+use crate::object::Raw;
+use crate::sse::{Frame, Splitter, TooLarge};
+
+const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// What makes chunks of events.
+pub struct Stream {
+    head: Head,
+    form: Form,
+    splitter: Splitter,
+    /// What every chunk begins with, known from the first event on.
+    opening: String,
+    usage: messages::Usage,
+    /// Why it ended, as the other format says it.
+    stop: Option<String>,
+    /// The block that is open, where it is a call: its number among the calls.
+    call: Option<usize>,
+    calls: usize,
+    /// Characters that were said, for the places of citations: all of them, and those before the open block.
+    said: usize,
+    before: usize,
+    is_over: bool,
+}
+
+/// What is new in a chunk.
+#[derive(Default, Serialize)]
+struct Piece<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_details: Option<[Detail<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[Call<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<[Annotation<'a>; 1]>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl Stream {
+    /// `limit`: the largest event there is.
+    pub fn new(head: Head, form: Form, limit: usize) -> Self {
+        Self {
+            opening: opening(&head, "", None),
+            head,
+            form,
+            splitter: Splitter::new(limit),
+            usage: messages::Usage::default(),
+            stop: None,
+            call: None,
+            calls: 0,
+            said: 0,
+            before: 0,
+            is_over: false,
+        }
+    }
+
+    /// What the next bytes amount to; nothing for those that are no whole event.
+    pub fn feed(&mut self, bytes: Bytes) -> Result<Bytes, TooLarge> {
+        let mut out = BytesMut::new();
+        self.splitter.feed(bytes);
+        while let Some(frame) = self.splitter.next()? {
+            self.take(&frame, &mut out);
+        }
+        Ok(out.freeze())
+    }
+
+    /// Whether the last chunk was made.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn take(&mut self, frame: &Frame, out: &mut BytesMut) {
+        if frame.is_silent() {
+            out.extend_from_slice(&frame.0);
+            return;
+        }
+        if frame.event() == b"error" {
+            self.fail(&frame.data(), out);
+            return;
+        }
+        // What is not known has no chunk either.
+        let Ok(event) = Event::parse(&frame.data()) else { return };
+        match event {
+            Event::MessageStart(start) => {
+                let message = start.message;
+                self.opening = opening(&self.head, &message.model, message.provider.as_deref());
+                self.usage = message.usage;
+                self.tell(out, &Piece { role: Some("assistant"), content: Some(""), ..Piece::default() });
+            }
+            Event::BlockStart(start) => self.begin(start.index, &start.content_block, out),
+            Event::BlockDelta(delta) => self.add(delta.index, &delta.delta, out),
+            Event::MessageDelta(delta) => {
+                let stop = delta.delta.stop_reason.as_ref().and_then(Option::as_ref);
+                self.stop = stop.map(|reason| reason.as_str().to_owned());
+                if let Some(last) = &delta.usage {
+                    self.usage = united(std::mem::take(&mut self.usage), last);
+                }
+            }
+            Event::MessageStop(stop) => self.end(stop.extra.get(&self.head.metadata), out),
+            // Nobody needs to know, but that somebody is there.
+            Event::Ping(_) => out.extend_from_slice(b": ping\n\n"),
+            Event::BlockStop(_) | Event::Error(_) | Event::Other(_) => {}
+        }
+    }
+
+    fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
+        self.call = None;
+        self.before = self.said;
+        match block {
+            Block::ToolUse(call) => {
+                let number = self.calls;
+                self.calls += 1;
+                self.call = Some(number);
+                let function = Function { name: Some(&call.name), arguments: "" };
+                let call = Call { index: number, id: Some(&call.id), kind: Some("function"), function };
+                self.tell(out, &Piece { tool_calls: Some([call]), ..Piece::default() });
+            }
+            Block::Text(text) if !text.text.is_empty() => self.say(&text.text, out),
+            Block::Thinking(thought) if !thought.thinking.is_empty() => self.think(index, &thought.thinking, out),
+            Block::RedactedThinking(thought) => {
+                let detail = Detail::Sealed { data: &thought.data, format: FORMAT, index };
+                self.detail(None, detail, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, index: usize, delta: &Delta, out: &mut BytesMut) {
+        match delta {
+            Delta::Text(delta) => self.say(&delta.text, out),
+            Delta::Thinking(delta) => self.think(index, &delta.thinking, out),
+            Delta::Signature(delta) if !delta.signature.is_empty() => {
+                let signature = Some(delta.signature.as_str());
+                self.detail(None, Detail::Text { text: None, signature, format: FORMAT, index }, out);
+            }
+            Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
+                // The input of a tool that runs here is nobody's to see.
+                let Some(number) = self.call else { return };
+                let function = Function { name: None, arguments: &delta.partial_json };
+                let call = Call { index: number, id: None, kind: None, function };
+                self.tell(out, &Piece { tool_calls: Some([call]), ..Piece::default() });
+            }
+            Delta::Citation(delta) => {
+                if let Some(annotation) = Annotation::of(&delta.citation, (self.before, self.said)) {
+                    self.tell(out, &Piece { annotations: Some([annotation]), ..Piece::default() });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, text: &str, out: &mut BytesMut) {
+        self.said += text.chars().count();
+        self.tell(out, &Piece { content: Some(text), ..Piece::default() });
+    }
+
+    fn think(&mut self, index: usize, text: &str, out: &mut BytesMut) {
+        let detail = Detail::Text { text: Some(text), signature: None, format: FORMAT, index };
+        self.detail(Some(text), detail, out);
+    }
+
+    fn detail(&mut self, reasoning: Option<&str>, detail: Detail<'_>, out: &mut BytesMut) {
+        if !self.form.hides_reasoning {
+            self.tell(out, &Piece { reasoning, reasoning_details: Some([detail]), ..Piece::default() });
+        }
+    }
+
+    /// A chunk that goes on.
+    fn tell(&self, out: &mut BytesMut, piece: &Piece<'_>) {
+        let delta = serde_json::to_string(piece).expect("texts and numbers are always JSON");
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(self.opening.as_bytes());
+        out.extend_from_slice(br#","choices":[{"index":0,"delta":"#);
+        out.extend_from_slice(delta.as_bytes());
+        out.extend_from_slice(b",\"finish_reason\":null,\"logprobs\":null}]}\n\n");
+    }
+
+    /// The last chunks: why it ended, what it used.
+    fn end(&mut self, metadata: Option<&Raw>, out: &mut BytesMut) {
+        let stop = self.stop.as_deref().unwrap_or_default();
+        let usage = serde_json::to_string(&Usage::of(&self.usage)).expect("numbers are always JSON");
+        let tier = self.usage.service_tier.as_deref().map(json::quoted).unwrap_or_else(|| "null".to_owned());
+        let choice = format!(
+            r#"[{{"index":0,"delta":{{}},"finish_reason":"{}","native_finish_reason":{},"logprobs":null}}]"#,
+            finish_reason(stop),
+            json::quoted(stop)
+        );
+        let chunk = |choices: &str, more: String| format!(r#"{},"choices":{choices}{more}}}"#, self.opening);
+        let used = format!(r#","service_tier":{tier},"usage":{usage}"#);
+        let (last, apart) = match self.form.usage_apart {
+            true => (chunk(&choice, String::new()), Some(chunk("[]", used))),
+            false => (chunk(&choice, used), None),
+        };
+        let mut chunks: Vec<String> = [Some(last), apart].into_iter().flatten().collect();
+        if let Some(text) = chunks.pop() {
+            chunks.push(with_metadata(text, &self.head.metadata, metadata));
+        }
+        for chunk in chunks {
+            put(out, &chunk);
+        }
+        out.extend_from_slice(DONE);
+        self.is_over = true;
+    }
+
+    /// The status cannot be changed any more, so the error is a chunk.
+    fn fail(&mut self, data: &[u8], out: &mut BytesMut) {
+        let body = serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of).unwrap_or_default();
+        let error = body.get("error").and_then(Members::of).unwrap_or_default();
+        let text = |name: &str| error.get(name).and_then(json::string);
+        let kind = text("error_type").and_then(|kind| ErrorType::parse(&kind)).unwrap_or(ErrorType::Unmapped);
+        let told = InferenceError {
+            code: kind.status(),
+            error_type: kind,
+            message: &text("message").unwrap_or_default(),
+            metadata: body.get("metadata").map(RawValue::get),
+            availability: error.get("availability").map(RawValue::get),
+            routing: body.get(&self.head.metadata).map(|routing| (self.head.metadata.as_str(), routing.get())),
+        };
+        let told = told.to_json();
+        let told = told.strip_prefix('{').and_then(|told| told.strip_suffix('}')).unwrap_or_default();
+        let chunk = format!(
+            r#"{},{told},"choices":[{{"index":0,"delta":{{"content":""}},"finish_reason":"error","logprobs":null}}]}}"#,
+            self.opening
+        );
+        put(out, &chunk);
+        out.extend_from_slice(DONE);
+        self.is_over = true;
+    }
+}
+
+/// Writes a chunk in one line: raw parts of it may be pretty-printed, and within strings line breaks are escaped.
+fn put(out: &mut BytesMut, chunk: &str) {
+    out.extend_from_slice(b"data: ");
+    out.extend(chunk.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+    out.extend_from_slice(b"\n\n");
+}
+
+/// What every chunk begins with.
+fn opening(head: &Head, model: &str, provider: Option<&str>) -> String {
+    let provider = provider.map(|name| format!(r#","provider":{}"#, json::quoted(name))).unwrap_or_default();
+    format!(
+        r#"{{"id":{},"object":"chat.completion.chunk","created":{},"model":{}{provider}"#,
+        json::quoted(&head.id),
+        head.created,
+        json::quoted(model)
+    )
+}
