@@ -47,7 +47,9 @@ impl Gateway {
                 let bytes = bytes.unwrap_or_default();
                 Body::full(chat::whole(&bytes, &head, &form).ok_or_else(Failure::internal)?)
             }
-            streamed => Body::Chat(Box::new(ChatBody { inner: streamed, stream: Stream::new(head, form, LARGEST_EVENT) })),
+            streamed => {
+                Body::Chat(Box::new(ChatBody { inner: streamed, stream: Stream::new(head, form, LARGEST_EVENT) }))
+            }
         };
         warn(&mut reply.headers, &snapshot, warnings);
         Ok(reply)

@@ -148,6 +148,20 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("POST", "/messages/count_tokens", "countTokens", "Messages", &[ok("TokenCount")])
         .taking(Json("CountTokensRequest"))
         .failing(&[404]),
+    Description::new(
+        "POST",
+        "/chat/completions",
+        "createChatCompletion",
+        "Messages",
+        &[Success {
+            status: 200,
+            content: Content::JsonOrEvents("ChatCompletion"),
+            text: "The completion, or its chunks when `stream` is true",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("ChatRequest"))
+    .failing(RELAYED),
     Description::new("POST", "/images", "createImages", "Images", IMAGES)
         .taking(Json("ImageGenerationRequest"))
         .failing(RELAYED),

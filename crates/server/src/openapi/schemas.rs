@@ -220,6 +220,36 @@ fn messages() -> Value {
             })),
             "Anthropic's Message, with what it cost in `usage`.",
         ),
+        "ChatRequest": open(
+            object(&["messages"], json!({
+                "model": text(1, 256),
+                "messages": list(object(&["role"], json!({
+                    "role": word(&["system", "developer", "user", "assistant", "tool"]),
+                })), 1, 10_000),
+                "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
+                "max_tokens": {"type": ["integer", "null"], "minimum": 1},
+                "stream": {"type": ["boolean", "null"], "default": false},
+                "n": {"enum": [1, null]},
+            })),
+            "OpenAI's chat completions request. Members that no upstream of the request takes are named in the warnings.",
+        ),
+        "ChatCompletion": open(
+            object(&["id", "object", "created", "model", "choices", "usage"], json!({
+                "id": {"type": "string"},
+                "object": {"const": "chat.completion"},
+                "created": {"type": "integer"},
+                "model": {"type": "string"},
+                "choices": list(object(&["index", "message", "finish_reason"], json!({
+                    "index": {"const": 0},
+                    "message": {"type": "object", "required": ["role", "content"]},
+                    "finish_reason": word(&["stop", "length", "tool_calls", "content_filter", "error"]),
+                    "native_finish_reason": {"type": ["string", "null"]},
+                    "logprobs": {"type": "null"},
+                })), 1, 1),
+                "usage": {"type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens"]},
+            })),
+            "OpenAI's chat completion, with what it cost in `usage`.",
+        ),
         "MessagesError": object(&["type", "error", "request_id"], json!({
             "type": {"const": "error"},
             "error": object(&["type", "message", "error_type"], json!({

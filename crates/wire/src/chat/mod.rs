@@ -61,3 +61,6 @@ fn finish_reason(stop: &str) -> &'static str {
         _ => "stop",
     }
 }
+
+#[cfg(test)]
+mod tests;

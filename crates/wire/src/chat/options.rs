@@ -65,7 +65,8 @@ pub(super) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Viola
 /// A schema of an object that does not say so is one all the same: parameters are nothing else.
 fn with_type(schema: &str) -> String {
     let names = serde_json::from_str::<&RawValue>(schema).ok().and_then(json::Members::of);
-    let says = names.is_none_or(|members| ["type", "$ref", "anyOf", "oneOf"].iter().any(|name| members.get(name).is_some()));
+    let says =
+        names.is_none_or(|members| ["type", "$ref", "anyOf", "oneOf"].iter().any(|name| members.get(name).is_some()));
     match schema.trim_start().strip_prefix('{') {
         Some(rest) if !says && rest.trim_start().starts_with('}') => r#"{"type":"object","properties":{}}"#.to_owned(),
         Some(rest) if !says => format!(r#"{{"type":"object",{rest}"#),

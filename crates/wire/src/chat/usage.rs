@@ -52,7 +52,11 @@ impl Usage {
             prompt_tokens: prompt,
             completion_tokens: completion,
             total_tokens: prompt.saturating_add(completion),
-            prompt_tokens_details: PromptDetails { cached_tokens: cached, cache_write_tokens: written, audio_tokens: 0 },
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: cached,
+                cache_write_tokens: written,
+                audio_tokens: 0,
+            },
             completion_tokens_details: CompletionDetails {
                 reasoning_tokens: thought.and_then(|details| details.thinking_tokens).unwrap_or(0),
             },

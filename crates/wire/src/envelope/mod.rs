@@ -276,7 +276,9 @@ pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<En
 
 /// The names of what a body holds for chat endpoints alone.
 pub fn chat_options(body: &[u8]) -> Vec<String> {
-    let members = |raw: &'_ RawValue| Members::of(raw).map(|members| members.0.into_iter().map(|(name, _)| name.into_owned()).collect());
+    let members = |raw: &'_ RawValue| {
+        Members::of(raw).map(|members| members.0.into_iter().map(|(name, _)| name.into_owned()).collect())
+    };
     let whole = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of);
     whole.and_then(|whole| members(whole.get(chat::OPTIONS)?)).unwrap_or_default()
 }

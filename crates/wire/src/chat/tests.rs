@@ -1,0 +1,307 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::envelope::{Brand, Purpose};
+
+fn asked(body: &Value) -> Value {
+    let asked = read(body.to_string().as_bytes()).map_err(|violation| violation.message).unwrap();
+    // What is made is always a body that the gateway itself can read.
+    let brand = Brand { name: "tidegate", aliases: &[] };
+    crate::envelope::read(&asked.body, brand, Purpose::Generate).map_err(|violation| violation.message).unwrap();
+    serde_json::from_slice(&asked.body).unwrap()
+}
+
+fn with(mut more: Value) -> Value {
+    let members = more.as_object_mut().unwrap();
+    members.entry("model").or_insert(json!("a/m"));
+    members.entry("messages").or_insert(json!([{"role": "user", "content": "hi"}]));
+    more
+}
+
+#[test]
+fn instructions_results_and_calls_stand_where_they_belong() {
+    let made = asked(&with(json!({"messages": [
+        {"role": "system", "content": "one"},
+        {"role": "developer", "content": [{"type": "text", "text": "two", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "user", "content": "hi", "name": "ada"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": " {\"n\": 1.50} "}},
+            {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}},
+        ]},
+        {"role": "tool", "tool_call_id": "c1", "content": "r1"},
+        {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "r2"}]},
+        {"role": "system", "content": "later"},
+        {"role": "user", "content": "so?"},
+    ]})));
+    assert_eq!(
+        made["system"],
+        json!([
+            {"type": "text", "text": "one"},
+            {"type": "text", "text": "two", "cache_control": {"type": "ephemeral"}},
+        ])
+    );
+    assert_eq!(
+        made["messages"],
+        json!([
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "c1", "name": "f", "input": {"n": 1.5}},
+                {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": [{"type": "text", "text": "r2"}]},
+            ]},
+            {"role": "system", "content": [{"type": "text", "text": "later"}]},
+            {"role": "user", "content": "so?"},
+        ])
+    );
+}
+
+#[test]
+fn arguments_keep_their_digits() {
+    let body = with(json!({"messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"n\":123456789012345678901234,\"x\":1.50}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+    ]}));
+    let made = read(body.to_string().as_bytes()).unwrap();
+    let text = std::str::from_utf8(&made.body).unwrap();
+    assert!(text.contains(r#""input":{"n":123456789012345678901234,"x":1.50}"#), "{text}");
+}
+
+#[test]
+fn what_is_shown_becomes_a_block() {
+    let file = |file: Value| json!({"type": "file", "file": file});
+    let made = asked(&with(json!({"messages": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": "https://a.example/x.png", "detail": "high"}},
+        file(json!({"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf"})),
+        file(json!({"file_data": "JVBERi0=", "filename": "b.pdf"})),
+        file(json!({"file_id": "file_1"})),
+    ]}]})));
+    let url = |url: &str| json!({"type": "url", "url": url});
+    assert_eq!(
+        made["messages"][0]["content"],
+        json!([
+            {"type": "image", "source": url("https://a.example/x.png")},
+            {"type": "document", "source": url("data:application/pdf;base64,JVBERi0="), "title": "a.pdf"},
+            {"type": "document", "title": "b.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}},
+            {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
+        ])
+    );
+}
+
+#[test]
+fn options_have_the_words_of_the_other_format() {
+    for (given, name, expected) in [
+        (json!({"stop": "END"}), "stop_sequences", json!(["END"])),
+        (json!({"stop": []}), "stop_sequences", json!(null)),
+        (json!({"max_tokens": 5, "max_completion_tokens": 9}), "max_tokens", json!(9)),
+        (json!({"max_completion_tokens": 9, "max_tokens": 5}), "max_tokens", json!(9)),
+        (json!({"service_tier": "default"}), "service_tier", json!("standard_only")),
+        (json!({"service_tier": "flex"}), "service_tier", json!("flex")),
+        (json!({"reasoning_effort": "none"}), "thinking", json!({"type": "disabled"})),
+        (json!({"reasoning_effort": "high"}), "thinking", json!({"type": "adaptive"})),
+        (json!({"reasoning_effort": "high"}), "output_config", json!({"effort": "high"})),
+        (json!({"reasoning": {"effort": "minimal"}}), "output_config", json!({"effort": "low"})),
+        (json!({"reasoning": {"max_tokens": 10}}), "thinking", json!({"type": "enabled", "budget_tokens": 1024})),
+        (
+            json!({"reasoning": {"max_tokens": 4000, "exclude": true}}),
+            "thinking",
+            json!({"type": "enabled", "budget_tokens": 4000, "display": "omitted"}),
+        ),
+        (json!({"reasoning": {"enabled": false}}), "thinking", json!({"type": "disabled"})),
+        (json!({"tool_choice": "auto"}), "tool_choice", json!(null)),
+        (json!({"safety_identifier": "s"}), "user", json!("s")),
+        (json!({"safety_identifier": "s", "user": "u"}), "user", json!("u")),
+        (json!({"seed": -7, "min_p": 0.1}), "chat_options", json!({"seed": -7, "min_p": 0.1})),
+        (
+            json!({"response_format": {"type": "json_object"}}),
+            "chat_options",
+            json!({"response_format": {"type": "json_object"}}),
+        ),
+        (json!({"response_format": {"type": "text"}}), "output_config", json!(null)),
+        (json!({"temperature": null, "seed": null}), "chat_options", json!(null)),
+    ] {
+        assert_eq!(asked(&with(given.clone()))[name], expected, "{given}");
+    }
+    let tool = json!({"type": "function", "function": {"name": "f", "strict": true, "parameters": {"properties": {}}}, "cache_control": {"type": "ephemeral"}});
+    let own = json!({"type": "tidegate:web_search", "parameters": {"max_results": 3}});
+    let made = asked(&with(
+        json!({"tools": [tool, own, {"type": "function", "function": {"name": "g"}}], "tool_choice": "required", "parallel_tool_calls": false}),
+    ));
+    let schema = json!({"type": "object", "properties": {}});
+    assert_eq!(
+        made["tools"],
+        json!([
+            {"name": "f", "input_schema": schema, "strict": true, "cache_control": {"type": "ephemeral"}},
+            own,
+            {"name": "g", "input_schema": schema},
+        ])
+    );
+    assert_eq!(made["tool_choice"], json!({"type": "any", "disable_parallel_tool_use": true}));
+}
+
+#[test]
+fn what_nobody_has_a_use_for_is_named() {
+    let body = with(json!({"logprobs": false, "top_logprobs": 3, "metadata": {"a": "b"}, "store": true, "x_new": 1}));
+    assert_eq!(
+        read(body.to_string().as_bytes()).unwrap().warnings,
+        ["dropped:top_logprobs", "dropped:metadata", "dropped:x_new"]
+    );
+    let twice = r#"{"model":"a/m","model":"b/m","messages":[{"role":"user","content":"hi"}]}"#;
+    assert!(read(twice.as_bytes()).unwrap_err().message.ends_with("model appears more than once"));
+    assert_eq!(read(b"[]").unwrap_err().message, "Invalid request: body must be an object");
+    assert_eq!(read(b"{").unwrap_err().message, "Invalid request: body is not valid JSON");
+}
+
+fn head() -> Head {
+    Head { id: "gen-1".to_owned(), created: 1_790_000_000, metadata: "tidegate_metadata".to_owned() }
+}
+
+const STREAM: &str = concat!(
+    ": TIDEGATE PROCESSING\n\n",
+    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"provider\":\"P\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"cache_read_input_tokens\":3,\"output_tokens\":0,\"service_tier\":\"standard\"}}}\n\n",
+    "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"Hm é\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"sig\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":null}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"Høj\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"citations_delta\",\"citation\":{\"type\":\"web_search_result_location\",\"cited_text\":\"c\",\"encrypted_index\":\"e\",\"title\":null,\"url\":\"https://a.example\"}}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"server_tool_use\",\"id\":\"s\",\"name\":\"web_search\",\"input\":{}}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"f\",\"input\":{}}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\":\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"1}\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n",
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null},\"usage\":{\"input_tokens\":null,\"output_tokens\":7,\"cost\":0.0000100,\"is_byok\":false}}\n\n",
+    "event: message_stop\ndata: {\"type\":\"message_stop\",\"tidegate_metadata\":{\"attempt\":1}}\n\n",
+);
+
+/// The chunks of a stream, in pieces of these lengths.
+fn told(stream: &'static str, form: Form, pieces: &[usize]) -> String {
+    let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
+    let mut made = Stream::new(head(), form, 1 << 20);
+    for length in pieces {
+        let piece = rest.split_to((*length).min(rest.len()));
+        out.push_str(std::str::from_utf8(&made.feed(piece).unwrap()).unwrap());
+    }
+    out.push_str(std::str::from_utf8(&made.feed(rest).unwrap()).unwrap());
+    assert!(made.is_over());
+    out
+}
+
+fn chunks(text: &str) -> Vec<Value> {
+    let lines = text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
+    lines.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+#[test]
+fn a_stream_is_told_in_chunks() {
+    let text = told(STREAM, Form::default(), &[]);
+    assert!(text.starts_with(": TIDEGATE PROCESSING\n\n") && text.ends_with("data: [DONE]\n\n"));
+    let chunks = chunks(&text);
+    let deltas: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]).collect();
+    let thought = |members: Value| {
+        let mut detail = json!({"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0});
+        detail.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        json!([detail])
+    };
+    let expected = [
+        json!({"role": "assistant", "content": ""}),
+        json!({"reasoning": "Hm é", "reasoning_details": thought(json!({"text": "Hm é"}))}),
+        json!({"reasoning_details": thought(json!({"signature": "sig"}))}),
+        json!({"content": "Høj"}),
+        json!({"annotations": [{"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "", "content": "c", "start_index": 0, "end_index": 3}}]}),
+        json!({"tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
+        json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\":"}}]}),
+        json!({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}),
+        json!({}),
+    ];
+    assert_eq!(deltas, expected.iter().collect::<Vec<_>>());
+    let last = chunks.last().unwrap();
+    assert_eq!(
+        (&last["choices"][0]["finish_reason"], &last["choices"][0]["native_finish_reason"]),
+        (&json!("tool_calls"), &json!("tool_use"))
+    );
+    assert_eq!(last["usage"]["prompt_tokens"], 8);
+    assert_eq!(
+        (&last["usage"]["total_tokens"], &last["usage"]["prompt_tokens_details"]["cached_tokens"]),
+        (&json!(15), &json!(3))
+    );
+    assert!(text.contains(r#""cost":0.0000100"#), "money keeps its digits");
+    assert_eq!(last["tidegate_metadata"], json!({"attempt": 1}));
+    for chunk in &chunks {
+        let said = [&chunk["id"], &chunk["object"], &chunk["created"], &chunk["model"], &chunk["provider"]];
+        assert_eq!(
+            said,
+            [&json!("gen-1"), &json!("chat.completion.chunk"), &json!(1_790_000_000), &json!("a/m"), &json!("P")]
+        );
+    }
+}
+
+#[test]
+fn thoughts_that_are_not_wanted_are_not_told() {
+    let form = Form { hides_reasoning: true, usage_apart: true };
+    let text = told(STREAM, form, &[]);
+    assert!(!text.contains("reasoning\"") && !text.contains("reasoning_details") && !text.contains("sig"));
+    let chunks = chunks(&text);
+    let [.., last, apart] = chunks.as_slice() else { panic!("{text}") };
+    assert_eq!((last.get("usage"), &apart["choices"]), (None, &json!([])));
+    assert_eq!(apart["usage"]["completion_tokens"], 7);
+}
+
+#[test]
+fn a_failure_is_the_last_chunk() {
+    let stream = concat!(
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Busy\",\"error_type\":\"provider_overloaded\",\"availability\":{\"code\":\"c\"}},",
+        "\"request_id\":\"gen-1\",\"metadata\":{\"provider_code\":\"x\"}}\n\n",
+    );
+    let text = told(stream, Form::default(), &[]);
+    let chunks = chunks(&text);
+    assert_eq!(chunks.len(), 1);
+    assert_eq!(
+        chunks[0]["error"],
+        json!({"code": 503, "message": "Busy", "error_type": "provider_overloaded", "http_status": 503, "availability": {"code": "c"},
+            "metadata": {"error_type": "provider_overloaded", "provider_code": "x"}})
+    );
+    assert_eq!(
+        chunks[0]["choices"],
+        json!([{"index": 0, "delta": {"content": ""}, "finish_reason": "error", "logprobs": null}])
+    );
+    assert!(text.ends_with("data: [DONE]\n\n"));
+}
+
+#[test]
+fn an_answer_that_only_calls_says_nothing() {
+    let body = |content: Value| {
+        let usage = json!({"input_tokens": 1, "output_tokens": 2});
+        json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "content": content, "stop_reason": "refusal", "usage": usage})
+    };
+    let said = |content: Value| -> Value {
+        let made = whole(body(content).to_string().as_bytes(), &head(), &Form::default()).unwrap();
+        serde_json::from_slice(&made).unwrap()
+    };
+    let call = said(json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}]));
+    assert_eq!(call["choices"][0]["message"]["content"], json!(null));
+    let nothing = said(json!([]));
+    assert_eq!(nothing["choices"][0]["message"]["content"], json!(""));
+    assert_eq!(
+        (&nothing["choices"][0]["finish_reason"], &nothing["system_fingerprint"]),
+        (&json!("content_filter"), &json!(null))
+    );
+    assert!(whole(b"{}", &head(), &Form::default()).is_none());
+}
+
+proptest! {
+    /// However the bytes arrive, the chunks are the same.
+    #[test]
+    fn pieces_do_not_matter(pieces in prop::collection::vec(1_usize..60, 0..80)) {
+        prop_assert_eq!(told(STREAM, Form::default(), &pieces), told(STREAM, Form::default(), &[]));
+    }
+}
