@@ -186,6 +186,7 @@ impl Gateway {
                     user: None,
                     stream: false,
                     tells_searches: false,
+                    tier: None,
                 };
                 let outgoing = adapter::request(protocol, &request, &target).ok()?;
                 let is_vertex = upstream.auth == Auth::Google;

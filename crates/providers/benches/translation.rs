@@ -73,6 +73,7 @@ fn request(protocol: Protocol) {
         user: None,
         stream: true,
         tells_searches: false,
+        tier: None,
     };
     let body = black_box(body);
     let made = measured(|| {

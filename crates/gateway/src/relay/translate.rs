@@ -67,6 +67,7 @@ pub(super) fn outgoing(
         user: user.as_deref(),
         stream: asks_to_stream(job, attempt),
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
+        tier: attempt.endpoint.tier.name(),
     };
     let made = adapter::request(upstream.protocol, &request, &target);
     let mut made = made.map_err(|error| match error.reason == NOTHING_SAID {

@@ -56,6 +56,7 @@ fn target(card: &Card) -> Target<'_> {
         user: Some("b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b"),
         stream: true,
         tells_searches: false,
+        tier: None,
     }
 }
 

@@ -57,7 +57,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("citation_options", json!({"mode": "accurate"}));
     }
     // There are no tiers here; asking for one is noted.
-    let _ = intent::tier(request, &Card { tiers: None, ..Card::default() }, &mut conversation);
+    let _ = intent::tier(request, &Card { tiers: None, ..Card::default() }, None, &mut conversation);
     if target.stream {
         body.set("stream", true);
     }

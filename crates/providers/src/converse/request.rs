@@ -78,7 +78,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if let (Some(field), Some(user)) = (&card.user_field, target.user) {
         body.set("requestMetadata", json!({field.as_ref(): user}));
     }
-    tier(&mut body, request, card, &mut conversation);
+    // The usual one needs no word.
+    if let Some(tier) = intent::tier(request, card, target.tier, &mut conversation).filter(|tier| *tier != "auto") {
+        body.set("serviceTier", json!({"type": tier}));
+    }
     let text = body.to_bytes();
     let context = Context {
         names: Names::new(functions.originals, conversation.ids),
@@ -198,19 +201,6 @@ fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &
         output.set("textFormat", text);
     } else {
         conversation.system.push(intent::schema_instruction(format.schema.get()));
-    }
-}
-
-fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
-    let is_fast = request.speed.as_deref() == Some("fast");
-    match (&card.tiers, request.service_tier.as_deref()) {
-        (Some((_, priority)), _) if is_fast => body.set("serviceTier", json!({"type": priority})),
-        (Some((standard, _)), Some("standard_only")) => body.set("serviceTier", json!({"type": standard})),
-        (_, Some("standard_only" | "auto") | None) => {}
-        (_, Some(_)) => conversation.warn("dropped:service_tier"),
-    }
-    if is_fast && card.tiers.is_none() {
-        conversation.warn("dropped:speed");
     }
 }
 

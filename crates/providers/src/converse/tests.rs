@@ -11,8 +11,16 @@ const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
 fn sent(body: &Value, card: &Card) -> (String, Context) {
     let parsed = Request::parse(body.to_string().as_bytes()).unwrap();
-    let target =
-        Target { card, model: "m", scope: "ep-7f2c", cache_key: None, user: None, stream: true, tells_searches: false };
+    let target = Target {
+        card,
+        model: "m",
+        scope: "ep-7f2c",
+        cache_key: None,
+        user: None,
+        stream: true,
+        tells_searches: false,
+        tier: None,
+    };
     let made = request(&parsed, &target).unwrap();
     (String::from_utf8(made.body.to_vec()).unwrap(), made.context)
 }
@@ -57,6 +65,7 @@ fn the_order_of_a_clients_members_is_kept() {
         user: None,
         stream: false,
         tells_searches: false,
+        tier: None,
     };
     let made = request(&Request::parse(text.as_bytes()).unwrap(), &target).unwrap();
     let body = std::str::from_utf8(&made.body).unwrap();

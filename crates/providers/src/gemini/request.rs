@@ -72,7 +72,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         }
     }
     body.set("generationConfig", generation);
-    tier(&mut body, request, card, &mut conversation);
+    // The usual one needs no word.
+    if let Some(tier) = intent::tier(request, card, target.tier, &mut conversation).filter(|tier| *tier != "auto") {
+        body.set("serviceTier", tier);
+    }
     for (name, value) in intent::unsent(request, card, &mut conversation) {
         if let Ok(value) = serde_json::from_str::<&RawValue>(value) {
             body.set(name, value);
@@ -231,17 +234,4 @@ fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Co
         }
     };
     body.set("toolConfig", json!({"functionCallingConfig": config}));
-}
-
-fn tier(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
-    let is_fast = request.speed.as_deref() == Some("fast");
-    match (&card.tiers, request.service_tier.as_deref()) {
-        (Some((_, priority)), _) if is_fast => body.set("serviceTier", priority),
-        (Some((standard, _)), Some("standard_only")) => body.set("serviceTier", standard),
-        (_, Some("standard_only" | "auto") | None) => {}
-        (_, Some(_)) => conversation.warn("dropped:service_tier"),
-    }
-    if is_fast && card.tiers.is_none() {
-        conversation.warn("dropped:speed");
-    }
 }

@@ -19,6 +19,7 @@ fn target(card: &Card) -> Target<'_> {
         user: None,
         stream: false,
         tells_searches: false,
+        tier: None,
     }
 }
 

@@ -60,7 +60,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if let Some(key) = target.cache_key.filter(|_| card.cache_key) {
         body.set("prompt_cache_key", key);
     }
-    body.set_some("service_tier", intent::tier(request, card, &mut conversation));
+    body.set_some("service_tier", intent::tier(request, card, target.tier, &mut conversation));
     body.set("store", false);
     if target.stream {
         body.set("stream", true);

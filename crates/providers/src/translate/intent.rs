@@ -200,8 +200,19 @@ pub fn sampling<'a>(
     sampled
 }
 
-/// The service tier in the upstream's words.
-pub fn tier<'a>(request: &Request, card: &'a Card, conversation: &mut Conversation) -> Option<&'a str> {
+/// The service tier in the upstream's words. `endpoint`: the one that the endpoint stands for, which is the one that is
+/// paid for, whatever else the request says.
+pub fn tier<'a>(
+    request: &Request,
+    card: &'a Card,
+    endpoint: Option<&'a str>,
+    conversation: &mut Conversation,
+) -> Option<&'a str> {
+    match (endpoint, &card.tiers) {
+        (Some("priority"), Some((_, priority))) => return Some(priority),
+        (Some(tier), _) => return Some(tier),
+        (None, _) => {}
+    }
     let fast = request.speed.as_deref() == Some("fast");
     if fast && card.tiers.is_none() {
         conversation.warn("dropped:speed");

@@ -83,6 +83,8 @@ pub struct Target<'a> {
     pub stream: bool,
     /// The vendor's own search stands for one of ours: what it finds is told in blocks.
     pub tells_searches: bool,
+    /// The service tier that the endpoint stands for, where it is not the usual one: `priority` or `flex`.
+    pub tier: Option<&'a str>,
 }
 
 /// A request as the upstream takes it, and what its answer must be read with.

@@ -140,6 +140,7 @@ impl Case {
             user: Some("b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b"),
             stream: self.flag("stream").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
+            tier: None,
         };
         match (adapter::request(self.protocol, &request, &target), self.word("refused")) {
             (Ok(made), None) => {

@@ -444,6 +444,7 @@ fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outg
         user: Some("u"),
         stream: true,
         tells_searches: false,
+        tier: None,
     };
     adapter::request(protocol, request, &target)
 }

@@ -218,6 +218,49 @@ async fn tiers_serve_who_asks_for_them() {
     }
 }
 
+/// One provider with an endpoint for each tier, the same model at all of them.
+async fn tiered(protocol: &str, path: &str) -> (Tidegate, Sim) {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let mut config = format!(
+        "[[providers]]\nslug = \"openai\"\nprotocol = \"{protocol}\"\nbase_url = \"{}{path}\"\napi_key = \"k\"\n\
+         [[models]]\nid = \"vendor/tiered\"\ncontext_length = 200000\nmax_output_tokens = 8192\n",
+        sim.base_url()
+    );
+    for (tier, price) in [("default", 3), ("priority", 6), ("flex", 1)] {
+        config.push_str(&format!(
+            "[[models.endpoints]]\nprovider = \"openai\"\nmodel = \"sim\"\ntier = \"{tier}\"\n\
+             pricing = {{ input = {price}, output = {price} }}\n"
+        ));
+    }
+    (Tidegate::start().config(&config).run().await, sim)
+}
+
+#[tokio::test]
+async fn a_tier_is_asked_for_where_it_is_paid_for() {
+    // The first of these reports the tier that was asked for, the second always the usual one.
+    for (protocol, path, gives) in [("openai-responses", "/v1", true), ("openai-chat", "/v1", false)] {
+        let (gate, sim) = tiered(protocol, path).await;
+        for (members, sent, dear) in [
+            (json!({}), None, 3),
+            (json!({"service_tier": "priority"}), Some("priority"), if gives { 6 } else { 3 }),
+            (json!({"provider": {"only": ["openai/priority"]}}), Some("priority"), if gives { 6 } else { 3 }),
+            (json!({"service_tier": "flex"}), Some("flex"), 1),
+            (json!({"model": "vendor/tiered:floor"}), Some("flex"), 1),
+        ] {
+            let mut body = hello("vendor/tiered");
+            body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+            let reply = gate.messages(body).await;
+            assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{protocol} {members}");
+            let asked: Value = serde_json::from_slice(&sim.requests().last().unwrap().body).unwrap();
+            assert_eq!(asked["service_tier"].as_str(), sent, "{protocol} {members}");
+            let usage = reply.json()["usage"].clone();
+            let tokens = usage["input_tokens"].as_f64().unwrap() + usage["output_tokens"].as_f64().unwrap();
+            let (cost, expected) = (usage["cost"].as_f64().unwrap(), tokens * f64::from(dear) / 1e6);
+            assert!((cost - expected).abs() < 1e-9, "{protocol} {members}: {cost} is not {expected}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn chance_decides_by_price_and_a_seed_repeats_it() {
     let drawn = async || {

@@ -290,6 +290,11 @@ fn repeated(request: &Value) -> Value {
         "store": or("store", json!(true)), "temperature": or("temperature", json!(1.0)),
         "text": or("text", json!({"format": {"type": "text"}})), "tool_choice": or("tool_choice", json!("auto")),
         "tools": or("tools", json!([])), "top_p": or("top_p", json!(1.0)),
+        // Who asks for nothing is served as usual; a tier that is asked for is given.
+        "service_tier": match request["service_tier"].as_str() {
+            Some(tier @ ("flex" | "priority")) => tier,
+            _ => "default",
+        },
         "truncation": or("truncation", json!("disabled")), "previous_response_id": null,
     })
 }

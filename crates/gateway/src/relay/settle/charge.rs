@@ -1,11 +1,12 @@
 //! What a call has used so far and what that costs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_core::{Exchange, Money, Posting, Usage};
 use tidegate_providers::anthropic;
-use tidegate_routing::Endpoint;
 use tidegate_routing::price::{Cost, Terms};
+use tidegate_routing::{Endpoint, Tier};
 use tidegate_store::journal::Progress;
 use tidegate_wire::answer::{Charge, Counts};
 
@@ -211,7 +212,24 @@ impl Ticket {
 
     pub(super) fn price(&self, endpoint: &Endpoint) -> Option<Cost> {
         let terms = Terms { tier: self.counts.tier(), geo: self.counts.geo(), now: self.started() };
-        endpoint.pricing.as_ref().map(|pricing| pricing.cost(&self.open_exchange().usage, &terms))
+        self.served_by(endpoint).pricing.as_ref().map(|pricing| pricing.cost(&self.open_exchange().usage, &terms))
+    }
+
+    /// Whose prices count. Who asks for more than the usual service and does not get it, as the upstream says, does not pay
+    /// for it either. Nobody pays more than the endpoint's own price: that was held.
+    fn served_by<'e>(&'e self, endpoint: &'e Endpoint) -> &'e Endpoint {
+        let is_usual = matches!(self.counts.tier(), Some("standard" | "default"));
+        if endpoint.tier != Tier::Priority || !is_usual {
+            return endpoint;
+        }
+        let model = self.snapshot.catalogue.find(&endpoint.model).ok().map(|named| named.model);
+        // Under another name it is a service of its own, and the usual one there.
+        let is_sibling = |other: &&Arc<Endpoint>| {
+            other.tier == Tier::Default
+                && other.pricing.is_some()
+                && (&other.provider, &other.upstream_model) == (&endpoint.provider, &endpoint.upstream_model)
+        };
+        model.and_then(|model| model.endpoints.iter().find(is_sibling)).map_or(endpoint, |other| &**other)
     }
 
     /// Sets what the call costs at list price; `waived`: the caller is not charged for it.
