@@ -56,6 +56,11 @@ pub fn translator(protocol: Protocol, context: &Context, now: Timestamp, max_eve
     Some(Translator::new(decoder, context, max_event_bytes))
 }
 
+/// What reads a stream of a server that speaks the Messages format its own way.
+pub fn mending_translator(max_event_bytes: usize) -> Translator {
+    Translator::new(Box::new(anthropic::Mender::default()), &Context::default(), max_event_bytes)
+}
+
 /// What reads a stream of Bedrock's invoke call: frames that hold events of the Messages format, which go on as they are.
 pub fn invoke_translator(max_event_bytes: usize) -> Translator {
     Translator::binary(Box::new(anthropic::InvokeDecoder::default()), &Context::default(), max_event_bytes)

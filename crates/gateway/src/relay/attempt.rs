@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_core::Timestamp;
-use tidegate_providers::anthropic::Forwarded;
+use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
 use tidegate_providers::translate::card::Prefill;
@@ -474,9 +474,10 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
     let (body, is_stream, context) = until(deadline, pin!(answer)).await?;
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
     let body = match context {
+        None if snapshot.places[attempt.endpoint.place].card.foreign => anthropic::mended(&body).unwrap_or(body),
         None => body,
         Some(context) if is_stream => {
-            let translator = translate::translator(job, upstream, Some(&context));
+            let translator = translate::translator(job, attempt, upstream, Some(&context));
             let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
             let collected = translate::collected(translator, body)?;
             job.warnings.extend(collected.warnings);
@@ -570,7 +571,7 @@ async fn open_stream(
         let Answered { answer, context } = send(job, attempt).await?;
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
         let mut splitter = Splitter::new(settings.max_event_bytes);
-        let translator = translate::translator(job, upstream, context.as_ref());
+        let translator = translate::translator(job, attempt, upstream, context.as_ref());
         let graft = job.heard.as_ref().map(|heard| heard.graft.clone());
         let mut pump = Pump::new(attempt.endpoint.clone(), translator, graft);
         let mut out = Outbox::default();

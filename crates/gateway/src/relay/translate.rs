@@ -195,12 +195,18 @@ fn unsupported(message: String) -> Fault {
     Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Unsupported) }
 }
 
-/// What reads the stream of an upstream; none where it is in the Messages format already.
-pub(super) fn translator(job: &Job, upstream: &Upstream, context: Option<&Context>) -> Option<Translator> {
+/// What reads the stream of an upstream; none where it is in the Messages format already, as its makers write it.
+pub(super) fn translator(
+    job: &Job,
+    attempt: &Attempt,
+    upstream: &Upstream,
+    context: Option<&Context>,
+) -> Option<Translator> {
     let largest = job.snapshot.settings.max_event_bytes;
     match context {
         Some(context) => adapter::translator(upstream.protocol, context, job.gate.clock.now(), largest),
         None if upstream.carriage == Carriage::BedrockInvoke => Some(adapter::invoke_translator(largest)),
+        None if job.snapshot.places[attempt.endpoint.place].card.foreign => Some(adapter::mending_translator(largest)),
         None => None,
     }
 }

@@ -5,6 +5,7 @@ pub mod beta;
 pub mod edit;
 
 mod invoke;
+mod mend;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -19,6 +20,7 @@ use crate::translate::Card;
 use crate::translate::card::Sampling;
 
 pub use invoke::InvokeDecoder;
+pub use mend::{Mender, mended};
 
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub const VERSION: HeaderName = HeaderName::from_static("anthropic-version");

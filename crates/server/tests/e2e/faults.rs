@@ -581,6 +581,61 @@ fn expected(kind: &str, error_type: &str, message: &str) -> (String, String, Str
 }
 
 #[tokio::test]
+async fn a_server_that_breaks_the_rules_of_streams_is_told_by_them() {
+    let hand = Hand::start().await;
+    let provider = format!(
+        "[[providers]]\nslug = \"z-ai\"\nprotocol = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"k\"\n",
+        hand.base_url()
+    );
+    let model = "[[models]]\nid = \"vendor/glm\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+                 [[models.endpoints]]\nprovider = \"z-ai\"\nmodel = \"glm\"\npricing = { input = 1, output = 1 }\n";
+    let gate = Tidegate::start().config(&provider).config(model).run().await;
+    // It begins with the number 2, ends nothing, calls it the end of a turn and closes in another format.
+    let frames = [
+        json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "glm",
+            "content": [], "stop_reason": null, "usage": {"input_tokens": 3, "output_tokens": 0}}}),
+        json!({"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "Hello"}}),
+        json!({"type": "content_block_start", "index": 3, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
+    ];
+    let answering = async {
+        let mut call = hand.call().await.streams().await;
+        for data in &frames {
+            call.send(&frame(data["type"].as_str().unwrap(), &data.to_string())).await;
+        }
+        call.send("data: [DONE]\n\n").await;
+        call.end().await;
+    };
+    let (stream, ()) = tokio::join!(gate.stream(hello_streamed("vendor/glm")), answering);
+    let events = stream.rest().await;
+    let told: Vec<(&str, Value)> = events
+        .iter()
+        .filter(|event| event.name != "ping")
+        .map(|event| (event.name.as_str(), event.json()["index"].clone()))
+        .collect();
+    let at = |index: u64| json!(index);
+    assert_eq!(
+        told,
+        [
+            ("message_start", Value::Null),
+            ("content_block_start", at(0)),
+            ("content_block_delta", at(0)),
+            ("content_block_stop", at(0)),
+            ("content_block_start", at(1)),
+            ("content_block_delta", at(1)),
+            ("content_block_stop", at(1)),
+            ("message_delta", Value::Null),
+            ("message_stop", Value::Null),
+        ]
+    );
+    let end = events[events.len() - 2].json();
+    assert_eq!((&end["delta"]["stop_reason"], &end["usage"]["output_tokens"]), (&json!("tool_use"), &json!(7)));
+    // Ten tokens at a dollar for a million.
+    assert_eq!(end["usage"]["cost"], json!(0.00001));
+}
+
+#[tokio::test]
 async fn str_3_an_error_event_after_content_ends_the_stream_in_band() {
     let cases = [
         ("overloaded_error", expected("overloaded_error", "provider_overloaded", "Provider is temporarily overloaded")),

@@ -1,0 +1,507 @@
+//! Streams of servers that speak the Messages format and are not Anthropic's. They break its rules in ways that clients do
+//! not survive: blocks that begin at the wrong number, overlap, never end or hold nothing, calls without input, a last
+//! line of another format. Events that keep the rules go on as they came, and so does everything that is not known.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Members, quoted};
+
+use crate::fault::{Class, Fault};
+use crate::translate::{Decode, Stream};
+
+/// Makes a stream keep the rules.
+#[derive(Debug, Default)]
+pub struct Mender {
+    /// The block that is open for the client.
+    open: Option<Open>,
+    /// A block of text that has said nothing: clients keep an empty one, and are refused for it later.
+    waiting: Option<Waiting>,
+    /// How many blocks the client knows of.
+    blocks: usize,
+    has_calls: bool,
+    is_begun: bool,
+    /// It was said why the answer ended.
+    is_told: bool,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Its number at the upstream; none for one that was opened here.
+    given: Option<u64>,
+    kind: String,
+    /// Of a call: the input that came with its beginning, until a piece of it was told.
+    input: Option<String>,
+}
+
+/// A beginning that was held back.
+#[derive(Debug)]
+struct Waiting {
+    given: u64,
+    data: Vec<u8>,
+}
+
+/// The block that a piece belongs to.
+fn kind_of(delta: &str) -> Option<&'static str> {
+    match delta {
+        "text_delta" | "citations_delta" => Some("text"),
+        "thinking_delta" | "signature_delta" => Some("thinking"),
+        "input_json_delta" => Some("tool_use"),
+        _ => None,
+    }
+}
+
+fn broken() -> Fault {
+    Fault::in_answer(Class::BadResponse)
+}
+
+fn text<'a>(members: &Members<'a>, name: &str) -> Option<Cow<'a, str>> {
+    members.get(name).and_then(json::string)
+}
+
+/// An object with another value for one of its members.
+fn with(members: &Members<'_>, name: &str, value: &str) -> Vec<u8> {
+    let mut out = String::from("{");
+    for (index, (key, old)) in members.0.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        let value = if key == name { value } else { old.get() };
+        out.push_str(comma);
+        out.push_str(&quoted(key));
+        out.push(':');
+        out.push_str(value);
+    }
+    out.push('}');
+    out.into_bytes()
+}
+
+/// Writes an event in one line: a line break in JSON stands between its tokens.
+fn put(stream: &mut Stream, kind: &str, data: &[u8]) {
+    if data.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        let line: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        return stream.verbatim(kind, &line);
+    }
+    stream.verbatim(kind, data);
+}
+
+impl Mender {
+    fn begin(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
+        let given: u64 = members.get("index").and_then(|index| index.get().parse().ok()).ok_or_else(broken)?;
+        let block = members.get("content_block").and_then(Members::of).ok_or_else(broken)?;
+        let kind = text(&block, "type").ok_or_else(broken)?.into_owned();
+        self.close(stream);
+        let is_silent = kind == "text" && text(&block, "text").is_none_or(|text| text.is_empty());
+        if is_silent {
+            self.waiting = Some(Waiting { given, data: data.to_vec() });
+            return Ok(());
+        }
+        let input = (kind == "tool_use").then(|| block.get("input").map_or("{}", RawValue::get).to_owned());
+        self.has_calls |= input.is_some();
+        // A beginning says nothing of the input: pieces do.
+        let said = match &input {
+            Some(input) if input.trim() != "{}" => {
+                let bare = with(&block, "input", "{}");
+                with(members, "content_block", &String::from_utf8_lossy(&bare))
+            }
+            _ => data.to_vec(),
+        };
+        stream.encoder.said += text(&block, "text").map_or(0, |text| text.len() as u64);
+        self.open(Some(given), kind, input, &said, stream);
+        Ok(())
+    }
+
+    /// Opens a block under the next number.
+    fn open(&mut self, given: Option<u64>, kind: String, input: Option<String>, data: &[u8], stream: &mut Stream) {
+        let number = self.blocks;
+        self.blocks += 1;
+        let members = serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of);
+        match members {
+            Some(members) if given != Some(number as u64) => {
+                put(stream, "content_block_start", &with(&members, "index", &number.to_string()));
+            }
+            _ => put(stream, "content_block_start", data),
+        }
+        self.open = Some(Open { given, kind, input });
+    }
+
+    fn add(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
+        let given: u64 = members.get("index").and_then(|index| index.get().parse().ok()).ok_or_else(broken)?;
+        let delta = members.get("delta").and_then(Members::of).ok_or_else(broken)?;
+        let kind = text(&delta, "type").ok_or_else(broken)?;
+        let piece = ["text", "thinking", "partial_json"].iter().find_map(|name| text(&delta, name));
+        let length = piece.as_ref().map(|piece| piece.len() as u64);
+        stream.encoder.said += length.unwrap_or(0);
+        if length == Some(0) {
+            return Ok(());
+        }
+        let wanted = kind_of(&kind);
+        let waiting = self.waiting.take_if(|waiting| waiting.given == given && wanted == Some("text"));
+        if let Some(waiting) = waiting {
+            self.open(Some(given), "text".to_owned(), None, &waiting.data, stream);
+        }
+        let fits = |open: &Open| match wanted {
+            // A server's own tools have their input in pieces, too.
+            Some("tool_use") => open.given == Some(given) && open.input.is_some() || open.kind == "server_tool_use",
+            Some(wanted) => open.kind == wanted,
+            None => open.given == Some(given),
+        };
+        if !self.open.as_ref().is_some_and(fits) {
+            let beginning = match wanted {
+                Some("text") => r#"{"type":"text","text":"","citations":null}"#,
+                Some("thinking") => r#"{"type":"thinking","thinking":"","signature":""}"#,
+                // Of a call that has ended or never begun nobody could make anything.
+                Some(_) => return Err(broken()),
+                None => return Ok(()),
+            };
+            self.close(stream);
+            let data = format!(r#"{{"type":"content_block_start","index":0,"content_block":{beginning}}}"#);
+            self.open(None, wanted.unwrap_or_default().to_owned(), None, data.as_bytes(), stream);
+        }
+        if let (Some(open), Some("tool_use")) = (&mut self.open, wanted) {
+            // Pieces stand for the whole input, whatever its beginning held.
+            open.input = open.input.take().map(|_| String::new());
+        }
+        self.tell("content_block_delta", members, data, given, stream);
+        Ok(())
+    }
+
+    /// Tells of the open block under the number that the client knows it by.
+    fn tell(&self, event: &str, members: &Members<'_>, data: &[u8], given: u64, stream: &mut Stream) {
+        let number = self.blocks.saturating_sub(1);
+        if given == number as u64 {
+            put(stream, event, data);
+        } else {
+            put(stream, event, &with(members, "index", &number.to_string()));
+        }
+    }
+
+    /// Ends the block that is open. A call without a piece of input has the one that it began with.
+    fn close(&mut self, stream: &mut Stream) {
+        self.waiting = None;
+        let Some(open) = self.open.take() else { return };
+        let number = self.blocks.saturating_sub(1);
+        if let Some(input) = open.input.filter(|input| !input.is_empty()) {
+            let input = quoted(input.trim());
+            let delta = format!(
+                r#"{{"type":"content_block_delta","index":{number},"delta":{{"type":"input_json_delta","partial_json":{input}}}}}"#
+            );
+            put(stream, "content_block_delta", delta.as_bytes());
+        }
+        let stop = format!(r#"{{"type":"content_block_stop","index":{number}}}"#);
+        put(stream, "content_block_stop", stop.as_bytes());
+    }
+
+    /// How the answer ended: a call that was made is why, whatever the server calls it.
+    fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
+        self.close(stream);
+        let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
+        let reason = text(&delta, "stop_reason");
+        self.is_told |= reason.is_some();
+        if self.has_calls && reason.as_deref() == Some("end_turn") {
+            let right = with(&delta, "stop_reason", r#""tool_use""#);
+            let right = with(members, "delta", &String::from_utf8_lossy(&right));
+            return put(stream, "message_delta", &right);
+        }
+        put(stream, "message_delta", data);
+    }
+
+    fn finish(&mut self, stream: &mut Stream) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            put(stream, "message_stop", br#"{"type":"message_stop"}"#);
+        }
+    }
+}
+
+/// The same of an answer that came whole; nothing where it keeps the rules.
+pub fn mended(body: &[u8]) -> Option<Bytes> {
+    let members = Members::of(serde_json::from_slice(body).ok()?)?;
+    let blocks = json::elements(members.get("content")?)?;
+    let is = |block: &RawValue, kind: &str| {
+        Members::of(block).is_some_and(|members| text(&members, "type").as_deref() == Some(kind))
+    };
+    let is_silent = |block: &RawValue| {
+        let members = Members::of(block).unwrap_or_default();
+        is(block, "text") && text(&members, "text").is_some_and(|text| text.is_empty())
+    };
+    let has_calls = blocks.iter().any(|block| is(block, "tool_use"));
+    let is_misnamed = has_calls && text(&members, "stop_reason").as_deref() == Some("end_turn");
+    // An answer that says nothing at all is for others to judge.
+    let said: Vec<&str> = blocks.iter().filter(|block| !is_silent(block)).map(|block| block.get()).collect();
+    let has_silent = said.len() < blocks.len() && !said.is_empty();
+    let made = has_silent.then(|| with(&members, "content", &format!("[{}]", said.join(","))));
+    if !is_misnamed {
+        return made.map(Bytes::from);
+    }
+    let members = Members::of(serde_json::from_slice(made.as_deref().unwrap_or(body)).ok()?)?;
+    Some(with(&members, "stop_reason", r#""tool_use""#).into())
+}
+
+impl Decode for Mender {
+    fn feed(&mut self, name: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
+        if self.is_over {
+            return Ok(());
+        }
+        if data == b"[DONE]" {
+            if self.is_told {
+                self.finish(stream);
+            }
+            return Ok(());
+        }
+        let members = serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of).ok_or_else(broken)?;
+        let kind = text(&members, "type").unwrap_or_else(|| name.to_owned().into());
+        match kind.as_ref() {
+            // A second beginning would be a second answer.
+            "message_start" if std::mem::replace(&mut self.is_begun, true) => {}
+            "content_block_start" => self.begin(&members, data, stream)?,
+            "content_block_delta" => self.add(&members, data, stream)?,
+            "content_block_stop" => {
+                let given = members.get("index").and_then(|index| index.get().parse::<u64>().ok());
+                if self.open.as_ref().is_some_and(|open| open.given.is_none() || open.given == given) {
+                    self.close(stream);
+                }
+                self.waiting = None;
+            }
+            "message_delta" => self.told(&members, data, stream),
+            "message_stop" => {
+                self.close(stream);
+                self.is_over = true;
+                put(stream, "message_stop", data);
+            }
+            "error" => {
+                self.is_over = true;
+                put(stream, "error", data);
+            }
+            kind if kind.contains(['\n', '\r']) || kind.is_empty() => return Err(broken()),
+            kind => put(stream, kind, data),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, stream: &mut Stream) -> Result<(), Fault> {
+        match (self.is_over, self.is_told) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                self.finish(stream);
+                Ok(())
+            }
+            (false, false) => Err(Fault::without_answer(Class::Unreachable)),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_told && !self.is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use crate::adapter;
+    use crate::fault::Class;
+
+    const START: &str = r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}"#;
+    const STOP: &str = r#"{"type":"message_stop"}"#;
+
+    /// What comes out of these events, each in one line; and what broke.
+    fn mended(events: &[&str]) -> (Vec<String>, Option<Class>) {
+        let mut translator = adapter::mending_translator(1 << 16);
+        let mut out = Vec::new();
+        for event in events {
+            out.extend_from_slice(&translator.feed(Bytes::from(format!("data: {event}\n\n"))));
+        }
+        out.extend_from_slice(&translator.end());
+        let text = String::from_utf8(out).unwrap();
+        let data = text.split("\n\n").filter(|frame| !frame.is_empty()).map(|frame| {
+            let (event, data) = frame.split_once("\ndata: ").unwrap();
+            let kind: serde_json::Value = serde_json::from_str(data).unwrap();
+            assert_eq!(event, format!("event: {}", kind["type"].as_str().unwrap()));
+            data.to_owned()
+        });
+        (data.collect(), translator.fault().map(|fault| fault.class))
+    }
+
+    fn start(index: u64, block: &str) -> String {
+        format!(r#"{{"type":"content_block_start","index":{index},"content_block":{block}}}"#)
+    }
+
+    fn delta(index: u64, delta: &str) -> String {
+        format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
+    }
+
+    fn said(index: u64, text: &str) -> String {
+        delta(index, &format!(r#"{{"type":"text_delta","text":"{text}"}}"#))
+    }
+
+    fn input(index: u64, json: &str) -> String {
+        delta(index, &format!(r#"{{"type":"input_json_delta","partial_json":"{json}"}}"#))
+    }
+
+    fn stop(index: u64) -> String {
+        format!(r#"{{"type":"content_block_stop","index":{index}}}"#)
+    }
+
+    fn ended(reason: &str) -> String {
+        format!(
+            r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":3}}}}"#
+        )
+    }
+
+    const TEXT: &str = r#"{"type":"text","text":""}"#;
+    const CALL: &str = r#"{"type":"tool_use","id":"t","name":"f","input":{},"x_own":1.0}"#;
+
+    fn check(given: &[String], wanted: &[String]) {
+        let given: Vec<&str> = given.iter().map(String::as_str).collect();
+        assert_eq!(mended(&given), (wanted.to_vec(), None));
+    }
+
+    #[test]
+    fn what_keeps_the_rules_goes_on_as_it_came() {
+        let unknown = r#"{"type":"new_event", "n":1.50}"#.to_owned();
+        let all = [
+            START.to_owned(),
+            r#"{"type":"ping"}"#.to_owned(),
+            start(0, TEXT),
+            said(0, "a"),
+            stop(0),
+            unknown,
+            start(1, r#"{"type":"new_block","z":[1]}"#),
+            delta(1, r#"{"type":"new_delta","q":2}"#),
+            stop(1),
+            start(2, CALL),
+            input(2, r#"{\"a\":1}"#),
+            stop(2),
+            ended("tool_use"),
+            STOP.to_owned(),
+        ];
+        check(&all, &all);
+    }
+
+    #[test]
+    fn p02_a_block_that_says_nothing_is_none() {
+        check(
+            &[
+                START.into(),
+                start(0, TEXT),
+                said(0, ""),
+                stop(0),
+                start(1, TEXT),
+                said(1, "a"),
+                stop(1),
+                ended("end_turn"),
+                STOP.into(),
+            ],
+            &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
+        );
+    }
+
+    #[test]
+    fn p03_a_call_is_why_a_turn_ended() {
+        check(
+            &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("end_turn"), STOP.into()],
+            &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+        );
+    }
+
+    #[test]
+    fn p05_text_on_an_open_call_is_a_block_of_its_own() {
+        let text = start(1, r#"{"type":"text","text":"","citations":null}"#);
+        check(
+            &[START.into(), start(0, CALL), input(0, "{}"), said(0, "a"), stop(0), ended("tool_use"), STOP.into()],
+            &[
+                START.into(),
+                start(0, CALL),
+                input(0, "{}"),
+                stop(0),
+                text,
+                said(1, "a"),
+                stop(1),
+                ended("tool_use"),
+                STOP.into(),
+            ],
+        );
+    }
+
+    #[test]
+    fn p06_blocks_are_numbered_without_gaps_and_end_before_the_next() {
+        check(
+            &[
+                START.into(),
+                start(2, TEXT),
+                said(2, "a"),
+                start(5, CALL),
+                input(5, "{}"),
+                ended("tool_use"),
+                STOP.into(),
+            ],
+            &[
+                START.into(),
+                start(0, TEXT),
+                said(0, "a"),
+                stop(0),
+                start(1, CALL),
+                input(1, "{}"),
+                stop(1),
+                ended("tool_use"),
+                STOP.into(),
+            ],
+        );
+    }
+
+    #[test]
+    fn p14_a_call_without_pieces_has_the_input_that_it_began_with() {
+        let whole = r#"{"type":"tool_use","id":"t","name":"f","input":{"port":"Brest"}}"#;
+        let bare = r#"{"type":"tool_use","id":"t","name":"f","input":{}}"#;
+        check(
+            &[START.into(), start(0, CALL), stop(0), start(1, whole), stop(1), ended("tool_use"), STOP.into()],
+            &[
+                START.into(),
+                start(0, CALL),
+                input(0, "{}"),
+                stop(0),
+                start(1, bare),
+                input(1, r#"{\"port\":\"Brest\"}"#),
+                stop(1),
+                ended("tool_use"),
+                STOP.into(),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_last_line_of_another_format_is_not_told() {
+        check(
+            &[START.into(), start(0, TEXT), said(0, "a"), ended("end_turn"), "[DONE]".into()],
+            &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
+        );
+    }
+
+    #[test]
+    fn an_answer_that_came_whole_keeps_them_too() {
+        let answer = |content: &str, reason: &str| {
+            format!(r#"{{"id":"m","type":"message","x_own":1.0,"content":[{content}],"stop_reason":"{reason}"}}"#)
+        };
+        let text = r#"{"type":"text","text":"a"}"#;
+        for (given, reason, wanted) in [
+            (text.to_owned(), "end_turn", None),
+            (TEXT.to_owned(), "end_turn", None),
+            (format!("{TEXT},{text}"), "end_turn", Some((text.to_owned(), "end_turn"))),
+            (format!("{text},{CALL}"), "tool_use", None),
+            (format!("{text},{CALL}"), "max_tokens", None),
+            (format!("{TEXT},{CALL}"), "end_turn", Some((CALL.to_owned(), "tool_use"))),
+        ] {
+            let made = super::mended(answer(&given, reason).as_bytes());
+            let made = made.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+            assert_eq!(made, wanted.map(|(content, reason)| answer(&content, reason)), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mended_is_a_fault() {
+        let cut = mended(&[START, &start(0, TEXT), &said(0, "a")]);
+        assert_eq!(cut.1, Some(Class::Unreachable));
+        assert_eq!(mended(&[START, "{"]).1, Some(Class::BadResponse));
+        assert_eq!(mended(&[START, &input(3, "{}")]).1, Some(Class::BadResponse));
+    }
+}
