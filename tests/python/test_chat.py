@@ -80,10 +80,10 @@ def joined(client, request):
     return {"text": text, "calls": [calls[index] for index in sorted(calls)], "thought": thought, "finish": finish}, chunks
 
 
-def expected(messages, place, name, **more):
+def expected(theirs, place, name, **more):
     """The same of the Messages format, and what it used in a stream, which is another request to the upstream."""
-    answer = messages.messages.create(**ask(place, name, **more))
-    with messages.messages.stream(**ask(place, name, **more)) as stream:
+    answer = theirs.messages.create(**ask(place, name, **more))
+    with theirs.messages.stream(**ask(place, name, **more)) as stream:
         streamed = [event.usage for event in stream if event.type == "message_delta"][-1]
     of = lambda kind: [block for block in answer.content if block.type == kind]
     return answer, streamed, {

@@ -206,6 +206,7 @@ def test_a_used_key(branded, api, workspace):
     assert api.get("/generation?id=gen-unknown", key=key)[0] == 404
     assert api.post("/messages/count_tokens", message, key=key)[0] == 200
     assert api.post("/chat/completions", message, key=key)[0] == 200
+    assert api.post("/responses", {"model": "test/sim", "input": "hi"}, key=key)[0] == 200
     status, _, answer = api.get("/key", key=key)
     assert (status, len(answer["data"]["budgets"])) == (200, 2)
     assert api.get("/key")[2]["data"]["is_management_key"]
@@ -286,6 +287,8 @@ def test_workspaces_budgets_and_members(branded, api, workspace):
         ("POST", "/messages", {}, MANAGEMENT_KEY, 403),
         ("POST", "/chat/completions", {"model": "test/sim"}, INFERENCE_KEY, 400),
         ("POST", "/chat/completions", {}, MANAGEMENT_KEY, 403),
+        ("POST", "/responses", {"model": "test/sim"}, INFERENCE_KEY, 400),
+        ("POST", "/responses", {}, MANAGEMENT_KEY, 403),
         ("POST", "/messages", {}, "nobody", 401),
         ("POST", "/messages/count_tokens", {}, INFERENCE_KEY, 400),
     ],

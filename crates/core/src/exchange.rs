@@ -48,6 +48,8 @@ pub enum Api {
     Messages,
     /// Messages in the chat format.
     Chat,
+    /// Messages in the Responses format.
+    Responses,
     Images,
 }
 
@@ -56,6 +58,7 @@ impl Api {
         match self {
             Self::Messages => "messages",
             Self::Chat => "chat",
+            Self::Responses => "responses",
             Self::Images => "images",
         }
     }
@@ -65,12 +68,13 @@ impl Api {
         match self {
             Self::Messages => "/messages",
             Self::Chat => "/chat/completions",
+            Self::Responses => "/responses",
             Self::Images => "/images",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Messages, Self::Chat, Self::Images].into_iter().find(|api| api.as_str() == text)
+        [Self::Messages, Self::Chat, Self::Responses, Self::Images].into_iter().find(|api| api.as_str() == text)
     }
 }
 

@@ -7,11 +7,11 @@
 mod agent;
 pub mod broadcast;
 pub mod cache;
-mod chat;
 pub mod choices;
 pub mod contents;
 pub mod count;
 pub mod credentials;
+mod doors;
 pub mod egress;
 pub mod explain;
 pub mod extract;

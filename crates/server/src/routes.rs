@@ -138,6 +138,7 @@ const fn own(method: Method, path: &'static str, summary: &'static str, handler:
 pub static ROUTES: &[Route] = &[
     inference("/messages", "Create a message, streamed or not", messages::create),
     made("/chat/completions", "Create a message in the chat format, streamed or not", messages::complete),
+    made("/responses", "Create a message in the Responses format, streamed or not", messages::respond),
     inference("/messages/count_tokens", "Count input tokens without generating", messages::count_tokens),
     made("/images", "Make images", images::create),
     made("/images/generations", "Make images, as OpenAI's clients ask for them", images::create_as_openai),

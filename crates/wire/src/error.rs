@@ -106,6 +106,23 @@ impl ErrorType {
         }
     }
 
+    /// `error.code` of a response that failed.
+    pub fn responses_code(self) -> &'static str {
+        use ErrorType::*;
+        match self {
+            ContextLengthExceeded | InvalidRequest => "invalid_prompt",
+            RateLimitExceeded => "rate_limit_exceeded",
+            ContentPolicyViolation => "image_content_policy_violation",
+            InvalidImage => "invalid_image",
+            ImageTooLarge => "image_too_large",
+            ImageTooSmall => "image_too_small",
+            UnsupportedImageFormat => "unsupported_image_media_type",
+            ImageNotFound => "image_file_not_found",
+            ImageDownloadFailed => "failed_to_download_image",
+            _ => "server_error",
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         use ErrorType::*;
         match self {

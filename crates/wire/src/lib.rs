@@ -13,5 +13,6 @@ pub mod json;
 pub mod messages;
 pub mod object;
 pub mod preset;
+pub mod responses;
 pub mod splice;
 pub mod sse;

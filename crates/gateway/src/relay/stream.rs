@@ -29,7 +29,7 @@ use super::resume::{Graft, Said, Sent};
 use super::settle::{Presence, Ticket};
 use crate::agent::LoopBody;
 use crate::cache::Recording;
-use crate::chat::ChatBody;
+use crate::doors::ToldBody;
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot, tasks};
@@ -52,8 +52,8 @@ pub enum Body {
     Stream(Box<StreamBody>),
     /// Of a loop of tools.
     Loop(Box<LoopBody>),
-    /// Either of them in the chat format.
-    Chat(Box<ChatBody>),
+    /// Either of them in another format.
+    Told(Box<ToldBody>),
 }
 
 impl Body {
@@ -73,7 +73,7 @@ impl HttpBody for Body {
             }
             Self::Stream(stream) => stream.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
             Self::Loop(made) => made.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Chat(told) => told.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Told(told) => told.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -82,14 +82,14 @@ impl HttpBody for Body {
             Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Stream(stream) => matches!(stream.phase, Phase::Over) && stream.out.is_empty(),
             Self::Loop(made) => made.is_over(),
-            Self::Chat(told) => told.is_over(),
+            Self::Told(told) => told.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Stream(_) | Self::Loop(_) | Self::Chat(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Loop(_) | Self::Told(_) => SizeHint::default(),
         }
     }
 }

@@ -204,8 +204,8 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     if let Some(is_structured) = request.map(follows_schema).or_else(|| noted.map(|noted| noted.is_structured)) {
         let output = match exchange.api {
             Api::Images => "image",
-            Api::Messages | Api::Chat if is_structured => "json",
-            Api::Messages | Api::Chat => "text",
+            Api::Messages | Api::Chat | Api::Responses if is_structured => "json",
+            Api::Messages | Api::Chat | Api::Responses => "text",
         };
         to.text(theirs!("gen_ai.output.type"), output);
     }

@@ -104,7 +104,7 @@ fn api_type(generation: &Generation) -> &'static str {
         Api::Images => "image",
         // An earlier release left no other trace of it.
         Api::Messages if generation.usage.images_out > 0 => "image",
-        Api::Messages | Api::Chat => "completions",
+        Api::Messages | Api::Chat | Api::Responses => "completions",
     }
 }
 

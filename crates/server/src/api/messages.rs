@@ -1,4 +1,4 @@
-//! `POST /messages`, `POST /messages/count_tokens` and `POST /chat/completions`: collect the body and hand it to the gateway.
+//! `POST /messages`, `POST /messages/count_tokens`, `POST /chat/completions` and `POST /responses`: collect the body and hand it to the gateway.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,6 +40,18 @@ pub fn complete(call: Call) -> Answering {
         let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
         let reply = app.gateway.chat(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
+        Ok(answered(reply))
+    })
+}
+
+/// The same in the Responses format.
+pub fn respond(call: Call) -> Answering {
+    Box::pin(async move {
+        let limits = limits(&call);
+        let Call { app, key, head, body, .. } = call;
+        let key = key.ok_or_else(Failure::missing_credential)?;
+        let body = body::read_json(&head.headers, body, limits).await?;
+        let reply = app.gateway.responses(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
         Ok(answered(reply))
     })
 }

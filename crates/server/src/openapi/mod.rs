@@ -12,7 +12,7 @@ mod parameters;
 mod schemas;
 
 const TAGS: &[(&str, &str)] = &[
-    ("Messages", "Generating, in Anthropic's format or in that of OpenAI's chat completions."),
+    ("Messages", "Generating, in Anthropic's format or in one of OpenAI's."),
     ("Images", "Making pictures."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),

@@ -162,6 +162,20 @@ pub static DESCRIPTIONS: &[Description] = &[
     )
     .taking(Json("ChatRequest"))
     .failing(RELAYED),
+    Description::new(
+        "POST",
+        "/responses",
+        "createResponse",
+        "Messages",
+        &[Success {
+            status: 200,
+            content: Content::JsonOrEvents("Response"),
+            text: "The response, or its events when `stream` is true",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("ResponsesRequest"))
+    .failing(RELAYED),
     Description::new("POST", "/images", "createImages", "Images", IMAGES)
         .taking(Json("ImageGenerationRequest"))
         .failing(RELAYED),

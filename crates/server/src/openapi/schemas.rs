@@ -233,6 +233,31 @@ fn messages() -> Value {
             })),
             "OpenAI's chat completions request. Members that no upstream of the request takes are named in the warnings.",
         ),
+        "ResponsesRequest": open(
+            object(&["input"], json!({
+                "model": text(1, 256),
+                "input": {"type": ["string", "array"]},
+                "instructions": {"type": ["string", "null"]},
+                "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
+                "stream": {"type": ["boolean", "null"], "default": false},
+                "background": {"enum": [false, null]},
+                "previous_response_id": {"type": "null"},
+            })),
+            "OpenAI's Responses request. Nothing is stored: the conversation comes in `input`.",
+        ),
+        "Response": open(
+            object(&["id", "object", "created_at", "status", "model", "output", "error", "usage"], json!({
+                "id": {"type": "string"},
+                "object": {"const": "response"},
+                "created_at": {"type": "integer"},
+                "status": word(&["completed", "incomplete", "failed", "in_progress"]),
+                "model": {"type": "string"},
+                "output": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                "error": {"type": ["object", "null"]},
+                "usage": {"type": ["object", "null"], "required": ["input_tokens", "output_tokens", "total_tokens"]},
+            })),
+            "OpenAI's response, with what it cost in `usage`.",
+        ),
         "ChatCompletion": open(
             object(&["id", "object", "created", "model", "choices", "usage"], json!({
                 "id": {"type": "string"},

@@ -10,7 +10,7 @@ use crate::messages::{Block, Citation, Response};
 use crate::object::Raw;
 
 /// The shape of thinking and its signatures that goes back as it came.
-pub(super) const FORMAT: &str = "anthropic-claude-v1";
+pub(crate) const FORMAT: &str = "anthropic-claude-v1";
 
 #[derive(Serialize)]
 struct Completion<'a> {
@@ -54,7 +54,7 @@ struct Message<'a> {
 /// A thought, or a piece of one.
 #[derive(Serialize)]
 #[serde(tag = "type")]
-pub(super) enum Detail<'a> {
+pub(crate) enum Detail<'a> {
     #[serde(rename = "reasoning.text")]
     Text {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ struct Function<'a> {
 
 /// A page that a passage rests on.
 #[derive(Serialize)]
-pub(super) struct Annotation<'a> {
+pub(crate) struct Annotation<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     url_citation: UrlCitation<'a>,
@@ -183,7 +183,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
 }
 
 /// An object with one member more, whose name is not known before.
-pub(super) fn with_metadata(mut text: String, name: &str, value: Option<&Raw>) -> String {
+pub(crate) fn with_metadata(mut text: String, name: &str, value: Option<&Raw>) -> String {
     if let Some(value) = value {
         text.pop();
         text.push(',');

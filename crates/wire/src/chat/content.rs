@@ -10,7 +10,7 @@ use crate::envelope::check::{self, Place};
 use crate::json::{self, Kind, Members};
 
 /// A text as it is, parts as blocks.
-pub(super) fn content(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
+pub(crate) fn content(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
     match json::kind(value) {
         Kind::String => {
             check::text(place, value)?;
@@ -26,7 +26,7 @@ pub(super) fn content(place: &Place<'_>, value: &RawValue) -> Result<String, Vio
 }
 
 /// The blocks of an instruction, which is text alone.
-pub(super) fn texts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, Violation> {
+pub(crate) fn texts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, Violation> {
     match json::kind(value) {
         Kind::String => {
             check::text(place, value)?;
@@ -46,7 +46,7 @@ pub(super) fn texts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, 
 }
 
 /// Several blocks as a list.
-pub(super) fn instruction(blocks: &[String]) -> String {
+pub(crate) fn instruction(blocks: &[String]) -> String {
     format!("[{}]", blocks.join(","))
 }
 
@@ -126,7 +126,7 @@ fn file(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
 }
 
 /// What the model said before, as blocks: its thoughts, its words, its calls.
-pub(super) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+pub(crate) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
     let mut blocks = thoughts(place, members)?;
     let inner = place.member("content");
     match check::present(members, "content") {

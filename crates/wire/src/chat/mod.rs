@@ -4,13 +4,13 @@
 //! What the Messages format has no word for travels beside it, in [`OPTIONS`]: endpoints that speak the chat format get
 //! it, others do not, and the caller is told.
 
-mod answer;
-mod content;
+pub(crate) mod answer;
+pub(crate) mod content;
 mod conversation;
-mod options;
-mod request;
+pub(crate) mod options;
+pub(crate) mod request;
 mod stream;
-mod usage;
+pub(crate) mod usage;
 
 pub use answer::whole;
 pub use request::{Asked, read};

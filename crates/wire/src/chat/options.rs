@@ -5,14 +5,14 @@ use serde_json::value::RawValue;
 use super::request::Object;
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_TOOLS, Violation};
-use crate::json::{self, Kind};
+use crate::json::{self, Kind, Members};
 
 const EFFORTS: [&str; 7] = ["max", "xhigh", "high", "medium", "low", "minimal", "none"];
 /// The least that thinking can be given.
 const LEAST_BUDGET: u64 = 1_024;
 
 /// The sequences that end an answer; nothing where there are none.
-pub(super) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String>, Violation> {
+pub(crate) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String>, Violation> {
     if json::kind(value) == Kind::String {
         let stop = check::text(place, value)?;
         return Ok((!stop.is_empty()).then(|| format!("[{}]", value.get())));
@@ -25,7 +25,7 @@ pub(super) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String
 }
 
 /// Functions in the other format's words; tools that run here are named alike in both.
-pub(super) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
+pub(crate) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
     let mut made = Vec::new();
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
         let place = place.entry(index);
@@ -37,34 +37,40 @@ pub(super) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Viola
         }
         let inner = place.member("function");
         let function = check::members(&inner, check::required(&place, &members, "function")?)?;
-        let name = check::required(&inner, &function, "name")?;
-        check::text_between(&inner.member("name"), name, 1, 128)?;
-        let mut tool = Object::default();
-        tool.set("name", name.get());
-        if let Some(description) = check::present(&function, "description") {
-            check::text(&inner.member("description"), description)?;
-            tool.set("description", description.get());
-        }
-        let schema = check::present(&function, "parameters");
-        if let Some(schema) = schema {
-            check::object(&inner.member("parameters"), schema)?;
-        }
-        // A function without parameters is one of an empty object.
-        let schema = schema.map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
-        tool.set("input_schema", &with_type(schema));
-        if let Some(strict) = check::present(&function, "strict") {
-            check::boolean(&inner.member("strict"), strict)?;
-            tool.set("strict", strict.get());
-        }
+        let mut tool = self::function(&inner, &function)?;
         tool.set_some("cache_control", check::present(&members, "cache_control"));
         made.push(tool.finish());
     }
     Ok(format!("[{}]", made.join(",")))
 }
 
+/// A function as a tool of the other format.
+pub(crate) fn function(place: &Place<'_>, function: &Members<'_>) -> Result<Object, Violation> {
+    let name = check::required(place, function, "name")?;
+    check::text_between(&place.member("name"), name, 1, 128)?;
+    let mut tool = Object::default();
+    tool.set("name", name.get());
+    if let Some(description) = check::present(function, "description") {
+        check::text(&place.member("description"), description)?;
+        tool.set("description", description.get());
+    }
+    let schema = check::present(function, "parameters");
+    if let Some(schema) = schema {
+        check::object(&place.member("parameters"), schema)?;
+    }
+    // A function without parameters is one of an empty object.
+    let schema = schema.map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
+    tool.set("input_schema", &with_type(schema));
+    if let Some(strict) = check::present(function, "strict") {
+        check::boolean(&place.member("strict"), strict)?;
+        tool.set("strict", strict.get());
+    }
+    Ok(tool)
+}
+
 /// A schema of an object that does not say so is one all the same: parameters are nothing else.
 fn with_type(schema: &str) -> String {
-    let names = serde_json::from_str::<&RawValue>(schema).ok().and_then(json::Members::of);
+    let names = serde_json::from_str::<&RawValue>(schema).ok().and_then(Members::of);
     let says =
         names.is_none_or(|members| ["type", "$ref", "anyOf", "oneOf"].iter().any(|name| members.get(name).is_some()));
     match schema.trim_start().strip_prefix('{') {
@@ -75,7 +81,7 @@ fn with_type(schema: &str) -> String {
 }
 
 /// Which tools the model may, must or must not call.
-pub(super) fn choice(
+pub(crate) fn choice(
     choice: Option<&RawValue>,
     parallel: Option<bool>,
     has_tools: bool,
@@ -95,9 +101,13 @@ pub(super) fn choice(
             if kind != "function" {
                 return Ok(Some(value.get().to_owned()));
             }
+            // One format has the name in an object of its own.
             let inner = place.member("function");
-            let function = check::members(&inner, check::required(&place, &members, "function")?)?;
-            let name = check::required(&inner, &function, "name")?;
+            let name = match check::present(&members, "function") {
+                Some(function) => check::required(&inner, &check::members(&inner, function)?, "name")?,
+                None if check::present(&members, "name").is_some() => check::required(&place, &members, "name")?,
+                None => return Err(inner.required()),
+            };
             check::text_between(&inner.member("name"), name, 1, 128)?;
             ("tool", Some(name))
         }
@@ -118,14 +128,14 @@ pub(super) fn choice(
 }
 
 /// The form of an answer.
-pub(super) enum Format<'a> {
+pub(crate) enum Format<'a> {
     Text,
     /// Some JSON object.
     Object,
     Schema(&'a RawValue),
 }
 
-pub(super) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Format<'a>, Violation> {
+pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Format<'a>, Violation> {
     let members = check::members(place, value)?;
     let kind = check::required(place, &members, "type")?;
     match check::one_of(&place.member("type"), kind, &["text", "json_object", "json_schema"])?.as_ref() {
@@ -142,7 +152,7 @@ pub(super) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Forma
 }
 
 /// What travels beside the request; the provider judges how much of it there may be.
-pub(super) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> Result<(), Violation> {
+pub(crate) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> Result<(), Violation> {
     match name {
         "logit_bias" | "prediction" => check::object(place, value),
         "verbosity" => check::one_of(place, value, &["low", "medium", "high", "xhigh", "max"]).map(drop),
@@ -158,7 +168,7 @@ pub(super) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> R
 
 /// How hard the model is to think, in all the words there are for it.
 #[derive(Debug, Default)]
-pub(super) struct Reasoning {
+pub(crate) struct Reasoning {
     /// As the other format calls it.
     pub level: Option<String>,
     pub is_hidden: bool,

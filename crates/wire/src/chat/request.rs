@@ -24,7 +24,7 @@ pub struct Asked {
 
 /// An object that is being written.
 #[derive(Default)]
-pub(super) struct Object(String);
+pub(crate) struct Object(String);
 
 impl Object {
     /// Adds a member whose value is JSON already.
@@ -205,7 +205,7 @@ pub fn read(body: &[u8]) -> Result<Asked, Violation> {
 }
 
 /// How hard the model tries, and the form of what it says.
-fn config(effort: Option<&str>, schema: Option<&RawValue>) -> Option<String> {
+pub(crate) fn config(effort: Option<&str>, schema: Option<&RawValue>) -> Option<String> {
     let mut config = Object::default();
     if let Some(effort) = effort {
         config.set_text("effort", effort);
@@ -217,7 +217,7 @@ fn config(effort: Option<&str>, schema: Option<&RawValue>) -> Option<String> {
 }
 
 /// A text that is there and says something.
-pub(super) fn said<'a>(place: &Place<'_>, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Violation> {
+pub(crate) fn said<'a>(place: &Place<'_>, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Violation> {
     let text = value.map(|value| check::text(place, value)).transpose()?;
     Ok(text.filter(|text| !text.is_empty()))
 }

@@ -6,7 +6,7 @@ use crate::messages;
 use crate::object::Raw;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
@@ -70,7 +70,7 @@ impl Usage {
 }
 
 /// The totals of a stream: what its end says, and of its beginning what the end leaves out.
-pub(super) fn united(first: messages::Usage, last: &messages::Usage) -> messages::Usage {
+pub(crate) fn united(first: messages::Usage, last: &messages::Usage) -> messages::Usage {
     messages::Usage {
         output_tokens: last.output_tokens.or(first.output_tokens),
         service_tier: last.service_tier.clone().or(first.service_tier),

@@ -1,0 +1,151 @@
+//! Messages in other formats: `POST /chat/completions` and `POST /responses`. A request is asked as one in the Messages
+//! format, and what is answered is told in the format it came in. Routing, money, plugins and tools are those of every
+//! message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::HeaderValue;
+use http_body::Body as HttpBody;
+use tidegate_core::Api;
+use tidegate_wire::chat::Head;
+use tidegate_wire::envelope::Brand;
+use tidegate_wire::sse::TooLarge;
+use tidegate_wire::{chat, responses};
+
+use crate::relay::{self, Body, Reply};
+use crate::{Failure, Gateway, KeyEntry, Snapshot};
+
+/// Events are made here, so their size was limited before.
+const LARGEST_EVENT: usize = 256 << 20;
+
+/// A format, and how the caller wants to be answered in it.
+enum Form {
+    Chat(chat::Form),
+    Responses(responses::Form),
+}
+
+impl Form {
+    fn whole(&self, body: &[u8], head: &Head) -> Option<Bytes> {
+        match self {
+            Self::Chat(form) => chat::whole(body, head, form),
+            Self::Responses(form) => responses::whole(body, head, form),
+        }
+    }
+
+    fn stream(self, head: Head) -> Stream {
+        match self {
+            Self::Chat(form) => Stream::Chat(chat::Stream::new(head, form, LARGEST_EVENT)),
+            Self::Responses(form) => Stream::Responses(responses::Stream::new(head, form, LARGEST_EVENT)),
+        }
+    }
+}
+
+impl Gateway {
+    /// Serves `POST /chat/completions` for a caller that has been let in. `query` is the raw query string.
+    pub async fn chat(
+        self: &Arc<Self>,
+        key: &Arc<KeyEntry>,
+        headers: &HeaderMap,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let asked = chat::read(&body)?;
+        drop(body);
+        let reply = self.answer(key, relay::Head { headers, query, api: Api::Chat }, asked.body).await?;
+        self.told(reply, Form::Chat(asked.form), &asked.warnings)
+    }
+
+    /// Serves `POST /responses` for a caller that has been let in. `query` is the raw query string.
+    pub async fn responses(
+        self: &Arc<Self>,
+        key: &Arc<KeyEntry>,
+        headers: &HeaderMap,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let snapshot = self.snapshot();
+        let brand = Brand { name: &snapshot.settings.brand, aliases: &snapshot.settings.brand_aliases };
+        let asked = responses::read(&body, brand)?;
+        drop(body);
+        let reply = self.answer(key, relay::Head { headers, query, api: Api::Responses }, asked.body).await?;
+        self.told(reply, Form::Responses(asked.form), &asked.warnings)
+    }
+
+    fn told(&self, mut reply: Reply, form: Form, warnings: &[String]) -> Result<Reply, Failure> {
+        let snapshot = self.snapshot();
+        let id = reply.headers.get(relay::GENERATION_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let head = Head {
+            id: id.to_owned(),
+            created: self.clock.now().0 / 1_000,
+            metadata: snapshot.names.metadata_member.clone(),
+        };
+        reply.body = match reply.body {
+            Body::Full(bytes) => {
+                let bytes = bytes.unwrap_or_default();
+                Body::full(form.whole(&bytes, &head).ok_or_else(Failure::internal)?)
+            }
+            streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head) })),
+        };
+        warn(&mut reply.headers, &snapshot, warnings);
+        Ok(reply)
+    }
+}
+
+/// Adds to the header of warnings.
+fn warn(headers: &mut HeaderMap, snapshot: &Snapshot, warnings: &[String]) {
+    let name = &snapshot.names.warnings_header;
+    let before = headers.get(name).and_then(|value| value.to_str().ok());
+    let said = before.into_iter().chain(warnings.iter().map(String::as_str));
+    let said: Vec<&str> = said.filter(|text| HeaderValue::from_str(text).is_ok()).collect();
+    if let (false, Ok(value)) = (said.is_empty(), HeaderValue::from_str(&said.join(","))) {
+        headers.insert(name.clone(), value);
+    }
+}
+
+enum Stream {
+    Chat(chat::Stream),
+    Responses(responses::Stream),
+}
+
+impl Stream {
+    fn feed(&mut self, bytes: Bytes) -> Result<Bytes, TooLarge> {
+        match self {
+            Self::Chat(stream) => stream.feed(bytes),
+            Self::Responses(stream) => stream.feed(bytes),
+        }
+    }
+}
+
+/// A streamed answer in another format.
+pub struct ToldBody {
+    inner: Body,
+    stream: Stream,
+}
+
+impl ToldBody {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let Some(Ok(frame)) = ready!(Pin::new(&mut self.inner).poll_frame(context)) else {
+                return Poll::Ready(None);
+            };
+            let Ok(bytes) = frame.into_data() else { continue };
+            match self.stream.feed(bytes) {
+                // Not a whole event yet, or one that nobody is told of.
+                Ok(told) if told.is_empty() => {}
+                Ok(told) => return Poll::Ready(Some(told)),
+                Err(too_large) => {
+                    tracing::error!(%too_large, "an event of our own cannot be told in another format");
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        HttpBody::is_end_stream(&self.inner)
+    }
+}

@@ -1,0 +1,112 @@
+//! A finished answer in the Responses format.
+
+use bytes::Bytes;
+
+use super::item::{self, Call, Thought, Words};
+use super::usage::Usage;
+use super::{Form, Head};
+use crate::chat::answer::with_metadata;
+use crate::json::quoted;
+use crate::messages::{Block, Response, Usage as Used};
+
+/// The object of an answer, as far as it is known.
+pub(super) struct Object<'a> {
+    pub head: &'a Head,
+    pub form: &'a Form,
+    pub model: &'a str,
+    pub provider: Option<&'a str>,
+    pub status: &'a str,
+    pub items: &'a [String],
+    /// Why it is not whole, or what went wrong: members of an object.
+    pub error: &'a str,
+    pub incomplete: Option<&'a str>,
+    pub usage: Option<&'a Used>,
+}
+
+impl Object<'_> {
+    pub fn to_json(&self) -> String {
+        let Head { id, created, .. } = self.head;
+        let completed = if self.status == "completed" { created.to_string() } else { "null".to_owned() };
+        let incomplete = self.incomplete.map_or_else(|| "null".to_owned(), |why| format!(r#"{{"reason":"{why}"}}"#));
+        let provider = self.provider.map(|name| format!(r#","provider":{}"#, quoted(name))).unwrap_or_default();
+        // The usual tier has another name here.
+        let tier = self.usage.and_then(|used| used.service_tier.as_deref());
+        let tier =
+            tier.map_or_else(|| "null".to_owned(), |tier| quoted(if tier == "standard" { "default" } else { tier }));
+        format!(
+            r#"{{"id":{},"object":"response","created_at":{created},"completed_at":{completed},"status":"{}","model":{}{provider},"output":[{}],"error":{},"incomplete_details":{incomplete},"usage":{},"service_tier":{tier},"previous_response_id":null,"background":false,"store":false{}}}"#,
+            quoted(id),
+            self.status,
+            quoted(self.model),
+            self.items.join(","),
+            self.error,
+            self.usage.map_or_else(|| "null".to_owned(), |used| Usage::of(used).to_json()),
+            self.form.echo
+        )
+    }
+}
+
+/// Whether an answer is whole, by why it ended: its status, and why it is not.
+pub(super) fn ended(stop: Option<&str>) -> (&'static str, Option<&'static str>) {
+    match stop {
+        Some("max_tokens" | "model_context_window_exceeded") => ("incomplete", Some("max_output_tokens")),
+        Some("refusal") => ("incomplete", Some("content_filter")),
+        _ => ("completed", None),
+    }
+}
+
+/// An answer in the Messages format as one in the Responses format; nothing where it is none.
+pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
+    let response = Response::parse(body).ok()?;
+    let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
+    let (status, incomplete) = ended(stop);
+    let (mut items, mut words): (Vec<String>, Option<Words>) = (Vec::new(), None);
+    let said = |words: &mut Option<Words>, items: &mut Vec<String>| {
+        if let Some(words) = words.take() {
+            items.push(words.item(&item::id("msg", &head.id, items.len()), status));
+        }
+    };
+    for block in &response.content {
+        match block {
+            Block::Text(text) => {
+                let words = words.get_or_insert_default();
+                let start = words.length;
+                words.add(&text.text);
+                for citation in text.citations.iter().flatten().flatten() {
+                    words.cite(citation, start);
+                }
+            }
+            Block::Thinking(thought) => {
+                said(&mut words, &mut items);
+                let signature = thought.signature.clone().unwrap_or_default();
+                let thought = Thought { text: thought.thinking.clone(), signature, sealed: None };
+                items.push(thought.item(&item::id("rs", &head.id, items.len())));
+            }
+            Block::RedactedThinking(thought) => {
+                said(&mut words, &mut items);
+                let thought = Thought { sealed: Some(thought.data.clone()), ..Thought::default() };
+                items.push(thought.item(&item::id("rs", &head.id, items.len())));
+            }
+            Block::ToolUse(call) => {
+                said(&mut words, &mut items);
+                let call = Call::new(&call.id, &call.name, call.input_text(), form);
+                let prefix = if call.is_custom { "ctc" } else { "fc" };
+                items.push(call.item(&item::id(prefix, &head.id, items.len()), "completed", &call.input()));
+            }
+            _ => {}
+        }
+    }
+    said(&mut words, &mut items);
+    let object = Object {
+        head,
+        form,
+        model: &response.model,
+        provider: response.provider.as_deref(),
+        status,
+        items: &items,
+        error: "null",
+        incomplete,
+        usage: Some(&response.usage),
+    };
+    Some(with_metadata(object.to_json(), &head.metadata, response.extra.get(&head.metadata)).into())
+}

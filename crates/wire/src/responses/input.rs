@@ -1,0 +1,261 @@
+//! What a request of the Responses format tells: items in a row, which become turns.
+
+use std::mem;
+
+use serde_json::value::RawValue;
+
+use super::{SEALED, SIGNED};
+use crate::chat::content::{instruction, texts};
+use crate::chat::request::{Object, said};
+use crate::envelope::check::{self, Place};
+use crate::envelope::{MAX_MESSAGES, Violation};
+use crate::error::ErrorType;
+use crate::json::{self, Kind, Members};
+
+/// Both parts as JSON.
+pub(super) struct Said {
+    pub system: Option<String>,
+    pub messages: String,
+}
+
+/// Turns that are being put together: what the model thought, said and called in a row is one of them, and so are results.
+#[derive(Default)]
+pub(super) struct Turns {
+    system: Vec<String>,
+    messages: Vec<String>,
+    role: &'static str,
+    blocks: Vec<String>,
+}
+
+impl Turns {
+    /// What stands before all else.
+    pub fn instruct(&mut self, place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
+        // Before what the input itself says of the kind, wherever it was written.
+        let blocks = texts(place, value)?;
+        self.system.splice(0..0, blocks);
+        Ok(())
+    }
+
+    fn add(&mut self, role: &'static str, blocks: impl IntoIterator<Item = String>) {
+        if self.role != role {
+            self.end();
+            self.role = role;
+        }
+        self.blocks.extend(blocks);
+    }
+
+    fn end(&mut self) {
+        let blocks = mem::take(&mut self.blocks);
+        if !blocks.is_empty() {
+            let mut message = Object::default();
+            message.set_text("role", self.role);
+            message.set("content", &instruction(&blocks));
+            self.messages.push(message.finish());
+        }
+    }
+
+    pub fn finish(mut self) -> Said {
+        self.end();
+        Said {
+            system: (!self.system.is_empty()).then(|| instruction(&self.system)),
+            messages: format!("[{}]", self.messages.join(",")),
+        }
+    }
+}
+
+/// Reads the input, a text or items.
+pub(super) fn input(place: &Place<'_>, value: &RawValue, turns: &mut Turns) -> Result<(), Violation> {
+    match json::kind(value) {
+        Kind::String => {
+            check::text(place, value)?;
+            turns.add("user", [text_block(value.get())]);
+            Ok(())
+        }
+        Kind::Array => {
+            for (index, entry) in check::entries(place, value, 1, MAX_MESSAGES)?.into_iter().enumerate() {
+                item(&place.entry(index), entry, turns)?;
+            }
+            Ok(())
+        }
+        _ => Err(place.is("must be a string or an array")),
+    }
+}
+
+fn text_block(quoted: &str) -> String {
+    format!(r#"{{"type":"text","text":{quoted}}}"#)
+}
+
+fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Violation> {
+    let members = check::members(place, entry)?;
+    let kind = check::present(&members, "type").map(|kind| check::text(&place.member("type"), kind)).transpose()?;
+    match kind.as_deref().unwrap_or("message") {
+        "message" => message(place, &members, turns),
+        "reasoning" => {
+            turns.add("assistant", thought(place, &members)?);
+            Ok(())
+        }
+        "function_call" | "custom_tool_call" => {
+            turns.add("assistant", [call(place, &members)?]);
+            Ok(())
+        }
+        "function_call_output" | "custom_tool_call_output" => {
+            turns.add("user", [result(place, &members)?]);
+            Ok(())
+        }
+        // What ran at a server is told by what was said of it.
+        kind if kind.ends_with("_call") || kind.contains(':') || kind == "item_reference" => Ok(()),
+        _ => {
+            let kinds = ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call"];
+            Err(place.member("type").is(format_args!("must be one of {}", kinds.join(", "))))
+        }
+    }
+}
+
+fn message(place: &Place<'_>, members: &Members<'_>, turns: &mut Turns) -> Result<(), Violation> {
+    let role = check::required(place, members, "role")?;
+    let role = check::one_of(&place.member("role"), role, &["user", "assistant", "system", "developer"]);
+    let role = role.map_err(|violation| Violation { error_type: ErrorType::InvalidPrompt, ..violation })?;
+    let inner = place.member("content");
+    let content = check::required(place, members, "content")?;
+    let blocks = parts(&inner, content)?;
+    match role.as_ref() {
+        "user" => turns.add("user", blocks),
+        "assistant" => turns.add("assistant", blocks),
+        _ if turns.messages.is_empty() && turns.blocks.is_empty() => turns.system.extend(blocks),
+        _ => turns.add("system", blocks),
+    }
+    Ok(())
+}
+
+fn parts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, Violation> {
+    if json::kind(value) == Kind::String {
+        // An empty text says nothing, and stands in no block.
+        return Ok(said(place, Some(value))?.map(|_| text_block(value.get())).into_iter().collect());
+    }
+    if json::kind(value) != Kind::Array {
+        return Err(place.is("must be a string or an array"));
+    }
+    let entries = check::entries(place, value, 0, usize::MAX)?.into_iter().enumerate();
+    entries.map(|(index, entry)| part(&place.entry(index), entry)).collect()
+}
+
+fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
+    let members = check::members(place, entry)?;
+    let kind = check::required(place, &members, "type")?;
+    let kinds = ["input_text", "output_text", "text", "refusal", "input_image", "input_file"];
+    let mut block = Object::default();
+    match check::one_of(&place.member("type"), kind, &kinds)?.as_ref() {
+        kind @ ("input_text" | "output_text" | "text" | "refusal") => {
+            let name = if kind == "refusal" { kind } else { "text" };
+            let said = check::required(place, &members, name)?;
+            check::text(&place.member(name), said)?;
+            block.set_text("type", "text");
+            block.set("text", said.get());
+        }
+        "input_image" => {
+            block.set_text("type", "image");
+            block.set("source", &source(place, &members, &["image_url"], "image/png")?);
+        }
+        _ => {
+            block.set_text("type", "document");
+            block.set("source", &source(place, &members, &["file_url", "file_data"], "application/pdf")?);
+            block.set_some("title", check::present(&members, "filename"));
+        }
+    }
+    block.set_some("cache_control", check::present(&members, "cache_control"));
+    Ok(block.finish())
+}
+
+/// Where a picture or a file comes from.
+fn source(place: &Place<'_>, members: &Members<'_>, names: &[&str], bare: &str) -> Result<String, Violation> {
+    if let Some(id) = check::present(members, "file_id") {
+        check::text_between(&place.member("file_id"), id, 1, usize::MAX)?;
+        return Ok(format!(r#"{{"type":"file","file_id":{}}}"#, id.get()));
+    }
+    let found = names.iter().find_map(|name| Some((name, check::present(members, name)?)));
+    let (name, value) = found.ok_or_else(|| place.member(names[0]).required())?;
+    let held = check::text_between(&place.member(name), value, 1, usize::MAX)?;
+    Ok(match held.contains(':') {
+        true => format!(r#"{{"type":"url","url":{}}}"#, value.get()),
+        false => format!(r#"{{"type":"base64","media_type":"{bare}","data":{}}}"#, value.get()),
+    })
+}
+
+/// A thought of an earlier answer, with what proves it.
+fn thought(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<String>, Violation> {
+    let texts = |name: &'static str| -> Result<String, Violation> {
+        let inner = place.member(name);
+        let Some(list) = check::present(members, name) else { return Ok(String::new()) };
+        let mut whole = String::new();
+        for (index, entry) in check::entries(&inner, list, 0, usize::MAX)?.into_iter().enumerate() {
+            let place = inner.entry(index);
+            let members = check::members(&place, entry)?;
+            whole.push_str(&said(&place.member("text"), check::present(&members, "text"))?.unwrap_or_default());
+        }
+        Ok(whole)
+    };
+    let text = |name: &'static str| said(&place.member(name), check::present(members, name));
+    let (content, summary) = (texts("content")?, texts("summary")?);
+    let kept = text("encrypted_content")?;
+    let signed = kept.as_deref().and_then(|kept| kept.strip_prefix(SIGNED));
+    let signature = text("signature")?.map_or_else(|| signed.map(ToOwned::to_owned), |text| Some(text.into_owned()));
+    if let Some(data) = kept.as_deref().and_then(|kept| kept.strip_prefix(SEALED)) {
+        return Ok(vec![format!(r#"{{"type":"redacted_thinking","data":{}}}"#, json::quoted(data))]);
+    }
+    let thinking = if content.is_empty() { summary } else { content };
+    if thinking.is_empty() && signature.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut block = Object::default();
+    block.set_text("type", "thinking");
+    block.set_text("thinking", &thinking);
+    block.set_text("signature", signature.as_deref().unwrap_or_default());
+    Ok(vec![block.finish()])
+}
+
+fn call(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+    let id = check::required(place, members, "call_id")?;
+    check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let name = check::required(place, members, "name")?;
+    check::text_between(&place.member("name"), name, 1, usize::MAX)?;
+    let inner = place.member("arguments");
+    let input = match check::present(members, "input") {
+        // A text is the one member of what a function takes.
+        Some(input) => {
+            check::text(&place.member("input"), input)?;
+            format!(r#"{{"input":{}}}"#, input.get())
+        }
+        None => {
+            let arguments = said(&inner, check::present(members, "arguments"))?.unwrap_or_default();
+            let arguments = if arguments.trim().is_empty() { "{}" } else { arguments.trim() };
+            if !arguments.starts_with('{') || serde_json::from_str::<&RawValue>(arguments).is_err() {
+                return Err(inner.is("must be the text of a JSON object"));
+            }
+            arguments.to_owned()
+        }
+    };
+    let mut block = Object::default();
+    block.set_text("type", "tool_use");
+    block.set("id", id.get());
+    block.set("name", name.get());
+    block.set("input", &input);
+    Ok(block.finish())
+}
+
+fn result(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+    let id = check::required(place, members, "call_id")?;
+    check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let inner = place.member("output");
+    let output = check::required(place, members, "output")?;
+    let mut block = Object::default();
+    block.set_text("type", "tool_result");
+    block.set("tool_use_id", id.get());
+    match json::kind(output) {
+        Kind::String => {
+            check::text(&inner, output)?;
+            block.set("content", output.get());
+        }
+        _ => block.set("content", &instruction(&parts(&inner, output)?)),
+    }
+    Ok(block.finish())
+}

@@ -1,0 +1,32 @@
+//! The Responses format at our own door: a request in it becomes one in the Messages format, and what is answered comes
+//! back in it, whole or streamed. Nothing is stored: a conversation comes whole with every request.
+
+mod answer;
+mod input;
+mod item;
+mod request;
+mod stream;
+mod usage;
+
+pub use answer::whole;
+pub use request::{Asked, read};
+pub use stream::Stream;
+
+pub use crate::chat::Head;
+
+/// How the caller wants to be answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// What the answer repeats of the request: members of an object, as JSON.
+    pub echo: String,
+    /// Tools that take a text and no object.
+    pub custom: Vec<String>,
+}
+
+/// What is before the signature of a thought in what clients keep of it without reading.
+const SIGNED: &str = "tgr1.s.";
+/// The same before a thought that only its author can read.
+const SEALED: &str = "tgr1.d.";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! A request in the Responses format, read and written anew in the Messages format.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::Form;
+use super::input::{Turns, input};
+use crate::chat::options::{self, Reasoning};
+use crate::chat::request::{Object, config};
+use crate::chat::{OPTION_NAMES, OPTIONS};
+use crate::envelope::check::{self, Place};
+use crate::envelope::{self, Brand, MAX_TOOLS, Violation};
+use crate::json::{self, Kind, Members};
+
+/// A request that was read.
+#[derive(Debug)]
+pub struct Asked {
+    /// The same in the Messages format.
+    pub body: Bytes,
+    pub form: Form,
+    /// What nobody here has a use for, as the header of warnings says it.
+    pub warnings: Vec<String>,
+}
+
+/// Members that mean the same in both formats.
+const SAME: [&str; 18] = [
+    "cache_control",
+    "context_management",
+    "fallbacks",
+    "max_tool_calls",
+    "model",
+    "models",
+    "plugins",
+    "preset",
+    "provider",
+    "route",
+    "session_id",
+    "stop_server_tools_when",
+    "stream",
+    "temperature",
+    "top_k",
+    "top_p",
+    "trace",
+    "user",
+];
+
+/// What an answer repeats, with what it says where the request says nothing.
+const ECHOED: [(&str, &str); 14] = [
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("max_tool_calls", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("reasoning", "null"),
+    ("temperature", "null"),
+    ("text", r#"{"format":{"type":"text"}}"#),
+    ("tool_choice", r#""auto""#),
+    ("tools", "[]"),
+    ("top_p", "null"),
+    ("truncation", r#""disabled""#),
+    ("presence_penalty", "null"),
+    ("frequency_penalty", "null"),
+];
+
+/// Reads a body; null is absent.
+pub fn read(body: &[u8], brand: Brand<'_>) -> Result<Asked, Violation> {
+    let text = envelope::measured(body)?;
+    let whole: &RawValue = serde_json::from_str(text).map_err(|_| envelope::not_json())?;
+    let members = check::members(&Place::top("body"), whole)?;
+    let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
+    let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
+    let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
+    for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
+        let place = Place::top(name);
+        match name.as_ref() {
+            "input" | "tool_choice" => {}
+            "instructions" => turns.instruct(&place, value)?,
+            "max_output_tokens" => limit = Some(check::integer(&place, value, 1)?),
+            "parallel_tool_calls" => parallel = Some(check::boolean(&place, value)?),
+            "tools" => {
+                let tools = tools(&place, value, brand, &mut form.custom)?;
+                has_tools = tools != "[]";
+                out.set(name, &tools);
+            }
+            "text" => schema = told(&place, value, &mut beside)?,
+            "reasoning" => reasoning.object(&place, value)?,
+            "service_tier" => {
+                let tier = check::text(&place, value)?;
+                out.set_text(name, if tier == "default" { "standard_only" } else { &tier });
+            }
+            "previous_response_id" | "conversation" => {
+                return Err(place.is("is not supported: nothing is stored, send the conversation in input"));
+            }
+            "prompt" => return Err(place.is("is not supported: use a preset")),
+            "background" if !check::boolean(&place, value)? => {}
+            "background" => return Err(place.is("must be false")),
+            "store" if !check::boolean(&place, value)? => {}
+            // Said by default, and meant by few; nothing depends on it where the conversation comes whole.
+            "store" => warnings.push("dropped:store".to_owned()),
+            "safety_identifier" if check::present(&members, "user").is_none() => out.set("user", value.get()),
+            // What there is to include is there, and caches are told apart by us.
+            "include"
+            | "metadata"
+            | "prompt_cache_key"
+            | "prompt_cache_retention"
+            | "safety_identifier"
+            | "stream_options" => {}
+            "truncation" if check::text(&place, value)? == "disabled" => {}
+            same if SAME.contains(&same) => out.set(name, value.get()),
+            option if OPTION_NAMES.contains(&option) => {
+                options::check_option(&place, option, value)?;
+                beside.set(name, value.get());
+            }
+            _ => warnings.push(format!("dropped:{name}")),
+        }
+    }
+    let place = Place::top("input");
+    input(&place, check::present(&members, "input").ok_or_else(|| place.required())?, &mut turns)?;
+    let said = turns.finish();
+    if let Some(system) = said.system {
+        out.set("system", &system);
+    }
+    out.set("messages", &said.messages);
+    if let Some(limit) = limit {
+        out.set("max_tokens", &limit.to_string());
+    }
+    if let Some(choice) = options::choice(check::present(&members, "tool_choice"), parallel, has_tools)? {
+        out.set("tool_choice", &choice);
+    }
+    if let Some(thinking) = reasoning.thinking(limit)? {
+        out.set("thinking", &thinking);
+    }
+    if let Some(config) = config(reasoning.level.as_deref(), schema) {
+        out.set("output_config", &config);
+    }
+    if !beside.is_empty() {
+        out.set(OPTIONS, &beside.finish());
+    }
+    Ok(Asked { body: out.finish().into(), form, warnings })
+}
+
+fn echo(members: &Members<'_>) -> String {
+    let mut echo = String::new();
+    for (name, usual) in ECHOED {
+        let value = check::present(members, name).map_or(usual, RawValue::get);
+        echo.push_str(&format!(",{}:{value}", json::quoted(name)));
+    }
+    // An event is one line.
+    echo.replace(['\n', '\r'], " ")
+}
+
+/// The form and the length of what is said. A schema is given back.
+fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Result<Option<&'a RawValue>, Violation> {
+    let members = check::members(place, value)?;
+    if let Some(verbosity) = check::present(&members, "verbosity") {
+        options::check_option(&place.member("verbosity"), "verbosity", verbosity)?;
+        beside.set("verbosity", verbosity.get());
+    }
+    let Some(format) = check::present(&members, "format") else { return Ok(None) };
+    let place = place.member("format");
+    let format = check::members(&place, format)?;
+    let kind = check::required(&place, &format, "type")?;
+    match check::one_of(&place.member("type"), kind, &["text", "json_object", "json_schema"])?.as_ref() {
+        "json_object" => beside.set("response_format", r#"{"type":"json_object"}"#),
+        "json_schema" => {
+            let schema = check::required(&place, &format, "schema")?;
+            check::object(&place.member("schema"), schema)?;
+            return Ok(Some(schema));
+        }
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// Tools in the other format's words. One that takes a text is a function with one member.
+fn tools(place: &Place<'_>, value: &RawValue, brand: Brand<'_>, custom: &mut Vec<String>) -> Result<String, Violation> {
+    let mut made = Vec::new();
+    for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
+        let place = place.entry(index);
+        let members = check::members(&place, entry)?;
+        let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+        made.push(match kind.as_ref() {
+            "function" => options::function(&place, &members)?.finish(),
+            "custom" => {
+                let name = check::required(&place, &members, "name")?;
+                custom.push(check::text_between(&place.member("name"), name, 1, 128)?.into_owned());
+                let mut tool = Object::default();
+                tool.set("name", name.get());
+                tool.set_some("description", check::present(&members, "description"));
+                tool.set("input_schema", TAKES_TEXT);
+                tool.finish()
+            }
+            kind if kind.starts_with("web_search") => search(brand, &members),
+            _ => entry.get().to_owned(),
+        });
+    }
+    Ok(format!("[{}]", made.join(",")))
+}
+
+const TAKES_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}"#;
+
+/// The search that runs here, by the name that others have for theirs.
+fn search(brand: Brand<'_>, members: &Members<'_>) -> String {
+    let filters = check::present(members, "filters").and_then(Members::of).unwrap_or_default();
+    let known =
+        ["search_context_size", "user_location", "max_results", "engine", "allowed_domains", "excluded_domains"];
+    let mut parameters = Object::default();
+    for (name, value) in members.0.iter().chain(&filters.0) {
+        if known.contains(&name.as_ref()) && json::kind(value) != Kind::Null {
+            parameters.set(name, value.get());
+        }
+    }
+    let mut tool = Object::default();
+    tool.set_text("type", &format!("{}:web_search", brand.name));
+    if !parameters.is_empty() {
+        tool.set("parameters", &parameters.finish());
+    }
+    tool.finish()
+}

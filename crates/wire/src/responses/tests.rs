@@ -1,0 +1,206 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::envelope::{Brand, Purpose};
+
+const BRAND: Brand<'_> = Brand { name: "tidegate", aliases: &[] };
+
+fn asked(body: &Value) -> Value {
+    let asked = read(body.to_string().as_bytes(), BRAND).map_err(|violation| violation.message).unwrap();
+    // What is made is always a body that the gateway itself can read.
+    crate::envelope::read(&asked.body, BRAND, Purpose::Generate).map_err(|violation| violation.message).unwrap();
+    serde_json::from_slice(&asked.body).unwrap()
+}
+
+fn with(mut more: Value) -> Value {
+    let members = more.as_object_mut().unwrap();
+    members.entry("model").or_insert(json!("a/m"));
+    members.entry("input").or_insert(json!("hi"));
+    more
+}
+
+#[test]
+fn items_in_a_row_are_turns() {
+    let made = asked(&with(json!({
+        "input": [
+            {"role": "developer", "content": "two"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}], "encrypted_content": "tgr1.s.sig"},
+            {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "tgr1.d.data"},
+            {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "another vendor's"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so", "annotations": []}]},
+            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{\"n\":1}"},
+            {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "a line"},
+            {"type": "web_search_call", "id": "ws", "status": "completed"},
+            {"type": "function_call_output", "call_id": "c1", "output": "r1"},
+            {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "r2"}]},
+            {"role": "user", "content": "and?"},
+        ],
+        "instructions": "one",
+    })));
+    let text = |text: &str| json!({"type": "text", "text": text});
+    assert_eq!(made["system"], json!([text("one"), text("two")]));
+    assert_eq!(
+        made["messages"],
+        json!([
+            {"role": "user", "content": [text("hi")]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "ab", "signature": "sig"},
+                {"type": "redacted_thinking", "data": "data"},
+                text("so"),
+                {"type": "tool_use", "id": "c1", "name": "f", "input": {"n": 1}},
+                {"type": "tool_use", "id": "c2", "name": "g", "input": {"input": "a line"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": [text("r2")]},
+                text("and?"),
+            ]},
+        ])
+    );
+}
+
+#[test]
+fn tools_and_options_have_the_words_of_the_other_format() {
+    let made = asked(&with(json!({
+        "tools": [
+            {"type": "function", "name": "f", "parameters": {"type": "object"}},
+            {"type": "custom", "name": "g", "format": {"type": "text"}},
+            {"type": "web_search_preview", "search_context_size": "low", "filters": {"allowed_domains": ["a.example"]}},
+        ],
+        "tool_choice": "required",
+        "max_output_tokens": 9,
+        "text": {"verbosity": "low", "format": {"type": "json_object"}},
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "store": false,
+        "include": ["reasoning.encrypted_content"],
+    })));
+    let text = json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]});
+    let search = json!({"search_context_size": "low", "allowed_domains": ["a.example"]});
+    assert_eq!(
+        made["tools"],
+        json!([
+            {"name": "f", "input_schema": {"type": "object"}},
+            {"name": "g", "input_schema": text},
+            {"type": "tidegate:web_search", "parameters": search},
+        ])
+    );
+    assert_eq!((&made["tool_choice"], &made["max_tokens"]), (&json!({"type": "any"}), &json!(9)));
+    let beside = json!({"verbosity": "low", "response_format": {"type": "json_object"}});
+    assert_eq!((&made["chat_options"], &made["output_config"]), (&beside, &json!({"effort": "high"})));
+    assert_eq!(made["thinking"], json!({"type": "adaptive"}));
+    let stored = read(with(json!({"store": true, "top_logprobs": 3})).to_string().as_bytes(), BRAND).unwrap();
+    assert_eq!(stored.warnings, ["dropped:store", "dropped:top_logprobs"]);
+}
+
+fn head() -> Head {
+    Head { id: "gen-1".to_owned(), created: 1_790_000_000, metadata: "tidegate_metadata".to_owned() }
+}
+
+const STREAM: &str = concat!(
+    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"d\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":null}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"Høj\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":[]}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"text_delta\",\"text\":\" vand\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"citations_delta\",\"citation\":{\"type\":\"web_search_result_location\",\"cited_text\":\"c\",\"encrypted_index\":\"e\",\"title\":\"T\",\"url\":\"https://a.example\"}}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":2}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"g\",\"input\":{}}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"input\\\":\\\"a\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\" line\\\"}\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n",
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null},\"usage\":{\"output_tokens\":7,\"cost\":0.0000100}}\n\n",
+    "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+);
+
+/// The events of a stream, in pieces of these lengths.
+fn told(stream: &'static str, pieces: &[usize]) -> String {
+    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: vec!["g".to_owned()] };
+    let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
+    let mut made = Stream::new(head(), form, 1 << 20);
+    for length in pieces {
+        let piece = rest.split_to((*length).min(rest.len()));
+        out.push_str(std::str::from_utf8(&made.feed(piece).unwrap()).unwrap());
+    }
+    out.push_str(std::str::from_utf8(&made.feed(rest).unwrap()).unwrap());
+    assert!(made.is_over());
+    out
+}
+
+fn events(text: &str) -> Vec<Value> {
+    let frames = text.split("\n\n").filter(|frame| !frame.is_empty());
+    let events = frames.map(|frame| {
+        let (name, data) = frame.split_once("\ndata: ").unwrap();
+        let event: Value = serde_json::from_str(data).unwrap();
+        assert_eq!(name, format!("event: {}", event["type"].as_str().unwrap()));
+        event
+    });
+    events.collect()
+}
+
+#[test]
+fn a_stream_ends_with_what_a_whole_answer_says() {
+    let events = events(&told(STREAM, &[]));
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number);
+    }
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.completed"), &json!("completed")));
+    let citation =
+        json!({"type": "url_citation", "start_index": 3, "end_index": 8, "url": "https://a.example", "title": "T"});
+    let part = json!({"type": "output_text", "text": "Høj vand", "annotations": [citation], "logprobs": []});
+    let output = json!([
+        {"type": "reasoning", "id": "rs_1_0", "summary": [], "encrypted_content": "tgr1.d.d"},
+        {"type": "message", "id": "msg_1_1", "status": "completed", "role": "assistant", "content": [part]},
+        {"type": "custom_tool_call", "id": "ctc_1_2", "call_id": "t1", "name": "g", "input": "a line", "status": "completed"},
+    ]);
+    assert_eq!(last["response"]["output"], output);
+    let done: Vec<&Value> = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_item.done")
+        .map(|event| &event["item"])
+        .collect();
+    assert_eq!(json!(done), output);
+    assert_eq!(last["response"]["usage"]["total_tokens"], 12);
+    let answer = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "tool_use",
+    "usage": {"input_tokens": 5, "output_tokens": 7}, "content": [
+        {"type": "redacted_thinking", "data": "d"},
+        {"type": "text", "text": "Høj", "citations": null},
+        {"type": "text", "text": " vand", "citations": [{"type": "web_search_result_location", "cited_text": "c", "encrypted_index": "e", "title": "T", "url": "https://a.example"}]},
+        {"type": "tool_use", "id": "t1", "name": "g", "input": {"input": "a line"}},
+    ]});
+    let form = Form { echo: String::new(), custom: vec!["g".to_owned()] };
+    let made: Value = serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &form).unwrap()).unwrap();
+    assert_eq!(made["output"], output);
+}
+
+#[test]
+fn a_failure_is_the_last_event() {
+    let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"Busy\",\"error_type\":\"rate_limit_exceeded\"},\"request_id\":null}\n\n";
+    let early = events(&told(error, &[]));
+    assert_eq!(
+        early,
+        [
+            json!({"type": "error", "sequence_number": 0, "code": "rate_limit_exceeded", "message": "Busy", "param": null})
+        ]
+    );
+    let begun = STREAM.split_inclusive("\n\n").take(5).collect::<String>() + error;
+    let late = events(&told(Box::leak(begun.into_boxed_str()), &[]));
+    let last = late.last().unwrap();
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
+    assert_eq!(last["response"]["error"], json!({"code": "rate_limit_exceeded", "message": "Busy"}));
+    assert_eq!(last["response"]["error_type"], "rate_limit_exceeded");
+}
+
+proptest! {
+    /// However the bytes arrive, the events are the same.
+    #[test]
+    fn pieces_do_not_matter(pieces in prop::collection::vec(1_usize..60, 0..80)) {
+        prop_assert_eq!(told(STREAM, &pieces), told(STREAM, &[]));
+    }
+}
