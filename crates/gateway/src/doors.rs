@@ -10,12 +10,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::HeaderValue;
 use http_body::Body as HttpBody;
+use serde_json::Map;
 use tidegate_core::Api;
 use tidegate_wire::chat::Head;
-use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::TooLarge;
 use tidegate_wire::{chat, responses};
 
+use crate::agent;
 use crate::relay::{self, Body, Reply};
 use crate::{Failure, Gateway, KeyEntry, Snapshot};
 
@@ -68,8 +69,13 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
-        let brand = Brand { name: &snapshot.settings.brand, aliases: &snapshot.settings.brand_aliases };
-        let asked = responses::read(&body, brand)?;
+        let settings = &snapshot.settings;
+        let search = |model: &str| {
+            let can =
+                settings.tools.search.default.is_some() || agent::searches_natively(model, &Map::new(), &snapshot);
+            can.then(|| format!("{}:web_search", settings.brand))
+        };
+        let asked = responses::read(&body, &search)?;
         drop(body);
         let reply = self.answer(key, relay::Head { headers, query, api: Api::Responses }, asked.body).await?;
         self.told(reply, Form::Responses(asked.form), &asked.warnings)

@@ -103,7 +103,7 @@ enum Command {
     Audit(commands::audit::Audit),
     /// Start a program with the base URL and key set for it
     #[command(
-        after_help = "Examples:\n  TIDEGATE_API_KEY=sk-tg-v1-... tidegate run claude\n  tidegate run --key sk-tg-v1-... -- python app.py"
+        after_help = "Examples:\n  TIDEGATE_API_KEY=sk-tg-v1-... tidegate run claude\n  TIDEGATE_API_KEY=sk-tg-v1-... tidegate run codex -m openai/gpt-5-mini\n  tidegate run --key sk-tg-v1-... -- python app.py"
     )]
     Run {
         /// Address of the gateway

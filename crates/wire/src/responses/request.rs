@@ -9,7 +9,7 @@ use crate::chat::options::{self, Reasoning};
 use crate::chat::request::{Object, config};
 use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
-use crate::envelope::{self, Brand, MAX_TOOLS, Violation};
+use crate::envelope::{self, MAX_TOOLS, Violation};
 use crate::json::{self, Kind, Members};
 
 /// A request that was read.
@@ -62,8 +62,9 @@ const ECHOED: [(&str, &str); 14] = [
     ("frequency_penalty", "null"),
 ];
 
-/// Reads a body; null is absent.
-pub fn read(body: &[u8], brand: Brand<'_>) -> Result<Asked, Violation> {
+/// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
+/// clients offer a search without having been asked, and can do without it.
+pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
     let text = envelope::measured(body)?;
     let whole: &RawValue = serde_json::from_str(text).map_err(|_| envelope::not_json())?;
     let members = check::members(&Place::top("body"), whole)?;
@@ -78,7 +79,9 @@ pub fn read(body: &[u8], brand: Brand<'_>) -> Result<Asked, Violation> {
             "max_output_tokens" => limit = Some(check::integer(&place, value, 1)?),
             "parallel_tool_calls" => parallel = Some(check::boolean(&place, value)?),
             "tools" => {
-                let tools = tools(&place, value, brand, &mut form.custom)?;
+                let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
+                let (tools, dropped) = tools(&place, value, search(&model).as_deref(), &mut form.custom)?;
+                warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
                 has_tools = tools != "[]";
                 out.set(name, &tools);
             }
@@ -172,9 +175,15 @@ fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Resu
     Ok(None)
 }
 
-/// Tools in the other format's words. One that takes a text is a function with one member.
-fn tools(place: &Place<'_>, value: &RawValue, brand: Brand<'_>, custom: &mut Vec<String>) -> Result<String, Violation> {
-    let mut made = Vec::new();
+/// Tools in the other format's words, and whether a search was left out. One that takes a text is a function with one
+/// member.
+fn tools(
+    place: &Place<'_>,
+    value: &RawValue,
+    search: Option<&str>,
+    custom: &mut Vec<String>,
+) -> Result<(String, bool), Violation> {
+    let (mut made, mut is_dropped) = (Vec::new(), false);
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
         let place = place.entry(index);
         let members = check::members(&place, entry)?;
@@ -190,17 +199,23 @@ fn tools(place: &Place<'_>, value: &RawValue, brand: Brand<'_>, custom: &mut Vec
                 tool.set("input_schema", TAKES_TEXT);
                 tool.finish()
             }
-            kind if kind.starts_with("web_search") => search(brand, &members),
+            kind if kind.starts_with("web_search") => match search {
+                Some(kind) => searching(kind, &members),
+                None => {
+                    is_dropped = true;
+                    continue;
+                }
+            },
             _ => entry.get().to_owned(),
         });
     }
-    Ok(format!("[{}]", made.join(",")))
+    Ok((format!("[{}]", made.join(",")), is_dropped))
 }
 
 const TAKES_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}"#;
 
 /// The search that runs here, by the name that others have for theirs.
-fn search(brand: Brand<'_>, members: &Members<'_>) -> String {
+fn searching(kind: &str, members: &Members<'_>) -> String {
     let filters = check::present(members, "filters").and_then(Members::of).unwrap_or_default();
     let known =
         ["search_context_size", "user_location", "max_results", "engine", "allowed_domains", "excluded_domains"];
@@ -211,7 +226,7 @@ fn search(brand: Brand<'_>, members: &Members<'_>) -> String {
         }
     }
     let mut tool = Object::default();
-    tool.set_text("type", &format!("{}:web_search", brand.name));
+    tool.set_text("type", kind);
     if !parameters.is_empty() {
         tool.set("parameters", &parameters.finish());
     }

@@ -7,8 +7,12 @@ use crate::envelope::{Brand, Purpose};
 
 const BRAND: Brand<'_> = Brand { name: "tidegate", aliases: &[] };
 
+fn search(model: &str) -> Option<String> {
+    (model == "a/m").then(|| "tidegate:web_search".to_owned())
+}
+
 fn asked(body: &Value) -> Value {
-    let asked = read(body.to_string().as_bytes(), BRAND).map_err(|violation| violation.message).unwrap();
+    let asked = read(body.to_string().as_bytes(), &search).map_err(|violation| violation.message).unwrap();
     // What is made is always a body that the gateway itself can read.
     crate::envelope::read(&asked.body, BRAND, Purpose::Generate).map_err(|violation| violation.message).unwrap();
     serde_json::from_slice(&asked.body).unwrap()
@@ -78,20 +82,24 @@ fn tools_and_options_have_the_words_of_the_other_format() {
         "include": ["reasoning.encrypted_content"],
     })));
     let text = json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]});
-    let search = json!({"search_context_size": "low", "allowed_domains": ["a.example"]});
+    let wanted = json!({"search_context_size": "low", "allowed_domains": ["a.example"]});
     assert_eq!(
         made["tools"],
         json!([
             {"name": "f", "input_schema": {"type": "object"}},
             {"name": "g", "input_schema": text},
-            {"type": "tidegate:web_search", "parameters": search},
+            {"type": "tidegate:web_search", "parameters": wanted},
         ])
     );
     assert_eq!((&made["tool_choice"], &made["max_tokens"]), (&json!({"type": "any"}), &json!(9)));
     let beside = json!({"verbosity": "low", "response_format": {"type": "json_object"}});
     assert_eq!((&made["chat_options"], &made["output_config"]), (&beside, &json!({"effort": "high"})));
     assert_eq!(made["thinking"], json!({"type": "adaptive"}));
-    let stored = read(with(json!({"store": true, "top_logprobs": 3})).to_string().as_bytes(), BRAND).unwrap();
+    let stored = read(with(json!({"store": true, "top_logprobs": 3})).to_string().as_bytes(), &search).unwrap();
+    let offered = with(json!({"model": "a/other", "tools": [{"type": "web_search"}], "tool_choice": "auto"}));
+    let offered = read(offered.to_string().as_bytes(), &search).unwrap();
+    assert_eq!(offered.warnings, ["dropped:web_search"]);
+    assert!(!String::from_utf8_lossy(&offered.body).contains("tool_choice"));
     assert_eq!(stored.warnings, ["dropped:store", "dropped:top_logprobs"]);
 }
 
