@@ -57,8 +57,8 @@ pub fn translator(protocol: Protocol, context: &Context, now: Timestamp, max_eve
 }
 
 /// What reads a stream of a server that speaks the Messages format its own way.
-pub fn mending_translator(max_event_bytes: usize) -> Translator {
-    Translator::new(Box::new(anthropic::Mender::default()), &Context::default(), max_event_bytes)
+pub fn mending_translator(signer: anthropic::Signer, max_event_bytes: usize) -> Translator {
+    Translator::new(Box::new(anthropic::Mender::new(signer)), &Context::default(), max_event_bytes)
 }
 
 /// What reads a stream of Bedrock's invoke call: frames that hold events of the Messages format, which go on as they are.

@@ -474,7 +474,9 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
     let (body, is_stream, context) = until(deadline, pin!(answer)).await?;
     let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
     let body = match context {
-        None if snapshot.places[attempt.endpoint.place].card.foreign => anthropic::mended(&body).unwrap_or(body),
+        None if snapshot.places[attempt.endpoint.place].card.foreign => {
+            anthropic::mended(&body, &translate::signer(attempt)).unwrap_or(body)
+        }
         None => body,
         Some(context) if is_stream => {
             let translator = translate::translator(job, attempt, upstream, Some(&context));

@@ -10,6 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::KeyHash;
+use tidegate_providers::anthropic::Signer;
 use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
@@ -173,6 +174,11 @@ pub(crate) fn scope(attempt: &Attempt) -> String {
     short_hash("ep-", &[&endpoint.provider, &endpoint.origin, own], 8)
 }
 
+/// Who signs what an attempt answers, where nobody could tell by the signature.
+pub(super) fn signer(attempt: &Attempt) -> Signer {
+    Signer { scope: scope(attempt), model: attempt.endpoint.upstream_model.to_string() }
+}
+
 /// Takes the signatures off thinking: its text may stay, what only its issuer reads does not.
 fn unsigned(request: &mut Request) {
     for message in &mut request.messages {
@@ -206,7 +212,9 @@ pub(super) fn translator(
     match context {
         Some(context) => adapter::translator(upstream.protocol, context, job.gate.clock.now(), largest),
         None if upstream.carriage == Carriage::BedrockInvoke => Some(adapter::invoke_translator(largest)),
-        None if job.snapshot.places[attempt.endpoint.place].card.foreign => Some(adapter::mending_translator(largest)),
+        None if job.snapshot.places[attempt.endpoint.place].card.foreign => {
+            Some(adapter::mending_translator(signer(attempt), largest))
+        }
         None => None,
     }
 }

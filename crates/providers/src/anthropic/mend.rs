@@ -9,11 +9,29 @@ use serde_json::value::RawValue;
 use tidegate_wire::json::{self, Members, quoted};
 
 use crate::fault::{Class, Fault};
+use crate::translate::carrier::Carrier;
 use crate::translate::{Decode, Stream};
+
+/// Who signs: nobody can tell such a signature from another's, so it goes out in a carrier that says whose it is.
+#[derive(Clone, Debug, Default)]
+pub struct Signer {
+    /// Which account at which host.
+    pub scope: String,
+    pub model: String,
+}
+
+impl Signer {
+    fn wrap(&self, signature: &str) -> String {
+        let data = format!(r#"{{"signature":{}}}"#, quoted(signature));
+        let carrier = Carrier::new("messages", &self.scope, &self.model, "messages_sig", &data);
+        carrier.map(|carrier| carrier.to_signature()).unwrap_or_default()
+    }
+}
 
 /// Makes a stream keep the rules.
 #[derive(Debug, Default)]
 pub struct Mender {
+    signer: Signer,
     /// The block that is open for the client.
     open: Option<Open>,
     /// A block of text that has said nothing: clients keep an empty one, and are refused for it later.
@@ -34,6 +52,8 @@ struct Open {
     kind: String,
     /// Of a call: the input that came with its beginning, until a piece of it was told.
     input: Option<String>,
+    /// Of a thought: what came of its signature.
+    signature: String,
 }
 
 /// A beginning that was held back.
@@ -86,6 +106,10 @@ fn put(stream: &mut Stream, kind: &str, data: &[u8]) {
 }
 
 impl Mender {
+    pub fn new(signer: Signer) -> Self {
+        Self { signer, ..Self::default() }
+    }
+
     fn begin(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
         let given: u64 = members.get("index").and_then(|index| index.get().parse().ok()).ok_or_else(broken)?;
         let block = members.get("content_block").and_then(Members::of).ok_or_else(broken)?;
@@ -107,7 +131,18 @@ impl Mender {
             _ => data.to_vec(),
         };
         stream.encoder.said += text(&block, "text").map_or(0, |text| text.len() as u64);
+        let signature = text(&block, "signature").filter(|signature| kind == "thinking" && !signature.is_empty());
+        let said = match &signature {
+            Some(_) => {
+                let bare = with(&block, "signature", r#""""#);
+                with(members, "content_block", &String::from_utf8_lossy(&bare))
+            }
+            None => said,
+        };
         self.open(Some(given), kind, input, &said, stream);
+        if let (Some(open), Some(signature)) = (&mut self.open, signature) {
+            open.signature = signature.into_owned();
+        }
         Ok(())
     }
 
@@ -122,7 +157,7 @@ impl Mender {
             }
             _ => put(stream, "content_block_start", data),
         }
-        self.open = Some(Open { given, kind, input });
+        self.open = Some(Open { given, kind, input, signature: String::new() });
     }
 
     fn add(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
@@ -158,6 +193,10 @@ impl Mender {
             let data = format!(r#"{{"type":"content_block_start","index":0,"content_block":{beginning}}}"#);
             self.open(None, wanted.unwrap_or_default().to_owned(), None, data.as_bytes(), stream);
         }
+        if let (Some(open), "signature_delta") = (&mut self.open, kind.as_ref()) {
+            open.signature.push_str(&text(&delta, "signature").unwrap_or_default());
+            return Ok(());
+        }
         if let (Some(open), Some("tool_use")) = (&mut self.open, wanted) {
             // Pieces stand for the whole input, whatever its beginning held.
             open.input = open.input.take().map(|_| String::new());
@@ -188,6 +227,13 @@ impl Mender {
             );
             put(stream, "content_block_delta", delta.as_bytes());
         }
+        if !open.signature.is_empty() {
+            let signature = quoted(&self.signer.wrap(&open.signature));
+            let delta = format!(
+                r#"{{"type":"content_block_delta","index":{number},"delta":{{"type":"signature_delta","signature":{signature}}}}}"#
+            );
+            put(stream, "content_block_delta", delta.as_bytes());
+        }
         let stop = format!(r#"{{"type":"content_block_stop","index":{number}}}"#);
         put(stream, "content_block_stop", stop.as_bytes());
     }
@@ -214,7 +260,7 @@ impl Mender {
 }
 
 /// The same of an answer that came whole; nothing where it keeps the rules.
-pub fn mended(body: &[u8]) -> Option<Bytes> {
+pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
     let members = Members::of(serde_json::from_slice(body).ok()?)?;
     let blocks = json::elements(members.get("content")?)?;
     let is = |block: &RawValue, kind: &str| {
@@ -227,9 +273,19 @@ pub fn mended(body: &[u8]) -> Option<Bytes> {
     let has_calls = blocks.iter().any(|block| is(block, "tool_use"));
     let is_misnamed = has_calls && text(&members, "stop_reason").as_deref() == Some("end_turn");
     // An answer that says nothing at all is for others to judge.
-    let said: Vec<&str> = blocks.iter().filter(|block| !is_silent(block)).map(|block| block.get()).collect();
+    let signed = |block: &&RawValue| -> Option<String> {
+        let members = Members::of(block).filter(|_| is(block, "thinking"))?;
+        let signature = text(&members, "signature").filter(|signature| !signature.is_empty())?;
+        String::from_utf8(with(&members, "signature", &quoted(&signer.wrap(&signature)))).ok()
+    };
+    let is_signed = blocks.iter().any(|block| signed(block).is_some());
+    let said: Vec<Cow<'_, str>> = blocks
+        .iter()
+        .filter(|block| !is_silent(block))
+        .map(|block| signed(block).map_or(Cow::Borrowed(block.get()), Cow::Owned))
+        .collect();
     let has_silent = said.len() < blocks.len() && !said.is_empty();
-    let made = has_silent.then(|| with(&members, "content", &format!("[{}]", said.join(","))));
+    let made = (has_silent || is_signed).then(|| with(&members, "content", &format!("[{}]", said.join(","))));
     if !is_misnamed {
         return made.map(Bytes::from);
     }
@@ -298,15 +354,21 @@ impl Decode for Mender {
 mod tests {
     use bytes::Bytes;
 
+    use super::Signer;
     use crate::adapter;
     use crate::fault::Class;
+    use crate::translate::carrier::Carrier;
 
     const START: &str = r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}"#;
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
+    fn signer() -> Signer {
+        Signer { scope: "ep-1".to_owned(), model: "glm".to_owned() }
+    }
+
     /// What comes out of these events, each in one line; and what broke.
     fn mended(events: &[&str]) -> (Vec<String>, Option<Class>) {
-        let mut translator = adapter::mending_translator(1 << 16);
+        let mut translator = adapter::mending_translator(signer(), 1 << 16);
         let mut out = Vec::new();
         for event in events {
             out.extend_from_slice(&translator.feed(Bytes::from(format!("data: {event}\n\n"))));
@@ -491,10 +553,57 @@ mod tests {
             (format!("{text},{CALL}"), "max_tokens", None),
             (format!("{TEXT},{CALL}"), "end_turn", Some((CALL.to_owned(), "tool_use"))),
         ] {
-            let made = super::mended(answer(&given, reason).as_bytes());
+            let made = super::mended(answer(&given, reason).as_bytes(), &signer());
             let made = made.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
             assert_eq!(made, wanted.map(|(content, reason)| answer(&content, reason)), "{given}");
         }
+    }
+
+    #[test]
+    fn a_signature_says_whose_it_is() {
+        let thinking = r#"{"type":"thinking","thinking":"","signature":""}"#;
+        let early = r#"{"type":"thinking","thinking":"hm","signature":"si"}"#;
+        let bare = r#"{"type":"thinking","thinking":"hm","signature":""}"#;
+        let thought = |index| delta(index, r#"{"type":"thinking_delta","thinking":"hm"}"#);
+        let signature =
+            |index, text: &str| delta(index, &format!(r#"{{"type":"signature_delta","signature":"{text}"}}"#));
+        let data = r#"{"signature":"sig"}"#;
+        let wrapped = Carrier::new("messages", "ep-1", "glm", "messages_sig", data).unwrap().to_signature();
+        check(
+            &[
+                START.into(),
+                start(0, thinking),
+                thought(0),
+                signature(0, "s"),
+                signature(0, "ig"),
+                stop(0),
+                start(1, early),
+                signature(1, "g"),
+                stop(1),
+                ended("end_turn"),
+                STOP.into(),
+            ],
+            &[
+                START.into(),
+                start(0, thinking),
+                thought(0),
+                signature(0, &wrapped),
+                stop(0),
+                start(1, bare),
+                signature(1, &wrapped),
+                stop(1),
+                ended("end_turn"),
+                STOP.into(),
+            ],
+        );
+        let answer = |signature: &str| {
+            format!(
+                r#"{{"type":"message","content":[{{"type":"thinking","thinking":"hm","signature":"{signature}"}}],"stop_reason":"end_turn"}}"#
+            )
+        };
+        let made = super::mended(answer("sig").as_bytes(), &signer()).unwrap();
+        assert_eq!(std::str::from_utf8(&made).unwrap(), answer(&wrapped));
+        assert_eq!(super::mended(answer("").as_bytes(), &signer()), None);
     }
 
     #[test]

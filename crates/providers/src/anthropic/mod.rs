@@ -20,7 +20,7 @@ use crate::translate::Card;
 use crate::translate::card::Sampling;
 
 pub use invoke::InvokeDecoder;
-pub use mend::{Mender, mended};
+pub use mend::{Mender, Signer, mended};
 
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub const VERSION: HeaderName = HeaderName::from_static("anthropic-version");

@@ -636,6 +636,38 @@ async fn a_server_that_breaks_the_rules_of_streams_is_told_by_them() {
 }
 
 #[tokio::test]
+async fn thoughts_of_a_server_that_imitates_the_format_go_back_to_it_alone() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let mut config = String::new();
+    for (slug, model) in [("z-ai", "vendor/glm"), ("anthropic", "vendor/claude")] {
+        config.push_str(&format!(
+            "[[providers]]\nslug = \"{slug}\"\nprotocol = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"k\"\n\
+             [[models]]\nid = \"{model}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+             [[models.endpoints]]\nprovider = \"{slug}\"\nmodel = \"sim-thinking\"\npricing = {{ input = 1, output = 1 }}\n",
+            sim.base_url()
+        ));
+    }
+    let gate = Tidegate::start().config(&config).run().await;
+    let thinking = json!({"type": "enabled", "budget_tokens": 1024});
+    let ask = |model: &str, messages: Value| json!({"model": model, "max_tokens": 4096, "thinking": thinking, "messages": messages});
+    let user = json!({"role": "user", "content": "hi"});
+    let answer = gate.messages(ask("vendor/glm", json!([user]))).await.json();
+    let signature = answer["content"][0]["signature"].as_str().unwrap().to_owned();
+    assert!(signature.starts_with("tgs1."), "{answer}");
+    let history = json!([user, {"role": "assistant", "content": answer["content"]}, user]);
+    let told = async |model: &str| {
+        let reply = gate.messages(ask(model, history.clone())).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        sim.requests().pop().unwrap().json()["messages"][1]["content"].clone()
+    };
+    let own = told("vendor/glm").await;
+    let given = own[0]["signature"].as_str().unwrap();
+    assert!(own[0]["type"] == "thinking" && !given.is_empty() && !given.starts_with("tgs1."), "{own}");
+    let other = told("vendor/claude").await;
+    assert_eq!((&other[0]["type"], other.as_array().map(Vec::len)), (&json!("text"), Some(1)), "{other}");
+}
+
+#[tokio::test]
 async fn str_3_an_error_event_after_content_ends_the_stream_in_band() {
     let cases = [
         ("overloaded_error", expected("overloaded_error", "provider_overloaded", "Provider is temporarily overloaded")),
