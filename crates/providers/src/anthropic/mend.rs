@@ -282,7 +282,7 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
     let said: Vec<Cow<'_, str>> = blocks
         .iter()
         .filter(|block| !is_silent(block))
-        .map(|block| signed(block).map_or(Cow::Borrowed(block.get()), Cow::Owned))
+        .map(|block| signed(block).map_or_else(|| Cow::Borrowed(block.get()), Cow::Owned))
         .collect();
     let has_silent = said.len() < blocks.len() && !said.is_empty();
     let made = (has_silent || is_signed).then(|| with(&members, "content", &format!("[{}]", said.join(","))));

@@ -291,10 +291,7 @@ fn repeated(request: &Value) -> Value {
         "text": or("text", json!({"format": {"type": "text"}})), "tool_choice": or("tool_choice", json!("auto")),
         "tools": or("tools", json!([])), "top_p": or("top_p", json!(1.0)),
         // Who asks for nothing is served as usual; a tier that is asked for is given.
-        "service_tier": match request["service_tier"].as_str() {
-            Some(tier @ ("flex" | "priority")) => tier,
-            _ => "default",
-        },
+        "service_tier": request["service_tier"].as_str().filter(|tier| *tier != "auto").unwrap_or("default"),
         "truncation": or("truncation", json!("disabled")), "previous_response_id": null,
     })
 }

@@ -217,7 +217,7 @@ fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<String>, Vio
             "reasoning.text" => {
                 let thought = found.entry(key).or_default();
                 thought.text.push_str(&member("text")?.unwrap_or_default());
-                thought.signature = member("signature")?.map(Into::into).or(thought.signature.take());
+                thought.signature = member("signature")?.map(Into::into).or_else(|| thought.signature.take());
             }
             "reasoning.summary" => {
                 found.entry(key).or_default().text.push_str(&member("summary")?.unwrap_or_default());
