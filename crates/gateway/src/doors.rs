@@ -18,6 +18,7 @@ use tidegate_wire::{chat, responses};
 
 use crate::agent;
 use crate::relay::{self, Body, Reply};
+use crate::snapshot::Settings;
 use crate::{Failure, Gateway, KeyEntry, Snapshot};
 
 /// Events are made here, so their size was limited before.
@@ -54,7 +55,8 @@ impl Gateway {
         query: &str,
         body: Bytes,
     ) -> Result<Reply, Failure> {
-        let asked = chat::read(&body)?;
+        let snapshot = self.snapshot();
+        let asked = chat::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
         let reply = self.answer(key, relay::Head { headers, query, api: Api::Chat }, asked.body).await?;
         self.told(reply, Form::Chat(asked.form), &asked.warnings)
@@ -69,13 +71,7 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
-        let settings = &snapshot.settings;
-        let search = |model: &str| {
-            let can =
-                settings.tools.search.default.is_some() || agent::searches_natively(model, &Map::new(), &snapshot);
-            can.then(|| format!("{}:web_search", settings.brand))
-        };
-        let asked = responses::read(&body, &search)?;
+        let asked = responses::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
         let reply = self.answer(key, relay::Head { headers, query, api: Api::Responses }, asked.body).await?;
         self.told(reply, Form::Responses(asked.form), &asked.warnings)
@@ -99,6 +95,13 @@ impl Gateway {
         warn(&mut reply.headers, &snapshot, warnings);
         Ok(reply)
     }
+}
+
+/// The tool that searches the web for a model, where there is one.
+fn search(snapshot: &Snapshot, model: &str) -> Option<String> {
+    let Settings { tools, brand, .. } = &snapshot.settings;
+    let can = tools.search.default.is_some() || agent::searches_natively(model, &Map::new(), snapshot);
+    can.then(|| format!("{brand}:web_search"))
 }
 
 /// Adds to the header of warnings.

@@ -26,7 +26,6 @@ pub fn word(protocol: Protocol, card: &Card, option: &str) -> Option<&'static st
         "top_a" if samples && chat && card.top_k => Some("top_a"),
         "repetition_penalty" if samples && chat && card.top_k => Some("repetition_penalty"),
         // One vendor's own, told by what else only it has.
-        "prediction" if chat && card.store_flag => Some("prediction"),
         "verbosity" if chat && card.store_flag => Some("verbosity"),
         "response_format" if (chat || cohere) && card.structured != Structured::None => Some("response_format"),
         "verbosity" if protocol == Protocol::Responses => Some("verbosity"),

@@ -20,11 +20,10 @@ pub use stream::Stream;
 pub const OPTIONS: &str = "chat_options";
 
 /// What such a member may hold.
-pub const OPTION_NAMES: [&str; 10] = [
+pub const OPTION_NAMES: [&str; 9] = [
     "frequency_penalty",
     "logit_bias",
     "min_p",
-    "prediction",
     "presence_penalty",
     "repetition_penalty",
     "response_format",

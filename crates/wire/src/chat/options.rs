@@ -24,13 +24,19 @@ pub(crate) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String
     Ok((json::elements(value).is_some_and(|stops| !stops.is_empty())).then(|| value.get().to_owned()))
 }
 
-/// Functions in the other format's words; tools that run here are named alike in both.
-pub(crate) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
-    let mut made = Vec::new();
+/// Functions in the other format's words, and whether a search was left out; tools that run here are named alike in both.
+/// `search`: the type of the one that searches.
+pub(crate) fn tools(place: &Place<'_>, value: &RawValue, search: Option<&str>) -> Result<(String, bool), Violation> {
+    let (mut made, mut is_dropped) = (Vec::new(), false);
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
         let place = place.entry(index);
         let members = check::members(&place, entry)?;
         let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+        if kind.starts_with("web_search") {
+            made.extend(search.map(|kind| searching(kind, &members)));
+            is_dropped |= search.is_none();
+            continue;
+        }
         if kind != "function" {
             made.push(entry.get().to_owned());
             continue;
@@ -41,7 +47,26 @@ pub(crate) fn tools(place: &Place<'_>, value: &RawValue) -> Result<String, Viola
         tool.set_some("cache_control", check::present(&members, "cache_control"));
         made.push(tool.finish());
     }
-    Ok(format!("[{}]", made.join(",")))
+    Ok((format!("[{}]", made.join(",")), is_dropped))
+}
+
+/// The search that runs here, by the name that others have for theirs.
+pub(crate) fn searching(kind: &str, members: &Members<'_>) -> String {
+    let filters = check::present(members, "filters").and_then(Members::of).unwrap_or_default();
+    let known =
+        ["search_context_size", "user_location", "max_results", "engine", "allowed_domains", "excluded_domains"];
+    let mut parameters = Object::default();
+    for (name, value) in members.0.iter().chain(&filters.0) {
+        if known.contains(&name.as_ref()) && json::kind(value) != Kind::Null {
+            parameters.set(name, value.get());
+        }
+    }
+    let mut tool = Object::default();
+    tool.set_text("type", kind);
+    if !parameters.is_empty() {
+        tool.set("parameters", &parameters.finish());
+    }
+    tool.finish()
 }
 
 /// A function as a tool of the other format.
@@ -154,7 +179,7 @@ pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Forma
 /// What travels beside the request; the provider judges how much of it there may be.
 pub(crate) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> Result<(), Violation> {
     match name {
-        "logit_bias" | "prediction" => check::object(place, value),
+        "logit_bias" => check::object(place, value),
         "verbosity" => check::one_of(place, value, &["low", "medium", "high", "xhigh", "max"]).map(drop),
         "seed" => {
             let text = value.get();

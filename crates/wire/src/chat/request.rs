@@ -95,8 +95,9 @@ struct Found<'a> {
     safety_identifier: Option<&'a RawValue>,
 }
 
-/// Reads a body; null is absent.
-pub fn read(body: &[u8]) -> Result<Asked, Violation> {
+/// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
+/// clients offer a search without having been asked, and can do without it.
+pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
     let text = envelope::measured(body)?;
     let whole: &RawValue = serde_json::from_str(text).map_err(|_| envelope::not_json())?;
     let members = check::members(&Place::top("body"), whole)?;
@@ -121,7 +122,9 @@ pub fn read(body: &[u8]) -> Result<Asked, Violation> {
                 }
             }
             "tools" => {
-                let tools = options::tools(&place, value)?;
+                let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
+                let (tools, dropped) = options::tools(&place, value, search(&model).as_deref())?;
+                warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
                 found.has_tools = tools != "[]";
                 out.set("tools", &tools);
             }

@@ -5,8 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::envelope::{Brand, Purpose};
 
+fn search(model: &str) -> Option<String> {
+    (model == "a/m").then(|| "tidegate:web_search".to_owned())
+}
+
 fn asked(body: &Value) -> Value {
-    let asked = read(body.to_string().as_bytes()).map_err(|violation| violation.message).unwrap();
+    let asked = read(body.to_string().as_bytes(), &search).map_err(|violation| violation.message).unwrap();
     // What is made is always a body that the gateway itself can read.
     let brand = Brand { name: "tidegate", aliases: &[] };
     crate::envelope::read(&asked.body, brand, Purpose::Generate).map_err(|violation| violation.message).unwrap();
@@ -67,7 +71,7 @@ fn arguments_keep_their_digits() {
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"n\":123456789012345678901234,\"x\":1.50}"}}]},
         {"role": "tool", "tool_call_id": "c", "content": "r"},
     ]}));
-    let made = read(body.to_string().as_bytes()).unwrap();
+    let made = read(body.to_string().as_bytes(), &search).unwrap();
     let text = std::str::from_utf8(&made.body).unwrap();
     assert!(text.contains(r#""input":{"n":123456789012345678901234,"x":1.50}"#), "{text}");
 }
@@ -142,19 +146,26 @@ fn options_have_the_words_of_the_other_format() {
         ])
     );
     assert_eq!(made["tool_choice"], json!({"type": "any", "disable_parallel_tool_use": true}));
+    let shorthand =
+        json!([{"type": "web_search", "max_results": 3, "allowed_domains": ["a.example"], "max_uses": null}]);
+    let parameters = json!({"max_results": 3, "allowed_domains": ["a.example"]});
+    let found = json!([{"type": "tidegate:web_search", "parameters": parameters}]);
+    assert_eq!(asked(&with(json!({"tools": shorthand})))["tools"], found);
+    let nobody = with(json!({"model": "a/other", "tools": shorthand}));
+    assert_eq!(read(nobody.to_string().as_bytes(), &search).unwrap().warnings, ["dropped:web_search"]);
 }
 
 #[test]
 fn what_nobody_has_a_use_for_is_named() {
     let body = with(json!({"logprobs": false, "top_logprobs": 3, "metadata": {"a": "b"}, "store": true, "x_new": 1}));
     assert_eq!(
-        read(body.to_string().as_bytes()).unwrap().warnings,
+        read(body.to_string().as_bytes(), &search).unwrap().warnings,
         ["dropped:top_logprobs", "dropped:metadata", "dropped:x_new"]
     );
     let twice = r#"{"model":"a/m","model":"b/m","messages":[{"role":"user","content":"hi"}]}"#;
-    assert!(read(twice.as_bytes()).unwrap_err().message.ends_with("model appears more than once"));
-    assert_eq!(read(b"[]").unwrap_err().message, "Invalid request: body must be an object");
-    assert_eq!(read(b"{").unwrap_err().message, "Invalid request: body is not valid JSON");
+    assert!(read(twice.as_bytes(), &search).unwrap_err().message.ends_with("model appears more than once"));
+    assert_eq!(read(b"[]", &search).unwrap_err().message, "Invalid request: body must be an object");
+    assert_eq!(read(b"{", &search).unwrap_err().message, "Invalid request: body is not valid JSON");
 }
 
 fn head() -> Head {

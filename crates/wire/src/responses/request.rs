@@ -200,7 +200,7 @@ fn tools(
                 tool.finish()
             }
             kind if kind.starts_with("web_search") => match search {
-                Some(kind) => searching(kind, &members),
+                Some(kind) => options::searching(kind, &members),
                 None => {
                     is_dropped = true;
                     continue;
@@ -213,22 +213,3 @@ fn tools(
 }
 
 const TAKES_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}"#;
-
-/// The search that runs here, by the name that others have for theirs.
-fn searching(kind: &str, members: &Members<'_>) -> String {
-    let filters = check::present(members, "filters").and_then(Members::of).unwrap_or_default();
-    let known =
-        ["search_context_size", "user_location", "max_results", "engine", "allowed_domains", "excluded_domains"];
-    let mut parameters = Object::default();
-    for (name, value) in members.0.iter().chain(&filters.0) {
-        if known.contains(&name.as_ref()) && json::kind(value) != Kind::Null {
-            parameters.set(name, value.get());
-        }
-    }
-    let mut tool = Object::default();
-    tool.set_text("type", kind);
-    if !parameters.is_empty() {
-        tool.set("parameters", &parameters.finish());
-    }
-    tool.finish()
-}
