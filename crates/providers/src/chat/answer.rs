@@ -10,10 +10,9 @@ use tidegate_wire::json::{self, Kind};
 
 use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
-use crate::translate::blocks::Blocks;
 use crate::translate::cite::UrlCitation;
 use crate::translate::usage::{self, Told};
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Stop, Whole, is_something};
 
 /// What is read of an answer; of a chunk of a stream as well, where `delta` stands for `message`.
 #[derive(Deserialize)]
@@ -144,13 +143,6 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     whole.encoder.stop(stop(choice.finish_reason.as_deref(), matched, &whole.counted, context)?);
     is_something(&whole.encoder, &whole.counted)?;
     whole.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
-}
-
-/// An answer that just ended must have said something, or cost tokens: a model may have nothing to add, as after the
-/// result of a call, and then asking another one would only cost once more.
-pub(super) fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted) -> Result<(), Fault> {
-    let is_counted = counted.is_known() && counted.output > 0;
-    if encoder.has_answered() || is_counted { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
 /// The id of a call, where it is one: Mistral writes the word for none.

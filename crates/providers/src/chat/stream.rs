@@ -4,10 +4,10 @@ use tidegate_core::Timestamp;
 use tidegate_wire::answer::Word;
 use tidegate_wire::json::{self, Kind};
 
-use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, is_something, stop};
+use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
 use super::reasoning::Voice;
 use crate::fault::{self, Class, Fault};
-use crate::translate::{Context, Decode, Stop, Stream, usage};
+use crate::translate::{Context, Decode, Stop, Stream, is_something, usage};
 
 /// Reads chunks. Calls are told apart by their number where servers keep to it, and by id and shape where they do not.
 pub struct Decoder {

@@ -13,7 +13,7 @@ use crate::fault::{self, Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::usage::Told;
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, cite};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, cite, is_something};
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -165,8 +165,8 @@ pub(super) fn read<B: Blocks>(
             encoder.tool_end(key);
         }
     }
-    if !encoder.has_answered() && matches!(stop, Stop::Done | Stop::Unknown(_)) {
-        return Err(Fault::in_answer(Class::EmptyCompletion));
+    if matches!(stop, Stop::Done | Stop::Unknown(_)) {
+        is_something(encoder, &counted)?;
     }
     Ok((counted, stop))
 }

@@ -9,7 +9,7 @@ use tidegate_wire::json::{self, Kind};
 
 use super::answer::{Citation, Sources, ToolCall, arguments, counted, ended, pieces, read, sign};
 use crate::fault::{Class, Fault};
-use crate::translate::{Context, Decode, Stop, Stream};
+use crate::translate::{Context, Decode, Stop, Stream, is_something};
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -112,8 +112,8 @@ impl Decoder {
 
     fn finish(&mut self, stop: Stop, stream: &mut Stream) -> Result<(), Fault> {
         self.sign(stream);
-        if !stream.encoder.has_answered() && matches!(stop, Stop::Done | Stop::Unknown(_)) {
-            return Err(Fault::in_answer(Class::EmptyCompletion));
+        if matches!(stop, Stop::Done | Stop::Unknown(_)) {
+            is_something(&stream.encoder, &stream.counted)?;
         }
         stream.encoder.stop(stop);
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))

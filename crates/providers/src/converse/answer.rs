@@ -14,7 +14,7 @@ use crate::fault::{Class, Fault};
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::usage::{self, Told};
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, is_something};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -158,7 +158,7 @@ impl Answer<'_> {
             block.read(u32::try_from(place).unwrap_or(u32::MAX), encoder, context);
         }
         encoder.stop(end);
-        is_something(encoder)
+        is_something(encoder, counted)
     }
 }
 
@@ -213,11 +213,6 @@ pub(super) fn sign<B: Blocks>(has_text: bool, signature: Option<&str>, encoder: 
     } else if has_text && context.show_thinking {
         encoder.signature(Carrier::plain(PROTOCOL, &context.scope, &context.model).to_signature());
     }
-}
-
-/// An answer that just ended must have said something.
-pub(super) fn is_something<B: Blocks>(encoder: &Encoder<B>) -> Result<(), Fault> {
-    if encoder.has_answered() { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
 /// What the upstream's word for the end means.

@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
 
-use super::answer::{Answer, Fields, ToolUse, counted, is_something, sign, stop};
+use super::answer::{Answer, Fields, ToolUse, counted, sign, stop};
 use super::citation::Citation;
 use crate::fault::{Class, Fault};
-use crate::translate::{Context, Decode, Stream};
+use crate::translate::{Context, Decode, Stream, is_something};
 
 /// Reads events. The usage comes after the end was named, and only then is the answer whole.
 pub struct Decoder {
@@ -151,7 +151,7 @@ impl Decoder {
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         self.settle(stream);
-        is_something(&stream.encoder)?;
+        is_something(&stream.encoder, &stream.counted)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

@@ -17,7 +17,7 @@ use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
 use crate::translate::search::Searched;
 use crate::translate::usage::{self, Told};
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, is_something};
 
 /// What is read of an answer.
 #[derive(Deserialize)]
@@ -296,7 +296,12 @@ impl Reader {
     }
 
     /// Nothing more comes: what was held is written.
-    pub fn end<B: Blocks>(&mut self, encoder: &mut Encoder<B>, context: &Context) -> Result<(), Fault> {
+    pub fn end<B: Blocks>(
+        &mut self,
+        encoder: &mut Encoder<B>,
+        counted: &Counted,
+        context: &Context,
+    ) -> Result<(), Fault> {
         if self.partial.is_open() {
             let key = self.next_key.saturating_sub(1);
             encoder.tool_arguments(key, &self.partial.take());
@@ -306,7 +311,7 @@ impl Reader {
         if let Some(searched) = self.searched.take().filter(|_| encoder.has_content()) {
             encoder.searched(searched);
         }
-        if encoder.has_answered() { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
+        is_something(encoder, counted)
     }
 }
 
@@ -376,6 +381,6 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     for answer in answers(body.trim_ascii())? {
         reader.read(answer, &mut whole.encoder, &mut whole.counted, context, now)?;
     }
-    reader.end(&mut whole.encoder, context)?;
+    reader.end(&mut whole.encoder, &whole.counted, context)?;
     whole.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
 }

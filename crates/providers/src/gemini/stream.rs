@@ -19,7 +19,7 @@ impl Decoder {
     }
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
-        self.reader.end(&mut stream.encoder, &self.context)?;
+        self.reader.end(&mut stream.encoder, &stream.counted, &self.context)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

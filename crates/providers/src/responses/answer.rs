@@ -15,7 +15,7 @@ use crate::translate::carrier::Carrier;
 use crate::translate::cite::UrlCitation;
 use crate::translate::search::{Searched, Source, joined};
 use crate::translate::usage::{self, Told};
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole};
+use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, is_something};
 
 /// What is read of an answer, and of the object in the events that begin and end a stream.
 #[derive(Deserialize)]
@@ -208,8 +208,8 @@ pub(super) fn read<B: Blocks>(
     }
     let searches = items.iter().filter(|item| item.kind.as_deref() == Some("web_search_call")).count();
     counted.web_searches = (searches > 0).then_some(searches as u64);
-    if !encoder.has_answered() && stop == Stop::Done {
-        return Err(Fault::in_answer(Class::EmptyCompletion));
+    if stop == Stop::Done {
+        is_something(encoder, &counted)?;
     }
     Ok((counted, stop))
 }

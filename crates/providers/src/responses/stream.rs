@@ -9,7 +9,7 @@ use tidegate_wire::json::{self, Kind};
 
 use super::answer::{Item, Response, arguments, cite, counted, ended, read, unknown};
 use crate::fault::{self, Class, Fault};
-use crate::translate::{Context, Decode, Stop, Stream};
+use crate::translate::{Context, Decode, Stop, Stream, is_something};
 
 /// What is read of an event. Which members it has depends on its kind.
 #[derive(Deserialize)]
@@ -144,8 +144,8 @@ impl Decoder {
                 (stream.counted, stop) = read(response, &mut stream.encoder, &self.context, self.now)?;
             }
         }
-        if !stream.encoder.has_answered() && stop == Stop::Done {
-            return Err(Fault::in_answer(Class::EmptyCompletion));
+        if stop == Stop::Done {
+            is_something(&stream.encoder, &stream.counted)?;
         }
         stream.encoder.stop(stop);
         self.finish(stream)

@@ -39,7 +39,7 @@ pub use usage::Counted;
 
 use crate::eventstream::{self, Event};
 use crate::fault::{self, Class, Fault};
-use blocks::{Collected, Frames, put_quoted};
+use blocks::{Blocks, Collected, Frames, put_quoted};
 
 /// What a model at this endpoint cannot take: the place in the request and what is wrong with it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +141,13 @@ impl Context {
         let is_full = counted.is_known() && all >= self.context_length && counted.output < self.max_tokens;
         if is_full { Stop::ContextWindow } else { Stop::Length }
     }
+}
+
+/// An answer that just ended must have said something, or cost tokens: a model may have nothing to add, as after the
+/// result of a call, and then asking another one would only cost once more.
+pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted) -> Result<(), Fault> {
+    let is_counted = counted.is_known() && counted.output > 0;
+    if encoder.has_answered() || is_counted { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
 /// Reads an upstream's stream, one frame after the other.
