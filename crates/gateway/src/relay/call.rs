@@ -20,7 +20,7 @@ use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::{AppliedEdits, Request};
 
 use super::attempt::Job;
-use super::{compress, media, translate};
+use super::{compress, media, room, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::tokens::Tokens;
@@ -53,6 +53,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let streams = translate::asks_to_stream(job, attempt);
     job.warnings.clear();
     let (compressed, edited) = shortened(job, attempt, upstream)?;
+    job.cap = room::left(job, attempt, compressed.as_deref()).or(job.cap);
     let inlined = media::inlined(job, attempt, compressed).await?;
     show(job, upstream, inlined.as_deref());
     let (mut headers, body, context) = match upstream.protocol {

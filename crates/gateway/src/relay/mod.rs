@@ -19,6 +19,7 @@ mod pump;
 mod replay;
 mod reserve;
 mod resume;
+mod room;
 mod settle;
 mod stream;
 pub(crate) mod translate;

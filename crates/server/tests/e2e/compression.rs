@@ -139,3 +139,32 @@ async fn what_may_not_be_touched_and_is_too_long_is_refused() {
     assert!(text.starts_with("FIRST tide") && text.ends_with("END") && text.contains(" tokens removed …]"), "{text}");
     assert!(entry(&answer).is_some());
 }
+
+#[tokio::test]
+async fn an_answer_without_a_limit_gets_what_the_prompt_leaves_of_the_window() {
+    // By bytes: 3200 of text are 1000 tokens, and 3 and 16 for the message and the request. A twentieth more, rounded up,
+    // are 1070.
+    let text = "tide ".repeat(640);
+    for (protocol, path) in PROTOCOLS {
+        let sim = Sim::start(Behaviour::says("ok")).await;
+        let address = format!("{}{path}", sim.base_url());
+        let lines = "context_length = 2000\nmax_output_tokens = 2000\ncard = { tokenizer = \"bytes\" }";
+        let gate = Tidegate::start().protocol_at(MODEL, protocol, &address, lines).run().await;
+        let limit = |sent: &Value| {
+            let places =
+                ["/max_tokens", "/max_completion_tokens", "/max_output_tokens", "/generationConfig/maxOutputTokens"];
+            places.iter().find_map(|place| sent.pointer(place)).and_then(Value::as_u64)
+        };
+        let mut body = json!({"model": MODEL, "messages": [{"role": "user", "content": text}]});
+        for stream in [false, true] {
+            body["stream"] = json!(stream);
+            assert_eq!(asked(&gate, &body).await.status, 200, "{protocol}");
+            assert_eq!(limit(&sim.requests().pop().unwrap().json()), Some(2_000 - 1_070), "{protocol} {stream}");
+        }
+        body["max_tokens"] = json!(1_500);
+        body["messages"][0]["content"] = json!("hi");
+        asked(&gate, &body).await;
+        let sent = sim.requests().pop().unwrap().json();
+        assert_eq!(limit(&sent), Some(1_500), "{protocol}: the caller's own limit stands");
+    }
+}
