@@ -2,7 +2,7 @@
 //! survives a reload, since it belongs to the endpoint's name and not to its configuration.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ const OWN: usize = 10_000;
 const RETRIES: usize = 3;
 /// Retries of this node in ten seconds, besides a fifth of its calls.
 const NODE_RETRIES: u64 = 100;
+/// How long the operator's own credential is passed over once its provider has refused it.
+const REST_MS: i64 = 60_000;
 /// The longest that an endpoint is left alone on its own word.
 const LONGEST_COOL_DOWN_MS: i64 = 600_000;
 
@@ -46,11 +48,18 @@ pub(crate) struct Service {
     accepted: Mutex<Tally<12>>,
     active: AtomicUsize,
     retries: AtomicUsize,
+    /// Until when the operator's own credential rests.
+    rests: AtomicI64,
 }
 
 impl Default for Service {
     fn default() -> Self {
-        Self { accepted: Mutex::new(Tally::new(10_000)), active: AtomicUsize::new(0), retries: AtomicUsize::new(0) }
+        Self {
+            accepted: Mutex::new(Tally::new(10_000)),
+            active: AtomicUsize::new(0),
+            retries: AtomicUsize::new(0),
+            rests: AtomicI64::new(i64::MIN),
+        }
     }
 }
 
@@ -115,6 +124,8 @@ impl Health {
                 let name = name(endpoint);
                 let cell = shared.get_or_insert_with(name.clone(), Arc::default).clone();
                 let service = services.get_or_insert_with(endpoint.provider.clone(), Arc::default).clone();
+                // A catalogue that is made anew may have come with another credential.
+                service.rests.store(i64::MIN, Ordering::Relaxed);
                 set(&mut ward.cells, endpoint.place, cell);
                 set(&mut ward.services, endpoint.provider_index, service);
                 known.insert(name);
@@ -206,6 +217,22 @@ impl Health {
         }
     }
 
+    /// The operator's own credential was refused: it is passed over for a while where others can serve. A 403 may be about
+    /// this model alone; anything else is said of the account.
+    pub(crate) fn rest(&self, ward: &Ward, endpoint: &Endpoint, fault: &Fault) {
+        let until = self.now() + REST_MS;
+        match (ward.services.get(endpoint.provider_index), ward.cells.get(endpoint.place)) {
+            (_, Some(cell)) if fault.status == 403 => cell.lock().rest(until),
+            (Some(service), _) => drop(service.rests.fetch_max(until, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Whether the operator's own credential rests.
+    fn rests(ward: &Ward, endpoint: &Endpoint, now: i64) -> bool {
+        ward.services.get(endpoint.provider_index).is_some_and(|service| now < service.rests.load(Ordering::Relaxed))
+    }
+
     /// How long answers of an endpoint take, and how fast it speaks: over five minutes, with the operator's own key.
     pub fn percentiles(&self, ward: &Ward, endpoint: &Endpoint) -> (Percentiles, Percentiles) {
         let now = self.now();
@@ -223,10 +250,12 @@ impl Health {
         self.cell(ward, endpoint, None).map(|cell| cell.lock().state(now)).unwrap_or_default()
     }
 
-    /// Whether an endpoint said that the operator's own key has had enough, and is not asked for a while.
+    /// Whether an endpoint said that the operator's own key has had enough or is worth nothing, and is not asked for a
+    /// while.
     pub fn cools(&self, ward: &Ward, endpoint: &Endpoint) -> bool {
         let now = self.now();
-        self.cell(ward, endpoint, None).is_some_and(|cell| cell.lock().vital(now).cools)
+        Self::rests(ward, endpoint, now)
+            || self.cell(ward, endpoint, None).is_some_and(|cell| cell.lock().vital(now).cools)
     }
 
     /// The share of calls that go past an endpoint now because its provider refuses most of what it gets.
@@ -257,7 +286,9 @@ pub struct View<'a> {
 impl Live for View<'_> {
     fn of(&self, endpoint: &Endpoint, credential: Option<&Credential>) -> Vital {
         let cell = self.health.cell(self.ward, endpoint, credential);
-        cell.map(|cell| cell.lock().vital(self.now)).unwrap_or_default()
+        let mut vital = cell.map(|cell| cell.lock().vital(self.now)).unwrap_or_default();
+        vital.cools |= credential.is_none() && Health::rests(self.ward, endpoint, self.now);
+        vital
     }
 }
 

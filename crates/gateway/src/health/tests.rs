@@ -73,6 +73,23 @@ fn an_endpoint_that_fails_five_times_is_passed_over_and_tried_again_later() {
 }
 
 #[test]
+fn a_credential_that_is_refused_rests_for_a_minute() {
+    let bench = bench();
+    let cools = |place: usize| bench.health.view(&bench.ward).of(&bench.attempts[place].endpoint, None).cools;
+    let other = Endpoint { place: 7, ..Endpoint::new("a/other", "p") };
+    let refused = |status| Fault { status, ..Fault::without_answer(Class::Credential) };
+    bench.health.rest(&bench.ward, &bench.attempts[0].endpoint, &refused(401));
+    assert!(cools(0) && !cools(1));
+    assert!(bench.health.view(&bench.ward).of(&other, None).cools, "whatever its provider is asked for");
+    bench.clock.advance(Duration::from_millis(59_999));
+    assert!(cools(0));
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(!cools(0));
+    bench.health.rest(&bench.ward, &bench.attempts[0].endpoint, &refused(403));
+    assert!(cools(0) && !bench.health.view(&bench.ward).of(&other, None).cools, "a right may be missing for one model");
+}
+
+#[test]
 fn ret_7_when_all_are_out_the_first_of_the_plan_is_called() {
     let bench = bench();
     for place in [0, 1] {

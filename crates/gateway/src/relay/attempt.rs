@@ -78,7 +78,8 @@ pub(super) struct Job {
     pub hint: Option<Repair>,
     /// What this attempt leaves out because it was refused once.
     pub repairs: Vec<Repair>,
-    /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything.
+    /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything, or the window
+    /// has no room for it.
     pub cap: Option<u64>,
     /// Whether a stream that breaks may be gone on with elsewhere.
     pub may_continue: bool,
@@ -264,12 +265,10 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
                 // Nor is anyone called for a client that has left.
                 let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
-                if let (Some(own), Class::Credential | Class::Billing) = (&attempt.credential, fault.class) {
-                    job.gate.credentials.rest(job.ticket.workspace(), own, job.gate.clock.now());
-                }
                 if has_time && repaired(&mut job, &attempt) {
                     continue;
                 }
+                rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
                 faults.push((index, fault));
                 let (place, pause) = match after(&job, &faults).filter(|_| has_time) {
                     Some(place) => (Some(place), job.gate.health.up_to(BETWEEN)),
@@ -286,6 +285,19 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
         }
     }
     give_up(job, &faults)
+}
+
+/// A credential that its provider refuses is passed over for a while, whosever it is.
+pub(super) fn rest(gate: &Gateway, snapshot: &Snapshot, ticket: &Ticket, attempt: &Attempt, fault: &Fault) {
+    if !matches!(fault.class, Class::Credential | Class::Billing) {
+        return;
+    }
+    match &attempt.credential {
+        Some(own) => gate.credentials.rest(ticket.workspace(), own, gate.clock.now()),
+        // Without a status nobody has refused it.
+        None if fault.status == 0 => {}
+        None => gate.health.rest(&snapshot.ward, &attempt.endpoint, fault),
+    }
 }
 
 /// The attempt to be made after these failed.

@@ -17,7 +17,7 @@ use tidegate_wire::envelope::images::{self, Form, Request};
 use tidegate_wire::error::ErrorType;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::attempt::{BETWEEN, Done, INTENT, may_retry, put_first};
+use super::attempt::{BETWEEN, Done, INTENT, may_retry, put_first, rest};
 use super::drain::Attempts;
 use super::follow::{Pause, following, latest, repeated};
 use super::prefer::Wishes;
@@ -292,9 +292,7 @@ async fn run(mut job: Box<Job>, first: usize) -> Done {
         tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
         job.ticket.attempted(&attempt.endpoint, fault.status, since);
         job.ticket.faulted(&fault);
-        if let (Some(own), Class::Credential | Class::Billing) = (&attempt.credential, fault.class) {
-            job.gate.credentials.rest(job.ticket.workspace(), own, job.gate.clock.now());
-        }
+        rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
         faults.push((index, fault));
         next = after(&job, &faults, index, deadline).await;
     }

@@ -88,7 +88,7 @@ impl Health {
             Outcome::Answered => false,
             Outcome::Failed | Outcome::Unserved => true,
             Outcome::Limited { until } => {
-                self.cools_until = self.cools_until.max(until);
+                self.rest(until);
                 self.give_up(was_probe);
                 return false;
             }
@@ -116,6 +116,11 @@ impl Health {
                 false
             }
         }
+    }
+
+    /// Wants no calls until then.
+    pub fn rest(&mut self, until: i64) {
+        self.cools_until = self.cools_until.max(until);
     }
 
     fn give_up(&mut self, was_probe: bool) {

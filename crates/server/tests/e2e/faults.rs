@@ -259,6 +259,24 @@ async fn when_all_endpoints_fail_the_most_useful_story_is_told() {
 }
 
 #[tokio::test]
+async fn a_credential_that_was_refused_is_passed_over_while_others_can_serve() {
+    for status in [401, 402, 403] {
+        let (broken, healthy) =
+            (Sim::start(Behaviour::status(status)).await, Sim::start(Behaviour::says("hello")).await);
+        let with_health = "[routing]\nhealth = true\n";
+        let gate = Tidegate::start().endpoint(MODEL, &broken).endpoint(MODEL, &healthy).config(with_health).run().await;
+        for _ in 0..3 {
+            assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello");
+        }
+        assert_eq!((broken.calls(), healthy.calls()), (1, 3), "{status}");
+        // Where nobody else can, it is asked as before.
+        healthy.set(Behaviour::status(503));
+        assert_eq!(gate.messages(hello(MODEL)).await.status, 503, "{status}");
+        assert_eq!(broken.calls(), 2, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn the_smallest_retry_hint_is_passed_on() {
     let (first, second, gate) = two().await;
     let limited = |after: &str| Behaviour::Status {
