@@ -82,8 +82,13 @@ fn split() {
 fn answer() {
     let body = black_box(Bytes::from_static(ANSWER.as_bytes()));
     let charge = Charge { cost_json: "0.000177", details_json: r#"{"upstream_inference_cost":null}"#, is_byok: false };
-    let additions =
-        Additions { model: "vendor/model-name", provider: "Anthropic", charge: Some(charge), routing_json: None };
+    let additions = Additions {
+        model: "vendor/model-name",
+        provider: "Anthropic",
+        charge: Some(charge),
+        used: None,
+        routing_json: None,
+    };
     let completed = measured(|| {
         let message = Message::read(&body).expect("the sample is a message");
         black_box((message.counts(), message.stop_reason()));

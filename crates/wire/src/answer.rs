@@ -34,6 +34,8 @@ pub struct Additions<'a> {
     pub model: &'a str,
     pub provider: &'a str,
     pub charge: Option<Charge<'a>>,
+    /// Tokens of the prompt and of the answer by our own count, for an answer that does not say what it used.
+    pub used: Option<(u64, u64)>,
     /// Name and value of the routing metadata, when asked for.
     pub routing_json: Option<(&'a str, &'a str)>,
 }
@@ -115,6 +117,18 @@ impl<'a> Message<'a> {
         inside.is_some_and(|inside| inside.trim().is_empty())
     }
 
+    /// Bytes of text, thinking and input of calls: what an answer that does not say what it used is estimated from.
+    #[cold]
+    pub fn said(&self) -> u64 {
+        let content = self.object.get(Name::Content).and_then(json::elements).unwrap_or_default();
+        let said = content.into_iter().filter_map(json::Members::of).map(|block| {
+            let words = ["text", "thinking"].iter().filter_map(|name| block.get(name).and_then(text));
+            let input = block.get("input").map_or(0, |input| input.get().len());
+            words.map(|words| words.len()).sum::<usize>() + input
+        });
+        said.sum::<usize>() as u64
+    }
+
     /// The answer with our members set and the promised ones filled in.
     #[inline]
     pub fn completed(mut self, additions: &Additions<'_>) -> Bytes {
@@ -136,7 +150,7 @@ impl<'a> Message<'a> {
     fn complete(&mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
         // What is added to one object is written in one go, if nothing else comes in between.
         if let Some(usage) = &mut self.usage {
-            complete_usage(usage, splice, additions.charge.as_ref());
+            complete_usage(usage, splice, additions);
         }
         let object = &mut self.object;
         object.set_by(splice, Name::Model, |out| json::quote(additions.model, out));
@@ -145,7 +159,7 @@ impl<'a> Message<'a> {
         stop_reason(object, splice, is_finished.then_some(END_TURN));
         object.fill(splice, &STOP, "null");
         if self.usage.is_none() {
-            object.set(splice, Name::Usage, &empty_usage(additions.charge.as_ref()));
+            object.set(splice, Name::Usage, &empty_usage(additions));
         }
         if let Some((name, value)) = additions.routing_json {
             object.set_any(splice, name, value);
@@ -257,15 +271,21 @@ fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&st
     }
 }
 
-fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, charge: Option<&Charge<'_>>) {
-    usage.fill(splice, &[Used::Input, Used::Output], "0");
+fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additions<'_>) {
+    match additions.used {
+        None => usage.fill(splice, &[Used::Input, Used::Output], "0"),
+        Some((input, output)) => {
+            usage.fill(splice, &[Used::Input], &input.to_string());
+            usage.fill(splice, &[Used::Output], &output.to_string());
+        }
+    }
     let nullable =
         [Used::CacheWrite, Used::CacheRead, Used::CacheCreation, Used::OutputDetails, Used::ServerTools, Used::Geo];
     usage.fill(splice, &nullable, "null");
     if usage.get(Used::Tier).is_none_or(|tier| json::kind(tier) != Kind::String) {
         usage.set(splice, Used::Tier, "\"standard\"");
     }
-    charged(usage, splice, charge);
+    charged(usage, splice, additions.charge.as_ref());
 }
 
 fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
@@ -285,8 +305,8 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
     charged(usage, splice, charge);
 }
 
-fn empty_usage(charge: Option<&Charge<'_>>) -> String {
-    made(|usage, splice| complete_usage(usage, splice, charge))
+fn empty_usage(additions: &Additions<'_>) -> String {
+    made(|usage, splice| complete_usage(usage, splice, additions))
 }
 
 /// An object made from nothing by what would complete one.
@@ -323,7 +343,34 @@ mod tests {
     const CHARGE: Charge<'static> = Charge { cost_json: "0.000177", details_json: r#"{"x":1}"#, is_byok: false };
 
     fn additions() -> Additions<'static> {
-        Additions { model: "anthropic/claude", provider: "Anthropic", charge: Some(CHARGE), routing_json: None }
+        let (model, provider) = ("anthropic/claude", "Anthropic");
+        Additions { model, provider, charge: Some(CHARGE), used: None, routing_json: None }
+    }
+
+    #[test]
+    fn p16_an_answer_without_usage_is_told_what_we_count() {
+        let thought = r#"{"type":"thinking","thinking":"twelve bytes","signature":"long and opaque"}"#;
+        let call = r#"{"type":"tool_use","id":"toolu_1","name":"tide_at","input":{"hour":6}}"#;
+        let text = r#"{"type":"text","text":"h\u00e9 \"so\"","citations":null}"#;
+        for usage in ["", r#","usage":null"#, r#","usage":{}"#] {
+            let body =
+                format!(r#"{{"type":"message","content":[{thought},{call},{text}],"stop_reason":"end_turn"{usage}}}"#);
+            let message = Message::read(body.as_bytes()).unwrap();
+            // The thought, `{"hour":6}`, and the text as it reads.
+            assert_eq!(message.said(), 12 + 10 + 8);
+            let told = message.completed(&Additions { used: Some((21, 8)), ..additions() });
+            let told: Value = serde_json::from_slice(&told).unwrap();
+            assert_eq!(
+                (&told["usage"]["input_tokens"], &told["usage"]["output_tokens"]),
+                (&json!(21), &json!(8)),
+                "{usage}"
+            );
+        }
+        let known = r#"{"type":"message","content":[],"usage":{"input_tokens":1,"output_tokens":2}}"#;
+        let told =
+            Message::read(known.as_bytes()).unwrap().completed(&Additions { used: Some((21, 8)), ..additions() });
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!((&told["usage"]["input_tokens"], &told["usage"]["output_tokens"]), (&json!(1), &json!(2)));
     }
 
     #[test]

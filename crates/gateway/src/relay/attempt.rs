@@ -25,7 +25,7 @@ use super::Searching;
 use super::call::{self, Call};
 use super::follow::{Pause, following, latest, repeated};
 use super::media::Media;
-use super::pump::{Outbox, Pump, Step};
+use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
 use super::reserve::reserve;
 use super::resume::{Graft, Sent};
 use super::settle::Ticket;
@@ -536,9 +536,13 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     let endpoint = &attempt.endpoint;
     let ticket = &mut job.ticket;
     ticket.attempted(endpoint, 200, since);
-    // Should the upstream not say what it used: the whole object is a little more than its content.
-    ticket.hear((body.len() as u64).div_ceil(4));
-    let charged = ticket.usage(&message.counts().unwrap_or_default(), endpoint, stop_reason.is_some());
+    let counts = message.counts().unwrap_or_default();
+    if counts.output.is_none() {
+        ticket.hear(message.said().div_ceil(BYTES_PER_TOKEN));
+    }
+    let charged = ticket.usage(&counts, endpoint, stop_reason.is_some());
+    // The client is told what it is charged for.
+    let used = counts.output.is_none().then(|| ticket.tokens());
     ticket.answer(message.id(), Some(stop_reason.unwrap_or_else(|| END_TURN.to_owned())));
     let routing =
         job.metadata.then(|| ticket.routing_json(&job.snapshot, &job.plan, &job.requested[0], Some(attempt), since));
@@ -546,6 +550,7 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
         model: &endpoint.model,
         provider: &endpoint.provider_name,
         charge: Some(charged.charge()),
+        used,
         routing_json: routing.as_deref().map(|value| (job.snapshot.names.metadata_member.as_str(), value)),
     });
     ticket.first_content();

@@ -78,7 +78,7 @@ pub(super) struct Pump {
 
 /// What a frame of content has around its text.
 const FRAME_BYTES: u64 = 115;
-const BYTES_PER_TOKEN: u64 = 4;
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>, graft: Option<Graft>) -> Self {
@@ -277,6 +277,7 @@ impl Pump {
             model: &self.endpoint.model,
             provider: &self.endpoint.provider_name,
             charge: None,
+            used: None,
             routing_json: None,
         };
         self.started = true;

@@ -68,7 +68,7 @@ fn message() -> impl Strategy<Value = String> {
 }
 
 fn additions() -> Additions<'static> {
-    Additions { model: "a/\"b", provider: "P", charge: Some(CHARGE), routing_json: Some(("future", "7")) }
+    Additions { model: "a/\"b", provider: "P", charge: Some(CHARGE), used: None, routing_json: Some(("future", "7")) }
 }
 
 /// What is to become of an answer, said with values.

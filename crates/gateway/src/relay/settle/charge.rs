@@ -201,6 +201,12 @@ impl Ticket {
         Charged { cost: charged.plus(self.beside).to_string(), details, is_byok }
     }
 
+    /// Tokens of the prompt and of the answer, as they are charged.
+    pub fn tokens(&self) -> (u64, u64) {
+        let usage = &self.open_exchange().usage;
+        (usage.input, usage.output)
+    }
+
     /// What was used before the present attempt, if that goes on with what an earlier one said.
     pub fn carried_usage(&self) -> Option<Usage> {
         self.carried.as_ref().map(|carried| carried.usage)
