@@ -1,6 +1,6 @@
 //! What upstreams have said that they do not know: sent to them no more.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tidegate_providers::repair::Refused;
@@ -14,7 +14,26 @@ type ByModel = (Arc<str>, Arc<str>);
 
 #[derive(Default)]
 pub struct Learned {
-    facts: RwLock<HashMap<ByModel, Arc<BTreeSet<Refused>>>>,
+    facts: RwLock<HashMap<ByModel, Known>>,
+}
+
+/// What is known of a model.
+#[derive(Default)]
+struct Known {
+    refused: Arc<BTreeSet<Refused>>,
+    /// The same in the order in which it was learnt.
+    order: VecDeque<Refused>,
+}
+
+/// What a fact came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was known.
+    Known,
+    /// It is kept, in the place of another where there was no room.
+    New { instead_of: Option<Refused> },
+    /// There is no room for anything of this model.
+    Unkept,
 }
 
 /// One fact.
@@ -32,22 +51,30 @@ impl Learned {
         if facts.is_empty() {
             return None;
         }
-        facts.get(&(provider.clone(), model.clone())).cloned()
+        facts.get(&(provider.clone(), model.clone())).map(|known| known.refused.clone())
     }
 
-    /// Whether this is news.
-    pub fn note(&self, fact: Fact) -> bool {
+    /// Notes a fact. Callers decide what is sent, so whoever names many members must not keep others from being learnt:
+    /// the oldest goes, and is learnt again when it matters.
+    pub fn note(&self, fact: Fact) -> Noted {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
         let is_full = facts.len() >= MOST;
         let key = (fact.provider, fact.model);
         if is_full && !facts.contains_key(&key) {
-            return false;
+            return Noted::Unkept;
         }
-        let entry = facts.entry(key).or_default();
-        if entry.len() >= PER_MODEL {
-            return false;
+        let Known { refused, order } = facts.entry(key).or_default();
+        if refused.contains(&fact.refused) {
+            return Noted::Known;
         }
-        Arc::make_mut(entry).insert(fact.refused)
+        let refused = Arc::make_mut(refused);
+        let oldest = if order.len() >= PER_MODEL { order.pop_front() } else { None };
+        if let Some(oldest) = &oldest {
+            refused.remove(oldest);
+        }
+        refused.insert(fact.refused.clone());
+        order.push_back(fact.refused);
+        Noted::New { instead_of: oldest }
     }
 
     /// All of it, in order.
@@ -55,8 +82,8 @@ impl Learned {
         let facts = self.facts.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Fact> = facts
             .iter()
-            .flat_map(|((provider, model), refused)| {
-                refused.iter().map(|refused| Fact {
+            .flat_map(|((provider, model), known)| {
+                known.refused.iter().map(|refused| Fact {
                     provider: provider.clone(),
                     model: model.clone(),
                     refused: refused.clone(),
@@ -79,7 +106,8 @@ mod tests {
     #[test]
     fn a_fact_is_news_once_and_concerns_one_model() {
         let learned = Learned::default();
-        assert!(learned.note(fact("m", "speed")) && !learned.note(fact("m", "speed")));
+        assert_eq!(learned.note(fact("m", "speed")), Noted::New { instead_of: None });
+        assert_eq!(learned.note(fact("m", "speed")), Noted::Known);
         assert!(learned.of(&"p".into(), &"m".into()).unwrap().contains(&Refused::Member("speed".to_owned())));
         assert!(learned.of(&"p".into(), &"other".into()).is_none());
         assert_eq!(learned.all(), [fact("m", "speed")]);
@@ -92,5 +120,13 @@ mod tests {
             learned.note(fact("m", &format!("x{number}")));
         }
         assert_eq!(learned.all().len(), PER_MODEL);
+        let oldest = Refused::Member(format!("x{}", 100 - PER_MODEL));
+        assert_eq!(learned.note(fact("m", "speed")), Noted::New { instead_of: Some(oldest) }, "the oldest makes room");
+        let known = learned.of(&"p".into(), &"m".into()).unwrap();
+        assert!(known.contains(&Refused::Member("speed".to_owned())) && known.len() == PER_MODEL);
+        for number in 0..MOST {
+            learned.note(fact(&format!("m{number}"), "x"));
+        }
+        assert_eq!(learned.note(fact("another", "x")), Noted::Unkept);
     }
 }

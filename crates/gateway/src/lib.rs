@@ -54,6 +54,7 @@ use tokio::sync::Notify;
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
+use learned::Noted;
 pub use plugins::PdfEngine;
 pub use presets::Presets;
 pub use relay::call::authorise;
@@ -250,29 +251,41 @@ impl Gateway {
 
     /// Remembers what an upstream does not take, for this and all later calls.
     /// Whether that is news.
-    pub(crate) fn learn(&self, fact: learned::Fact) -> bool {
+    pub(crate) fn learn(&self, fact: learned::Fact) -> Noted {
         let learned::Fact { provider, model, refused } = fact.clone();
-        let is_new = self.learned.note(fact);
-        if is_new {
+        let noted = self.learned.note(fact);
+        if let Noted::New { instead_of } = &noted {
             tracing::warn!(%provider, %model, kind = refused.kind(), name = refused.name(), "an upstream does not know this: it is sent there no more");
-            let (provider, model) = (provider.to_string(), model.to_string());
-            let labels = Refusal { provider, model, kind: refused.kind(), name: refused.name().to_owned() };
-            self.metrics.learned.get_or_create(&labels).set(1);
+            let labels = |refused: &Refused| {
+                let (provider, model) = (provider.to_string(), model.to_string());
+                Refusal { provider, model, kind: refused.kind(), name: refused.name().to_owned() }
+            };
+            self.metrics.learned.get_or_create(&labels(&refused)).set(1);
+            if let Some(oldest) = instead_of {
+                self.metrics.learned.remove(&labels(oldest));
+            }
         }
-        is_new
+        noted
     }
 
-    /// Keeps a fact beyond this process.
-    pub(crate) fn keep(&self, fact: &learned::Fact) {
-        let row = LearnedRow {
+    /// Keeps a fact beyond this process, in the place of another where there is no room for both.
+    pub(crate) fn keep(&self, fact: &learned::Fact, instead_of: Option<Refused>) {
+        let now = self.clock.now();
+        let row = |refused: &Refused| LearnedRow {
             provider: fact.provider.to_string(),
             model: fact.model.to_string(),
-            kind: fact.refused.kind().to_owned(),
-            name: fact.refused.name().to_owned(),
-            learned: self.clock.now(),
+            kind: refused.kind().to_owned(),
+            name: refused.name().to_owned(),
+            learned: now,
         };
+        let (row, oldest) = (row(&fact.refused), instead_of.as_ref().map(row));
         let store = self.keys.store().clone();
         tasks::spawn("keep what an upstream does not take", async move {
+            if let Some(oldest) = oldest
+                && let Err(error) = store.forget_learned(&oldest).await
+            {
+                tracing::warn!(%error, "what an upstream was found not to take is kept for longer than it is known");
+            }
             if let Err(error) = store.keep_learned(&row).await {
                 tracing::warn!(%error, "what an upstream does not take is known to this process only");
             }

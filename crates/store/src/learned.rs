@@ -18,16 +18,32 @@ pub struct LearnedRow {
     pub learned: Timestamp,
 }
 
+impl LearnedRow {
+    /// Its name in `meta`.
+    fn key(&self) -> String {
+        let fact = serde_json::to_string(&[&self.provider, &self.model, &self.kind, &self.name]);
+        format!("{PREFIX}{}", fact.unwrap_or_default())
+    }
+}
+
 impl Store {
     pub async fn keep_learned(&self, row: &LearnedRow) -> Result<()> {
-        let fact = serde_json::to_string(&[&row.provider, &row.model, &row.kind, &row.name]);
-        let name = format!("{PREFIX}{}", fact.unwrap_or_default());
+        let name = row.key();
         on_writer!(self, pool => {
             sqlx::query("INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value")
                 .bind(&name)
                 .bind(row.learned.0.to_string())
                 .execute(pool)
                 .await?;
+            Ok(())
+        })
+    }
+
+    /// Lets go of a fact; when it was learnt does not matter.
+    pub async fn forget_learned(&self, row: &LearnedRow) -> Result<()> {
+        let name = row.key();
+        on_writer!(self, pool => {
+            sqlx::query("DELETE FROM meta WHERE name = $1").bind(&name).execute(pool).await?;
             Ok(())
         })
     }

@@ -33,7 +33,7 @@ use super::stream::Relay;
 use super::translate::{self, Typed};
 use crate::cache::Recording;
 use crate::failure::{self, Failure};
-use crate::learned::Fact;
+use crate::learned::{Fact, Noted};
 use crate::ledger::{Receipt, fail};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot, upstream};
@@ -451,12 +451,12 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
         let endpoint = &attempt.endpoint;
         let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
         let fact = Fact { provider, model, refused: refused.clone() };
-        let is_new = job.gate.learn(fact.clone());
-        if is_new {
-            job.gate.keep(&fact);
-        } else {
+        match job.gate.learn(fact.clone()) {
+            Noted::New { instead_of } => job.gate.keep(&fact, instead_of),
             // It was left out already.
-            return false;
+            Noted::Known => return false,
+            // This call is helped all the same.
+            Noted::Unkept => {}
         }
     }
     job.repairs.push(repair);

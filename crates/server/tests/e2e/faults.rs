@@ -277,6 +277,34 @@ async fn a_credential_that_was_refused_is_passed_over_while_others_can_serve() {
 }
 
 #[tokio::test]
+async fn members_that_one_caller_makes_up_do_not_keep_others_from_being_helped() {
+    let (sim, gate) = one().await;
+    let refused = |name: &str| Behaviour::Status {
+        code: 400,
+        retry_after: None,
+        error_type: None,
+        message: Some(format!("{name}: Extra inputs are not permitted")),
+    };
+    // More than are remembered; the first is forgotten again by then.
+    for number in (0..40).chain([0]) {
+        let name = format!("made_up_{number}");
+        sim.set(Script::from(refused(&name)).then(Behaviour::says("hello")));
+        let before = sim.calls();
+        let mut body = hello(MODEL);
+        body[&name] = json!(1);
+        let reply = gate.messages(body).await;
+        assert_eq!((reply.status, sim.calls() - before), (200, 2), "{name}: {}", reply.body_text());
+        assert_eq!(sim.requests().pop().expect("it was asked").json()[&name], Value::Null);
+    }
+    let mut body = hello(MODEL);
+    body["made_up_39"] = json!(1);
+    sim.set(Behaviour::says("hello"));
+    assert_eq!(gate.messages(body).await.status, 200);
+    let sent = sim.requests().pop().expect("it was asked").json();
+    assert_eq!(sent["made_up_39"], Value::Null, "what was learnt last is known");
+}
+
+#[tokio::test]
 async fn the_smallest_retry_hint_is_passed_on() {
     let (first, second, gate) = two().await;
     let limited = |after: &str| Behaviour::Status {

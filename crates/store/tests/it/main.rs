@@ -15,6 +15,7 @@ mod files;
 mod generations;
 mod journal;
 mod keys;
+mod learned;
 mod ledger;
 mod members;
 mod organisations;

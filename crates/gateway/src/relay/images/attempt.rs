@@ -18,7 +18,7 @@ use tidegate_wire::json::Members;
 
 use super::super::{call, translate};
 use super::{Job, told};
-use crate::learned::Fact;
+use crate::learned::{Fact, Noted};
 use crate::upstream;
 
 /// What stands before the names of options that are learnt of calls for pictures.
@@ -71,8 +71,8 @@ pub(super) async fn called(job: &mut Job, attempt: &Attempt, since: Timestamp) -
             if attempt.credential.is_none() && is_ordinary(job) {
                 let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
                 let fact = Fact { provider, model, refused: Refused::Member(format!("{OF_IMAGES}{name}")) };
-                if job.gate.learn(fact.clone()) {
-                    job.gate.keep(&fact);
+                if let Noted::New { instead_of } = job.gate.learn(fact.clone()) {
+                    job.gate.keep(&fact, instead_of);
                 }
             }
             refused.insert(name);
