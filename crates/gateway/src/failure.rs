@@ -282,6 +282,7 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         | Class::Server
         | Class::BadResponse
         | Class::EmptyCompletion
+        | Class::ToolGeneration
         | Class::Unreachable => Failure::new(502, ErrorType::ProviderUnavailable, "Provider returned error"),
     };
     failure.retry_after =

@@ -387,6 +387,7 @@ fn outcome(fault: &Fault, now: i64) -> Outcome {
         | Class::Media
         | Class::ContentFilter
         | Class::TooLarge
+        | Class::ToolGeneration
         | Class::Own => Outcome::Neither,
     }
 }

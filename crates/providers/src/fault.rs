@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
@@ -35,6 +35,8 @@ pub enum Class {
     /// A 200 that holds no message: HTML, nothing, broken JSON, an oversized event.
     BadResponse,
     EmptyCompletion,
+    /// The model wrote a call that its server could not read, and neither can we.
+    ToolGeneration,
     /// The connection could not be made or broke.
     Unreachable,
     /// Something of ours failed before the upstream was asked.
@@ -63,6 +65,8 @@ pub struct Fault {
     /// The provider's `error.details` as JSON text.
     pub details: Option<String>,
     pub retry_after: Option<Duration>,
+    /// The upstream's own word on whether the same call is worth repeating.
+    pub again: Option<bool>,
 }
 
 impl Class {
@@ -79,6 +83,7 @@ impl Class {
             | Self::NotFound
             | Self::BadResponse
             | Self::EmptyCompletion
+            | Self::ToolGeneration
             | Self::Unreachable
             | Self::Own
             | Self::Unmapped => Next::AnotherEndpoint,
@@ -96,6 +101,7 @@ impl Class {
             | Self::Server
             | Self::BadResponse
             | Self::EmptyCompletion
+            | Self::ToolGeneration
             | Self::Own
             | Self::Unreachable => true,
             Self::ContextLength
@@ -128,6 +134,7 @@ impl Class {
             | Self::Server
             | Self::BadResponse
             | Self::EmptyCompletion
+            | Self::ToolGeneration
             | Self::Unreachable => ErrorType::ProviderUnavailable,
             Self::Own => ErrorType::ProviderOverloaded,
             Self::Unmapped => ErrorType::Unmapped,
@@ -139,7 +146,7 @@ impl Fault {
     /// A failure without an answer.
     pub fn without_answer(class: Class) -> Self {
         let status = if class == Class::Timeout { 408 } else { 0 };
-        Self { class, status, message: None, code: None, details: None, retry_after: None }
+        Self { class, status, message: None, code: None, details: None, retry_after: None, again: None }
     }
 
     /// A failure of a 200 answer.
@@ -160,6 +167,11 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
         class,
         status: status.as_u16(),
         retry_after: retry::after(headers, body.delay.as_deref(), body.message.as_deref(), now),
+        again: match headers.get("x-should-retry").map(HeaderValue::as_bytes) {
+            Some(b"true") => Some(true),
+            Some(b"false") => Some(false),
+            _ => None,
+        },
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: body.details.and_then(|details| harmless(&details)),
@@ -170,8 +182,8 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
 pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
     let text = error.map_or_else(|| "{}".to_owned(), |error| format!("{{\"error\":{}}}", error.get()));
     let body = Body::read(text.as_bytes());
-    // The type stands in for the status that can no longer change.
-    let status = match body.kind.as_deref() {
+    // The type stands in for the status that can no longer change; servers that only hand on what others say have a number.
+    let by_type = || match body.kind.as_deref() {
         Some("invalid_request_error") => 400,
         Some("authentication_error") => 401,
         Some("billing_error") => 402,
@@ -183,11 +195,13 @@ pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
         Some("overloaded_error") => 529,
         _ => 500,
     };
+    let status = error.and_then(number).unwrap_or_else(by_type);
     let class = class(status, &body);
     Fault {
         class,
         status,
         retry_after: retry::after(&HeaderMap::new(), body.delay.as_deref(), body.message.as_deref(), now),
+        again: None,
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: body.details.and_then(|details| harmless(&details)),
@@ -197,23 +211,12 @@ pub fn classify_event(error: Option<&RawValue>, now: Timestamp) -> Fault {
 /// Reads an error object that came with a 200, in an answer or in a stream: its own number or word stands in for the
 /// status.
 pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
-    #[derive(Deserialize)]
-    struct Numbered<'a> {
-        #[serde(borrow, default)]
-        code: Option<&'a RawValue>,
-        #[serde(borrow, default)]
-        status: Option<&'a RawValue>,
-    }
-    let numbered: Option<Numbered<'_>> = serde_json::from_str(error.get()).ok();
-    let number = numbered.and_then(|numbered| {
-        let parse = |raw: Option<&RawValue>| raw?.get().trim_matches('"').parse::<u16>().ok();
-        parse(numbered.code).or_else(|| parse(numbered.status))
-    });
+    let number = number(error);
     let body = Body::read(format!("{{\"error\":{}}}", error.get()).as_bytes());
     let words = [body.code.as_deref(), body.kind.as_deref()];
     let says = |part: &str| words.iter().flatten().any(|word| word.to_lowercase().contains(part));
     let status = match number {
-        Some(number @ 400..=599) => number,
+        Some(number) => number,
         // A store of theirs that timed out is a failure of theirs: no limit of this call ran out.
         _ if says("vector_store_timeout") => 500,
         _ if says("rate_limit") || says("resource_exhausted") => 429,
@@ -230,10 +233,26 @@ pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
         class,
         status,
         retry_after: retry::after(&HeaderMap::new(), body.delay.as_deref(), body.message.as_deref(), now),
+        again: None,
         message: body.message.as_deref().map(cleaned),
         code: body.code.or(body.kind).filter(|code| is_code(code)),
         details: None,
     }
+}
+
+/// The status that an error object names itself.
+fn number(error: &RawValue) -> Option<u16> {
+    #[derive(Deserialize)]
+    struct Numbered<'a> {
+        #[serde(borrow, default)]
+        code: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        status: Option<&'a RawValue>,
+    }
+    let numbered: Numbered<'_> = serde_json::from_str(error.get()).ok()?;
+    let parse = |raw: Option<&RawValue>| raw?.get().trim_matches('"').parse::<u16>().ok();
+    let number = parse(numbered.code).or_else(|| parse(numbered.status))?;
+    (400..=599).contains(&number).then_some(number)
 }
 
 /// Reads an exception inside a binary stream: its name stands in for the status.
@@ -295,6 +314,9 @@ fn amazon(kind: &str) -> Option<(u16, Class)> {
     })
 }
 
+/// What Anthropic says in a 400 of an account that has nothing left, or may spend no more.
+const SPENT: [&str; 2] = ["credit balance is too low", "reached your specified api usage limits"];
+
 fn class(status: u16, body: &Body) -> Class {
     let words = body.message.as_deref().unwrap_or_default().to_lowercase();
     let code = body.code.as_deref().unwrap_or_default();
@@ -333,9 +355,12 @@ fn class(status: u16, body: &Body) -> Class {
     let spent = code == "insufficient_quota"
         || kind == "insufficient_quota"
         || body.details.as_deref().is_some_and(|details| details.contains("enforced_spend_limit_reached"))
-        || (status == 400 && words.contains("credit balance is too low"));
+        || (status == 400 && SPENT.iter().any(|said| words.contains(said)));
     if spent {
         return Class::Billing;
+    }
+    if status == 400 && code == "tool_use_failed" {
+        return Class::ToolGeneration;
     }
     match status {
         401 | 403 | 498 => Class::Credential,

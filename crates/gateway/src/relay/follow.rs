@@ -64,7 +64,7 @@ pub(super) fn repeated(plan: &Plan, faults: &[(usize, Fault)]) -> Option<(usize,
     let calls = |place: usize| faults.iter().filter(|(tried, _)| *tried == place).count();
     let last = |place: usize| faults.iter().rev().find(|(tried, _)| *tried == place).map(|(_, fault)| fault);
     let pause = |place: usize| {
-        let fault = last(place).filter(|fault| may_pass(fault))?;
+        let fault = last(place).filter(|fault| may_pass(fault, calls(place)))?;
         match fault.retry_after {
             Some(told) => (told <= LONGEST_TOLD).then_some(Pause::Told(told)),
             None => {
@@ -89,18 +89,31 @@ pub(super) fn latest(faults: &[(usize, Fault)]) -> Vec<(usize, Fault)> {
     kept.map(|(_, fault)| fault.clone()).collect()
 }
 
-/// Whether the same call may succeed a moment later. Who did not answer in time has had its time, and what an upstream
-/// says of the request or of the credential will not change.
-fn may_pass(fault: &Fault) -> bool {
-    matches!(
-        fault.class,
+/// Whether the same call may succeed a moment later, after so many of them. Who did not answer in time has had its time,
+/// and what an upstream says of the request or of the credential will not change, unless it says that it may.
+fn may_pass(fault: &Fault, calls: usize) -> bool {
+    fault.again.unwrap_or(match fault.class {
         Class::RateLimit
-            | Class::Overloaded
-            | Class::Server
-            | Class::BadResponse
-            | Class::EmptyCompletion
-            | Class::Unreachable
-    )
+        | Class::Overloaded
+        | Class::Server
+        | Class::BadResponse
+        | Class::EmptyCompletion
+        | Class::Unreachable => true,
+        // What a model writes is another thing each time, but one that cannot write calls will not learn it.
+        Class::ToolGeneration => calls == 1,
+        Class::ContextLength
+        | Class::InvalidRequest
+        | Class::Unsupported
+        | Class::Media
+        | Class::ContentFilter
+        | Class::Credential
+        | Class::Billing
+        | Class::Timeout
+        | Class::NotFound
+        | Class::TooLarge
+        | Class::Own
+        | Class::Unmapped => false,
+    })
 }
 
 #[cfg(test)]
@@ -222,6 +235,24 @@ mod tests {
         let stays =
             [Class::InvalidRequest, Class::Credential, Class::NotFound, Class::Timeout, Class::Own, Class::Media];
         assert!(stays.iter().all(|class| again(&plan, &[(0, *class)]).is_none()));
+    }
+
+    #[test]
+    fn a_call_that_was_written_wrongly_is_asked_for_once_more() {
+        let plan = plan(&[(0, 1, false)]);
+        assert_eq!(again(&plan, &[(0, Class::ToolGeneration)]), Some((0, Pause::UpTo(FIRST_PAUSE))));
+        assert_eq!(again(&plan, &[(0, Class::ToolGeneration); 2]), None);
+    }
+
+    #[test]
+    fn an_upstream_that_says_whether_to_come_back_is_believed() {
+        let plan = plan(&[(0, 1, false)]);
+        let told = |class: Class, again: bool| {
+            let fault = Fault { again: Some(again), ..Fault::without_answer(class) };
+            repeated(&plan, &[(0, fault)]).is_some()
+        };
+        assert!(!told(Class::Server, false) && !told(Class::Overloaded, false));
+        assert!(told(Class::InvalidRequest, true) && told(Class::Timeout, true));
     }
 
     #[test]

@@ -14,6 +14,28 @@ fn p67_reasoning_that_cannot_be_opened_is_told_by_its_code() {
 }
 
 #[test]
+fn p82_an_error_in_an_answer_is_classed_by_its_own_number() {
+    let class = |error: &str| {
+        let fault = classify_event(Some(&RawValue::from_string(error.to_owned()).unwrap()), NOW);
+        (fault.status, fault.class)
+    };
+    assert_eq!(class(r#"{"code":429,"message":"slow down"}"#), (429, Class::RateLimit));
+    assert_eq!(class(r#"{"code":"503","type":"api_error","message":"x"}"#), (503, Class::Overloaded));
+    assert_eq!(class(r#"{"code":400,"message":"no such thing"}"#), (400, Class::InvalidRequest));
+    assert_eq!(class(r#"{"code":7,"type":"overloaded_error","message":"x"}"#), (529, Class::Overloaded));
+    assert_eq!(class(r#"{"type":"api_error","message":"x"}"#), (500, Class::Server));
+}
+
+#[test]
+fn an_upstream_says_whether_to_come_back() {
+    let again = |value: &'static str| {
+        let headers = HeaderMap::from_iter([(http::HeaderName::from_static("x-should-retry"), value.parse().unwrap())]);
+        classify(StatusCode::BAD_REQUEST, &headers, b"{}", NOW).again
+    };
+    assert_eq!((again("true"), again("false"), again("perhaps")), (Some(true), Some(false), None));
+}
+
+#[test]
 fn codes_of_a_failed_response_have_their_classes() {
     let class = |code: &str| {
         let error = RawValue::from_string(format!(r#"{{"code":"{code}","message":"no"}}"#)).unwrap();
@@ -34,6 +56,8 @@ fn statuses_and_bodies_are_told_apart() {
         (400, error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), Class::ContextLength),
         (400, error("exceed_context_size_error", "the request exceeds"), Class::ContextLength),
         (400, error("invalid_request_error", "Your credit balance is too low"), Class::Billing),
+        (400, error("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."), Class::Billing),
+        (400, r#"{"error":{"code":"tool_use_failed","type":"invalid_request_error","message":"Failed to call a function.","failed_generation":"<function"}}"#.to_owned(), Class::ToolGeneration),
         (400, r#"{"error":{"code":"content_filter","message":"x"}}"#.to_owned(), Class::ContentFilter),
         (400, r#"{"error":{"code":"string_above_max_length","message":"maximum context length"}}"#.to_owned(), Class::InvalidRequest),
         (401, error("authentication_error", "invalid x-api-key"), Class::Credential),
