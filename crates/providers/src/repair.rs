@@ -46,6 +46,8 @@ pub enum Repair {
     WithoutReasoning,
     /// Do not think, this time.
     WithoutThinking,
+    /// Put words that follow results into the last of them, this time.
+    WordsInResults,
     /// The same once more: what it was authorised with has been renewed.
     Again,
 }
@@ -74,6 +76,9 @@ const CONTENT: [&str; 20] = [
     "documents",
 ];
 
+/// What the Responses protocol calls thinking that is shown.
+const SUMMARY: &str = "reasoning.summary";
+
 /// What a refusal (400 or 422) asks for; `None` when nothing can be left out.
 pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     if !matches!(status, 400 | 422) {
@@ -86,6 +91,9 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     }
     if words.contains("must start with a thinking block") {
         return Some(Repair::WithoutThinking);
+    }
+    if words.contains("expected last role user or tool") {
+        return Some(Repair::WordsInResults);
     }
     let error = Error::read(body);
     let refused = error.beta().map(Refused::Beta).or_else(|| error.member().map(Refused::Member))?;
@@ -185,6 +193,11 @@ impl Error {
         let param = || self.param.clone().filter(|param| is_name(param));
         if self.extra.is_some() {
             return self.extra.clone();
+        }
+        // An organisation that is not verified is shown no summaries; the member itself is known.
+        let is_summary = self.param.as_deref() == Some(SUMMARY) && self.code.as_deref() == Some("unsupported_value");
+        if is_summary || (lower.contains("must be verified") && lower.contains("reasoning summar")) {
+            return Some(SUMMARY.to_owned());
         }
         let codes = ["unsupported_parameter", "unknown_parameter"];
         if self.code.as_deref().is_some_and(|code| codes.contains(&code)) && self.param.is_some() {
@@ -353,6 +366,18 @@ mod tests {
                 r#"{"error":{"message":"Unsupported parameter: 'reasoning.summary' is not supported with this model.","param":"reasoning.summary","code":"unsupported_parameter"}}"#,
                 "reasoning.summary",
             ),
+            (
+                r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries. Please go to settings and click on Verify Organization.","type":"invalid_request_error","param":"reasoning.summary","code":"unsupported_value"}}"#,
+                "reasoning.summary",
+            ),
+            (
+                r#"{"error":{"message":"Your organization must be verified to generate reasoning summaries."}}"#,
+                "reasoning.summary",
+            ),
+            (
+                r#"{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"parametersJsonSchema\" at 'tools[0].function_declarations[0]': Cannot find field.","status":"INVALID_ARGUMENT"}}"#,
+                "parametersJsonSchema",
+            ),
         ];
         for (body, name) in cases {
             assert_eq!(of(body), member(name), "{body}");
@@ -403,6 +428,14 @@ mod tests {
         }
         let old = "messages.1.content.0.type: Expected `thinking` … a final `assistant` message must start with a thinking block";
         assert_eq!(of(&format!(r#"{{"error":{{"message":"{old}"}}}}"#)), Some(Repair::WithoutThinking));
+    }
+
+    #[test]
+    fn words_that_may_not_follow_results_go_into_them() {
+        let body = r#"{"object":"error","message":"Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant","type":"invalid_request_message_order","code":"3230"}"#;
+        assert_eq!(of(body), Some(Repair::WordsInResults));
+        let value = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model.","param":"temperature","code":"unsupported_value"}}"#;
+        assert_eq!(of(value), None, "another value would be another answer");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use tidegate_providers::credential::{AwsKeys, Credential, ServiceAccount};
 use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
-use tidegate_providers::translate::Context;
+use tidegate_providers::translate::card::{SchemaProfile, StopSupport};
+use tidegate_providers::translate::{Card, Context};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
@@ -191,7 +192,7 @@ fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
     let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
     let now = job.repairs.iter().filter_map(|repair| match repair {
         Repair::Without(refused) => Some(refused.clone()),
-        Repair::WithoutReasoning | Repair::WithoutThinking | Repair::Again => None,
+        Repair::WithoutReasoning | Repair::WithoutThinking | Repair::WordsInResults | Repair::Again => None,
     });
     learned.iter().flat_map(|learned| learned.iter().cloned()).chain(now).collect()
 }
@@ -359,11 +360,26 @@ fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
     body
 }
 
-/// Whether the upstream is known to look for no stop sequences: we do it then.
-pub(super) fn refuses_stops(job: &Job, attempt: &Attempt) -> bool {
-    const NAMES: [&str; 4] =
+/// The card of an attempt's endpoint as far as it was found to be otherwise; nothing where it is right.
+pub(super) fn corrected(job: &Job, attempt: &Attempt) -> Option<Card> {
+    // Sequences that the upstream does not take are looked for here.
+    const STOPS: [&str; 4] =
         ["stop", "stop_sequences", "generationConfig.stopSequences", "inferenceConfig.stopSequences"];
-    refused(job, attempt).iter().any(|fact| NAMES.contains(&fact.name()))
+    // Who does not know JSON Schema by name knows a part of it under another.
+    const SCHEMAS: [&str; 2] = ["parametersJsonSchema", "generationConfig.responseJsonSchema"];
+    let refused = refused(job, attempt);
+    let names = |known: &[&str]| refused.iter().any(|fact| known.contains(&fact.name()));
+    let (stops, schemas) = (names(&STOPS), names(&SCHEMAS));
+    (stops || schemas).then(|| {
+        let mut card = job.snapshot.places[attempt.endpoint.place].card.clone();
+        if stops {
+            card.stop = StopSupport::None;
+        }
+        if schemas {
+            card.schema_profile = SchemaProfile::GeminiSubset;
+        }
+        card
+    })
 }
 
 /// Puts the credential on the call. What is signed covers the whole body, so that is the last step.

@@ -14,10 +14,9 @@ use tidegate_providers::anthropic::Signer;
 use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
-use tidegate_providers::translate::card::StopSupport;
 use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Answered, Context, NOTHING_SAID, Outgoing, Target, Translator};
-use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, estimate};
+use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, chat, estimate, gemini};
 use tidegate_routing::Attempt;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Block, Content, Request};
@@ -48,13 +47,13 @@ pub(super) fn outgoing(
     if let (Some(cap), None) = (job.cap, request.max_tokens) {
         request.to_mut().max_tokens = Some(cap);
     }
-    if job.repairs.contains(&Repair::WithoutReasoning) {
+    let signed = job.repairs.contains(&Repair::WithoutReasoning).then(|| request.clone());
+    if signed.is_some() {
         unsigned(request.to_mut());
     }
     let card = &job.snapshot.places[attempt.endpoint.place].card;
-    // Sequences that the upstream does not take are looked for here.
-    let unstopping = call::refuses_stops(job, attempt).then(|| Card { stop: StopSupport::None, ..card.clone() });
-    let card = unstopping.as_ref().unwrap_or(card);
+    let corrected = call::corrected(job, attempt);
+    let card = corrected.as_ref().unwrap_or(card);
     let cache_key = cache_key(&job.ticket.workspace().0, job.session.as_deref(), &request);
     // A provider learns that two requests are of one person, never who that is, and nothing across workspaces.
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());
@@ -76,6 +75,19 @@ pub(super) fn outgoing(
         false => unsupported(error.to_string()),
     })?;
     made.context.input_estimate = estimate::rough(&request, card);
+    if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
+        // What was refused held no signature but the one that stands for none: that has another form.
+        let refused = adapter::request(upstream.protocol, &signed, &target);
+        if refused.is_ok_and(|refused| refused.body == made.body) {
+            made.body = gemini::with_encoded_dummy(&made.body);
+        }
+    }
+    if job.repairs.contains(&Repair::WordsInResults)
+        && upstream.protocol == Protocol::Chat
+        && let Some(body) = chat::words_in_results(&made.body)
+    {
+        made.body = body;
+    }
     Ok(made)
 }
 

@@ -4,13 +4,12 @@ use serde::{Deserialize, Serialize};
 use tidegate_wire::object::Raw;
 
 use super::PROTOCOL;
+use super::dummy::NO_SIGNATURE;
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Media, Outcome, Part as Shown, Said, Turn, image_type};
 use crate::translate::tools::upstream_name;
 use crate::translate::{Target, Unsupported};
 
-/// What the upstream takes for the signature of a call that it has not made itself.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// The first words are a person's; a conversation that begins otherwise gets these.
 const BEGINNING: &str = ".";
 

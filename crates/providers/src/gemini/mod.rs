@@ -2,12 +2,14 @@
 
 mod answer;
 mod contents;
+mod dummy;
 mod grounding;
 mod partial;
 mod request;
 mod stream;
 
 pub use answer::message;
+pub use dummy::with_encoded_dummy;
 pub use request::request;
 pub use stream::Decoder;
 

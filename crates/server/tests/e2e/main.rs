@@ -71,6 +71,7 @@ mod plugins;
 mod presets;
 mod providers;
 mod remembered;
+mod repairs;
 mod response_cache;
 mod routing;
 mod sandbox;

@@ -1,0 +1,88 @@
+//! Calls that an upstream refuses for a reason that another call need not give it: made once more, otherwise.
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Script, Sim};
+
+use crate::agent::{MODEL, asked, message};
+use crate::harness::Tidegate;
+
+fn refused(body: &Value) -> Behaviour {
+    Behaviour::Raw {
+        status: 400,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: body.to_string().into(),
+    }
+}
+
+/// The bodies of both calls: the one that is refused with these words, and the one that is answered.
+async fn repaired(protocol: (&str, &str), lines: &str, request: Value, refusal: Value) -> (Value, Value) {
+    let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let address = format!("{}{}", sim.base_url(), protocol.1);
+    let gate = Tidegate::start().protocol_at(MODEL, protocol.0, &address, lines).run().await;
+    let answer = message(&asked(&gate, &request).await);
+    assert_eq!(answer["content"][0]["text"], "ok");
+    let seen = sim.requests();
+    assert_eq!(seen.len(), 2, "refused once, and answered");
+    (seen[0].json(), seen[1].json())
+}
+
+/// A turn with a call that is answered, and words after the result.
+fn loop_of_tools() -> Value {
+    json!({"model": MODEL, "max_tokens": 500, "tools": [{"name": "look", "input_schema":
+        {"type": "object", "properties": {"port": {"type": ["string", "null"]}}, "additionalProperties": false}}],
+    "messages": [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"port": "Brest"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "4.1 m"},
+            {"type": "text", "text": "In one line."},
+        ]},
+    ]})
+}
+
+#[tokio::test]
+async fn an_organisation_that_is_not_verified_is_asked_without_summaries() {
+    let request = json!({"model": MODEL, "max_tokens": 2000, "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]});
+    let refusal = json!({"error": {"message": "Your organization must be verified to generate reasoning summaries.",
+        "type": "invalid_request_error", "param": "reasoning.summary", "code": "unsupported_value"}});
+    let lines = "card = { reasoning = \"effort\", efforts = [\"low\", \"high\"] }";
+    let (first, second) = repaired(("openai-responses", "/v1"), lines, request, refusal).await;
+    assert_eq!(first["reasoning"], json!({"effort": "low", "summary": "auto"}));
+    assert_eq!(second["reasoning"], json!({"effort": "low"}));
+}
+
+#[tokio::test]
+async fn p45_a_server_that_does_not_know_json_schema_gets_the_part_that_it_knows() {
+    let words = "Invalid JSON payload received. Unknown name \"parametersJsonSchema\" at 'tools[0].function_declarations[0]': Cannot find field.";
+    let refusal = json!({"error": {"code": 400, "message": words, "status": "INVALID_ARGUMENT"}});
+    let (first, second) = repaired(("gemini", "/v1beta"), "", loop_of_tools(), refusal).await;
+    let declared = |body: &Value| body["tools"][0]["functionDeclarations"][0].clone();
+    assert!(
+        declared(&first)["parametersJsonSchema"].is_object() && declared(&second)["parametersJsonSchema"].is_null()
+    );
+    assert_eq!(declared(&second)["parameters"]["properties"]["port"], json!({"type": "string", "nullable": true}));
+}
+
+#[tokio::test]
+async fn p61_a_signature_that_stands_for_none_is_sent_in_its_other_form() {
+    let refusal = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT",
+        "message": "Function call is missing a thought_signature in functionCall parts."}});
+    let mut request = loop_of_tools();
+    request["messages"][2]["content"].as_array_mut().unwrap().truncate(1);
+    let lines = "card = { signed_reasoning = true }";
+    let (first, second) = repaired(("gemini", "/v1beta"), lines, request, refusal).await;
+    let signature = |body: &Value| body["contents"][1]["parts"][0]["thoughtSignature"].clone();
+    assert_eq!(signature(&first), "skip_thought_signature_validator");
+    assert_eq!(signature(&second), "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=");
+}
+
+#[tokio::test]
+async fn words_that_may_not_follow_results_are_put_into_them() {
+    let words = "Expected last role User or Tool (or Assistant with prefix True) for serving but got user";
+    let refusal = json!({"object": "error", "message": words, "type": "invalid_request_message_order", "code": "3230"});
+    let (first, second) = repaired(("openai-chat", "/v1"), "", loop_of_tools(), refusal).await;
+    assert_eq!(first["messages"][3], json!({"role": "user", "content": "In one line."}));
+    assert_eq!(second["messages"][2]["content"], "4.1 m\n\nIn one line.");
+    assert_eq!(second["messages"].as_array().unwrap().len(), 3);
+}
