@@ -51,11 +51,12 @@ impl Sent {
         self.is_lost |= self.said.text.len() > LONGEST;
     }
 
-    /// What a client has made of it; nothing when an answer like this cannot be gone on with: what was thought cannot be
-    /// signed again, and a call of a tool must not be made twice.
+    /// What a client has made of it; nothing when an answer like this cannot be gone on with: half a thought cannot be
+    /// signed, one that nothing was said after would be thought again, and a call of a tool must not be made twice.
     pub fn said(&mut self) -> Option<&Said> {
         self.read();
-        (!self.is_lost).then_some(&self.said)
+        let is_thought_alone = self.said.is_thinking || (self.said.has_thought && self.said.prefix().is_empty());
+        (!self.is_lost && !is_thought_alone).then_some(&self.said)
     }
 }
 
@@ -67,23 +68,34 @@ pub(super) struct Said {
     open: Option<usize>,
     /// The number of the next block.
     next: usize,
+    /// It was thought before it was said.
+    has_thought: bool,
+    /// The block that is not over is a thought.
+    is_thinking: bool,
 }
 
 impl Said {
     fn hear(&mut self, event: &Event) -> Option<()> {
         match event {
             Event::BlockStart(start) => {
-                let Block::Text(text) = &start.content_block else { return None };
-                self.text.push_str(&text.text);
+                self.is_thinking = false;
+                match &start.content_block {
+                    Block::Text(text) => self.text.push_str(&text.text),
+                    Block::Thinking(_) | Block::RedactedThinking(_) => {
+                        (self.has_thought, self.is_thinking) = (true, true);
+                    }
+                    _ => return None,
+                }
                 (self.open, self.next) = (Some(start.index), start.index + 1);
             }
             Event::BlockDelta(delta) => match &delta.delta {
                 Delta::Text(text) => self.text.push_str(&text.text),
                 // They point into what was searched or attached; text alone is gone on with.
                 Delta::Citation(_) => {}
+                Delta::Thinking(_) | Delta::Signature(_) => {}
                 _ => return None,
             },
-            Event::BlockStop(_) => self.open = None,
+            Event::BlockStop(_) => (self.open, self.is_thinking) = (None, false),
             // How it ended was said already: it is over.
             Event::MessageDelta(_) | Event::MessageStop(_) | Event::Error(_) => return None,
             _ => {}
@@ -102,6 +114,8 @@ impl Said {
         if self.prefix().is_empty() {
             return request;
         }
+        // What was begun was thought about; nor does anyone who is to think take a beginning.
+        request.thinking = None;
         let more = self.prefix();
         match request.messages.last_mut().filter(|last| last.role == Role::Assistant) {
             // The caller had begun the answer already.
@@ -351,14 +365,48 @@ mod tests {
         assert_eq!(joined(&[start(0)], &[start(0), delta(0, "Anew."), stop(0)]), ["Anew."]);
     }
 
+    fn thinking() -> [Value; 3] {
+        let piece = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
+        [
+            json!({"type": "content_block_start", "index": 0, "content_block":
+                {"type": "thinking", "thinking": "", "signature": ""}}),
+            piece(json!({"type": "thinking_delta", "thinking": "hm"})),
+            piece(json!({"type": "signature_delta", "signature": "s"})),
+        ]
+    }
+
     #[test]
-    fn thinking_tools_and_ends_are_not_gone_on_with() {
-        let thinking = json!({"type": "content_block_start", "index": 0, "content_block":
-            {"type": "thinking", "thinking": "", "signature": ""}});
+    fn text_after_a_thought_that_is_over_is_gone_on_with() {
+        let first = [&thinking()[..], &[stop(0), start(1), delta(1, "The cat")]].concat();
+        let mut heard = sent(&first);
+        let said = heard.said().unwrap().clone();
+        assert_eq!((&*said.text, said.open, said.next), ("The cat", Some(1), 2));
+        let request = json!({"model": "m", "max_tokens": 100, "thinking": {"type": "enabled", "budget_tokens": 50},
+            "messages": [{"role": "user", "content": "hi"}]});
+        let continued = said.continued(serde_json::from_str(&request.to_string()).unwrap(), 0);
+        assert!(continued.thinking.is_none() && continued.messages.len() == 2);
+        let mut graft = Graft::new(&said);
+        let second = [start(0), delta(0, " sat"), stop(0)];
+        let out: Vec<Bytes> = second.iter().flat_map(|event| graft.content(&frame(event.clone())).unwrap()).collect();
+        let wanted = [delta(1, " sat"), stop(1)].map(|event| frame(event).0);
+        assert_eq!(out, wanted);
+    }
+
+    #[test]
+    fn thoughts_alone_tools_and_ends_are_not_gone_on_with() {
+        let [thinking, thought, signed] = thinking();
         let tool = json!({"type": "content_block_start", "index": 1, "content_block":
             {"type": "tool_use", "id": "t", "name": "n", "input": {}}});
         let end = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}});
-        for events in [vec![thinking], vec![start(0), delta(0, "a"), stop(0), tool], vec![start(0), stop(0), end]] {
+        let again = json!({"type": "content_block_start", "index": 1, "content_block":
+            {"type": "redacted_thinking", "data": "x"}});
+        for events in [
+            vec![thinking.clone(), thought.clone()],
+            vec![thinking, thought, signed, stop(0)],
+            vec![start(0), delta(0, "a"), stop(0), again],
+            vec![start(0), delta(0, "a"), stop(0), tool],
+            vec![start(0), stop(0), end],
+        ] {
             assert_eq!(sent(&events).said(), None, "{events:?}");
         }
         let mut long = sent(&[start(0)]);
@@ -381,7 +429,7 @@ mod tests {
         let request = |messages: Value| -> Request {
             serde_json::from_value(json!({"model": "m", "max_tokens": 100, "messages": messages})).unwrap()
         };
-        let said = Said { text: "So far \n".to_owned(), open: Some(0), next: 1 };
+        let said = Said { text: "So far \n".to_owned(), open: Some(0), next: 1, ..Said::default() };
         let messages = |request: Request| serde_json::to_value(&request).unwrap()["messages"].clone();
         let user = json!({"role": "user", "content": "hi"});
         let continued = said.continued(request(json!([user])), 30);

@@ -194,9 +194,7 @@ impl Relay {
         deadline: Instant,
     ) -> Self {
         let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
-        // With thinking switched on no upstream takes an answer that was begun.
-        let can_continue =
-            job.may_continue && !job.traits.thinking && others.iter().any(|other| takes_prefix(other, &job.snapshot));
+        let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
         let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
         let Job { body: asked, forwarded, beta_query, session, user, compression, heard, .. } = *job;
         let rest = can_continue.then(|| {

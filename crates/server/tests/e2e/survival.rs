@@ -79,6 +79,36 @@ async fn a_stream_that_breaks_in_its_text_goes_on_elsewhere_as_one() {
 }
 
 #[tokio::test]
+async fn a_stream_that_was_thought_about_goes_on_without_another_thought() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    let event = |data: Value| frame(data["type"].as_str().unwrap(), &data.to_string());
+    let delta = |delta: Value| event(json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+    let block = json!({"type": "thinking", "thinking": "", "signature": ""});
+    let text = tale("One two");
+    let first = [
+        text[0].clone(),
+        event(json!({"type": "content_block_start", "index": 0, "content_block": block})),
+        delta(json!({"type": "thinking_delta", "thinking": "hm"})),
+        delta(json!({"type": "signature_delta", "signature": "c2ln"})),
+        event(json!({"type": "content_block_stop", "index": 0})),
+        text[1].replace("\"index\":0", "\"index\":1"),
+        text[2].replace("\"index\":0", "\"index\":1"),
+    ];
+    one.set(breaks(&first));
+    let second: Vec<Bytes> = tale(" three.").into_iter().map(Bytes::from).collect();
+    other.set(Behaviour::RawStream { chunks: second, end: End::Close });
+    let mut body = hello_streamed(MODEL);
+    body["max_tokens"] = json!(4_000);
+    body["thinking"] = json!({"type": "enabled", "budget_tokens": 2_000});
+    let reply = gate.messages(body).await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "One two three."), "{}", reply.body_text());
+    let indexes: Vec<Value> = reply.events().iter().map(|event| event.json()["index"].clone()).collect();
+    assert!(!indexes.contains(&json!(2)), "in the block that was open: {}", reply.body_text());
+    let sent = other.requests().last().unwrap().json();
+    assert_eq!((&sent["thinking"], &sent["messages"][1]["content"]), (&Value::Null, &json!("One two")));
+}
+
+#[tokio::test]
 async fn both_parts_of_an_answer_are_counted_and_charged_once() {
     let (one, other, gate) = two(PRICED, PRICED).await;
     // 40 bytes of text are ten tokens by our own count; the upstream had no time to count them.
