@@ -88,7 +88,7 @@ pub fn card(slug: &str) -> Card {
             choice_any: true,
             empty_content: true,
             prefill: Prefill::PrefixFlag,
-            reasoning: ReasoningSwitch::PromptMode,
+            reasoning: ReasoningSwitch::Effort,
             reasoning_in: ReasoningField::ThinkChunk,
             stream_options: false,
             name_in_result: true,
