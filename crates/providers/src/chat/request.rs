@@ -53,7 +53,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let own = target.tells_searches.then(|| search::divided(request).0).flatten();
     let request = own.as_ref().unwrap_or(request);
     let functions = Functions::of(request, card, &mut conversation)?;
-    reasoning(&mut body, thinking, card, &mut conversation, !functions.is_empty());
+    reasoning(&mut body, (thinking, max_tokens), card, &mut conversation, !functions.is_empty());
     let (sent, guarded) = intent::stops(request, card);
     if !sent.is_empty() {
         body.set("stop", &sent);
@@ -123,7 +123,13 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
 }
 
 /// How hard the model is to think.
-fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+fn reasoning(
+    body: &mut Body,
+    (thinking, max_tokens): (Thinking, u64),
+    card: &Card,
+    conversation: &mut Conversation,
+    has_tools: bool,
+) {
     let Thinking { wanted, show } = thinking;
     let (level, is_on) = (thinking.level(card), !thinking.is_off());
     if has_tools && card.tools_without_reasoning {
@@ -144,9 +150,11 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
             }
         }
         _ if matches!(wanted, Wanted::Nothing) => {}
-        ReasoningSwitch::Effort => body.set_some("reasoning_effort", level.map(Level::as_str)),
+        ReasoningSwitch::Effort => {
+            body.set_some("reasoning_effort", thinking.effort(card, conversation).map(Level::as_str));
+        }
         ReasoningSwitch::Parsed => {
-            body.set_some("reasoning_effort", level.map(Level::as_str));
+            body.set_some("reasoning_effort", thinking.effort(card, conversation).map(Level::as_str));
             body.set("reasoning_format", "parsed");
         }
         ReasoningSwitch::Thinking => {
@@ -155,9 +163,7 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
         }
         ReasoningSwitch::EnableThinking => {
             body.set("enable_thinking", is_on);
-            if let Wanted::Level(_, Some(budget)) = wanted {
-                body.set("thinking_budget", budget);
-            }
+            body.set_some("thinking_budget", thinking.share(max_tokens));
         }
         ReasoningSwitch::Template => body.set("chat_template_kwargs", json!({"enable_thinking": is_on})),
         ReasoningSwitch::Object => {

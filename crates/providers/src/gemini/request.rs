@@ -45,7 +45,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         generation.set("stopSequences", &sent);
     }
     structured(&mut generation, request, card, &mut conversation, !functions.is_empty());
-    reasoning(&mut generation, request, (thinking, max_tokens), card, &mut conversation);
+    reasoning(&mut generation, (thinking, max_tokens), card, &mut conversation);
 
     let mut body = Body::default();
     if !conversation.system.is_empty() {
@@ -128,18 +128,11 @@ fn sampling(generation: &mut Body, request: &Request, card: &Card, conversation:
 /// How hard the model is to think: a number of tokens or a word, never both.
 fn reasoning(
     generation: &mut Body,
-    request: &Request,
     (thinking, max_tokens): (Thinking, u64),
     card: &Card,
     conversation: &mut Conversation,
 ) {
     let mut config = Body::default();
-    // An effort outweighs a budget that came with it.
-    let has_effort = request.output_config.as_ref().is_some_and(|config| config.effort.is_some());
-    let thinking = match thinking.wanted {
-        Wanted::Level(level, Some(_)) if has_effort => Thinking { wanted: Wanted::Level(level, None), ..thinking },
-        _ => thinking,
-    };
     match (card.reasoning, thinking.wanted) {
         (_, Wanted::Nothing) => return,
         (ReasoningSwitch::Budget, Wanted::Level(..)) => {

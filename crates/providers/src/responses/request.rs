@@ -109,7 +109,7 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
     if card.reasoning == ReasoningSwitch::Effort {
         let mut object = Body::default();
         if thinking.wanted != Wanted::Nothing {
-            object.set_some("effort", thinking.level(card).map(Level::as_str));
+            object.set_some("effort", thinking.effort(card, conversation).map(Level::as_str));
         }
         if thinking.show {
             object.set("summary", "auto");

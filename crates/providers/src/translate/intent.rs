@@ -43,8 +43,12 @@ impl Thinking {
             }
             Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) => (Wanted::Off, false),
             Some(ThinkingConfig::Enabled(config)) => {
-                let level = effort.unwrap_or_else(|| Level::of_budget(config.budget_tokens));
-                (Wanted::Level(level, Some(config.budget_tokens)), shown(config.display.as_deref()))
+                // An effort outweighs a budget that came with it.
+                let wanted = match effort {
+                    Some(level) => Wanted::Level(level, None),
+                    None => Wanted::Level(Level::of_budget(config.budget_tokens), Some(config.budget_tokens)),
+                };
+                (wanted, shown(config.display.as_deref()))
             }
             Some(ThinkingConfig::Adaptive(config)) => {
                 let wanted = match effort {
@@ -84,6 +88,15 @@ impl Thinking {
         }
     }
 
+    /// The same, with a warning where the card has no word for what is wanted.
+    pub fn effort(&self, card: &Card, conversation: &mut Conversation) -> Option<Level> {
+        let level = self.level(card);
+        if level.is_none() && matches!(self.wanted, Wanted::Level(..)) {
+            conversation.warn("dropped:effort");
+        }
+        level
+    }
+
     pub fn is_off(&self) -> bool {
         self.wanted == Wanted::Off
     }
@@ -104,6 +117,25 @@ impl Thinking {
         };
         let (least, most) = card.thinking_budget.unwrap_or((0, u64::MAX));
         Some(budget.clamp(least, most))
+    }
+
+    /// A budget in tokens where nothing is known of the model but how much it may write: a share of that, by the effort.
+    pub fn share(&self, max_tokens: u64) -> Option<u64> {
+        let percent = match self.wanted {
+            Wanted::Level(_, Some(budget)) => return Some(budget),
+            Wanted::Level(level, None) => match level {
+                Level::None => return None,
+                Level::Minimal => 10,
+                Level::Low => 20,
+                Level::Medium => 50,
+                Level::High => 80,
+                Level::XHigh | Level::Max => 95,
+            },
+            Wanted::Nothing | Wanted::Off | Wanted::On => return None,
+        };
+        let budget = (max_tokens.saturating_mul(percent) / 100).clamp(1_024, 128_000);
+        // There must be room to answer, also where the least would leave none.
+        Some(if budget < max_tokens { budget } else { max_tokens / 2 })
     }
 
     /// The same where thinking counts as output: below the limit of output, so that there is room to answer. The card's
