@@ -48,6 +48,7 @@ impl Rules<'_> {
             || self.without_reasoning
             || !self.dropped.is_empty()
             || (traits.sampling && card.sampling != Sampling::All)
+            || (traits.hot && card.max_temperature < 2.0)
             || (traits.thinking && card.thinking_modes.is_some())
             || (traits.effort && !card.effort)
             || (traits.system_message && !card.mid_system)
@@ -158,6 +159,11 @@ impl Edit<'_> {
         };
         if !taken && !is_null(value) {
             self.warn(format!("dropped:{name}"));
+        }
+        let most = self.rules.card.max_temperature;
+        if taken && name == "temperature" && value.get().parse::<f64>().is_ok_and(|wanted| wanted > most) {
+            self.warn("clamped:temperature");
+            return Some(most.to_string().into());
         }
         taken.then(|| value.get().into())
     }

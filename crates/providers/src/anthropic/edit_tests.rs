@@ -56,6 +56,21 @@ fn with(messages: &Value, more: &str) -> String {
     format!(r#"{{"model":"m","max_tokens":4096,"messages":{messages}{more}}}"#)
 }
 
+#[test]
+fn a_temperature_that_is_too_high_is_lowered() {
+    let body = |temperature: &str| with(&hello(), &format!(r#","temperature":{temperature}"#));
+    let card = Card { max_temperature: 1.0, ..claude() };
+    let edited = run(&body("1.5"), &card);
+    assert_eq!(value(&edited)["temperature"], json!(1));
+    assert_eq!(edited.warnings, ["clamped:temperature"]);
+    for temperature in ["1", "1.0", "0.2", "null"] {
+        assert!(run(&body(temperature), &card).body.is_none(), "{temperature}");
+    }
+    assert!(run(&body("2"), &claude()).body.is_none(), "a model that takes it");
+    let none = Card { sampling: Sampling::None, ..card };
+    assert_eq!(run(&body("1.5"), &none).warnings, ["dropped:temperature"]);
+}
+
 fn hello() -> Value {
     json!([{"role": "user", "content": "hi"}])
 }

@@ -110,7 +110,7 @@ fn sampling(
 ) {
     let all = card.sampling != Sampling::None;
     match &request.temperature {
-        Some(temperature) if all => inference.set("temperature", temperature),
+        Some(wanted) if all => inference.set("temperature", intent::cooled(wanted, card, conversation)),
         Some(_) => conversation.warn("dropped:temperature"),
         None => {}
     }

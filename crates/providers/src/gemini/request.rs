@@ -108,7 +108,7 @@ fn json_object(name: &str, value: impl Serialize) -> Body {
 fn sampling(generation: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation) {
     let all = card.sampling != Sampling::None;
     match &request.temperature {
-        Some(temperature) if all => generation.set("temperature", temperature),
+        Some(wanted) if all => generation.set("temperature", intent::cooled(wanted, card, conversation)),
         Some(_) => conversation.warn("dropped:temperature"),
         None => {}
     }

@@ -233,6 +233,8 @@ pub struct Card {
     pub max_messages: Option<usize>,
     /// `ok`, `none` or `one_of`.
     pub sampling: Sampling,
+    /// The highest temperature that it takes.
+    pub max_temperature: f64,
     pub top_k: bool,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens_field: LimitField,
@@ -401,6 +403,7 @@ impl Default for Card {
             min_output_tokens: 1,
             max_messages: None,
             sampling: Sampling::All,
+            max_temperature: 2.0,
             top_k: false,
             max_tokens_field: LimitField::MaxTokens,
             efforts: Vec::new(),
@@ -468,6 +471,11 @@ impl Card {
         let mut card: Self = serde_json::from_value(whole)?;
         card.efforts.sort_unstable();
         Ok(card)
+    }
+
+    /// The highest temperature that it takes: Claude's is 1 wherever it is served.
+    pub fn hottest(&self) -> f64 {
+        if self.claude { self.max_temperature.min(1.0) } else { self.max_temperature }
     }
 
     /// The nearest effort at or below the wanted one; the lowest there is when none is below.

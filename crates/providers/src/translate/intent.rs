@@ -1,6 +1,8 @@
 //! What a request wants of the model beyond its words, the same for every protocol: how hard it thinks, how long it
 //! answers, where it stops.
 
+use std::borrow::Cow;
+
 use serde_json::Number;
 use tidegate_wire::messages::{Request, ThinkingConfig};
 
@@ -201,7 +203,7 @@ pub fn unsent<'a>(request: &'a Request, card: &Card, conversation: &mut Conversa
 /// Sampling parameters, as far as the model takes them.
 #[derive(Debug, Default)]
 pub struct Sampled<'a> {
-    pub temperature: Option<&'a Number>,
+    pub temperature: Option<Cow<'a, Number>>,
     pub top_p: Option<&'a Number>,
     pub top_k: Option<u64>,
 }
@@ -217,7 +219,7 @@ pub fn sampling<'a>(
     let all = card.sampling != Sampling::None || is_idle;
     let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
     let sampled = Sampled {
-        temperature: request.temperature.as_ref().filter(|_| all),
+        temperature: request.temperature.as_ref().filter(|_| all).map(|wanted| cooled(wanted, card, conversation)),
         top_p: request.top_p.as_ref().filter(|_| all && !both),
         top_k: request.top_k.filter(|_| all && card.top_k),
     };
@@ -230,6 +232,18 @@ pub fn sampling<'a>(
         conversation.warn(format!("dropped:{name}"));
     }
     sampled
+}
+
+/// A temperature that the model takes.
+pub fn cooled<'a>(wanted: &'a Number, card: &Card, conversation: &mut Conversation) -> Cow<'a, Number> {
+    let most = card.hottest();
+    match Number::from_f64(most).filter(|_| wanted.as_f64().is_some_and(|wanted| wanted > most)) {
+        Some(most) => {
+            conversation.warn("clamped:temperature");
+            Cow::Owned(most)
+        }
+        None => Cow::Borrowed(wanted),
+    }
 }
 
 /// The service tier in the upstream's words. `endpoint`: the one that the endpoint stands for, which is the one that is

@@ -703,6 +703,7 @@ fn native_card(way: &Way) -> Card {
         foreign,
         mid_system: !foreign,
         cache_ttl: !foreign,
+        max_temperature: if foreign { 2.0 } else { 1.0 },
         image_url: way.carriage == Carriage::Plain,
         pdf_url: way.carriage == Carriage::Plain,
         name_rule: NameRule::Plain128,

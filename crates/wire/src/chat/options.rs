@@ -187,7 +187,7 @@ pub(crate) fn check_option(place: &Place<'_>, name: &str, value: &RawValue) -> R
             let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             if is_integer { Ok(()) } else { Err(place.is("must be an integer")) }
         }
-        _ => check::number_between(place, value, -2.0, 2.0),
+        _ => check::number_between(place, value, -2.0, 2.0).map(|_| ()),
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) fn max_tokens(place: &Place<'_>, value: &RawValue) -> Checked<u64> {
     if value.get() == "0" { Ok(0) } else { integer(place, value, 1) }
 }
 
-pub(crate) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, most: f64) -> Checked {
+pub(crate) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, most: f64) -> Checked<f64> {
     if json::kind(value) != Kind::Number {
         return Err(place.is("must be a number"));
     }
@@ -132,7 +132,7 @@ pub(crate) fn number_between(place: &Place<'_>, value: &RawValue, least: f64, mo
     if number > most {
         return Err(place.is(format_args!("must be at most {most}")));
     }
-    Ok(())
+    Ok(number)
 }
 
 pub(crate) fn object(place: &Place<'_>, value: &RawValue) -> Checked {

@@ -235,7 +235,7 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "temperature" => {
             (traits.sampling, asked.temperature) = (true, true);
             envelope.temperature = Some(value);
-            check::number_between(&place, value, 0.0, 2.0)?;
+            traits.hot = check::number_between(&place, value, 0.0, 2.0)? > 1.0;
         }
         "top_p" => {
             (traits.sampling, asked.top_p) = (true, true);
