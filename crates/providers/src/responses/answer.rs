@@ -145,7 +145,7 @@ impl Item<'_> {
         encoder.thinking_end();
     }
 
-    /// The words of a message.
+    /// The words of a message. Each part of it is a text of its own.
     pub fn say<B: Blocks>(&self, encoder: &mut Encoder<B>) {
         for piece in self.content() {
             let text = piece.text.as_deref().unwrap_or_default();
@@ -156,6 +156,7 @@ impl Item<'_> {
             if let Some(refusal) = &piece.refusal {
                 encoder.refusal(refusal);
             }
+            encoder.end_block();
         }
     }
 

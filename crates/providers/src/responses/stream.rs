@@ -92,7 +92,8 @@ impl Decoder {
                 item.sign(seen.spoke || !thought.is_empty(), &mut stream.encoder, &self.context);
             }
             "message" if !seen.spoke => item.say(&mut stream.encoder),
-            "message" => {}
+            // What comes next is another text.
+            "message" => stream.encoder.end_block(),
             "function_call" => {
                 let (index, spoke) = (seen.index, std::mem::replace(&mut seen.spoke, true));
                 if !stream.encoder.is_complete(index) {
@@ -235,6 +236,7 @@ impl Decode for Decoder {
                 if seen.part != part {
                     seen.part = part;
                     seen.text.clear();
+                    stream.encoder.end_block();
                 }
                 seen.spoke |= !delta.is_empty();
                 seen.text.push_str(&delta);
