@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
 use tidegate_wire::json::{self, Kind};
@@ -32,7 +32,7 @@ pub(super) struct Completion<'a> {
 
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub index: Option<f64>,
     #[serde(borrow, default)]
     pub message: Option<Said<'a>>,
@@ -75,9 +75,9 @@ pub(super) struct Said<'a> {
 
 #[derive(Deserialize)]
 pub(super) struct ToolCall<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub index: Option<f64>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "word")]
     pub id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub function: Option<Function<'a>>,
@@ -96,6 +96,22 @@ pub(super) struct Function<'a> {
 pub(super) struct Annotation<'a> {
     #[serde(borrow, default)]
     pub url_citation: Option<UrlCitation<'a>>,
+}
+
+/// A number, also one in quotes: not every server can tell them apart.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let raw: Option<&RawValue> = Deserialize::deserialize(deserializer)?;
+    Ok(raw.and_then(|raw| raw.get().trim_matches('"').trim().parse().ok()))
+}
+
+/// A word, also one that is a number.
+fn word<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+    let raw: Option<&'de RawValue> = Deserialize::deserialize(deserializer)?;
+    Ok(raw.and_then(|raw| match json::kind(raw) {
+        Kind::String => json::string(raw),
+        Kind::Number => Some(Cow::Borrowed(raw.get())),
+        _ => None,
+    }))
 }
 
 /// The answer in the Messages format, and what was left out of it.

@@ -123,7 +123,8 @@ impl Decode for Decoder {
             return Err(fault::classify_error(error, self.now));
         }
         let groq = chunk.x_groq.and_then(json::Members::of);
-        if let Some(error) = groq.as_ref().and_then(|members| members.get("error")) {
+        let error = groq.as_ref().and_then(|members| members.get("error"));
+        if let Some(error) = error.filter(|error| json::kind(error) != Kind::Null) {
             return Err(fault::classify_error(error, self.now));
         }
         self.tier = chunk.service_tier.as_deref().and_then(usage::tier).or(self.tier);
