@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::translate::MODEL;
+use tidegate_providers::translate::intent::NO_PREFILL;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::plan::Code;
 use tidegate_routing::{Plan, PlanError};
@@ -222,7 +223,12 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         Class::Unsupported => {
             let is_prompt = last.code.as_deref() == Some(ErrorType::InvalidPrompt.as_str());
             let kind = if is_prompt { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
-            Failure::new(400, kind, format!("Invalid request: {}", words().replace(MODEL, model)))
+            // Programs know this text as it is.
+            let text = match words() {
+                words if words == NO_PREFILL => words,
+                words => format!("Invalid request: {}", words.replace(MODEL, model)),
+            };
+            Failure::new(400, kind, text)
         }
         // One text for every cause: who asks must not learn what is behind our wall.
         Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),

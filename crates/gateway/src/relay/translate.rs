@@ -14,6 +14,7 @@ use tidegate_providers::anthropic::Signer;
 use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
+use tidegate_providers::translate::intent::NO_PREFILL;
 use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Answered, Context, NOTHING_SAID, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, chat, estimate, gemini};
@@ -70,9 +71,10 @@ pub(super) fn outgoing(
         tier: attempt.endpoint.tier.name(),
     };
     let made = adapter::request(upstream.protocol, &request, &target);
-    let mut made = made.map_err(|error| match error.reason == NOTHING_SAID {
-        true => nothing_said(),
-        false => unsupported(error.to_string()),
+    let mut made = made.map_err(|error| match &*error.reason {
+        NOTHING_SAID => nothing_said(),
+        NO_PREFILL => of_prompt(error.to_string()),
+        _ => unsupported(error.to_string()),
     })?;
     made.context.input_estimate = estimate::rough(&request, card);
     if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
@@ -205,8 +207,11 @@ fn unsigned(request: &mut Request) {
 
 /// Of a request of which nothing is left that this endpoint can be told.
 pub(super) fn nothing_said() -> Fault {
-    let code = ErrorType::InvalidPrompt.as_str().to_owned();
-    Fault { code: Some(code), ..unsupported("messages must not be empty".to_owned()) }
+    of_prompt("messages must not be empty".to_owned())
+}
+
+fn of_prompt(message: String) -> Fault {
+    Fault { code: Some(ErrorType::InvalidPrompt.as_str().to_owned()), ..unsupported(message) }
 }
 
 fn unsupported(message: String) -> Fault {

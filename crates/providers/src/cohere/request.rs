@@ -21,7 +21,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let (without, documents) = documents(request);
     let mut conversation = Conversation::of(without.as_ref().unwrap_or(request), card.mid_system)?;
     if conversation.is_prefilled() && card.prefill == Prefill::None {
-        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+        return Err(Unsupported::whole(intent::NO_PREFILL));
     }
     let ids = conversation.ids.clone();
     if card.id_rule == IdRule::Counted {

@@ -22,7 +22,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let card = target.card;
     let mut conversation = Conversation::of(request, card.mid_system)?;
     if conversation.is_prefilled() && card.prefill == Prefill::None {
-        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+        return Err(Unsupported::whole(intent::NO_PREFILL));
     }
     let max_tokens = intent::limit(request, card, &mut conversation)?;
     let thinking = Thinking::of(request, card)?;

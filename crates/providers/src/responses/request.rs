@@ -23,7 +23,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let mut conversation = Conversation::of(request, card.mid_system)?;
     // A last item of the assistant's makes this API answer with nothing at all.
     if conversation.is_prefilled() {
-        return Err(Unsupported::new("messages", intent::NO_PREFILL));
+        return Err(Unsupported::whole(intent::NO_PREFILL));
     }
     let ids = conversation.ids.clone();
     if card.id_rule == IdRule::Counted {

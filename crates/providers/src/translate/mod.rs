@@ -58,10 +58,18 @@ impl Unsupported {
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { path: path.into(), reason: reason.into() }
     }
+
+    /// Of no place in particular; the reason is all that is said.
+    pub fn whole(reason: impl Into<String>) -> Self {
+        Self::new("", reason)
+    }
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return out.write_str(&self.reason);
+        }
         // What is said of the member itself follows it, as it does where a request is checked.
         let is_of_it = ["must ", "is ", "requires "].iter().any(|verb| self.reason.starts_with(verb));
         write!(out, "{}{} {}", self.path, if is_of_it { "" } else { ":" }, self.reason)

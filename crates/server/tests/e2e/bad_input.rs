@@ -556,3 +556,19 @@ async fn a_session_in_the_header_has_the_limit_of_the_one_in_the_body() {
     let message = "Invalid request: session_id must be at most 256 characters";
     check(&ask("s".repeat(257)).await, 400, "invalid_request", message, "header");
 }
+
+#[tokio::test]
+async fn p37_an_answer_that_a_model_cannot_be_given_the_beginning_of_is_refused_in_known_words() {
+    let text = "This model does not support assistant message prefill. The conversation must end with a user message.";
+    for (protocol, path) in crate::agent::PROTOCOLS.into_iter().skip(1) {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let address = format!("{}{path}", sim.base_url());
+        let gate = Tidegate::start().protocol_at(MODEL, protocol, &address, "").run().await;
+        let body = json!({"model": "vendor/m", "max_tokens": 9, "messages":
+            [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well,"}]});
+        let (status, kind, error_type, message) = gate.messages(body).await.error();
+        let expected = (400, "invalid_request_error", "invalid_prompt", text);
+        assert_eq!((status, &*kind, &*error_type, &*message), expected, "{protocol}");
+        assert_eq!(sim.calls(), 0, "{protocol}");
+    }
+}
