@@ -183,14 +183,15 @@ pub fn schema_instruction(schema: &str) -> Text {
 pub fn unsent<'a>(request: &'a Request, card: &Card, conversation: &mut Conversation) -> Vec<(&'a str, &'a str)> {
     let options = [
         ("context_management", request.context_management.is_some()),
-        ("diagnostics", request.diagnostics.is_some()),
+        ("diagnostics", request.diagnostics.as_ref().is_some_and(|raw| raw.get() != "null")),
         ("inference_geo", request.inference_geo.is_some()),
     ];
     for (name, _) in options.into_iter().filter(|(_, present)| *present) {
         conversation.warn(format!("dropped:{name}"));
     }
     let mut allowed = Vec::new();
-    for (name, value) in &request.extra.0 {
+    // Null says the same as nothing.
+    for (name, value) in request.extra.0.iter().filter(|(_, value)| value.get() != "null") {
         if card.extra_allow.iter().any(|known| known == name) {
             allowed.push((name.as_str(), value.get()));
         } else {
