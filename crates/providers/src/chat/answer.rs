@@ -9,6 +9,7 @@ use tidegate_core::Timestamp;
 use tidegate_wire::json::{self, Kind};
 
 use super::reasoning::Voice;
+use super::sources::Sources;
 use crate::fault::{self, Class, Fault};
 use crate::translate::cite::UrlCitation;
 use crate::translate::usage::{self, Told};
@@ -28,6 +29,11 @@ pub(super) struct Completion<'a> {
     pub x_groq: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub service_tier: Option<Cow<'a, str>>,
+    /// What a model that searches by itself has found (Perplexity): addresses, and the same with titles.
+    #[serde(borrow, default)]
+    pub citations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub search_results: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -120,6 +126,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     if let Some(error) = completion.error.filter(|error| json::kind(error) != Kind::Null) {
         return Err(fault::classify_error(error, now));
     }
+    let sources = Sources::of(completion.citations, completion.search_results);
     let choice = completion.choices.into_iter().flatten().next();
     let choice = choice.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
@@ -136,6 +143,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
                 whole.encoder.citation(citation.to_json(&voice.text));
             }
         }
+        sources.cite(&voice.text, &mut whole.encoder);
         for (place, call) in said.tool_calls.into_iter().flatten().enumerate() {
             let key = u32::try_from(place).unwrap_or(u32::MAX);
             if let Some(function) = call.function {

@@ -5,6 +5,7 @@ mod merge;
 mod reasoning;
 mod request;
 mod salvage;
+mod sources;
 mod stream;
 
 pub use answer::message;

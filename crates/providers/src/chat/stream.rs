@@ -6,6 +6,7 @@ use tidegate_wire::json::{self, Kind};
 
 use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
 use super::reasoning::Voice;
+use super::sources::Sources;
 use crate::fault::{self, Class, Fault};
 use crate::translate::{Context, Decode, Stop, Stream, is_something, usage};
 
@@ -18,6 +19,7 @@ pub struct Decoder {
     numbers: Vec<(u32, Option<String>)>,
     voice: Voice,
     tier: Option<Word>,
+    sources: Sources,
     done: bool,
     finished: Option<Stop>,
 }
@@ -25,7 +27,16 @@ pub struct Decoder {
 impl Decoder {
     pub fn new(context: Context, now: Timestamp) -> Self {
         let voice = Voice::new(&context);
-        Self { context, now, numbers: Vec::new(), voice, tier: None, done: false, finished: None }
+        Self {
+            context,
+            now,
+            numbers: Vec::new(),
+            voice,
+            tier: None,
+            sources: Sources::default(),
+            done: false,
+            finished: None,
+        }
     }
 
     fn said(&mut self, said: Said<'_>, stream: &mut Stream) {
@@ -98,6 +109,7 @@ impl Decoder {
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         stream.counted.tier = self.tier.or(stream.counted.tier);
         self.voice.pause(&mut stream.encoder, &self.context);
+        self.sources.cite(&self.voice.text, &mut stream.encoder);
         if let Some(stop) = self.finished.take() {
             // What was used is often told after the end; only then it shows whether the model was full.
             let is_length = stop == Stop::Length;
@@ -128,6 +140,7 @@ impl Decode for Decoder {
             return Err(fault::classify_error(error, self.now));
         }
         self.tier = chunk.service_tier.as_deref().and_then(usage::tier).or(self.tier);
+        self.sources.update(Sources::of(chunk.citations, chunk.search_results));
         let usage = chunk.usage.or_else(|| groq.as_ref().and_then(|members| members.get("usage")));
         // Usage that comes alone is the last word; beside something else, a better one may follow.
         let is_alone = chunk.choices.as_ref().is_none_or(Vec::is_empty);
