@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
+use super::merge;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
@@ -351,37 +352,36 @@ impl Edit<'_> {
             || traits.unclean_data
             || traits.own_citations
             || (traits.cache_lifetime && !self.rules.card.cache_ttl);
+        // Anthropic's own servers join what stands side by side; others refuse two turns of one role.
+        let mut is_uneven = false;
         for (place, message) in messages.into_iter().enumerate() {
             if !self.rules.card.mid_system && is_role(message, "system") {
-                self.note(message, &mut made);
+                made.extend(self.note(message));
+                is_uneven = true;
                 continue;
             }
             if !touches_blocks {
                 made.push(message.get().to_owned());
                 continue;
             }
-            if let Some(message) = self.message(message, place) {
-                made.push(message);
+            match self.message(message, place) {
+                Some(message) => made.push(message),
+                None => is_uneven |= self.rules.card.foreign,
             }
+        }
+        if is_uneven {
+            made = merge::turns(made);
         }
         format!("[{}]", made.join(","))
     }
 
-    /// An instruction between turns becomes a note in the words of the user next to it.
-    fn note(&mut self, message: &RawValue, made: &mut Vec<String>) {
+    /// An instruction between turns becomes a note of the user's, which is joined to the words next to it.
+    fn note(&mut self, message: &RawValue) -> Option<String> {
         self.warn("changed:system_message");
         let content = Members::of(message).and_then(|members| members.get("content"));
-        let Some(text) = content.map(plain_text).filter(|text| !text.trim().is_empty()) else { return };
+        let text = content.map(plain_text).filter(|text| !text.trim().is_empty())?;
         let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&format!("[system note] {text}")));
-        if let Some(last) = made.last_mut()
-            && let Ok(raw) = serde_json::from_str::<&RawValue>(last)
-            && is_role(raw, "user")
-            && let Some(joined) = with_block(raw, &block)
-        {
-            *last = joined;
-            return;
-        }
-        made.push(format!(r#"{{"role":"user","content":[{block}]}}"#));
+        Some(format!(r#"{{"role":"user","content":[{block}]}}"#))
     }
 
     /// `None` when nothing is left of it.
@@ -494,7 +494,7 @@ fn block_without_billing(block: &RawValue) -> Option<String> {
     Some(out)
 }
 
-fn push_member(out: &mut String, name: &str, value: &str) {
+pub(super) fn push_member(out: &mut String, name: &str, value: &str) {
     if out.len() > 1 {
         out.push(',');
     }
@@ -503,7 +503,7 @@ fn push_member(out: &mut String, name: &str, value: &str) {
     out.push_str(value);
 }
 
-fn is_kind(block: &RawValue, kind: &str) -> bool {
+pub(super) fn is_kind(block: &RawValue, kind: &str) -> bool {
     Members::of(block).and_then(|members| members.get("type").and_then(json::string)).is_some_and(|found| found == kind)
 }
 
@@ -588,29 +588,6 @@ fn plain_text(content: &RawValue) -> String {
             texts.collect::<Vec<_>>().join("\n\n")
         }
     }
-}
-
-/// A message with one more block at its end.
-fn with_block(message: &RawValue, block: &str) -> Option<String> {
-    let members = Members::of(message)?;
-    let mut out = String::from("{");
-    for (name, value) in &members.0 {
-        if name != "content" {
-            push_member(&mut out, name, value.get());
-            continue;
-        }
-        let content = match json::kind(value) {
-            Kind::String => format!(r#"[{{"type":"text","text":{}}},{block}]"#, value.get()),
-            _ => {
-                let mut blocks: Vec<&str> = json::elements(value)?.into_iter().map(RawValue::get).collect();
-                blocks.push(block);
-                format!("[{}]", blocks.join(","))
-            }
-        };
-        push_member(&mut out, name, &content);
-    }
-    out.push('}');
-    Some(out)
 }
 
 /// A tool's result with what stands in it cleaned like everything else.

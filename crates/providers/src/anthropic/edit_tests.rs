@@ -287,6 +287,28 @@ fn p02_blank_texts_go_and_their_marker_stays() {
 }
 
 #[test]
+fn p33_turns_go_on_alternating_where_nobody_joins_them() {
+    let foreign = Card { foreign: true, ..Card::default() };
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let messages = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [text("")]},
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]},
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "c"}]},
+    ]);
+    let sent = value(&run(&with(&messages, ""), &foreign));
+    let result = json!({"type": "tool_result", "tool_use_id": "t", "content": "c"});
+    let wanted = json!([
+        {"role": "user", "content": [text("a"), text("b")]},
+        messages[3],
+        {"role": "user", "content": [result, text("[system note] be brief")]},
+    ]);
+    assert_eq!(sent["messages"], wanted);
+}
+
+#[test]
 fn base64_is_sent_bare() {
     let image =
         |data: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}});

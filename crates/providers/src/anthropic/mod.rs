@@ -6,6 +6,7 @@ pub mod edit;
 
 mod invoke;
 mod mend;
+mod merge;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
