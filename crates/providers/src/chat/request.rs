@@ -182,7 +182,9 @@ fn reasoning(
         ReasoningSwitch::PromptMode => match level {
             Some(level) => body.set("reasoning_effort", level.as_str()),
             None if is_on && card.efforts.is_empty() => body.set("prompt_mode", "reasoning"),
-            None => {}
+            None => {
+                let _ = thinking.effort(card, conversation);
+            }
         },
     }
 }

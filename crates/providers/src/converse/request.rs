@@ -142,6 +142,10 @@ fn reasoning(
         Wanted::Level(level, _) => Some(card.clamp(level).unwrap_or(level)),
         _ => thinking.level(card),
     };
+    if matches!(card.reasoning, ReasoningSwitch::Effort | ReasoningSwitch::Object) && thinking.is_off() && !card.claude
+    {
+        let _ = thinking.effort(card, conversation);
+    }
     match card.reasoning {
         _ if card.claude => {
             additional.set_some("thinking", request.thinking.as_ref());

@@ -143,6 +143,8 @@ fn reasoning(
             let least = card.thinking_budget.map_or(0, |(least, _)| least);
             if least == 0 || card.efforts.contains(&Level::None) {
                 config.set("thinkingBudget", 0);
+            } else {
+                conversation.warn("dropped:thinking");
             }
         }
         (ReasoningSwitch::Level, Wanted::Level(level, _)) => {
@@ -150,7 +152,8 @@ fn reasoning(
             config.set("thinkingLevel", level_word(level));
         }
         (ReasoningSwitch::Level, Wanted::Off) => {
-            config.set_some("thinkingLevel", thinking.level(card).map(|_| level_word(Level::Minimal)));
+            let level = thinking.effort(card, conversation);
+            config.set_some("thinkingLevel", level.map(|_| level_word(Level::Minimal)));
         }
         (ReasoningSwitch::Level, Wanted::On) => {}
         (_, Wanted::Level(..)) => return conversation.warn("dropped:effort"),

@@ -93,8 +93,11 @@ impl Thinking {
     /// The same, with a warning where the card has no word for what is wanted.
     pub fn effort(&self, card: &Card, conversation: &mut Conversation) -> Option<Level> {
         let level = self.level(card);
-        if level.is_none() && matches!(self.wanted, Wanted::Level(..)) {
-            conversation.warn("dropped:effort");
+        match self.wanted {
+            Wanted::Level(..) if level.is_none() => conversation.warn("dropped:effort"),
+            // It thinks as hard as it does by itself, because nobody can keep it from that.
+            Wanted::Off if level.is_none() && !card.efforts.is_empty() => conversation.warn("dropped:thinking"),
+            _ => {}
         }
         level
     }
