@@ -50,6 +50,7 @@ impl Rules<'_> {
             || !self.dropped.is_empty()
             || (traits.sampling && card.sampling != Sampling::All)
             || (traits.hot && card.max_temperature < 2.0)
+            || (traits.forced_choice && !card.forced_choice)
             || (traits.thinking && card.thinking_modes.is_some())
             || (traits.effort && !card.effort)
             || (traits.system_message && !card.mid_system)
@@ -127,6 +128,7 @@ impl Edit<'_> {
                 },
                 "output_config" => self.output_config(value, effort),
                 "max_tokens" => Some(self.limit(value)),
+                "tool_choice" if traits.forced_choice && !self.rules.card.forced_choice => Some(self.choice(value)),
                 "system" => self.system(value),
                 "tools" if traits.cache_lifetime && !self.rules.card.cache_ttl => {
                     Some(without_lifetimes(value, 2).into())
@@ -177,6 +179,18 @@ impl Edit<'_> {
             }
             _ => value.get().into(),
         }
+    }
+
+    /// The model may call a tool where it cannot be made to.
+    fn choice<'a>(&mut self, value: &'a RawValue) -> Raw<'a> {
+        let Some(inner) = Members::of(value) else { return value.get().into() };
+        self.warn("changed:tool_choice");
+        let mut out = String::from("{");
+        for (name, value) in inner.0.iter().filter(|(name, _)| name != "name") {
+            push_member(&mut out, name, if name == "type" { r#""auto""# } else { value.get() });
+        }
+        out.push('}');
+        out.into()
     }
 
     /// How the model is to think: in a way that it takes. What is given back is the member, if it is to stand at all,

@@ -309,6 +309,22 @@ fn p33_turns_go_on_alternating_where_nobody_joins_them() {
 }
 
 #[test]
+fn a_model_that_cannot_be_made_to_call_a_tool_may_call_one() {
+    let tools = r#","tools":[{"name":"look","input_schema":{"type":"object"}}]"#;
+    let body = |choice: &str| with(&hello(), &format!(r#"{tools},"tool_choice":{choice}"#));
+    let free = Card { forced_choice: false, ..claude() };
+    let serial = r#"{"type":"tool","name":"look","disable_parallel_tool_use":true}"#;
+    let edited = run(&body(serial), &free);
+    assert_eq!(value(&edited)["tool_choice"], json!({"type": "auto", "disable_parallel_tool_use": true}));
+    assert_eq!(edited.warnings, ["changed:tool_choice"]);
+    assert_eq!(value(&run(&body(r#"{"type":"any"}"#), &free))["tool_choice"], json!({"type": "auto"}));
+    for choice in [r#"{"type":"auto"}"#, r#"{"type":"none"}"#] {
+        assert!(run(&body(choice), &free).body.is_none(), "{choice}");
+    }
+    assert!(run(&body(serial), &claude()).body.is_none());
+}
+
+#[test]
 fn base64_is_sent_bare() {
     let image =
         |data: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}});

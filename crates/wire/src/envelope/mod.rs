@@ -186,6 +186,8 @@ pub struct Traits {
     /// A line of bookkeeping that one client puts first.
     pub billing_line: bool,
     pub sampling: bool,
+    /// A tool must be called.
+    pub forced_choice: bool,
     /// A temperature above 1, which not every model takes.
     pub hot: bool,
     /// Options that only chat endpoints take.

@@ -253,7 +253,9 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         }
         "tool_choice" => {
             asked.tool_choice = true;
-            state.tool_choice = Some(check::tool_choice(&place, value)?);
+            let choice = check::tool_choice(&place, value)?;
+            traits.forced_choice = !matches!(choice, check::ToolChoice::Free);
+            state.tool_choice = Some(choice);
         }
         "thinking" => {
             traits.thinking = true;
