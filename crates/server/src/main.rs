@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod error;
+mod head;
 mod listen;
 mod metering;
 mod oauth;

@@ -16,9 +16,9 @@ use tidegate_gateway::{Failure, KeyEntry};
 use tidegate_observe::{logging, metrics};
 use tidegate_wire::error::ErrorType;
 
-use crate::error;
 use crate::routes::{Callers, ROUTES, Route, Surface, paths};
 use crate::state::App;
+use crate::{error, head};
 
 pub type Answer = Response<Body>;
 pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
@@ -116,18 +116,21 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
     let began = app.gateway.clock.instant();
     let (head, body) = request.into_parts();
     let method = head.method.clone();
-    let found = if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST_TARGET) {
-        Err(Failure::new(414, ErrorType::InvalidRequest, "Request target too long"))
-    } else {
+    let checked = head::check(&head);
+    let is_ambiguous = checked.is_err();
+    let found = checked.and_then(|()| {
+        if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST_TARGET) {
+            return Err(Failure::new(414, ErrorType::InvalidRequest, "Request target too long"));
+        }
         app.router.find(&method, head.uri.path())
-    };
+    });
     let request = RequestId::new();
     let (route, params) = match found {
         Ok(found) => found,
         Err(failure) => {
             let path = head.uri.path();
             let is_open = app.router.is_open(path);
-            if is_open && method == Method::OPTIONS {
+            if is_open && method == Method::OPTIONS && !is_ambiguous {
                 return finished(&app, None, &method, request, (began, None, None), opened(preflight()));
             }
             let mut answer = error::answer(&failure, app.router.surface(path), &app.brand());
@@ -135,6 +138,9 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
                 && let Some(allowed) = app.router.allowed(path).and_then(|allowed| HeaderValue::from_str(&allowed).ok())
             {
                 answer.headers_mut().insert(ALLOW, allowed);
+            }
+            if is_ambiguous {
+                answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
             }
             let answer = if is_open { opened(answer) } else { answer };
             let kind = Some(failure.error_type.as_str());

@@ -446,6 +446,35 @@ async fn inp_1_heads_that_break_the_rules_are_refused_and_closed() {
 }
 
 #[tokio::test]
+async fn inp_1_heads_that_a_proxy_could_read_otherwise_are_refused_and_closed() {
+    let (sim, gate) = start("").await;
+    let second = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let body = hello(MODEL).to_string();
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let key = format!("authorization: Bearer {INFERENCE_KEY}\r\n");
+    let chunked = "transfer-encoding: chunked\r\n";
+    let cases = [
+        head("transfer-encoding: gzip, chunked\r\n"),
+        head("transfer-encoding: chunked, chunked\r\n"),
+        head("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
+        head(&format!("host: y\r\n{chunked}")),
+        head(chunked).replace("host: x\r\n", ""),
+        head(&format!("{key}{chunked}")),
+        head(&format!("x-api-key: {INFERENCE_KEY}\r\nx-api-key: {INFERENCE_KEY}\r\n{chunked}")),
+    ];
+    for case in cases {
+        let answer = gate.raw(format!("{case}{chunks}{second}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{case:?}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{case:?}: {answer}");
+        assert!(answer.contains("\r\nx-request-id: req_"), "{case:?}: {answer}");
+        assert!(answer.contains(r#""error_type":"invalid_request""#), "{case:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{case:?}: {answer}");
+    }
+    assert_eq!(sim.calls(), 0);
+    assert_fine(&gate, "heads with two meanings").await;
+}
+
+#[tokio::test]
 async fn inp_1_a_length_beside_chunks_is_never_two_requests() {
     let (sim, gate) = start("").await;
     let second = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
