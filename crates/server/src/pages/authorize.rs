@@ -31,6 +31,8 @@ const CHOICES: u32 = 500;
 /// What the form carries on unchanged.
 const CARRIED: [&str; 6] =
     ["callback_url", "code_challenge", "code_challenge_method", "state", "spawn_agent", "spawn_cloud"];
+/// What the application proposes and the person may change.
+const PROPOSED: [&str; 5] = ["key_label", "limit", "usage_limit_type", "expires_at", "workspace_id"];
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -173,17 +175,16 @@ pub fn authorize(call: Call) -> Answering {
         let mut form = form(call).await?;
         let now = app.gateway.clock.now();
         form.edit("expires_at", in_utc);
-        let query = form.again(&CARRIED);
+        let asked = Asked::from_query(&mut form, &app.oauth, now);
         let Some(session) = Session::of(&app, &headers, now) else {
             let problem = Some("Your session is over. Sign in again.");
-            return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, &query, problem);
+            return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, &to_return(&form), problem);
         };
         let token = form.text("csrf").unwrap_or_default();
         if !session::is_same_site(&headers) || !session.is_csrf(&app, &token) {
             return foreign(&app);
         }
         let decision = form.text("decision").unwrap_or_default();
-        let asked = Asked::from_query(&mut form, &app.oauth, now);
         refuse_own_pages(&app, &headers, &asked, &mut form);
         let problems = form.issues.list();
         // What the application sent must be right in any case; what the person typed can be mended by them.
@@ -193,15 +194,14 @@ pub fn authorize(call: Call) -> Answering {
         if decision != "authorize" {
             return cancelled(&app, &asked);
         }
-        let mut problems = problems;
         let tenant = Tenant { organisation: session.key.organisation.clone() };
         let choices = open_to(&app, &tenant, &session).await?;
         let workspace = chosen(&choices, asked.workspace.as_deref()).map(|workspace| workspace.id.clone());
         if workspace.is_none() {
-            problems.push(("workspace_id".to_owned(), "is not a workspace of yours".to_owned()));
+            form.issues.add("workspace_id", "is not a workspace of yours");
         }
-        let (Some(workspace), true) = (workspace, problems.is_empty()) else {
-            let shown = Shown { query: &query, fields: &form, problems: &problems };
+        let (Some(workspace), true) = (workspace, form.issues.is_empty()) else {
+            let shown = Shown { query: &to_return(&form), fields: &form, problems: &form.issues.list() };
             return consent(&app, &session, &asked, shown).await;
         };
         let by = by(&session.key, request, peer.ip(), now);
@@ -363,6 +363,13 @@ fn notice(app: &App, status: StatusCode, heading: &str, paragraphs: &[&str]) -> 
     page(status, &Notice { brand: &app.brand(), heading, paragraphs, problems: &[] }, None)
 }
 
+/// The address that opens the page again as the person left it. What they mistyped is not in it: the page takes nothing
+/// wrong from an address, and would refuse all of it.
+fn to_return(form: &Query) -> String {
+    let sound = PROPOSED.into_iter().filter(|name| !form.issues.mention(name));
+    form.again(&CARRIED.into_iter().chain(sound).collect::<Vec<_>>())
+}
+
 /// The fields of a form.
 async fn form(call: Call) -> Result<Query, Failure> {
     let app: &Arc<App> = &call.app;
@@ -395,6 +402,15 @@ fn local(instant: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_back_carries_what_is_right_of_what_was_typed() {
+        let text =
+            "callback_url=https%3A%2F%2Fa.example&csrf=t&key_label=laptop&limit=-1&usage_limit_type=daily&decision=x";
+        let mut form = Query::read(Some(text));
+        form.issues.add("limit", "must not be negative");
+        assert_eq!(to_return(&form), "callback_url=https%3A%2F%2Fa.example&key_label=laptop&usage_limit_type=daily");
+    }
 
     #[test]
     fn a_time_without_offset_is_utc() {

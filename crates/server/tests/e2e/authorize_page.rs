@@ -50,6 +50,13 @@ fn csrf(reply: &Reply) -> String {
     rest.split('"').next().expect("a value").to_owned()
 }
 
+/// The address to which the page's small form leads back.
+fn way_back(reply: &Reply) -> String {
+    let text = reply.body_text();
+    let (_, rest) = text.split_once("name=\"query\" value=\"").expect("the form knows the way back");
+    rest.split('"').next().expect("a value").replace("&#38;", "&").replace("&amp;", "&")
+}
+
 fn guarded(reply: &Reply) {
     assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
     assert_eq!(reply.header("cache-control"), Some("no-store"));
@@ -225,6 +232,49 @@ on_both! {
         assert_eq!(evil.send().await.status, 403, "nobody is signed in by another site");
         let broken = send(&gate, "/auth/sign-in", LOCAL, None, &[("key", MANAGEMENT_KEY), ("query", "a=b\r\nx: y")]).await;
         assert_eq!(broken.header("location"), Some("/auth?a=b%0D%0Ax%3A+y"));
+    }
+
+    async fn what_the_person_chose_outlives_their_session(database: &Database) {
+        let gate = gate(database).await;
+        let cookie = signed_in(&gate).await;
+        let made = gate.ask("POST", "/v1/workspaces").key(MANAGEMENT_KEY);
+        let made = made.json(json!({"name": "Lab", "slug": "lab"}).to_string()).send().await.json();
+        let workspace = made["data"]["id"].as_str().expect("a workspace").to_owned();
+        let token = csrf(&page(&gate, QUERY, Some(&cookie)).await);
+        let fields = |limit: &'static str| {
+            [
+                ("callback_url", "https://app.example/cb?x=1"),
+                ("state", "s1"),
+                ("key_label", "my laptop"),
+                ("limit", limit),
+                ("usage_limit_type", "weekly"),
+                ("expires_at", "2090-01-31T10:30"),
+                ("workspace_id", &*workspace),
+                ("csrf", &*token),
+                ("decision", "authorize"),
+            ]
+        };
+        let over = send(&gate, "/auth/authorize", LOCAL, None, &fields("2.5")).await;
+        assert_eq!(over.status, 401);
+        let again = [("key", MANAGEMENT_KEY), ("query", &*way_back(&over))];
+        let again = send(&gate, "/auth/sign-in", LOCAL, None, &again).await;
+        let address = again.header("location").and_then(|address| address.strip_prefix("/auth?"));
+        let text = page(&gate, address.expect("back to the page"), Some(&cookie)).await.body_text().to_owned();
+        for shown in [
+            "value=\"my laptop\"".to_owned(),
+            "value=\"2.5\"".to_owned(),
+            "<option selected>weekly</option>".to_owned(),
+            "value=\"2090-01-31T10:30:00\"".to_owned(),
+            format!("value=\"{workspace}\" selected"),
+        ] {
+            assert!(text.contains(&shown), "{shown} in {text}");
+        }
+        // After a slip of the hand the way out leads to a page that opens, with all but the slip.
+        let slipped = send(&gate, "/auth/authorize", LOCAL, Some(&cookie), &fields("-1")).await;
+        assert_eq!(slipped.status, 400);
+        let address = way_back(&slipped);
+        assert!(address.contains("key_label=my+laptop") && !address.contains("limit=-1"), "{address}");
+        assert_eq!(page(&gate, &address, Some(&cookie)).await.status, 200);
     }
 
     async fn the_session_never_leaves_the_page(database: &Database) {
