@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// The last whole second that can be written in every offset from UTC: where the calendar's end is meant, it is this.
+    pub const LAST: Self = Self(253_402_207_200_000);
+
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
@@ -25,7 +28,9 @@ impl Timestamp {
 /// RFC 3339 in UTC with milliseconds: the form of every instant on the wire.
 impl fmt::Display for Timestamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        // What lies outside of the calendar is shown as its nearer end.
+        let end = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let instant = jiff::Timestamp::from_millisecond(self.0.min(Self::LAST.0)).unwrap_or(end);
         write!(out, "{instant:.3}")
     }
 }
@@ -89,6 +94,15 @@ mod tests {
     fn an_instant_is_written_in_utc_with_milliseconds() {
         assert_eq!(Timestamp(1_787_567_400_000).to_string(), "2026-08-24T10:30:00.000Z");
         assert_eq!(Timestamp(1_787_567_400_007).to_string(), "2026-08-24T10:30:00.007Z");
+    }
+
+    #[test]
+    fn an_instant_outside_of_the_calendar_is_shown_as_its_nearer_end() {
+        let last = "9999-12-30T22:00:00.000Z";
+        assert_eq!(Timestamp::LAST.to_string(), last);
+        assert_eq!(Timestamp(Timestamp::LAST.0 + 999).to_string(), last);
+        assert_eq!(Timestamp(i64::MAX).to_string(), last);
+        assert!(Timestamp(i64::MIN).to_string().starts_with("-009999-01-0"), "{}", Timestamp(i64::MIN));
     }
 
     #[test]

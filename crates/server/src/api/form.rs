@@ -12,6 +12,8 @@ use tidegate_gateway::Failure;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
+use super::time::future;
+
 /// Mistakes of an input, with their places. An error text says what the value must be and never repeats it: it may be
 /// a secret in the wrong place.
 #[derive(Default)]
@@ -294,20 +296,6 @@ impl Reader<'_> {
         let hash = json::string(raw).and_then(|text| KeyHash::parse(&text));
         hash.or_else(|| self.refuse("must be 64 lower-case hexadecimal characters"))
     }
-}
-
-/// An instant in RFC 3339 after `now`, or what is wrong with it.
-pub fn future(text: &str, now: Timestamp, utc_only: bool) -> Result<Timestamp, &'static str> {
-    // The last day of the calendar is a common way to say never, and lies behind the last instant we can hold.
-    let last_day = || text.starts_with("9999-12-3").then_some(jiff::Timestamp::MAX);
-    let parsed: Option<jiff::Timestamp> = text.parse().ok().or_else(last_day);
-    let parsed = parsed.ok_or("must be a time such as 2027-01-31T00:00:00Z")?;
-    let is_utc = text.ends_with(['Z', 'z']) || text.ends_with("+00:00");
-    if utc_only && !is_utc {
-        return Err("must be written in UTC, with Z or +00:00");
-    }
-    let instant = Timestamp(parsed.as_millisecond());
-    if instant <= now { Err("must lie in the future") } else { Ok(instant) }
 }
 
 /// A UUID in its usual form, in lower case.

@@ -29,4 +29,5 @@ pub mod pages;
 pub mod plugins;
 pub mod presets;
 pub mod prices;
+pub mod time;
 pub mod workspaces;

@@ -6,7 +6,8 @@ use tidegate_store::keys::LimitReset;
 
 use super::callback::Callback;
 use super::pkce;
-use crate::api::form::{Form, Issues, Query, future, parse_uuid};
+use crate::api::form::{Form, Issues, Query, parse_uuid};
+use crate::api::time::future;
 use crate::config::Oauth;
 
 pub const LONGEST_LABEL: usize = 100;
