@@ -113,6 +113,7 @@ pub struct Gateway {
     pub(crate) overload: overload::Overload,
     /// Where all gateways count requests together; none where each counts for itself.
     pub(crate) rates: Option<Arc<rates::Rates>>,
+    leaving: AtomicBool,
     draining: AtomicBool,
     aborting: AtomicBool,
     aborted: Notify,
@@ -165,6 +166,7 @@ impl Gateway {
             busy_keys: Arc::default(),
             overload: overload::Overload::default(),
             rates,
+            leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             aborted: Notify::new(),
@@ -301,6 +303,15 @@ impl Gateway {
             }
         }
         Ok(())
+    }
+
+    /// From now on nobody should send requests here; those that come are served.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
     }
 
     /// From now on new inference is refused; what runs goes on.

@@ -175,13 +175,15 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
     let graceful = listen::accept(listener, app.clone(), limits, async {
         stop.received().await;
-        tracing::info!("stopping: new requests are refused, running ones go on");
-        gateway.drain();
-        // Load balancers look at /readyz; give them time to. A second signal skips the wait.
+        tracing::info!("stopping: requests are taken until load balancers have looked away");
+        // They look at /readyz; give them time to, and serve what they still send. A second signal skips the wait.
+        gateway.leave();
         tokio::select! {
             () = sleep(delay) => {}
             () = stop.received() => {}
         }
+        tracing::info!("stopping: new requests are refused, running ones go on");
+        gateway.drain();
     })
     .await;
 

@@ -30,7 +30,7 @@ pub fn ready(call: Call) -> Answering {
         let checks = [
             ("store", store, "the store answers"),
             ("catalogue", !app.gateway.snapshot().catalogue.is_empty(), "there is a model to call"),
-            ("draining", !app.gateway.is_draining(), "new requests are taken"),
+            ("draining", !app.gateway.is_leaving(), "new requests are welcome"),
         ];
         let is_ready = checks.iter().all(|(_, ok, _)| *ok);
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use rustix::process::Signal;
 use serde_json::json;
 use tidegate_sim::{Behaviour, Sim};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Ask, Hand, INFERENCE_KEY, Tidegate, eventually, hello};
+use crate::harness::{Ask, Hand, INFERENCE_KEY, Tidegate, eventually, hello, soon};
 
 const MODEL: &str = "vendor/m";
 const PATH: &str = "/v1/messages/count_tokens";
@@ -108,8 +109,25 @@ async fn a_count_takes_a_place_as_a_message_does_and_none_while_draining() {
     };
     let (counted, refused) = tokio::join!(ask(&gate, hello(MODEL).to_string()).send(), refused);
     assert_eq!((counted.status, counted.json(), refused), (200, json!({"input_tokens": 7}), 429));
+    // Its body is still on its way when nothing is taken any more.
+    let body = hello(MODEL).to_string();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {INFERENCE_KEY}\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    let mut late = gate.connect().await;
+    late.write_all(head.as_bytes()).await.unwrap();
+    let mut go_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    soon("it may go on", late.read_exact(&mut go_on)).await.unwrap();
     gate.signal(Signal::TERM);
-    eventually("it drains", Duration::from_secs(5), async || gate.get("/readyz").await.status == 503).await;
-    let (status, kind, _, message) = ask(&gate, hello(MODEL).to_string()).send().await.error();
-    assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
+    eventually("it leaves", Duration::from_secs(5), async || gate.get("/readyz").await.status == 503).await;
+    gate.signal(Signal::TERM);
+    eventually("it drains", Duration::from_secs(5), async || {
+        tokio::net::TcpStream::connect(gate.address).await.is_err()
+    })
+    .await;
+    late.write_all(body.as_bytes()).await.unwrap();
+    let mut refused = String::new();
+    soon("the refusal", late.read_to_string(&mut refused)).await.unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("overloaded_error"), "{refused}");
 }

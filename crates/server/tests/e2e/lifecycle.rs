@@ -10,6 +10,7 @@ use tidegate_core::{GenerationId, Money, Outcome, Tenant};
 use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::Store;
 use tidegate_store::generations::Generation;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{
     Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, eventually, hash_of, hello, hello_streamed, soon, tale,
@@ -196,7 +197,7 @@ async fn lif_4_no_request_is_dropped_while_the_configuration_changes() {
 }
 
 #[tokio::test]
-async fn lif_2_a_stop_lets_running_streams_finish_and_refuses_new_ones() {
+async fn lif_2_a_stop_serves_until_it_accepts_no_more_and_lets_running_streams_finish() {
     let hand = Hand::start().await;
     let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config("[service]\ndrain_delay = 30\n");
     let mut gate = gate.run().await;
@@ -212,11 +213,21 @@ async fn lif_2_a_stop_lets_running_streams_finish_and_refuses_new_ones() {
 
     gate.signal(Signal::TERM);
     eventually("it is not ready any more", FIVE_SECONDS, async || gate.get("/readyz").await.status == 503).await;
-    let refused = gate.messages(hello(MODEL)).await;
-    let (status, kind, _, message) = refused.error();
-    assert_eq!((status, &*kind, &*message), (503, "overloaded_error", "Service temporarily unavailable"));
-    assert!(refused.header("retry-after").is_some());
-    assert_eq!((gate.get("/healthz").await.status, refused.header("connection")), (200, Some("close")));
+    // Whoever has not looked at the readiness yet is served.
+    let whole = r#"{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}"#;
+    let (served, ()) = tokio::join!(gate.messages(hello(MODEL)), async { hand.call().await.answers(whole).await });
+    assert_eq!((served.status, served.text(), served.header("connection")), (200, "hello".to_owned(), None));
+    assert_eq!(gate.get("/healthz").await.status, 200);
+    // One whose body is still on its way when that is over.
+    let body = hello(MODEL).to_string();
+    let head = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {INFERENCE_KEY}\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    let mut late = gate.connect().await;
+    late.write_all(head.as_bytes()).await.unwrap();
+    let mut go_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    soon("it may go on", late.read_exact(&mut go_on)).await.unwrap();
 
     // The second signal skips the wait for load balancers, not the running stream.
     gate.signal(Signal::TERM);
@@ -224,6 +235,13 @@ async fn lif_2_a_stop_lets_running_streams_finish_and_refuses_new_ones() {
         tokio::net::TcpStream::connect(gate.address).await.is_err()
     })
     .await;
+    late.write_all(body.as_bytes()).await.unwrap();
+    let mut refused = String::new();
+    soon("the refusal", late.read_to_string(&mut refused)).await.unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    for part in ["\r\nconnection: close\r\n", "\r\nretry-after: ", "Service temporarily unavailable"] {
+        assert!(refused.contains(part), "{part:?} in {refused}");
+    }
     call.send(&tale("hello")[3..].concat()).await;
     call.end().await;
     assert_eq!(stream.rest().await.last().map(|event| event.name.clone()).as_deref(), Some("message_stop"));
