@@ -260,6 +260,16 @@ impl Store {
                     .execute(&mut *transaction)
                     .await?;
             }
+            // Still shown with the account's, so they must say that nothing is sent to them any more.
+            sqlx::query(
+                "UPDATE destinations SET enabled = FALSE, updated_at = $3 \
+                 WHERE organisation_id = $1 AND workspace_id = $2 AND enabled AND deleted_at IS NULL",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(&*id.0)
+            .bind(by.at.0)
+            .execute(&mut *transaction)
+            .await?;
             sqlx::query(
                 "UPDATE auth_codes SET failures = $3 \
                  WHERE organisation_id = $1 AND workspace_id = $2 AND used_at IS NULL",
