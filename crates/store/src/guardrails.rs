@@ -2,12 +2,14 @@
 //! and loads them again when their number has changed.
 
 mod assign;
+mod change;
 mod row;
 mod write;
 
 pub use assign::{Assigned, Assignment};
+pub use change::{GuardrailChange, RulesChange};
 pub use row::{Action, Builtin, BuiltinFilter, Guardrail, GuardrailRules, PatternFilter, ScanScope};
-pub use write::{GuardrailChange, NewGuardrail};
+pub use write::NewGuardrail;
 
 use tidegate_core::{Tenant, WorkspaceId};
 

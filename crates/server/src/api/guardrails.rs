@@ -6,13 +6,15 @@ use serde_json::value::RawValue;
 use tidegate_core::{Money, Window};
 use tidegate_gateway::Failure;
 use tidegate_gateway::guardrails::compiled;
+use tidegate_gateway::snapshot::Snapshot;
 use tidegate_store::guardrails::{
-    Action, Builtin, BuiltinFilter, Guardrail, GuardrailChange, GuardrailRules, NewGuardrail, PatternFilter, ScanScope,
+    Action, Builtin, BuiltinFilter, Guardrail, GuardrailChange, GuardrailRules, NewGuardrail, PatternFilter,
+    RulesChange, ScanScope,
 };
 use tidegate_store::workspaces::Workspace;
 use tidegate_store::{Refused, StoreError};
 
-use super::account::{Answering, Dollars, Instant, Request, conflict, data, deleted, internal, not_found, page};
+use super::account::{Answering, Dollars, Instant, Request, data, deleted, internal, not_found, page};
 use super::form::{Form, Reader, parse_uuid, refused};
 use crate::router::Call;
 
@@ -131,7 +133,7 @@ pub fn create(call: Call) -> Answering {
         let body = request.body().await?;
         let mut form = Form::read(&body)?;
         let workspace = form.uuid("workspace_id");
-        let change = read(&mut form, GuardrailRules::default());
+        let change = canonical(&request.app.gateway.snapshot(), read(&mut form));
         let name = form.require("name", change.name);
         form.finish()?;
         let Some(name) = name else { return Err(Failure::internal()) };
@@ -143,7 +145,7 @@ pub fn create(call: Call) -> Answering {
             limit: change.limit.flatten(),
             window: change.window.flatten(),
             include_byok: change.include_byok.unwrap_or(false),
-            rules: canonical(&request, change.rules.map(|(_, rules)| rules).unwrap_or_default()),
+            rules: change.rules.applied_to(GuardrailRules::default()),
         };
         let made = request.app.store.create_guardrail(&request.tenant, &request.by, new).await.map_err(refusal)?;
         request.app.guardrails_changed().await;
@@ -166,15 +168,13 @@ pub fn update(call: Call) -> Answering {
         let body = request.body().await?;
         let id = addressed(&request)?;
         let store = &request.app.store;
-        let known = store.find_guardrail(&request.tenant, &id).await.map_err(internal)?;
-        let own_of = match &known {
+        let own_of = match store.find_guardrail(&request.tenant, &id).await.map_err(internal)? {
             Some(_) => None,
             None => Some(whose(&request, &id).await?.ok_or_else(not_found)?.id),
         };
         let mut form = Form::read(&body)?;
-        let mut change = read(&mut form, known.map(|known| known.rules).unwrap_or_default());
+        let change = canonical(&request.app.gateway.snapshot(), read(&mut form));
         form.finish()?;
-        change.rules = change.rules.map(|(before, rules)| (before, canonical(&request, rules)));
         let changed = store.update_guardrail(&request.tenant, &request.by, &id, own_of.as_ref(), &change);
         let changed = Box::pin(changed).await;
         let guardrail = changed.map_err(refusal)?.ok_or_else(not_found)?;
@@ -209,14 +209,13 @@ fn refusal(error: StoreError) -> Failure {
     match error {
         StoreError::Refused(rule @ Refused::NameOfDefault) => refused("name", rule.to_string()),
         StoreError::Refused(rule) => refused("workspace_id", rule.to_string()),
-        StoreError::Conflict => conflict(),
         StoreError::Missing => refused("workspace_id", "is not a workspace of this account"),
         error => internal(error),
     }
 }
 
-/// The members of a body that makes or changes a guardrail; `rules` is what holds so far.
-fn read(form: &mut Form<'_>, rules: GuardrailRules) -> GuardrailChange {
+/// The members of a body that makes or changes a guardrail.
+fn read(form: &mut Form<'_>) -> GuardrailChange {
     let limit = form.nullable_money("limit_usd");
     if limit == Some(Some(Money::ZERO)) {
         form.issues.add("limit_usd", "must be greater than 0");
@@ -227,29 +226,24 @@ fn read(form: &mut Form<'_>, rules: GuardrailRules) -> GuardrailChange {
         limit,
         window: form.nullable_word("reset_interval", &INTERVALS),
         include_byok: form.flag("include_byok_in_budgets"),
-        rules: Some((rules.clone(), read_rules(form, rules))),
+        rules: read_rules(form),
     }
 }
 
-fn read_rules(form: &mut Form<'_>, known: GuardrailRules) -> GuardrailRules {
-    let mut rules = known;
+fn read_rules(form: &mut Form<'_>) -> RulesChange {
+    let mut rules = RulesChange::default();
     for (name, list) in [
         ("allowed_models", &mut rules.allowed_models),
         ("ignored_models", &mut rules.ignored_models),
         ("allowed_providers", &mut rules.allowed_providers),
         ("ignored_providers", &mut rules.ignored_providers),
     ] {
-        let read = form.nullable(name, |reader, raw| {
+        *list = form.nullable(name, |reader, raw| {
             reader.list(raw, 1..=MOST_ENTRIES, |reader, raw| reader.text(raw, 1..=LONGEST_ENTRY))
         });
-        if let Some(read) = read {
-            *list = read;
-        }
     }
     let all = form.nullable("enforce_zdr", |reader, raw| reader.flag(raw));
-    if let Some(said) = all {
-        rules.enforce_zdr = said;
-    }
+    rules.enforce_zdr = all;
     for (name, kept) in [
         ("enforce_zdr_anthropic", &mut rules.enforce_zdr_anthropic),
         ("enforce_zdr_google", &mut rules.enforce_zdr_google),
@@ -258,26 +252,18 @@ fn read_rules(form: &mut Form<'_>, known: GuardrailRules) -> GuardrailRules {
         ("enforce_zdr_other", &mut rules.enforce_zdr_other),
     ] {
         // The old member speaks for those that are not given.
-        if let Some(said) = form.nullable(name, |reader, raw| reader.flag(raw)).or(all) {
-            *kept = said;
-        }
+        *kept = form.nullable(name, |reader, raw| reader.flag(raw)).or(all);
     }
     for (name, kept) in [
         ("enable_free_model_publication", &mut rules.enable_free_model_publication),
         ("enable_free_model_training", &mut rules.enable_free_model_training),
         ("enable_paid_model_training", &mut rules.enable_paid_model_training),
     ] {
-        if let Some(said) = form.nullable(name, |reader, raw| reader.flag(raw)) {
-            *kept = said;
-        }
+        *kept = form.nullable(name, |reader, raw| reader.flag(raw));
     }
-    if let Some(filters) = form.nullable("content_filters", |reader, raw| reader.list(raw, 0..=MOST_FILTERS, filter)) {
-        rules.content_filters = filters;
-    }
-    let builtins = form.nullable("content_filter_builtins", |reader, raw| reader.list(raw, 0..=MOST_FILTERS, builtin));
-    if let Some(builtins) = builtins {
-        rules.content_filter_builtins = builtins;
-    }
+    rules.content_filters = form.nullable("content_filters", |reader, raw| reader.list(raw, 0..=MOST_FILTERS, filter));
+    rules.content_filter_builtins =
+        form.nullable("content_filter_builtins", |reader, raw| reader.list(raw, 0..=MOST_FILTERS, builtin));
     rules
 }
 
@@ -321,14 +307,14 @@ fn builtin(reader: &mut Reader<'_>, raw: &RawValue) -> Option<BuiltinFilter> {
 }
 
 /// Models under the names that the catalogue has for them, where it knows them.
-fn canonical(request: &Request, mut rules: GuardrailRules) -> GuardrailRules {
-    let snapshot = request.app.gateway.snapshot();
-    for list in [&mut rules.allowed_models, &mut rules.ignored_models].into_iter().flatten() {
+fn canonical(snapshot: &Snapshot, mut change: GuardrailChange) -> GuardrailChange {
+    let rules = &mut change.rules;
+    for list in [&mut rules.allowed_models, &mut rules.ignored_models].into_iter().flatten().flatten() {
         for name in list.iter_mut() {
             if let Ok(named) = snapshot.catalogue.find(name) {
                 *name = named.model.id.to_string();
             }
         }
     }
-    rules
+    change
 }

@@ -11,7 +11,7 @@ use tidegate_store::members::{NewMember, Role};
 use crate::agent::asks;
 use crate::harness::{
     Account, MANAGEMENT_KEY, Pace, Reply, Tidegate, Till, assert_not_found, assert_refused, hash_of, hello, on_both,
-    pdf, shell, user, with_sqlite,
+    pdf, shell, together, user, with_sqlite,
 };
 use crate::money::key;
 
@@ -61,6 +61,30 @@ fn forbidden(text: &str) -> (u16, String, String) {
 }
 
 on_both! {
+    async fn changes_at_the_same_time_undo_nothing_of_each_other(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let path = format!("/guardrails/{}", made(&account, json!({})).await["id"].as_str().unwrap());
+        let changes = json!({
+            "allowed_models": ["a/m"], "ignored_models": ["b/m"], "allowed_providers": ["p0"],
+            "ignored_providers": ["p1"], "enforce_zdr_openai": true, "enforce_zdr_google": false,
+            "enable_paid_model_training": false, "content_filters": [{"pattern": "x", "action": "block"}],
+        });
+        let asks = changes.as_object().unwrap().iter().map(|(member, value)| {
+            let ask = account.gate.ask("PATCH", &format!("/api/v1{path}")).key(MANAGEMENT_KEY);
+            ask.json(json!({member: value}).to_string())
+        });
+        for reply in together(asks).await {
+            assert_eq!(reply.status, 200, "{}", reply.body_text());
+        }
+        let shown = account.data("GET", &path, None, 200).await;
+        for (member, value) in changes.as_object().unwrap() {
+            if member != "content_filters" {
+                assert_eq!(&shown[member], value, "{member}");
+            }
+        }
+        assert_eq!(shown["content_filters"][0]["pattern"], "x");
+    }
+
     async fn a_guardrail_is_made_changed_assigned_and_deleted(database: &Database) {
         let account = Account::start(database, Tidegate::start()).await;
         let settings = json!({

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_core::{Money, Tenant, Window, WorkspaceId};
 
+use super::change::GuardrailChange;
 use super::row::{Guardrail, GuardrailRules, RawGuardrail, select_guardrails};
 use super::{GUARDRAILS_CHANGED, MOST_GUARDRAILS};
 use crate::audit::{By, Change, append_audit};
@@ -18,18 +19,6 @@ pub struct NewGuardrail {
     pub window: Option<Window>,
     pub include_byok: bool,
     pub rules: GuardrailRules,
-}
-
-/// What is to be different; what is `None` stays.
-#[derive(Clone, Debug, Default)]
-pub struct GuardrailChange {
-    pub name: Option<String>,
-    pub description: Option<Option<String>>,
-    pub limit: Option<Option<Money>>,
-    pub window: Option<Option<Window>>,
-    pub include_byok: Option<bool>,
-    /// All of them, as they were before the change and as they are after it.
-    pub rules: Option<(GuardrailRules, GuardrailRules)>,
 }
 
 impl Store {
@@ -99,10 +88,6 @@ impl Store {
             };
             if known.is_default && change.name.as_ref().is_some_and(|name| *name != known.name) {
                 return Err(Refused::NameOfDefault.into());
-            }
-            // Somebody else has changed them since they were read: what they set must not be lost.
-            if change.rules.as_ref().is_some_and(|(before, _)| *before != known.rules) {
-                return Err(StoreError::Conflict);
             }
             let old = shown(&known);
             let guardrail = changed(known, change, by);
@@ -213,7 +198,7 @@ fn changed(known: Guardrail, change: &GuardrailChange, by: &By) -> Guardrail {
         limit: change.limit.unwrap_or(known.limit),
         window: change.window.unwrap_or(known.window),
         include_byok: change.include_byok.unwrap_or(known.include_byok),
-        rules: change.rules.as_ref().map_or(known.rules, |(_, after)| after.clone()),
+        rules: change.rules.clone().applied_to(known.rules),
         updated: Some(by.at),
         ..known
     }
