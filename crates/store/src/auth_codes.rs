@@ -10,7 +10,9 @@ pub use exchange::{Exchanged, Known, NotExchanged};
 use crate::audit::{Actor, By, Change, append_audit};
 use crate::idempotency::{self, Given, Once};
 use crate::keys::LimitReset;
-use crate::{Result, Store, dialect};
+use crate::members::IS_MEMBER;
+use crate::workspaces::DEFAULT_SLUG;
+use crate::{Refused, Result, Store, dialect};
 
 /// Wrong verifiers after which a code answers as if it did not exist.
 pub const MOST_FAILURES: i64 = 5;
@@ -101,7 +103,7 @@ pub enum Issued {
 
 impl Store {
     /// Stores a code, and its application on first sight. One that was asked for with a key is good as long as that key
-    /// is.
+    /// is. [`Refused::NotAMember`] when its creator has no place in the workspace.
     pub async fn create_auth_code(
         &self,
         tenant: &Tenant,
@@ -168,6 +170,19 @@ impl Store {
             .await?;
             if inserted.rows_affected() == 0 {
                 return Ok(Issued::Conflict);
+            }
+            // Its key would be theirs, so it could never be exchanged.
+            if let Some(creator) = &code.creator {
+                let is_member: i64 = sqlx::query_scalar(IS_MEMBER)
+                    .bind(&*tenant.organisation.0)
+                    .bind(&*code.workspace.0)
+                    .bind(creator)
+                    .bind(DEFAULT_SLUG)
+                    .fetch_one(&mut *transaction)
+                    .await?;
+                if is_member == 0 {
+                    return Err(Refused::NotAMember.into());
+                }
             }
             if let Some(once) = once {
                 let answer = serde_json::json!({"app_id": app_id, "created_at": by.at.to_string()}).to_string();

@@ -10,10 +10,10 @@ use tidegate_core::key;
 use tidegate_core::{KeyHash, Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_gateway::Failure;
 use tidegate_observe::metrics::Happened;
-use tidegate_store::StoreError;
 use tidegate_store::audit::{Actor, By};
 use tidegate_store::auth_codes::{Issued, Known, NewCode, NotExchanged, Pending};
 use tidegate_store::idempotency::Once;
+use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 use tokio::time::timeout;
 
@@ -133,6 +133,9 @@ pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Resul
                 if app.gateway.clock.instant().duration_since(started) > PATIENCE {
                     break;
                 }
+            }
+            Err(StoreError::Refused(Refused::NotAMember)) => {
+                return Err(refused("workspace_id", "is not open to the person who made this management key"));
             }
             Err(error) => return Err(internal(error)),
         }

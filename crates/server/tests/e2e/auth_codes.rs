@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_core::{KeyHash, KeyKind};
 use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::Store;
+use tidegate_store::keys::NewKey;
+use tidegate_store::members::{NewMember, Role};
 
-use crate::harness::{Database, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both, together};
+use crate::harness::{
+    Account, Database, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both, shell, together,
+};
 
 const MODEL: &str = "vendor/m";
 const CALLBACK: &str = "http://localhost:51423/cb";
@@ -231,6 +236,42 @@ on_both! {
 
         // Nothing was made by any of these: the first application is the one that comes now.
         assert_eq!(make(&gate, with(json!({}))).await.json()["data"]["app_id"], 1);
+    }
+
+    async fn a_code_is_made_only_where_its_owner_may_hold_keys(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let (store, tenant) = (&account.store, &account.tenant);
+        let member = NewMember { email: "m@example.com".to_owned(), first_name: None, last_name: None, role: Role::Member };
+        let member = store.add_member(tenant, &shell(), member).await.expect("it answers").id;
+        let raw = "a-management-key-of-somebody".to_owned();
+        let key = NewKey {
+            hash: KeyHash::of(raw.as_bytes()),
+            kind: KeyKind::Management,
+            name: "theirs".to_owned(),
+            label: "***".to_owned(),
+            limit: None,
+            limit_reset: None,
+            include_byok_in_limit: false,
+            expires: None,
+            creator: Some(member.clone()),
+            external_user: None,
+            app_id: None,
+            spawn_agent: None,
+            spawn_cloud: None,
+        };
+        store.create_key(tenant, &shell(), &account.workspace, key).await.expect("it answers");
+        let team = account.data("POST", "/workspaces", Some(json!({"name": "T", "slug": "t"})), 201).await;
+        let team = team["id"].as_str().expect("an id").to_owned();
+        let ask = async |more: Value| {
+            let ask = account.gate.ask("POST", "/api/v1/auth/keys/code").key(&raw);
+            ask.json(with(more).to_string()).send().await
+        };
+        assert_eq!(ask(json!({})).await.status, 200, "everybody belongs to the default workspace");
+        let refused = ask(json!({"workspace_id": team})).await;
+        assert_eq!((refused.status, fields(&refused)), (400, vec!["workspace_id".to_owned()]));
+        let added = json!({"user_ids": [member]});
+        assert_eq!(account.send("POST", &format!("/workspaces/{team}/members/add"), added).await.status, 200);
+        assert_eq!(ask(json!({"workspace_id": team})).await.status, 200);
     }
 
     async fn values_at_their_limits_are_accepted(database: &Database) {

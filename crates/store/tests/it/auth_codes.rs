@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tidegate_core::{KeyKind, Tenant, Timestamp, WorkspaceId};
-use tidegate_store::Store;
 use tidegate_store::audit::{Actor, By};
 use tidegate_store::auth_codes::{Application, Issued, Known, NewCode, NotExchanged, Pending};
 use tidegate_store::keys::NewKey;
 use tidegate_store::members::{NewMember, Role};
+use tidegate_store::{Refused, Store, StoreError};
 
 use crate::databases::{NOW, by, hash, member, new_key};
 use crate::on_both;
@@ -119,9 +119,12 @@ on_both! {
             store.exchange_code(code, &by(NOW), &hash(code.hash.to_hex()), "label").await.unwrap()
         };
         assert!(exchange(&owned("admin's", &admin).await).await.is_ok(), "administrators act in all workspaces");
-        let code = owned("stranger's", &ada).await;
-        assert_eq!(exchange(&code).await, Err(NotExchanged::Expired), "their owner has no place there");
+        let strange = NewCode { creator: Some(ada.clone()), ..code("ada's", "https://one", &team) };
+        let refused = store.create_auth_code(&tenant, &by(NOW), &strange, MANY, None).await;
+        assert!(matches!(refused, Err(StoreError::Refused(Refused::NotAMember))), "{refused:?}");
+        assert!(store.find_auth_code(&strange.hash).await.unwrap().is_none(), "its owner has no place there");
         store.add_workspace_members(&tenant, &by(NOW), &team, std::slice::from_ref(&ada)).await.unwrap();
+        let code = owned("ada's", &ada).await;
         assert!(exchange(&code).await.is_ok());
         store.delete_key(&tenant, &by(NOW), &hash(code.hash.to_hex()), None).await.unwrap();
 
