@@ -148,6 +148,8 @@ pub fn show(call: Call) -> Answering {
             };
             bindings.push(Binding::of_guardrail(&budget, of_member.as_ref().unwrap_or(&spend), now));
         }
+        let is_billed = request.app.gateway.snapshot().settings.billing.enabled;
+        let is_free_tier = is_billed && store.list_grants(tenant, 0, 1).await.map_err(internal)?.1 == 0;
         let is_management = row.kind == KeyKind::Management;
         let (credit, byok) = (&spend.credit, &spend.byok);
         Ok(data(
@@ -168,7 +170,7 @@ pub fn show(call: Call) -> Answering {
                 byok_usage_monthly: Dollars(byok.month),
                 creator_user_id: row.creator.as_deref(),
                 expires_at: row.expires.map(Instant),
-                is_free_tier: false,
+                is_free_tier,
                 is_management_key: is_management,
                 is_provisioning_key: is_management,
                 rate_limit: RateLimit {

@@ -48,6 +48,16 @@ on_both! {
         }
     }
 
+    async fn an_account_is_free_until_something_is_granted_where_that_counts(database: &Database) {
+        let account = Account::start(database, Tidegate::start().config("[billing]\nenabled = true\n")).await;
+        let is_free = async |key: &str| {
+            account.gate.ask("GET", "/api/v1/key").key(key).send().await.json()["data"]["is_free_tier"].clone()
+        };
+        assert_eq!((is_free(INFERENCE_KEY).await, is_free(MANAGEMENT_KEY).await), (json!(true), json!(true)));
+        assert_eq!(grant(&account, None, r#"{"amount": 1}"#).send().await.status, 201);
+        assert_eq!((is_free(INFERENCE_KEY).await, is_free(MANAGEMENT_KEY).await), (json!(false), json!(false)));
+    }
+
     async fn led_1_what_is_no_amount_is_refused(database: &Database) {
         let account = Account::start(database, Tidegate::start()).await;
         for (amount, message) in [
