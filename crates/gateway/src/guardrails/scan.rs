@@ -200,6 +200,14 @@ impl Filter {
         }
     }
 
+    /// What it is called where it blocks.
+    fn name(&self) -> &str {
+        match &self.sought {
+            Sought::Builtin(builtin) => builtin.name(),
+            Sought::Pattern(_, label) => label.as_deref().unwrap_or("[BLOCKED]"),
+        }
+    }
+
     fn kind(&self) -> &'static str {
         if self.is_injection() { "regex_pi_detection" } else { "content-filter" }
     }
@@ -284,7 +292,7 @@ impl Findings<'_> {
         };
         let text = match first.is_injection() {
             true => "Request blocked: prompt injection patterns detected".to_owned(),
-            false => format!("Request blocked by content filter: {}", first.label()),
+            false => format!("Request blocked by content filter: {}", first.name()),
         };
         let mut failure = Failure::new(403, ErrorType::PermissionDenied, text);
         if first.is_injection() {
@@ -419,6 +427,11 @@ mod tests {
         assert_eq!(blocked.failure.message, "Request blocked by content filter: B");
         assert_eq!(blocked.judged.entries.len(), 2);
         assert!(blocked.judged.entries[1].contains("blocked"));
+        let unnamed = held(&[(own("x", None), Action::Block, false)]).scan(&request("axb")).unwrap_err();
+        assert_eq!(unnamed.failure.message, "Request blocked by content filter: [BLOCKED]");
+        let named = held(&[(Sought::Builtin(Builtin::Email), Action::Block, false)]);
+        let named = named.scan(&request("to a@example.com")).unwrap_err();
+        assert_eq!(named.failure.message, "Request blocked by content filter: Email address");
     }
 
     #[test]

@@ -319,7 +319,7 @@ fn what_filters_find_does_not_reach_the_model() {
         }
         let before = sims[0].requests().len();
         let blocked = said(&account, &key, saying("pay with 4111 1111 1111 1111 for ann@example.org")).await;
-        assert_eq!(refusal(&blocked), forbidden("Request blocked by content filter: CREDIT_CARD"));
+        assert_eq!(refusal(&blocked), forbidden("Request blocked by content filter: Credit card number"));
         let metadata = blocked.json()["tidegate_metadata"].clone();
         assert_eq!((&metadata["attempt"], metadata.get("attempts")), (&json!(0), None), "{metadata}");
         assert_eq!(metadata["pipeline"].as_array().unwrap().last().unwrap()["data"]["action"], "blocked");

@@ -94,6 +94,19 @@ impl Builtin {
         Self::ALL.iter().find(|(_, builtin)| *builtin == self).map_or("", |(slug, _)| slug)
     }
 
+    /// What it is called where it blocks a request.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Email => "Email address",
+            Self::Phone => "Phone number",
+            Self::Ssn => "Social Security number",
+            Self::CreditCard => "Credit card number",
+            Self::IpAddress => "IP address",
+            Self::Secret => "Secret",
+            Self::RegexPromptInjection => "Prompt injection",
+        }
+    }
+
     /// What stands where something was taken out, without its brackets.
     pub fn label(self) -> &'static str {
         match self {
