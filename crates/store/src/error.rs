@@ -64,7 +64,7 @@ pub enum Refused {
     NoRoomForFile,
     #[error("belongs to another workspace")]
     OfAnotherWorkspace,
-    #[error("names a key that the account does not have")]
+    #[error("names a key that is no inference key of the account")]
     UnknownKey,
     #[error("cannot be combined with is_fallback")]
     ByokOnlyFallback,

@@ -38,7 +38,7 @@ on_both! {
         let body = json!({
             "provider": "p0", "key": format!("  {KEY}\n"), "name": "team-b prod", "is_required": true,
             "allowed_models": ["openai/gpt-5.2", "a/b", "openai/gpt-5.2"], "allowed_user_ids": [],
-            "allowed_api_key_hashes": [hash_of(INFERENCE_KEY), hash_of(MANAGEMENT_KEY)],
+            "allowed_api_key_hashes": [hash_of(INFERENCE_KEY)],
             "declared_region": "europe", "declared_zdr": true, "sort_order": 7, "unknown": 1,
         });
         let reply = account.send("POST", "/byok", body).await;
@@ -53,7 +53,7 @@ on_both! {
             "id": id, "provider": "p0", "name": "team-b prod", "label": "sk-...cdef", "disabled": false,
             "is_fallback": false, "is_required": true, "is_byok_only": false, "declared_region": "europe",
             "declared_zdr": true, "allowed_models": ["openai/gpt-5.2", "a/b"], "allowed_user_ids": [],
-            "allowed_api_key_hashes": [hash_of(INFERENCE_KEY), hash_of(MANAGEMENT_KEY)], "sort_order": 0,
+            "allowed_api_key_hashes": [hash_of(INFERENCE_KEY)], "sort_order": 0,
             "workspace_id": &*account.workspace.0, "created_at": made["created_at"],
         });
         assert_eq!(reply.json(), json!({"data": expected}));

@@ -56,6 +56,8 @@ fn mistakes() -> Vec<(&'static str, Value, &'static str)> {
         ("allowed_api_key_hashes", json!(["x"]), "allowed_api_key_hashes[0]"),
         ("allowed_api_key_hashes", json!([hash_of("x").to_uppercase()]), "allowed_api_key_hashes[0]"),
         ("allowed_api_key_hashes", json!([hash_of(INFERENCE_KEY), hash_of("nobody")]), "allowed_api_key_hashes"),
+        // No model can be called with it.
+        ("allowed_api_key_hashes", json!([hash_of(MANAGEMENT_KEY)]), "allowed_api_key_hashes"),
         ("allowed_api_key_hashes", (0..101).map(|n| hash_of(&n.to_string())).collect(), "allowed_api_key_hashes"),
         ("declared_region", json!("mars"), "declared_region"),
         ("declared_region", json!(true), "declared_region"),

@@ -143,6 +143,9 @@ on_both! {
         assert_refused(&account.send("POST", &to_members, json!({"member_user_ids": ["user_nobody"]})).await, "member_user_ids");
         assert_refused(&account.send("POST", &format!("{path}/assignments/keys"), json!({"key_hashes": ["0".repeat(64)]})).await, "key_hashes");
         assert_refused(&account.send("POST", &format!("{path}/assignments/keys"), json!({"key_hashes": []})).await, "key_hashes");
+        // It makes no requests that could be guarded.
+        let manager = json!({"key_hashes": [hash_of(MANAGEMENT_KEY)]});
+        assert_refused(&account.send("POST", &format!("{path}/assignments/keys"), manager).await, "key_hashes");
         assert_eq!(account.ask("DELETE", &path).await.json(), json!({"deleted": true}));
         for path in [path.clone(), format!("{path}/assignments/keys"), "/guardrails/x".to_owned()] {
             assert_not_found(&account.ask("GET", &path).await);

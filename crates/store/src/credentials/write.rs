@@ -247,12 +247,13 @@ macro_rules! take_number {
 }
 use take_number;
 
-/// Leaves the function when a key is not a live one of the tenant.
+/// Leaves the function when a key is not a live one of the tenant, or one with which no model can be called.
 macro_rules! check_keys {
     ($transaction:ident, $tenant:expr, $keys:expr) => {
         for key in $keys {
             let live: i64 = sqlx::query_scalar(
-                "SELECT COUNT(*) FROM api_keys WHERE organisation_id = $1 AND hash = $2 AND deleted_at IS NULL",
+                "SELECT COUNT(*) FROM api_keys \
+                 WHERE organisation_id = $1 AND hash = $2 AND kind = 'inference' AND deleted_at IS NULL",
             )
             .bind(&*$tenant.organisation.0)
             .bind(key.to_hex())

@@ -27,11 +27,12 @@ impl Assigned {
         [Self::Key, Self::Member].into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// The live key or member with this name: organisation, subject.
+    /// The live key or member with this name: organisation, subject. What guards requests is not for keys that make none.
     fn live(self) -> &'static str {
         match self {
             Self::Key => {
-                "SELECT COUNT(*) FROM api_keys WHERE organisation_id = $1 AND hash = $2 AND deleted_at IS NULL"
+                "SELECT COUNT(*) FROM api_keys \
+                 WHERE organisation_id = $1 AND hash = $2 AND kind = 'inference' AND deleted_at IS NULL"
             }
             Self::Member => "SELECT COUNT(*) FROM users WHERE organisation_id = $1 AND id = $2 AND removed_at IS NULL",
         }

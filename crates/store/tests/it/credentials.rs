@@ -1,8 +1,9 @@
 use tempfile::TempDir;
-use tidegate_core::{Secret, Tenant, Timestamp, WorkspaceId};
+use tidegate_core::{KeyKind, Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::credentials::{
     CredentialChange, CredentialFilter, CredentialRow, NewCredential, NewSecret, Settings,
 };
+use tidegate_store::keys::NewKey;
 use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key};
 use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 use tidegate_store::{Refused, Store, StoreError};
@@ -276,7 +277,8 @@ on_both! {
     }
 
     async fn what_a_rule_forbids_changes_nothing(database: &Database) {
-        let (tenant, made) = database.bootstrap(vec![new_key("live"), new_key("dead")]).await;
+        let manager = NewKey { kind: KeyKind::Management, ..new_key("manager") };
+        let (tenant, made) = database.bootstrap(vec![new_key("live"), new_key("dead"), manager]).await;
         let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
         store.delete_key(&tenant, &by(NOW), &hash("dead"), None).await.unwrap();
         let (theirs, foreign) = database.other_tenant().await;
@@ -294,6 +296,7 @@ on_both! {
             (keys(&["live", "dead"]), Refused::UnknownKey),
             (keys(&["theirs"]), Refused::UnknownKey),
             (keys(&["nobody"]), Refused::UnknownKey),
+            (keys(&["manager"]), Refused::UnknownKey),
             (both, Refused::ByokOnlyFallback),
         ];
         for (wrong, rule) in cases {
