@@ -47,7 +47,16 @@ macro_rules! check_new_key {
         if live >= $crate::keys::MOST_KEYS {
             return Err($crate::Refused::TooManyKeys.into());
         }
-        if let Some(creator) = &$key.creator {
+        $crate::keys::check_creator!($transaction, $organisation, $workspace, $key.creator.as_deref());
+    };
+}
+
+pub(crate) use check_new_key;
+
+/// Leaves the function when a key's creator, if it has one, has no place in its workspace.
+macro_rules! check_creator {
+    ($transaction:ident, $organisation:expr, $workspace:expr, $creator:expr) => {
+        if let Some(creator) = $creator {
             let is_member: i64 = sqlx::query_scalar($crate::members::IS_MEMBER)
                 .bind(&*$organisation.0)
                 .bind(&*$workspace.0)
@@ -62,7 +71,7 @@ macro_rules! check_new_key {
     };
 }
 
-pub(crate) use check_new_key;
+pub(crate) use check_creator;
 
 /// Inserts a key inside a transaction of either database, or leaves the function with [`StoreError::Missing`] when the
 /// workspace is not a live one of the organisation. A macro, because a function over both would need a page of bounds.

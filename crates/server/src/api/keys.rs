@@ -217,7 +217,13 @@ pub fn update(call: Call) -> Answering {
         };
         form.finish()?;
         let changed = request.app.store.update_key(&request.tenant, &request.by, &hash, KIND, &change).await;
-        let row = changed.map_err(internal)?.ok_or_else(not_found)?;
+        let changed = changed.map_err(|error| match error {
+            StoreError::Refused(Refused::NotAMember) => {
+                refused("disabled", "must stay true: the key's creator is no longer a member of its workspace")
+            }
+            error => internal(error),
+        })?;
+        let row = changed.ok_or_else(not_found)?;
         request.app.keys_changed().await;
         let spend = spend(&request, &hash).await?;
         Ok(data(StatusCode::OK, &Key::new(&row, &spend)))

@@ -257,6 +257,20 @@ on_both! {
         assert_refused(&account.send("POST", "/keys", foreign).await, "workspace_id");
     }
 
+    async fn a_key_of_somebody_who_left_cannot_be_switched_on_again(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let (store, tenant) = (&account.store, &account.tenant);
+        let member = NewMember { email: "m@example.com".to_owned(), first_name: None, last_name: None, role: Role::Member };
+        let member = store.add_member(tenant, &shell(), member).await.unwrap().id;
+        let body = json!({"name": "theirs", "creator_user_id": member});
+        let path = format!("/keys/{}", account.data("POST", "/keys", Some(body), 201).await["hash"].as_str().unwrap());
+        account.data("PATCH", &path, Some(json!({"disabled": true})), 200).await;
+        store.remove_member(tenant, &shell(), &member).await.unwrap();
+        assert_refused(&account.send("PATCH", &path, json!({"disabled": false})).await, "disabled");
+        let shown = account.data("PATCH", &path, Some(json!({"name": "of old"})), 200).await;
+        assert_eq!((&shown["name"], &shown["disabled"]), (&json!("of old"), &json!(true)));
+    }
+
     async fn keys_are_listed_newest_first_in_pages_of_a_hundred(database: &Database) {
         let account = Account::start(database, Tidegate::start()).await;
         let now = SystemClock.now();

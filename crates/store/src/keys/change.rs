@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_core::{KeyHash, KeyKind, Money, Tenant, WorkspaceId};
 
 use super::row::{KeyRow, Names, RawKey, one_tenant_key, select_keys};
-use super::{LimitReset, NEXT_CHANGE, NewKey};
+use super::{LimitReset, NEXT_CHANGE, NewKey, check_creator};
 use crate::audit::{By, Change, append_audit};
 use crate::{Result, Store, dialect};
 
@@ -44,6 +44,10 @@ impl Store {
             let (before, after) = (settings(&old), settings(&new));
             if before == after {
                 return Ok(Some(old));
+            }
+            // It was switched off when its creator lost their place, and would be theirs again.
+            if old.disabled && !new.disabled {
+                check_creator!(transaction, tenant.organisation, new.workspace, new.creator.as_deref());
             }
             sqlx::query(
                 "UPDATE api_keys SET name = $3, disabled = $4, limit_nanos = $5, limit_reset = $6, \

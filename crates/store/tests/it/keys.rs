@@ -284,6 +284,25 @@ on_both! {
         assert_eq!(store.find_key(&hash("6")).await.unwrap(), None);
     }
 
+    async fn a_key_comes_back_only_while_its_creator_has_a_place(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let store = &database.store;
+        let creator = store.add_member(&tenant, &by(NOW), member("i@x.example")).await.unwrap().id;
+        let key = NewKey { creator: Some(creator.clone()), ..new_key("theirs") };
+        store.create_key(&tenant, &by(NOW), &made.workspace, key).await.unwrap();
+        let theirs = hash("theirs");
+        store.set_key_disabled(&tenant, &by(NOW), &theirs, true).await.unwrap();
+        assert!(store.set_key_disabled(&tenant, &by(NOW), &theirs, false).await.unwrap());
+        store.set_key_disabled(&tenant, &by(NOW), &theirs, true).await.unwrap();
+        store.remove_member(&tenant, &by(NOW), &creator).await.unwrap();
+        let refused = store.set_key_disabled(&tenant, &by(LATER), &theirs, false).await;
+        assert!(matches!(refused, Err(StoreError::Refused(Refused::NotAMember))), "{refused:?}");
+        assert!(store.find_key(&theirs).await.unwrap().unwrap().disabled);
+        // What does not bring it back can still be changed.
+        let change = KeyChange { name: Some("old".to_owned()), ..KeyChange::default() };
+        assert!(store.update_key(&tenant, &by(LATER), &theirs, None, &change).await.unwrap().is_some());
+    }
+
     async fn a_workspace_holds_ten_thousand_live_keys(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![new_key("first")]).await;
         let store = &database.store;
