@@ -291,7 +291,7 @@ fn builtin(reader: &mut Reader<'_>, raw: &RawValue) -> Option<BuiltinFilter> {
         let slug = form.value("slug", |reader, raw| {
             let said: Option<String> = serde_json::from_str(raw.get()).ok();
             if said.as_deref().is_some_and(|said| UNBUILT.contains(&said)) {
-                return reader.refuse("needs entity recognition, which is not configured on this deployment");
+                return reader.refuse("needs entity recognition, which is not supported by this build");
             }
             reader.word(raw, &Builtin::ALL)
         });

@@ -183,6 +183,10 @@ on_both! {
             assert_refused(&account.send("POST", "/guardrails", body).await, path);
         }
         assert_refused(&account.send("POST", "/guardrails", json!({})).await, "name");
+        // No setting changes this one.
+        let unbuilt = json!({"name": "n", "content_filter_builtins": [{"slug": "address", "action": "block"}]});
+        let unbuilt = account.send("POST", "/guardrails", unbuilt).await;
+        assert!(unbuilt.body_text().contains("which is not supported by this build"), "{}", unbuilt.body_text());
         // A workspace's own appears with the first change, and keeps its name.
         let workspace = account.ask("GET", "/workspaces/default").await.json()["data"].clone();
         let path = format!("/guardrails/{}", workspace["default_guardrail_id"].as_str().unwrap());
