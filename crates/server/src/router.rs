@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{ALLOW, HeaderName, HeaderValue};
+use http::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, request};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tidegate_core::{KeyKind, RequestId};
 use tidegate_gateway::relay::Body;
@@ -77,7 +78,9 @@ impl Router {
         }
         let not_found = || Failure::new(404, ErrorType::NotFound, "Not found");
         let found = self.0.at(path).map_err(|_| not_found())?;
-        let route = found.value.routes.iter().find(|route| route.method == *method);
+        // What can be got can be asked about: the answer leaves without its body.
+        let wanted = if *method == Method::HEAD { &Method::GET } else { method };
+        let route = found.value.routes.iter().find(|route| route.method == *wanted);
         let route = route.copied().ok_or_else(|| Failure::new(405, ErrorType::InvalidRequest, "Method Not Allowed"))?;
         Ok((route, found.params.iter().map(|(_, value)| value.to_owned()).collect()))
     }
@@ -89,7 +92,11 @@ impl Router {
 
     fn allowed(&self, path: &str) -> Option<String> {
         let site = &self.0.at(path).ok()?.value;
-        Some(site.routes.iter().map(|route| route.method.as_str()).collect::<Vec<_>>().join(", "))
+        let named = site.routes.iter().map(|route| match route.method {
+            Method::GET => "GET, HEAD",
+            ref method => method.as_str(),
+        });
+        Some(named.collect::<Vec<_>>().join(", "))
     }
 
     fn surface(&self, path: &str) -> Surface {
@@ -256,6 +263,7 @@ fn finished(
         route: route.map_or("other", |route| route.path),
         method: match *method {
             Method::GET => "GET",
+            Method::HEAD => "HEAD",
             Method::POST => "POST",
             Method::PUT => "PUT",
             Method::PATCH => "PATCH",
@@ -265,7 +273,17 @@ fn finished(
         status: answer.status().as_u16(),
     };
     app.gateway.metrics.http_requests.get_or_create(&labels).inc();
-    answer
+    if *method == Method::HEAD { bodiless(answer) } else { answer }
+}
+
+/// The head of an answer, which says how long its body would be. HTTP/1.1 leaves bodies of such answers out by itself,
+/// HTTP/2 does not.
+fn bodiless(answer: Answer) -> Answer {
+    let (mut head, body) = answer.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, Body::full(bytes::Bytes::new()))
 }
 
 /// An answer made of bytes that are there.
@@ -289,11 +307,19 @@ mod tests {
                 assert!(std::ptr::eq(router.find(&route.method, &path).unwrap().0, route), "{path}");
             }
         }
-        let status = |method, path| router.find(&method, path).map(|_| 200).unwrap_or_else(|failure| failure.status);
+        let status = |method: Method, path: &str| {
+            router.find(&method, path).map(|_| 200).unwrap_or_else(|failure| failure.status)
+        };
         assert_eq!(status(Method::POST, "/messages"), 404);
         assert_eq!(status(Method::POST, "/v1/messages/"), 404);
         assert_eq!(status(Method::GET, "/v1/messages"), 405);
         assert_eq!(status(Method::PUT, "/api/v1/messages/count_tokens"), 405);
+        assert_eq!(status(Method::HEAD, "/v1/messages"), 405);
+        for route in ROUTES.iter().filter(|route| route.method == Method::GET) {
+            let path = paths(route).into_iter().next().unwrap().replace(['{', '}'], "");
+            assert_eq!(status(Method::HEAD, &path), 200, "{path}");
+            assert!(router.allowed(&path).unwrap().contains("GET, HEAD"), "{path}");
+        }
     }
 
     #[test]

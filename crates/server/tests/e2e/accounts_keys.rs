@@ -523,5 +523,5 @@ async fn only_management_keys_manage() {
         assert_eq!(reply.status, 401);
     }
     let wrong = gate.ask("PUT", "/api/v1/keys").key(MANAGEMENT_KEY).send().await;
-    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, POST")));
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, HEAD, POST")));
 }

@@ -555,8 +555,24 @@ async fn unknown_paths_and_methods_are_told_apart_and_say_what_is_allowed() {
         }
     }
     let reply = gate.ask("POST", "/healthz").send().await;
-    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, HEAD")));
     assert_eq!(reply.json()["error"]["code"], 405);
+}
+
+#[tokio::test]
+async fn what_can_be_got_can_be_asked_about_without_its_body() {
+    let (_sim, gate) = start("").await;
+    for path in ["/healthz", "/readyz", "/assets/page.css", "/api/v1/openapi.json", "/api/v1/key", "/nowhere"] {
+        let ask = |method: &str| gate.ask(method, path).key(INFERENCE_KEY).send();
+        let (got, asked) = (ask("GET").await, ask("HEAD").await);
+        assert_eq!((asked.status, asked.body_text()), (got.status, ""), "{path}");
+        let told = |reply: &Reply, name: &str| reply.header(name).map(ToOwned::to_owned);
+        for name in ["content-type", "content-length", "cache-control"] {
+            assert_eq!(told(&asked, name), told(&got, name), "{path} {name}");
+        }
+        assert!(told(&asked, "x-request-id").is_some(), "{path}");
+    }
+    assert_eq!(gate.ask("HEAD", "/api/v1/key").send().await.status, 401);
 }
 
 #[tokio::test]
