@@ -9,8 +9,9 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tidegate_core::{KeyHash, Money, Secret, Timestamp};
 use tidegate_gateway::Failure;
+use tidegate_wire::envelope::{MAX_DEPTH, MAX_NODES};
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::json::{self, Kind, Members, quoted};
+use tidegate_wire::json::{self, Excess, Kind, Members, quoted};
 
 use super::time::future;
 
@@ -72,6 +73,11 @@ pub struct Form<'a> {
 impl<'a> Form<'a> {
     /// `body` must be an object without repeated members; members nobody asks for are ignored.
     pub fn read(body: &'a Bytes) -> Result<Self, Failure> {
+        // As for what calls a model: brackets cost more to read than to send.
+        json::measure(body, MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
+            Excess::Depth => refused("", format!("the body must not nest deeper than {MAX_DEPTH} levels")),
+            Excess::Nodes => refused("", format!("the body must not hold more than {MAX_NODES} values")),
+        })?;
         let text = std::str::from_utf8(body).map_err(|_| refused("", "the body must be UTF-8"))?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|_| refused("", "the body must be JSON"))?;
         let members = Members::of(raw).ok_or_else(|| refused("", "the body must be a JSON object"))?;
@@ -474,5 +480,21 @@ impl Query {
     /// Refuses the query if anything is wrong with it.
     pub fn check(&mut self) -> Result<(), Failure> {
         std::mem::take(&mut self.issues).check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inp_2_a_body_is_neither_deep_nor_in_a_thousand_pieces() {
+        let read = |value: String| Form::read(&Bytes::from(format!("{{\"x\":{value}}}"))).is_ok();
+        // The object itself is one level.
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read(nested(63)));
+        assert!(!read(nested(64)) && !read(nested(100_000)));
+        assert!(read(format!("[{}1]", "1,".repeat(100_000))));
+        assert!(!read(format!("[{}1]", "1,".repeat(200_000))));
     }
 }
