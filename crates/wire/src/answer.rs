@@ -2,6 +2,7 @@
 //! members it sets, and every other byte as it came.
 
 mod counts;
+mod mend;
 mod object;
 #[cfg(test)]
 mod properties;
@@ -272,6 +273,7 @@ fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&st
 }
 
 fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additions<'_>) {
+    mend::mend(usage, splice);
     match additions.used {
         None => usage.fill(splice, &[Used::Input, Used::Output], "0"),
         Some((input, output)) => {
@@ -289,6 +291,7 @@ fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additi
 }
 
 fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
+    mend::mend(usage, splice);
     let counts = [
         (Used::Input, known.input),
         (Used::Output, Some(known.output.unwrap_or(0))),
@@ -395,6 +398,23 @@ mod tests {
                 "cost_details": {"x": 1}, "is_byok": false}
         });
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn a_client_is_told_no_count_that_cannot_be_true() {
+        let usage = r#"{"input_tokens":-14,"output_tokens":99999999999999}"#;
+        let body = format!(r#"{{"content":[{{"type":"text","text":"x"}}],"usage":{usage}}}"#);
+        let whole: Value =
+            serde_json::from_slice(&Message::read(body.as_bytes()).unwrap().completed(&additions())).unwrap();
+        let data = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{usage}}}"#);
+        let delta = Event::read(data.as_bytes()).unwrap().delta();
+        let counts = delta.counts().unwrap();
+        let delta: Value = serde_json::from_slice(&delta.completed(&counts, Some(&CHARGE), None)).unwrap();
+        for told in [whole, delta] {
+            let usage = &told["usage"];
+            assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(0), &json!(MOST)));
+            assert_eq!(usage["cost"], json!(0.000177));
+        }
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! Usage that cannot be true, as the client is told it: with the counts that it is charged by, where the upstream's are
+//! none. Beside our cost a negative count would look like our own.
+
+use serde_json::value::RawValue;
+
+use super::counts::{Counts, count};
+use super::object::{Usage, Used};
+use crate::json::{self, Kind, Members};
+use crate::splice::Splice;
+
+/// Puts counts in the place of what is none; a usage without such a number is left as it came.
+pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
+    if Counts::of(usage).is_bad {
+        mended(usage, splice);
+    }
+}
+
+#[cold]
+fn mended(usage: &Usage<'_>, splice: &mut Splice) {
+    for (name, value) in usage.known() {
+        match name {
+            Used::Input | Used::Output => number(usage.whole, value, "0", splice),
+            Used::CacheWrite | Used::CacheRead => number(usage.whole, value, "null", splice),
+            Used::CacheCreation
+            | Used::InputDetails
+            | Used::OutputDetails
+            | Used::Billed
+            | Used::ServerTools
+            | Used::Iterations => numbers(usage.whole, value, splice),
+            Used::Geo | Used::Tier | Used::Speed | Used::Cost | Used::CostDetails | Used::IsByok | Used::Clamped => {}
+        }
+    }
+}
+
+/// The nearest count, or `otherwise` where there is none near.
+fn number(whole: &str, value: &RawValue, otherwise: &str, splice: &mut Splice) {
+    let mut is_bad = false;
+    let near = count(Some(value), &mut is_bad);
+    if is_bad {
+        let near = near.map_or_else(|| otherwise.to_owned(), |near| near.to_string());
+        splice.replace(json::span(whole, value.get()), near.as_bytes());
+    }
+}
+
+/// All numbers inside a value.
+fn numbers(whole: &str, value: &RawValue, splice: &mut Splice) {
+    match json::kind(value) {
+        Kind::Number => number(whole, value, "0", splice),
+        Kind::Object => {
+            let members = Members::of(value).map(|members| members.0).unwrap_or_default();
+            members.iter().for_each(|(_, value)| numbers(whole, value, splice));
+        }
+        Kind::Array => {
+            json::elements(value).unwrap_or_default().into_iter().for_each(|value| numbers(whole, value, splice));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> String {
+        let mut splice = Splice::default();
+        mend(&Usage::whole(text).unwrap(), &mut splice);
+        String::from_utf8(splice.apply(text.as_bytes()).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_count_is_told_as_the_nearest_one() {
+        let text = r#"{"input_tokens":-5, "output_tokens":1e99,"x":-1,"cache_read_input_tokens":2.6,"cache_creation_input_tokens":"9","output_tokens_details":{"thinking_tokens":-3,"y":"z"},"iterations":[{"type":"compaction","input_tokens":-7}],"output_tokens":-1}"#;
+        let expected = r#"{"input_tokens":0, "output_tokens":1000000000000,"x":-1,"cache_read_input_tokens":3,"cache_creation_input_tokens":null,"output_tokens_details":{"thinking_tokens":0,"y":"z"},"iterations":[{"type":"compaction","input_tokens":0}],"output_tokens":0}"#;
+        assert_eq!(told(text), expected);
+        assert_eq!(told(r#"{"input_tokens":[],"output_tokens":"many"}"#), r#"{"input_tokens":0,"output_tokens":0}"#);
+    }
+
+    #[test]
+    fn what_is_sound_is_told_to_the_byte() {
+        for text in [
+            "{}",
+            r#"{ "input_tokens" : 14.0,"output_tokens":9,"cache_creation":{"ephemeral_1h_input_tokens":0}, "z":-1.5 }"#,
+            r#"{"input_tokens":null,"output_tokens":1000000000000,"output_tokens_details":null,"cost":-1}"#,
+        ] {
+            assert_eq!(told(text), text);
+        }
+    }
+}
