@@ -188,6 +188,14 @@ pub fn from_plan(error: &PlanError, requested: &[&str], settings: &Settings) -> 
     failure
 }
 
+/// The model is of another kind than the operation makes something with; `detail` says what it does not do.
+pub fn wrong_endpoint(model: &str, detail: &str, settings: &Settings) -> Failure {
+    let why = Why { constraint: Some(("model", detail)), ..Why::default() };
+    let text = format!("{model} is not available on this endpoint");
+    let failure = Failure::new(400, ErrorType::InvalidRequest, text);
+    failure.with_availability(availability("wrong_endpoint", false, None, &[model], &why, settings))
+}
+
 /// All attempts failed: the most useful of their stories.
 pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
     let Some((index, last)) = faults.last() else { return Failure::internal() };

@@ -199,9 +199,8 @@ impl Gateway {
         let mut plan = plan.map_err(|error| failure::from_plan(&error, &names, &snapshot.settings))?;
         let makes = |id: &str| snapshot.catalogue.find(id).is_ok_and(|named| named.model.makes_images());
         if plan.attempts.first().is_none_or(|attempt| !makes(&attempt.endpoint.model)) {
-            let text =
-                format!("Invalid request: model {name} does not make images; GET /images/models lists those that do");
-            return Err(Failure::invalid(text));
+            let detail = "does not make images; GET /images/models lists those that do";
+            return Err(failure::wrong_endpoint(name, detail, &snapshot.settings));
         }
         plan.attempts.retain(|attempt| snapshot.places[attempt.endpoint.place].calls.images.is_some());
         if plan.attempts.is_empty() {

@@ -275,11 +275,7 @@ async fn what_cannot_be_is_refused_before_anybody_is_called() {
             "Invalid request: resolution must be one of 512, 1K, 2K, 4K",
         ),
         (json!({"model": "nobody/nix", "prompt": "x"}), 400, "nobody/nix is not a valid model ID"),
-        (
-            json!({"model": "words/m", "prompt": "x"}),
-            400,
-            "Invalid request: model words/m does not make images; GET /images/models lists those that do",
-        ),
+        (json!({"model": "words/m", "prompt": "x"}), 400, "words/m is not available on this endpoint"),
         (json!({"model": "claude/m", "prompt": "x"}), 404, "No endpoints found for claude/m that make images"),
         (
             json!({"model": MODEL, "prompt": "x", "input_references": [{"type": "image_url", "image_url": {"url": "data:,"}}]}),
@@ -290,6 +286,12 @@ async fn what_cannot_be_is_refused_before_anybody_is_called() {
         let reply = post(&gate, "/v1/images", &body).await;
         assert_eq!(message(&reply), (status, text.to_owned()), "{body}");
     }
+    let wrong = post(&gate, "/v1/images", &json!({"model": "words/m", "prompt": "x"})).await.json()["error"].clone();
+    let availability = &wrong["availability"];
+    assert_eq!((&wrong["error_type"], &wrong["http_status"]), (&json!("invalid_request"), &json!(400)));
+    assert_eq!((&availability["code"], &availability["retryable"]), (&json!("wrong_endpoint"), &json!(false)));
+    assert_eq!(availability["requested_models"], json!(["words/m"]));
+    assert_eq!(availability["constraint"]["field"], "model");
     assert_eq!(sim.calls(), 0);
     let unnamed = gate.ask("POST", "/v1/images").json("{}").send().await;
     assert_eq!(unnamed.status, 401);
