@@ -185,15 +185,15 @@ impl Gateway {
         self.warn_of_misdirected();
     }
 
+    /// Whether a credential that is stored for this address is not used because its provider is reached elsewhere now.
+    pub fn is_misdirected(&self, provider: &str, stored: Option<&str>) -> bool {
+        reached(&self.snapshot(), provider, stored) == Some(false)
+    }
+
     /// Says which credentials of customers are not used because their provider is reached elsewhere now.
     pub fn warn_of_misdirected(&self) {
         let snapshot = self.snapshot();
-        let reached = |slug: &str, stored: Option<&str>| {
-            let mut ways = snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *slug).peekable();
-            ways.peek()?;
-            Some(ways.any(|upstream| stored.is_some_and(|stored| upstream.takes(stored))))
-        };
-        for credential in self.credentials.misdirected(reached) {
+        for credential in self.credentials.misdirected(|slug, stored| reached(&snapshot, slug, stored)) {
             tracing::warn!(
                 credential = %credential.id,
                 provider = %credential.provider,
@@ -375,4 +375,11 @@ impl Gateway {
     pub fn in_flight(&self) -> usize {
         self.node.current()
     }
+}
+
+/// Whether a provider is reached at an address; `None` when it is not one of ours at all.
+fn reached(snapshot: &Snapshot, slug: &str, stored: Option<&str>) -> Option<bool> {
+    let mut ways = snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *slug).peekable();
+    ways.peek()?;
+    Some(ways.any(|upstream| stored.is_some_and(|stored| upstream.takes(stored))))
 }

@@ -15,7 +15,8 @@ use tidegate_store::{Refused, StoreError};
 
 use super::account::{Answering, Instant, Request, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
-use crate::router::Call;
+use crate::router::{Answer, Call};
+use crate::state::App;
 
 pub const LONGEST_NAME: usize = 255;
 pub const LARGEST_KEY_BYTES: usize = 65_536;
@@ -25,6 +26,7 @@ const MOST_ENTRIES: usize = 100;
 const LAST_PLACE: i64 = i32::MAX as i64;
 const REGIONS: [(&str, &str); 3] = [("global", "global"), ("europe", "europe"), ("us", "us")];
 const UNROUTABLE: HeaderValue = HeaderValue::from_static("unroutable:provider");
+const ELSEWHERE: HeaderValue = HeaderValue::from_static("unroutable:address");
 
 /// A credential as it is shown.
 #[derive(Serialize)]
@@ -126,7 +128,7 @@ pub fn show(call: Call) -> Answering {
         let request = Request::of(call)?;
         let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
         let found = request.app.store.find_credential(&request.tenant, &id).await.map_err(internal)?;
-        Ok(data(StatusCode::OK, &Credential::from(&found.ok_or_else(not_found)?)))
+        Ok(shown(&request.app, &found.ok_or_else(not_found)?))
     })
 }
 
@@ -155,7 +157,7 @@ pub fn update(call: Call) -> Answering {
         let changed = app.store.update_credential(tenant, by, &id, &change).await.map_err(not_stored)?;
         let row = changed.ok_or_else(not_found)?;
         app.credentials_changed().await;
-        Ok(data(StatusCode::OK, &Credential::from(&row)))
+        Ok(shown(app, &row))
     })
 }
 
@@ -170,6 +172,16 @@ pub fn delete(call: Call) -> Answering {
         request.app.credentials_changed().await;
         Ok(deleted())
     })
+}
+
+/// A credential, with a word of warning where its provider is reached at another address than it may be sent to: it is not
+/// used until it is rotated.
+fn shown(app: &App, row: &CredentialRow) -> Answer {
+    let mut answer = data(StatusCode::OK, &Credential::from(row));
+    if app.gateway.is_misdirected(&row.provider, row.destination.as_deref()) {
+        answer.headers_mut().insert(app.gateway.snapshot().names.warnings_header.clone(), ELSEWHERE);
+    }
+    answer
 }
 
 fn settings(form: &mut Form<'_>) -> Settings {

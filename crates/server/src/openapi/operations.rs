@@ -123,6 +123,9 @@ const PAGE: &[&str] = &["Offset", "Limit"];
 const RELAYED: &[u16] = &[402, 404, 502, 504, 529];
 const SEE_OTHER: Success =
     Success { status: 303, content: Content::Nothing, text: "Go on there", headers: &["Location"] };
+/// With a word of warning where there is reason for one.
+const WARNED: Success =
+    Success { status: 200, content: Content::Json("CredentialAnswer"), text: "OK", headers: &["Warnings"] };
 const SIGNED: Success =
     Success { status: 303, content: Content::Nothing, text: "Back to the page", headers: &["Location", "Set-Cookie"] };
 
@@ -557,10 +560,10 @@ pub static DESCRIPTIONS: &[Description] = &[
         &[Success { status: 201, content: Json("CredentialAnswer"), text: "Created", headers: &["Warnings"] }],
     )
     .taking(Json("CreateCredential")),
-    Description::new("GET", "/byok/{id}", "getCredential", "Credentials", &[ok("CredentialAnswer")])
+    Description::new("GET", "/byok/{id}", "getCredential", "Credentials", &[WARNED])
         .with(&["CredentialId"])
         .failing(&[404]),
-    Description::new("PATCH", "/byok/{id}", "updateCredential", "Credentials", &[ok("CredentialAnswer")])
+    Description::new("PATCH", "/byok/{id}", "updateCredential", "Credentials", &[WARNED])
         .with(&["CredentialId"])
         .taking(Json("UpdateCredential"))
         .failing(&[404]),

@@ -238,8 +238,9 @@ pub fn headers() -> Value {
         "Location": header("Where to go on.", json!({"type": "string"})),
         "Set-Cookie": header("The session, or its end.", json!({"type": "string"})),
         "Warnings": header(
-            "`unroutable:provider`: the credential is stored, but this build cannot call its provider. The middle of the \
-             header's name is the name of the service.",
+            "`unroutable:provider`: the credential is stored, but this build cannot call its provider. \
+             `unroutable:address`: its provider is reached at another address than it is stored for, so it is not used \
+             until it is rotated. The middle of the header's name is the name of the service.",
             json!({"type": "string"}),
         ),
     })

@@ -237,12 +237,19 @@ on_both! {
         let id = stored(&account, json!({"provider": "p0", "key": "own-key"})).await;
         assert_eq!(account.gate.messages(hello(MODEL)).await.text(), "old");
         assert_eq!(keys(&old), ["own-key"]);
+        let warnings = async |method: &str| {
+            let reply = account.send(method, &format!("/byok/{id}"), json!({})).await;
+            (reply.status, reply.header("x-tidegate-warnings").map(ToOwned::to_owned))
+        };
+        assert_eq!((warnings("GET").await, warnings("PATCH").await), ((200, None), (200, None)));
 
         account.gate.place.write_config(&builder(&new).text());
         account.gate.signal(Signal::HUP);
         account.gate.logs("reloaded").await;
         assert_eq!(account.gate.messages(hello(MODEL)).await.text(), "new");
         assert_eq!(keys(&new), ["provider-secret-0"], "the new address gets the operator's key alone");
+        let elsewhere = (200, Some("unroutable:address".to_owned()));
+        assert_eq!((warnings("GET").await, warnings("PATCH").await), (elsewhere.clone(), elsewhere));
         patched(&account, &id, json!({"is_byok_only": true})).await;
         assert_eq!(account.gate.messages(hello(MODEL)).await.status, 404);
         assert_eq!((new.calls(), old.calls()), (1, 1));
@@ -250,6 +257,7 @@ on_both! {
         patched(&account, &id, json!({"key": "own-new-key"})).await;
         assert_eq!(account.gate.messages(hello(MODEL)).await.text(), "new");
         assert_eq!(keys(&new), ["provider-secret-0", "own-new-key"]);
+        assert_eq!(warnings("GET").await, (200, None));
     }
 
     async fn sec_4_a_rotation_under_load_is_clean(database: &Database) {
