@@ -115,8 +115,13 @@ fn is_https(app: &App) -> bool {
 /// Whether a key may be typed in here: over TLS, or on the very machine the gateway runs on.
 pub fn may_sign_in(app: &App, headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    is_https(app) || matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    is_https(app) || is_this_machine(host)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    // The colons of an address in brackets begin no port.
+    let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    matches!(port.map_or(host, |(name, _)| name), "localhost" | "127.0.0.1" | "[::1]")
 }
 
 /// Whether a form was sent by a page of this site, as far as the browser tells.
@@ -130,5 +135,21 @@ pub fn is_same_site(headers: &HeaderMap) -> bool {
         (None | Some("null"), _) => true,
         (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, name)| name == host),
         (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known_by_three_names_with_and_without_a_port() {
+        for host in ["localhost", "localhost:80", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:8080"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", ":80", "[::2]", "[::1]x", "[::1", "::1", "localhost.example", "127.0.0.2", "[::1].example:80"]
+        {
+            assert!(!is_this_machine(host), "{host}");
+        }
     }
 }
