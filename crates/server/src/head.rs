@@ -1,19 +1,34 @@
 //! What a request's head must not be, beyond what the HTTP library refuses: large, or such that a proxy in front of us
 //! could read it in another way than we do.
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Version, request};
 use tidegate_gateway::Failure;
+use tidegate_wire::error::ErrorType;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Refuses a head with two meanings. The connection had better end with the answer: where the next request begins is part
-/// of what is not agreed upon.
+/// Bytes of all headers together.
+pub const LARGEST: usize = 32 << 10;
+/// Headers.
+pub const MOST: usize = 100;
+
+/// Refuses a head that is too large or has two meanings. The connection had better end with the answer: where the next
+/// request begins is part of what is not agreed upon.
 pub fn check(head: &request::Parts) -> Result<(), Failure> {
+    if is_large(&head.headers) {
+        return Err(Failure::new(431, ErrorType::InvalidRequest, "Request headers too large"));
+    }
     match ambiguity(head.version, &head.headers) {
         None => Ok(()),
         Some(text) => Err(Failure::invalid(format!("Invalid request: {text}"))),
     }
+}
+
+fn is_large(headers: &HeaderMap) -> bool {
+    // Each on a line of its own, behind its name and a colon.
+    let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
+    headers.len() > MOST || headers.iter().map(size).sum::<usize>() > LARGEST
 }
 
 // The library folds a length that is repeated with the same value into one, and drops one beside chunks (and closes behind
@@ -47,7 +62,6 @@ fn is_repeated(headers: &HeaderMap, name: HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     fn refused(version: Version, lines: &[(&'static str, &'static str)]) -> bool {
         let mut headers = HeaderMap::new();
@@ -73,6 +87,23 @@ mod tests {
             assert!(refused(Version::HTTP_11, &lines), "{lines:?}");
         }
         assert!(refused(Version::HTTP_11, &[]));
+    }
+
+    #[test]
+    fn heads_have_a_size() {
+        let of = |lines: &[(usize, usize)]| {
+            let mut headers = HeaderMap::new();
+            for (count, length) in lines {
+                for _ in 0..*count {
+                    headers.append("x-a", HeaderValue::try_from("x".repeat(*length)).unwrap());
+                }
+            }
+            is_large(&headers)
+        };
+        // Three bytes of name, four around it.
+        assert!(!of(&[(1, LARGEST - 7)]) && of(&[(1, LARGEST - 6)]));
+        assert!(!of(&[(100, 1)]) && of(&[(101, 1)]));
+        assert!(!of(&[(1, LARGEST - 15), (1, 1)]) && of(&[(1, LARGEST - 14), (1, 1)]));
     }
 
     #[test]

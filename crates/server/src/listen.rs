@@ -17,12 +17,15 @@ use tokio::time::sleep;
 
 use tidegate_gateway::tasks;
 
+use crate::head;
 use crate::router;
 use crate::socket::{Activity, Patience, Socket, Tracked};
 use crate::state::App;
 
-const HEADER_BYTES: usize = 32 << 10;
-const HEADERS: usize = 100;
+/// What the HTTP library reads of a head before it refuses it without a word. More than we take: what is only a little too
+/// large is refused by the router, with our own answer.
+const HEADER_BYTES: usize = head::LARGEST + (16 << 10);
+const HEADERS: usize = head::MOST + 50;
 /// After a connection that could not be accepted.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

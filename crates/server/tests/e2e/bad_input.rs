@@ -585,6 +585,8 @@ async fn targets_and_heads_have_a_size() {
     for lines in [format!("x-a: {}\r\n", "x".repeat(40_000)), (0..120).map(|n| format!("x-{n}: 1\r\n")).collect()] {
         let answer = gate.raw(get(lines)).await;
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+        assert!(answer.contains("\r\nx-request-id: req_"), "{answer}");
+        assert!(answer.ends_with(r#"{"error":{"code":431,"message":"Request headers too large"}}"#), "{answer}");
     }
     assert!(gate.raw(get((0..90).map(|n| format!("x-{n}: 1\r\n")).collect())).await.starts_with("HTTP/1.1 200 "));
     assert_fine(&gate, "large heads").await;
