@@ -9,7 +9,7 @@ use crate::api::{
     feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages, plugins,
     presets, workspaces,
 };
-use crate::pages::{assets, authorize};
+use crate::pages::{assets, authorize, errors};
 use crate::router::Handler;
 
 /// Who may call an operation.
@@ -271,6 +271,7 @@ pub static ROUTES: &[Route] = &[
     form("/auth/sign-in", "Sign in with a management key", authorize::sign_in),
     form("/auth/sign-out", "End the session", authorize::sign_out),
     form("/auth/authorize", "Consent to an application, or refuse", authorize::authorize),
+    site("/docs/errors", Callers::Anyone, "What errors say when nobody can serve a model", errors::show),
     site("/assets/page.css", Callers::Anyone, "The style of the pages", assets::style),
     site("/assets/copy.js", Callers::Anyone, "The button that copies a code", assets::copy),
     site("/healthz", Callers::Anyone, "Whether the process is alive", health::alive),

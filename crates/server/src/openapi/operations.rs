@@ -610,6 +610,7 @@ pub static DESCRIPTIONS: &[Description] = &[
     )
     .taking(Form("AuthorizeForm"))
     .failing_on_a_page(&[400, 401, 403, 409]),
+    Description::new("GET", "/docs/errors", "showErrors", "Pages", &[text(HTML)]),
     Description::new("GET", "/assets/page.css", "pageStyle", "Pages", &[text("text/css")]),
     Description::new("GET", "/assets/copy.js", "copyScript", "Pages", &[text("text/javascript")]),
     Description::new("GET", "/healthz", "isAlive", "Operation", &[ok("Health")]),

@@ -2,6 +2,7 @@
 
 pub mod assets;
 pub mod authorize;
+pub mod errors;
 mod session;
 
 use askama::Template;

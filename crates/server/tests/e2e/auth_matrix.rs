@@ -207,6 +207,7 @@ on_both! {
             "/auth/authorize",
             "/auth/sign-in",
             "/auth/sign-out",
+            "/docs/errors",
             "/healthz",
             "/readyz",
             "/v1/auth/keys",

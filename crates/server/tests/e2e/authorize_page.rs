@@ -277,6 +277,18 @@ on_both! {
         assert_eq!(page(&gate, &address, Some(&cookie)).await.status, 200);
     }
 
+    async fn an_error_leads_to_its_place_on_a_page(database: &Database) {
+        let gate = gate(database).await;
+        let error = gate.messages(crate::harness::hello("no/such")).await.json();
+        let address = error["error"]["availability"]["docs_url"].as_str().expect("an address").to_owned();
+        let path = address.strip_prefix(&gate.url()).expect("on this site");
+        let (path, code) = path.split_once('#').expect("a place on the page");
+        let page = gate.get(path).await;
+        assert_eq!((page.status, code), (200, "model_not_found"));
+        assert!(page.body_text().contains("<section id=\"model_not_found\">"), "{}", page.body_text());
+        guarded(&page);
+    }
+
     async fn the_session_never_leaves_the_page(database: &Database) {
         let gate = gate(database).await;
         let cookie = signed_in(&gate).await;
