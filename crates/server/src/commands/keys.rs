@@ -4,10 +4,10 @@ use anyhow::{Context as _, bail};
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Tenant, Timestamp, WorkspaceId};
-use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::keys::{KeyFilter, KeyMatch, KeyRow, LimitReset, NewKey};
 use tidegate_store::workspaces::{DEFAULT_SLUG, Workspace};
+use tidegate_store::{Refused, Store, StoreError};
 
 use super::out::{say, shown};
 use crate::config::Source;
@@ -158,8 +158,13 @@ async fn rows(store: &Store, tenant: &Tenant, all: bool, only: Option<&Workspace
 pub async fn set_disabled(source: &Source, hash: &str, disabled: bool) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
     let key = named(&store, &tenant, hash).await?;
-    if !store.set_key_disabled(&tenant, &By::shell(SystemClock.now()), &key.hash, disabled).await? {
-        bail!("the key is gone");
+    match store.set_key_disabled(&tenant, &By::shell(SystemClock.now()), &key.hash, disabled).await {
+        Ok(true) => {}
+        Ok(false) => bail!("the key is gone"),
+        Err(StoreError::Refused(Refused::NotAMember)) => {
+            bail!("the key's creator is no longer a member of its workspace: make another key instead")
+        }
+        Err(error) => return Err(error.into()),
     }
     store.close().await;
     let done = if disabled { "Disabled" } else { "Enabled" };

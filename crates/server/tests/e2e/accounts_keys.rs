@@ -15,7 +15,7 @@ use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 
 use crate::harness::{
     Account, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, assert_not_found, assert_refused, eventually, hash_of, hello,
-    on_both, shell,
+    on_both, shell, text,
 };
 
 const MODEL: &str = "vendor/m";
@@ -267,6 +267,10 @@ on_both! {
         account.data("PATCH", &path, Some(json!({"disabled": true})), 200).await;
         store.remove_member(tenant, &shell(), &member).await.unwrap();
         assert_refused(&account.send("PATCH", &path, json!({"disabled": false})).await, "disabled");
+        let hash = path.strip_prefix("/keys/").unwrap();
+        let told = account.gate.place.run(&["keys", "disable", hash, "--undo"]).await;
+        assert!(!told.status.success());
+        assert!(text(&told.stderr).contains("creator is no longer a member"), "{}", text(&told.stderr));
         let shown = account.data("PATCH", &path, Some(json!({"name": "of old"})), 200).await;
         assert_eq!((&shown["name"], &shown["disabled"]), (&json!("of old"), &json!(true)));
     }
