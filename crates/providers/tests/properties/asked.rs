@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tidegate_providers::Protocol;
 use tidegate_providers::dialect::card_for;
 use tidegate_providers::translate::carrier::Carrier;
+use tidegate_providers::translate::intent::NO_PREFILL;
 use tidegate_providers::translate::{Card, Target};
 use tidegate_providers::{adapter, translate::Outgoing, translate::Unsupported};
 use tidegate_wire::messages::Request;
@@ -525,8 +526,10 @@ proptest! {
                         }
                     }
                     Err(refused) => {
+                        // A prefill is refused in words that programs know, without a place.
                         let known = ["messages", "thinking", "tools"];
-                        prop_assert!(known.iter().any(|start| refused.path.starts_with(start)), "{refused}");
+                        let is_placed = known.iter().any(|start| refused.path.starts_with(start));
+                        prop_assert!(is_placed || refused.reason == NO_PREFILL, "{refused}");
                         prop_assert!(!refused.reason.is_empty());
                     }
                 }
