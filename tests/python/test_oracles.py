@@ -85,6 +85,7 @@ ODD = {
     "chat/finish-no-resources": "a reason to end of DeepSeek's",
     "chat/finish-none": "no reason to end",
     "chat/finish-unknown": "a reason to end that nobody knows",
+    "chat/numbers-in-quotes-and-ids-that-are-numbers": "types that some servers confuse",
     "chat/p73-finish-guardrail-intervened": "a reason to end of another server's",
     "chat/p73-finish-refusal": "a reason to end of another server's",
     "converse/answer_unknown_stop": "a reason to end that nobody knows",

@@ -21,6 +21,8 @@ use crate::relay::{self, Body, Reply};
 use crate::snapshot::Settings;
 use crate::{Failure, Gateway, KeyEntry, Snapshot};
 
+/// Bytes of the header of warnings.
+const LONGEST_WARNINGS: usize = 4 << 10;
 /// Events are made here, so their size was limited before.
 const LARGEST_EVENT: usize = 256 << 20;
 
@@ -109,7 +111,13 @@ fn warn(headers: &mut HeaderMap, snapshot: &Snapshot, warnings: &[String]) {
     let name = &snapshot.names.warnings_header;
     let before = headers.get(name).and_then(|value| value.to_str().ok());
     let said = before.into_iter().chain(warnings.iter().map(String::as_str));
-    let said: Vec<&str> = said.filter(|text| HeaderValue::from_str(text).is_ok()).collect();
+    // Whoever sends very many strangers is told of the first: long heads break clients.
+    let mut room = LONGEST_WARNINGS;
+    let fits = |text: &&str| {
+        room = room.saturating_sub(text.len() + 1);
+        room > 0 && HeaderValue::from_str(text).is_ok()
+    };
+    let said: Vec<&str> = said.filter(fits).collect();
     if let (false, Ok(value)) = (said.is_empty(), HeaderValue::from_str(&said.join(","))) {
         headers.insert(name.clone(), value);
     }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_store::guardrails::{Action, Builtin};
@@ -141,7 +143,7 @@ fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, boo
                 each(block, "source", &mut |source| match source.get("type").and_then(Value::as_str) {
                     Some("text") => each(source, "data", &mut |data| look(data, is_user)),
                     Some("content") => each(source, "content", &mut |inner| content(inner, is_user, look)),
-                    _ => {}
+                    _ => encoded(source, is_user, look),
                 });
             }
             _ => said_in(block, &mut |text| {
@@ -152,6 +154,32 @@ fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, boo
                 }
             }),
         }
+    }
+}
+
+/// Looks at a document that is a text in another form; where something is taken out of it, it is a plain one after that.
+fn encoded(source: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, bool)) {
+    let member = |name: &str| source.get(name).and_then(Value::as_str);
+    let (kind, data) = match (member("url"), member("media_type"), member("data")) {
+        (Some(url), ..) => {
+            let is_data = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+            let Some((head, data)) = url.get(5..).filter(|_| is_data).and_then(|rest| rest.split_once(',')) else {
+                return;
+            };
+            (head, data)
+        }
+        (None, Some(kind), Some(data)) => (kind, data),
+        _ => return,
+    };
+    if !kind.trim_start().get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case("text/")) {
+        return;
+    }
+    let data: String = data.chars().filter(|character| !character.is_ascii_whitespace()).collect();
+    let Some(text) = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { return };
+    let mut said = Value::String(text.clone());
+    look(&mut said, is_user);
+    if said != text {
+        *source = json!({"type": "text", "media_type": "text/plain", "data": said});
     }
 }
 
@@ -374,6 +402,37 @@ mod tests {
 
     fn own(pattern: &str, label: Option<&str>) -> Sought {
         Sought::Pattern(Regex::new(pattern).unwrap(), label.map(str::to_owned))
+    }
+
+    #[test]
+    fn texts_in_another_form_are_looked_at_too() {
+        let document = |source: Value| {
+            let block = json!({"type": "document", "title": "t", "source": source});
+            Bytes::from(json!({"messages": [{"role": "user", "content": [block]}]}).to_string())
+        };
+        // "apollo a@b.example", in base64.
+        let data = "YXBvbGxvIGFAYi5leGFtcGxl";
+        let url = |head: &str| json!({"type": "url", "url": format!("{head},{data}")});
+        let base64 = |kind: &str| json!({"type": "base64", "media_type": kind, "data": data});
+        let blocking = held(&[(own("apollo", None), Action::Block, false)]);
+        let redacting = held(&[(Sought::Builtin(Builtin::Email), Action::Redact, false)]);
+        for source in
+            [url("data:text/plain;base64"), url("DATA:text/markdown;charset=utf-8;base64"), base64("text/plain")]
+        {
+            assert!(blocking.scan(&document(source.clone())).is_err(), "{source}");
+            let passed = redacting.scan(&document(source.clone())).map_err(|_| "blocked").unwrap();
+            let told: Value = serde_json::from_slice(&passed.body.unwrap()).unwrap();
+            let source = &told["messages"][0]["content"][0]["source"];
+            assert_eq!((&source["type"], &source["data"]), (&json!("text"), &json!("apollo [EMAIL]")), "{source}");
+        }
+        for source in [
+            base64("application/pdf"),
+            url("data:application/pdf;base64"),
+            json!({"type": "url", "url": "https://a.example/apollo"}),
+        ] {
+            let passed = blocking.scan(&document(source.clone())).map_err(|_| "blocked").unwrap();
+            assert!(passed.body.is_none(), "{source}");
+        }
     }
 
     #[test]

@@ -255,6 +255,7 @@ pub(crate) fn fit<'a>(
         scope: &scope,
         max_tokens: fit.max_tokens,
         max_output_tokens: fit.cap.map_or(endpoint.max_output_tokens, |cap| cap.min(endpoint.max_output_tokens)),
+        is_tiered: endpoint.tier.name().is_some(),
         dropped: &dropped,
         without_reasoning: fit.repairs.contains(&Repair::WithoutReasoning),
         marks_last: upstream.carriage == Carriage::BedrockInvoke,

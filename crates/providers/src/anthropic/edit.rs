@@ -30,6 +30,8 @@ pub struct Rules<'a> {
     pub max_tokens: Option<u64>,
     /// The most that it may answer, and what it is told where the caller has set no limit.
     pub max_output_tokens: u64,
+    /// The endpoint stands for a service tier of its own, so that one need not be asked for.
+    pub is_tiered: bool,
     /// Members that the upstream has no word for.
     pub dropped: &'a [&'a str],
     /// The upstream has said that it did not sign what it was shown: none of it goes along.
@@ -51,6 +53,7 @@ impl Rules<'_> {
             || (traits.sampling && card.sampling != Sampling::All)
             || (traits.hot && card.max_temperature < 2.0)
             || (traits.forced_choice && !card.forced_choice)
+            || traits.odd_tier
             || (traits.thinking && card.thinking_modes.is_some())
             || (traits.effort && !card.effort)
             || (traits.system_message && !card.mid_system)
@@ -104,6 +107,19 @@ impl Edit<'_> {
         }
     }
 
+    /// A service tier in Anthropic's words, of which there are two; the endpoint was chosen by the others already.
+    fn tier<'a>(&mut self, value: &RawValue) -> Option<Raw<'a>> {
+        match json::string(value).as_deref() {
+            Some("default" | "standard") => Some(Cow::Borrowed(r#""standard_only""#)),
+            _ => {
+                if !self.rules.is_tiered {
+                    self.warn("dropped:service_tier");
+                }
+                None
+            }
+        }
+    }
+
     fn body(&mut self, members: &Members<'_>, traits: Traits) -> String {
         let mut messages = members.get("messages").map(|messages| self.messages(messages, traits));
         let marker = members.get("cache_control").filter(|_| self.rules.marks_last);
@@ -120,6 +136,7 @@ impl Edit<'_> {
                     self.warn(format!("dropped:{name}"));
                     None
                 }
+                "service_tier" if traits.odd_tier => self.tier(value),
                 "messages" => messages.clone().map(Cow::Owned),
                 "temperature" | "top_p" | "top_k" => self.sampling(name, value, members),
                 "thinking" => match &thinking {

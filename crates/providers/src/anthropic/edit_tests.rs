@@ -20,6 +20,7 @@ fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
         scope: "ep-1",
         max_tokens,
         max_output_tokens,
+        is_tiered: false,
         dropped: &[],
         without_reasoning: false,
         marks_last: false,
@@ -36,6 +37,7 @@ fn run_marking(body: &str, card: &Card) -> Edited {
         scope: "ep-1",
         max_tokens: None,
         max_output_tokens: 64_000,
+        is_tiered: false,
         dropped: &[],
         without_reasoning: false,
         marks_last: true,
@@ -54,6 +56,22 @@ fn claude() -> Card {
 /// A body with these messages and more members.
 fn with(messages: &Value, more: &str) -> String {
     format!(r#"{{"model":"m","max_tokens":4096,"messages":{messages}{more}}}"#)
+}
+
+#[test]
+fn a_tier_has_anthropics_words() {
+    let body = |tier: &str| with(&json!([{"role": "user", "content": "hi"}]), &format!(r#","service_tier":"{tier}""#));
+    for tier in ["auto", "standard_only"] {
+        assert!(run(&body(tier), &claude()).body.is_none());
+    }
+    assert_eq!(value(&run(&body("default"), &claude()))["service_tier"], "standard_only");
+    for tier in ["flex", "priority"] {
+        let edited = run(&body(tier), &claude());
+        assert_eq!(
+            (value(&edited).get("service_tier"), edited.warnings.as_slice()),
+            (None, &["dropped:service_tier".to_owned()][..])
+        );
+    }
 }
 
 #[test]

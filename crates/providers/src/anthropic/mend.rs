@@ -40,6 +40,8 @@ pub struct Mender {
     blocks: usize,
     has_calls: bool,
     is_begun: bool,
+    /// What came as an end and was none: it says nothing of why.
+    counts: Option<Vec<u8>>,
     /// It was said why the answer ended.
     is_told: bool,
     is_over: bool,
@@ -176,8 +178,8 @@ impl Mender {
             self.open(Some(given), "text".to_owned(), None, &waiting.data, stream);
         }
         let fits = |open: &Open| match wanted {
-            // A server's own tools have their input in pieces, too.
-            Some("tool_use") => open.given == Some(given) && open.input.is_some() || open.kind == "server_tool_use",
+            // Tools that run elsewhere have their input in pieces, too.
+            Some("tool_use") => open.given == Some(given) && !matches!(open.kind.as_str(), "text" | "thinking"),
             Some(wanted) => open.kind == wanted,
             None => open.given == Some(given),
         };
@@ -240,10 +242,16 @@ impl Mender {
 
     /// How the answer ended: a call that was made is why, whatever the server calls it.
     fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
-        self.close(stream);
         let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
         let reason = text(&delta, "stop_reason");
-        self.is_told |= reason.is_some();
+        // Counts on the way are not the end: the last of them say it all.
+        if reason.is_none() {
+            self.counts = Some(data.to_vec());
+            return;
+        }
+        self.close(stream);
+        self.counts = None;
+        self.is_told = true;
         if self.has_calls && reason.as_deref() == Some("end_turn") {
             let right = with(&delta, "stop_reason", r#""tool_use""#);
             let right = with(members, "delta", &String::from_utf8_lossy(&right));
@@ -321,6 +329,9 @@ impl Decode for Mender {
             "message_delta" => self.told(&members, data, stream),
             "message_stop" => {
                 self.close(stream);
+                if let Some(counts) = self.counts.take() {
+                    put(stream, "message_delta", &counts);
+                }
                 self.is_over = true;
                 put(stream, "message_stop", data);
             }
@@ -537,6 +548,22 @@ mod tests {
             &[START.into(), start(0, TEXT), said(0, "a"), ended("end_turn"), "[DONE]".into()],
             &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
         );
+    }
+
+    #[test]
+    fn counts_on_the_way_end_nothing() {
+        let counts = r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":1}}"#;
+        check(
+            &[START.into(), start(0, CALL), counts.into(), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+            &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+        );
+        check(
+            &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
+            &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
+        );
+        let remote = r#"{"type":"mcp_tool_use","id":"t","name":"f","server_name":"s","input":{}}"#;
+        let all = [START.into(), start(0, remote), input(0, "{}"), stop(0), ended("end_turn"), STOP.into()];
+        check(&all, &all);
     }
 
     #[test]

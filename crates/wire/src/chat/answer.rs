@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::usage::Usage;
-use super::{Form, Head, finish_reason};
+use super::{Form, Head, finish_reason, lenient};
 use crate::json;
-use crate::messages::{Block, Citation, Response};
+use crate::messages::{Block, Citation};
 use crate::object::Raw;
 
 /// The shape of thinking and its signatures that goes back as it came.
@@ -82,9 +82,17 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
+/// The usual tier has another name here.
+pub(crate) fn tier(name: &str) -> &str {
+    if name == "standard" { "default" } else { name }
+}
+
 /// A page that a passage rests on.
 #[derive(Serialize)]
 pub(crate) struct Annotation<'a> {
+    /// Its number among those of a stream: lists that come in pieces have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
     #[serde(rename = "type")]
     kind: &'static str,
     url_citation: UrlCitation<'a>,
@@ -104,6 +112,7 @@ impl<'a> Annotation<'a> {
     pub fn of(citation: &'a Citation, (start, end): (usize, usize)) -> Option<Self> {
         let Citation::WebSearch(found) = citation else { return None };
         Some(Self {
+            index: None,
             kind: "url_citation",
             url_citation: UrlCitation {
                 url: &found.url,
@@ -118,7 +127,7 @@ impl<'a> Annotation<'a> {
 
 /// An answer in the Messages format as one in the chat format; nothing where it is none.
 pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
-    let response = Response::parse(body).ok()?;
+    let response = lenient::response(body)?;
     let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
     let mut message = Message {
         role: "assistant",
@@ -168,7 +177,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
         model: &response.model,
         provider: response.provider.as_deref(),
         system_fingerprint: None,
-        service_tier: response.usage.service_tier.as_deref(),
+        service_tier: response.usage.service_tier.as_deref().map(tier),
         choices: [Choice {
             index: 0,
             message,

@@ -1,5 +1,6 @@
 //! What a message says: parts of the chat format as blocks of the Messages format.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
@@ -170,17 +171,24 @@ fn call(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
     check::text_between(&inner.member("name"), name, 1, usize::MAX)?;
     let inner = inner.member("arguments");
     let arguments = said(&inner, check::present(&function, "arguments"))?.unwrap_or_default();
-    // Called without any is called with none.
-    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments.trim() };
-    if !arguments.starts_with('{') || serde_json::from_str::<&RawValue>(arguments).is_err() {
-        return Err(inner.is("must be the text of a JSON object"));
-    }
+    let arguments = object_of(&arguments);
     let mut block = Object::default();
     block.set_text("type", "tool_use");
     block.set("id", id.get());
     block.set("name", name.get());
-    block.set("input", arguments);
+    block.set("input", &arguments);
     Ok(block.finish())
+}
+
+/// Arguments as an object. Called without any is called with none; what was cut short in an earlier answer is no reason to
+/// refuse all that comes after it.
+pub(crate) fn object_of(arguments: &str) -> Cow<'_, str> {
+    let text = arguments.trim();
+    match text {
+        "" => Cow::Borrowed("{}"),
+        _ if text.starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok() => Cow::Borrowed(text),
+        _ => Cow::Owned(format!(r#"{{"arguments":{}}}"#, json::quoted(arguments))),
+    }
 }
 
 /// A thought as it is put together of the pieces of a stream.

@@ -10,7 +10,7 @@ use super::request::Object;
 use crate::envelope::Violation;
 use crate::envelope::check::{self, Place};
 use crate::error::ErrorType;
-use crate::json::Members;
+use crate::json::{self, Members};
 
 /// Both parts as JSON.
 pub(super) struct Conversation {
@@ -25,6 +25,9 @@ struct Turns {
     messages: Vec<String>,
     /// Results that wait for the last of theirs.
     results: Vec<String>,
+    /// Calls without a result, and what was said meanwhile: results come right behind their calls.
+    unanswered: usize,
+    later: Vec<(&'static str, String)>,
 }
 
 pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<Conversation, Violation> {
@@ -37,7 +40,11 @@ pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<C
         let role = check::one_of(&place.member("role"), role, &roles);
         let role = role.map_err(|violation| Violation { error_type: ErrorType::InvalidPrompt, ..violation })?;
         match role.as_ref() {
-            "tool" => turns.results.push(result(&place, &members)?),
+            "tool" => {
+                turns.results.push(result(&place, &members)?);
+                turns.unanswered = turns.unanswered.saturating_sub(1);
+                turns.tell_later();
+            }
             "system" | "developer" => {
                 let said = check::required(&place, &members, "content")?;
                 let said = texts(&place.member("content"), said)?;
@@ -45,11 +52,20 @@ pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<C
             }
             "user" => {
                 let said = content(&place.member("content"), check::required(&place, &members, "content")?)?;
-                turns.say("user", &said);
+                turns.say_after_results("user", said);
             }
-            _ => turns.say("assistant", &spoken(&place, &members)?),
+            _ => {
+                let said = spoken(&place, &members)?;
+                turns.waits_for(&members);
+                // One that said nothing is refused, and says nothing; the last may be a beginning of what is to come.
+                if said != r#""""# || index + 1 == entries.len() {
+                    turns.say("assistant", &said);
+                }
+            }
         }
     }
+    turns.unanswered = 0;
+    turns.tell_later();
     turns.tell_results();
     let Turns { system, messages, .. } = turns;
     Ok(Conversation {
@@ -72,7 +88,30 @@ impl Turns {
         if self.messages.is_empty() && self.results.is_empty() {
             self.system.extend(blocks);
         } else {
-            self.say("system", &instruction(&blocks));
+            self.say_after_results("system", instruction(&blocks));
+        }
+    }
+
+    /// The calls of what the model says now must be answered before anything else is said.
+    fn waits_for(&mut self, members: &Members<'_>) {
+        self.unanswered = 0;
+        self.tell_later();
+        let calls = check::present(members, "tool_calls").and_then(json::elements);
+        self.unanswered = calls.map_or(0, |calls| calls.len());
+    }
+
+    fn say_after_results(&mut self, role: &'static str, content: String) {
+        match self.unanswered {
+            0 => self.say(role, &content),
+            _ => self.later.push((role, content)),
+        }
+    }
+
+    fn tell_later(&mut self) {
+        if self.unanswered == 0 {
+            for (role, content) in mem::take(&mut self.later) {
+                self.say(role, &content);
+            }
         }
     }
 

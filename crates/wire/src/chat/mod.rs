@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 pub(crate) mod content;
 mod conversation;
+pub(crate) mod lenient;
 pub(crate) mod options;
 pub(crate) mod request;
 mod stream;

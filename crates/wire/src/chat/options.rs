@@ -123,8 +123,18 @@ pub(crate) fn choice(
         Some(value) => {
             let members = check::members(&place, value)?;
             let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
-            if kind != "function" {
-                return Ok(Some(value.get().to_owned()));
+            match kind.as_ref() {
+                "function" | "custom" => {}
+                // Which of them may be called is a wish that no other format has; whether one must be is none of those.
+                "allowed_tools" => {
+                    let mode = check::present(&members, "mode").and_then(json::string);
+                    return Ok(has_tools.then(|| {
+                        made(if mode.as_deref() == Some("required") { "any" } else { "auto" }, None, parallel)
+                    }));
+                }
+                // The search is there or not; nobody can be made to search.
+                kind if kind.starts_with("web_search") => return Ok(None),
+                _ => return Ok(Some(value.get().to_owned())),
             }
             // One format has the name in an object of its own.
             let inner = place.member("function");
@@ -140,16 +150,20 @@ pub(crate) fn choice(
         None => return Ok(None),
     };
     // Clients say it also where there is nothing to choose from, and mean nothing by it.
-    if !has_tools && matches!(kind, "auto" | "none") {
+    if !has_tools && kind == "auto" && parallel != Some(false) {
         return Ok(None);
     }
+    Ok(Some(made(kind, name, parallel)))
+}
+
+fn made(kind: &str, name: Option<&RawValue>, parallel: Option<bool>) -> String {
     let mut made = Object::default();
     made.set_text("type", kind);
     made.set_some("name", name);
     if let Some(parallel) = parallel.filter(|_| kind != "none") {
         made.set("disable_parallel_tool_use", if parallel { "false" } else { "true" });
     }
-    Ok(Some(made.finish()))
+    made.finish()
 }
 
 /// The form of an answer.

@@ -4,12 +4,12 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::answer::{Annotation, Detail, FORMAT, with_metadata};
+use super::answer::{Annotation, Detail, FORMAT, tier, with_metadata};
 use super::usage::{Usage, united};
-use super::{Form, Head, finish_reason};
+use super::{Form, Head, finish_reason, lenient};
 use crate::error::{ErrorType, InferenceError};
 use crate::json::{self, Members};
-use crate::messages::{self, Block, Delta, Event};
+use crate::messages::{self, Block, Citation, Delta, Event};
 use crate::object::Raw;
 use crate::sse::{Frame, Splitter, TooLarge};
 
@@ -25,13 +25,24 @@ pub struct Stream {
     usage: messages::Usage,
     /// Why it ended, as the other format says it.
     stop: Option<String>,
-    /// The block that is open, where it is a call: its number among the calls.
-    call: Option<usize>,
-    calls: usize,
+    /// Calls in their order.
+    calls: Vec<Called>,
     /// Characters that were said, for the places of citations: all of them, and those before the open block.
     said: usize,
     before: usize,
+    /// What the open block rests on: told when it is known where that ends.
+    citations: Vec<Citation>,
+    /// Those that were told.
+    annotated: usize,
+    is_begun: bool,
     is_over: bool,
+}
+
+/// A call, by the number of its block.
+struct Called {
+    block: usize,
+    /// The input that it began with, as long as no piece of it was told.
+    input: Option<String>,
 }
 
 /// What is new in a chunk.
@@ -78,10 +89,12 @@ impl Stream {
             splitter: Splitter::new(limit),
             usage: messages::Usage::default(),
             stop: None,
-            call: None,
-            calls: 0,
+            calls: Vec::new(),
             said: 0,
             before: 0,
+            citations: Vec::new(),
+            annotated: 0,
+            is_begun: false,
             is_over: false,
         }
     }
@@ -111,16 +124,17 @@ impl Stream {
             return;
         }
         // What is not known has no chunk either.
-        let Ok(event) = Event::parse(&frame.data()) else { return };
+        let Some(event) = lenient::event(&frame.data()) else { return };
         match event {
             Event::MessageStart(start) => {
                 let message = start.message;
                 self.opening = opening(&self.head, &message.model, message.provider.as_deref());
                 self.usage = message.usage;
-                self.tell(out, &Piece { role: Some("assistant"), content: Some(""), ..Piece::default() });
+                self.tell(out, Piece { content: Some(""), ..Piece::default() });
             }
             Event::BlockStart(start) => self.begin(start.index, &start.content_block, out),
-            Event::BlockDelta(delta) => self.add(delta.index, &delta.delta, out),
+            Event::BlockStop(stop) => self.stop(stop.index, out),
+            Event::BlockDelta(delta) => self.add(delta.index, delta.delta, out),
             Event::MessageDelta(delta) => {
                 let stop = delta.delta.stop_reason.as_ref().and_then(Option::as_ref);
                 self.stop = stop.map(|reason| reason.as_str().to_owned());
@@ -131,21 +145,19 @@ impl Stream {
             Event::MessageStop(stop) => self.end(stop.extra.get(&self.head.metadata), out),
             // Nobody needs to know, but that somebody is there.
             Event::Ping(_) => out.extend_from_slice(b": ping\n\n"),
-            Event::BlockStop(_) | Event::Error(_) | Event::Other(_) => {}
+            Event::Error(_) | Event::Other(_) => {}
         }
     }
 
     fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
-        self.call = None;
         self.before = self.said;
         match block {
             Block::ToolUse(call) => {
-                let number = self.calls;
-                self.calls += 1;
-                self.call = Some(number);
+                let number = self.calls.len();
+                self.calls.push(Called { block: index, input: Some(call.input_text().to_owned()) });
                 let function = Function { name: Some(&call.name), arguments: "" };
                 let call = Call { index: number, id: Some(&call.id), kind: Some("function"), function };
-                self.tell(out, &Piece { tool_calls: Some([call]), ..Piece::default() });
+                self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
             }
             Block::Text(text) if !text.text.is_empty() => self.say(&text.text, out),
             Block::Thinking(thought) if !thought.thinking.is_empty() => self.think(index, &thought.thinking, out),
@@ -157,7 +169,7 @@ impl Stream {
         }
     }
 
-    fn add(&mut self, index: usize, delta: &Delta, out: &mut BytesMut) {
+    fn add(&mut self, index: usize, delta: Delta, out: &mut BytesMut) {
         match delta {
             Delta::Text(delta) => self.say(&delta.text, out),
             Delta::Thinking(delta) => self.think(index, &delta.thinking, out),
@@ -167,23 +179,39 @@ impl Stream {
             }
             Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
                 // The input of a tool that runs here is nobody's to see.
-                let Some(number) = self.call else { return };
-                let function = Function { name: None, arguments: &delta.partial_json };
-                let call = Call { index: number, id: None, kind: None, function };
-                self.tell(out, &Piece { tool_calls: Some([call]), ..Piece::default() });
+                let Some(number) = self.calls.iter().position(|call| call.block == index) else { return };
+                self.calls[number].input = None;
+                self.arguments(number, &delta.partial_json, out);
             }
-            Delta::Citation(delta) => {
-                if let Some(annotation) = Annotation::of(&delta.citation, (self.before, self.said)) {
-                    self.tell(out, &Piece { annotations: Some([annotation]), ..Piece::default() });
-                }
-            }
+            Delta::Citation(delta) => self.citations.push(delta.citation),
             _ => {}
+        }
+    }
+
+    fn arguments(&mut self, number: usize, text: &str, out: &mut BytesMut) {
+        let function = Function { name: None, arguments: text };
+        let call = Call { index: number, id: None, kind: None, function };
+        self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
+    }
+
+    /// A block has ended: a call without pieces has the input that it began with, and citations have their place.
+    fn stop(&mut self, index: usize, out: &mut BytesMut) {
+        let ended = self.calls.iter_mut().enumerate().find(|(_, call)| call.block == index);
+        if let Some((number, input)) = ended.and_then(|(number, call)| Some((number, call.input.take()?))) {
+            self.arguments(number, &input, out);
+        }
+        for citation in std::mem::take(&mut self.citations) {
+            if let Some(mut annotation) = Annotation::of(&citation, (self.before, self.said)) {
+                annotation.index = Some(self.annotated);
+                self.annotated += 1;
+                self.tell(out, Piece { annotations: Some([annotation]), ..Piece::default() });
+            }
         }
     }
 
     fn say(&mut self, text: &str, out: &mut BytesMut) {
         self.said += text.chars().count();
-        self.tell(out, &Piece { content: Some(text), ..Piece::default() });
+        self.tell(out, Piece { content: Some(text), ..Piece::default() });
     }
 
     fn think(&mut self, index: usize, text: &str, out: &mut BytesMut) {
@@ -193,13 +221,16 @@ impl Stream {
 
     fn detail(&mut self, reasoning: Option<&str>, detail: Detail<'_>, out: &mut BytesMut) {
         if !self.form.hides_reasoning {
-            self.tell(out, &Piece { reasoning, reasoning_details: Some([detail]), ..Piece::default() });
+            self.tell(out, Piece { reasoning, reasoning_details: Some([detail]), ..Piece::default() });
         }
     }
 
-    /// A chunk that goes on.
-    fn tell(&self, out: &mut BytesMut, piece: &Piece<'_>) {
-        let delta = serde_json::to_string(piece).expect("texts and numbers are always JSON");
+    /// A chunk that goes on. The first one says whose words they are.
+    fn tell(&mut self, out: &mut BytesMut, mut piece: Piece<'_>) {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            piece.role = Some("assistant");
+        }
+        let delta = serde_json::to_string(&piece).expect("texts and numbers are always JSON");
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(self.opening.as_bytes());
         out.extend_from_slice(br#","choices":[{"index":0,"delta":"#);
@@ -211,7 +242,8 @@ impl Stream {
     fn end(&mut self, metadata: Option<&Raw>, out: &mut BytesMut) {
         let stop = self.stop.as_deref().unwrap_or_default();
         let usage = serde_json::to_string(&Usage::of(&self.usage)).expect("numbers are always JSON");
-        let tier = self.usage.service_tier.as_deref().map(json::quoted).unwrap_or_else(|| "null".to_owned());
+        let tier = self.usage.service_tier.as_deref().map(tier);
+        let tier = tier.map_or_else(|| "null".to_owned(), json::quoted);
         let choice = format!(
             r#"[{{"index":0,"delta":{{}},"finish_reason":"{}","native_finish_reason":{},"logprobs":null}}]"#,
             finish_reason(stop),

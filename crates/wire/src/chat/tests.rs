@@ -228,7 +228,7 @@ fn a_stream_is_told_in_chunks() {
         json!({"reasoning": "Hm é", "reasoning_details": thought(json!({"text": "Hm é"}))}),
         json!({"reasoning_details": thought(json!({"signature": "sig"}))}),
         json!({"content": "Høj"}),
-        json!({"annotations": [{"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "", "content": "c", "start_index": 0, "end_index": 3}}]}),
+        json!({"annotations": [{"index": 0, "type": "url_citation", "url_citation": {"url": "https://a.example", "title": "", "content": "c", "start_index": 0, "end_index": 3}}]}),
         json!({"tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
         json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\":"}}]}),
         json!({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}),
@@ -265,6 +265,58 @@ fn thoughts_that_are_not_wanted_are_not_told() {
     let [.., last, apart] = chunks.as_slice() else { panic!("{text}") };
     assert_eq!((last.get("usage"), &apart["choices"]), (None, &json!([])));
     assert_eq!(apart["usage"]["completion_tokens"], 7);
+}
+
+const CALLS: &str = concat!(
+    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"a/m\",\"usage\":{\"input_tokens\":5.0}}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"f\",\"input\":{}}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t2\",\"name\":\"g\",\"input\":{}}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\":1}\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"b\\\":2}\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t3\",\"name\":\"h\",\"input\":{\"c\":3}}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":2}\n\n",
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\"usage\":{\"output_tokens\":7.0}}\n\n",
+    "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+);
+
+/// Also where a server mixes them up, begins with the input and writes counts with a point.
+#[test]
+fn pieces_belong_to_their_call() {
+    let chunks = chunks(&told(CALLS, Form::default(), &[]));
+    let mut arguments = [String::new(), String::new(), String::new()];
+    for call in chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["tool_calls"].get(0)) {
+        let number = usize::try_from(call["index"].as_u64().unwrap()).unwrap();
+        arguments[number].push_str(call["function"]["arguments"].as_str().unwrap());
+    }
+    assert_eq!(arguments, [r#"{"a":1}"#, r#"{"b":2}"#, r#"{"c":3}"#]);
+    let last = chunks.last().unwrap();
+    assert_eq!(last["choices"][0]["finish_reason"], "length");
+    assert_eq!((&last["usage"]["prompt_tokens"], &last["usage"]["completion_tokens"]), (&json!(5), &json!(7)));
+    assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
+}
+
+#[test]
+fn results_stand_behind_their_calls() {
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{\"cut"}});
+    let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": id});
+    let made = asked(&with(json!({"messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "again"},
+        {"role": "assistant", "tool_calls": [call("c"), call("d")]},
+        result("c"),
+        {"role": "system", "content": "meanwhile"},
+        result("d"),
+        {"role": "user", "content": "so?"},
+    ]})));
+    let roles: Vec<&str> =
+        made["messages"].as_array().unwrap().iter().map(|turn| turn["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "user", "assistant", "user", "system", "user"]);
+    assert_eq!(made["messages"][3]["content"].as_array().map(Vec::len), Some(2));
+    // What was cut short in an earlier answer is told as it is.
+    assert_eq!(made["messages"][2]["content"][0]["input"], json!({"arguments": "{\"cut"}));
 }
 
 #[test]

@@ -186,6 +186,8 @@ pub struct Traits {
     /// A line of bookkeeping that one client puts first.
     pub billing_line: bool,
     pub sampling: bool,
+    /// A service tier by a name that Anthropic does not have for it.
+    pub odd_tier: bool,
     /// A tool must be called.
     pub forced_choice: bool,
     /// A temperature above 1, which not every model takes.

@@ -275,7 +275,11 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
             traits.cache_for_all = true;
             check::cache_control(&place, value)?;
         }
-        "service_tier" => envelope.service_tier = Some(check::text(&place, value)?),
+        "service_tier" => {
+            let tier = check::text(&place, value)?;
+            traits.odd_tier = !matches!(tier.as_ref(), "auto" | "standard_only");
+            envelope.service_tier = Some(tier);
+        }
         "inference_geo" => {
             asked.inference_geo = true;
             check::text(&place, value)?;

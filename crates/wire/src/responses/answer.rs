@@ -5,9 +5,10 @@ use bytes::Bytes;
 use super::item::{self, Call, Thought, Words};
 use super::usage::Usage;
 use super::{Form, Head};
-use crate::chat::answer::with_metadata;
+use crate::chat::answer::{tier, with_metadata};
+use crate::chat::lenient;
 use crate::json::quoted;
-use crate::messages::{Block, Response, Usage as Used};
+use crate::messages::{Block, Usage as Used};
 
 /// The object of an answer, as far as it is known.
 pub(super) struct Object<'a> {
@@ -29,10 +30,8 @@ impl Object<'_> {
         let completed = if self.status == "completed" { created.to_string() } else { "null".to_owned() };
         let incomplete = self.incomplete.map_or_else(|| "null".to_owned(), |why| format!(r#"{{"reason":"{why}"}}"#));
         let provider = self.provider.map(|name| format!(r#","provider":{}"#, quoted(name))).unwrap_or_default();
-        // The usual tier has another name here.
-        let tier = self.usage.and_then(|used| used.service_tier.as_deref());
-        let tier =
-            tier.map_or_else(|| "null".to_owned(), |tier| quoted(if tier == "standard" { "default" } else { tier }));
+        let tier = self.usage.and_then(|used| used.service_tier.as_deref()).map(tier);
+        let tier = tier.map_or_else(|| "null".to_owned(), quoted);
         format!(
             r#"{{"id":{},"object":"response","created_at":{created},"completed_at":{completed},"status":"{}","model":{}{provider},"output":[{}],"error":{},"incomplete_details":{incomplete},"usage":{},"service_tier":{tier},"previous_response_id":null,"background":false,"store":false{}}}"#,
             quoted(id),
@@ -57,7 +56,7 @@ pub(super) fn ended(stop: Option<&str>) -> (&'static str, Option<&'static str>) 
 
 /// An answer in the Messages format as one in the Responses format; nothing where it is none.
 pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
-    let response = Response::parse(body).ok()?;
+    let response = lenient::response(body)?;
     let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
     let (status, incomplete) = ended(stop);
     let (mut items, mut words): (Vec<String>, Option<Words>) = (Vec::new(), None);
@@ -91,7 +90,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
                 said(&mut words, &mut items);
                 let call = Call::new(&call.id, &call.name, call.input_text(), form);
                 let prefix = if call.is_custom { "ctc" } else { "fc" };
-                items.push(call.item(&item::id(prefix, &head.id, items.len()), "completed", &call.input()));
+                items.push(call.item(&item::id(prefix, &head.id, items.len()), call.status(), &call.input()));
             }
             _ => {}
         }

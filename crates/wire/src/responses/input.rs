@@ -5,7 +5,7 @@ use std::mem;
 use serde_json::value::RawValue;
 
 use super::{SEALED, SIGNED};
-use crate::chat::content::{instruction, texts};
+use crate::chat::content::{instruction, object_of, texts};
 use crate::chat::request::{Object, said};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_MESSAGES, Violation};
@@ -25,6 +25,9 @@ pub(super) struct Turns {
     messages: Vec<String>,
     role: &'static str,
     blocks: Vec<String>,
+    /// Calls without a result, and what was said meanwhile: results come right behind their calls.
+    unanswered: usize,
+    later: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Turns {
@@ -37,6 +40,34 @@ impl Turns {
     }
 
     fn add(&mut self, role: &'static str, blocks: impl IntoIterator<Item = String>) {
+        if self.unanswered > 0 && role != "assistant" {
+            self.later.push((role, blocks.into_iter().collect()));
+            return;
+        }
+        self.put(role, blocks);
+    }
+
+    /// A call of the model's.
+    fn call(&mut self, block: String) {
+        self.put("assistant", [block]);
+        self.unanswered += 1;
+    }
+
+    fn answer(&mut self, block: String) {
+        self.put("user", [block]);
+        self.unanswered = self.unanswered.saturating_sub(1);
+        if self.unanswered == 0 {
+            self.tell_later();
+        }
+    }
+
+    fn tell_later(&mut self) {
+        for (role, blocks) in mem::take(&mut self.later) {
+            self.put(role, blocks);
+        }
+    }
+
+    fn put(&mut self, role: &'static str, blocks: impl IntoIterator<Item = String>) {
         if self.role != role {
             self.end();
             self.role = role;
@@ -55,6 +86,7 @@ impl Turns {
     }
 
     pub fn finish(mut self) -> Said {
+        self.tell_later();
         self.end();
         Said {
             system: (!self.system.is_empty()).then(|| instruction(&self.system)),
@@ -95,15 +127,16 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
             Ok(())
         }
         "function_call" | "custom_tool_call" => {
-            turns.add("assistant", [call(place, &members)?]);
+            turns.call(call(place, &members)?);
             Ok(())
         }
         "function_call_output" | "custom_tool_call_output" => {
-            turns.add("user", [result(place, &members)?]);
+            turns.answer(result(place, &members)?);
             Ok(())
         }
         // What ran at a server is told by what was said of it.
-        kind if kind.ends_with("_call") || kind.contains(':') || kind == "item_reference" => Ok(()),
+        kind if kind.ends_with("_call") || kind.ends_with("_call_output") || kind.contains(':') => Ok(()),
+        "item_reference" => Err(place.member("type").is("must not be item_reference: nothing is stored")),
         _ => {
             let kinds = ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call"];
             Err(place.member("type").is(format_args!("must be one of {}", kinds.join(", "))))
@@ -157,9 +190,11 @@ fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
             block.set("source", &source(place, &members, &["image_url"], "image/png")?);
         }
         _ => {
-            block.set_text("type", "document");
+            let data = check::present(&members, "file_data").and_then(json::string);
+            let is_picture = data.is_some_and(|data| data.starts_with("data:image/"));
+            block.set_text("type", if is_picture { "image" } else { "document" });
             block.set("source", &source(place, &members, &["file_url", "file_data"], "application/pdf")?);
-            block.set_some("title", check::present(&members, "filename"));
+            block.set_some("title", check::present(&members, "filename").filter(|_| !is_picture));
         }
     }
     block.set_some("cache_control", check::present(&members, "cache_control"));
@@ -227,11 +262,7 @@ fn call(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
         }
         None => {
             let arguments = said(&inner, check::present(members, "arguments"))?.unwrap_or_default();
-            let arguments = if arguments.trim().is_empty() { "{}" } else { arguments.trim() };
-            if !arguments.starts_with('{') || serde_json::from_str::<&RawValue>(arguments).is_err() {
-                return Err(inner.is("must be the text of a JSON object"));
-            }
-            arguments.to_owned()
+            object_of(&arguments).into_owned()
         }
     };
     let mut block = Object::default();

@@ -105,6 +105,12 @@ impl Call {
         }
     }
 
+    /// Whether it was cut short.
+    pub fn status(&self) -> &'static str {
+        let is_whole = self.arguments.is_empty() || serde_json::from_str::<&RawValue>(&self.arguments).is_ok();
+        if is_whole { "completed" } else { "incomplete" }
+    }
+
     pub fn item(&self, id: &str, status: &str, input: &str) -> String {
         let (call, name, input) = (quoted(&self.id), quoted(&self.name), quoted(input));
         match self.is_custom {

@@ -110,7 +110,8 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             | "stream_options" => {}
             "truncation" if check::text(&place, value)? == "disabled" => {}
             same if SAME.contains(&same) => out.set(name, value.get()),
-            option if OPTION_NAMES.contains(&option) => {
+            // Both are said in `text` here.
+            option if OPTION_NAMES.contains(&option) && option != "response_format" && option != "verbosity" => {
                 options::check_option(&place, option, value)?;
                 beside.set(name, value.get());
             }

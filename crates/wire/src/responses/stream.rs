@@ -7,10 +7,11 @@ use super::answer::{Object, ended};
 use super::item::{self, Call, Thought, Words};
 use super::{Form, Head};
 use crate::chat::answer::with_metadata;
+use crate::chat::lenient;
 use crate::chat::usage::united;
 use crate::error::ErrorType;
 use crate::json::{self, Members, quoted};
-use crate::messages::{self, Block, Delta, Event};
+use crate::messages::{self, Block, Citation, Delta, Event};
 use crate::object::Raw;
 use crate::sse::{self, Frame, Splitter, TooLarge};
 
@@ -23,21 +24,38 @@ pub struct Stream {
     provider: Option<String>,
     usage: messages::Usage,
     stop: Option<String>,
-    /// Items that are whole, and the one that is not.
-    items: Vec<String>,
-    open: Option<Open>,
-    /// Where the open block of text began.
+    /// Items that are whole in their places, and those that are not.
+    items: Vec<Option<String>>,
+    open: Vec<Item>,
+    /// Where the open block of text began, and what it rests on: told when it is known where that ends.
     start: usize,
+    citations: Vec<Citation>,
     /// Events so far.
     count: u64,
     is_begun: bool,
     is_over: bool,
 }
 
+/// An item that is open: the number of its block, its place in the output, and its id.
+struct Item {
+    block: usize,
+    place: usize,
+    id: String,
+    what: Open,
+}
+
 enum Open {
     Words(Words),
     Thought(Thought),
-    Call(Call),
+    /// With the input that it began with, as long as no piece of it was told.
+    Call(Call, Option<String>),
+}
+
+impl Item {
+    /// What an event about it says of where it is.
+    fn at(&self) -> String {
+        format!(r#","item_id":"{}","output_index":{}"#, self.id, self.place)
+    }
 }
 
 impl Stream {
@@ -52,8 +70,9 @@ impl Stream {
             usage: messages::Usage::default(),
             stop: None,
             items: Vec::new(),
-            open: None,
+            open: Vec::new(),
             start: 0,
+            citations: Vec::new(),
             count: 0,
             is_begun: false,
             is_over: false,
@@ -84,15 +103,15 @@ impl Stream {
             return self.fail(&frame.data(), out);
         }
         // What is not known has no event here either.
-        let Ok(event) = Event::parse(&frame.data()) else { return };
+        let Some(event) = lenient::event(&frame.data()) else { return };
         match event {
             Event::MessageStart(start) => {
                 let message = start.message;
                 (self.model, self.provider, self.usage) = (message.model, message.provider, message.usage);
                 self.begin(out);
             }
-            Event::BlockStart(start) => self.block(&start.content_block, out),
-            Event::BlockDelta(delta) => self.add(&delta.delta, out),
+            Event::BlockStart(start) => self.block(start.index, &start.content_block, out),
+            Event::BlockDelta(delta) => self.add(delta.index, delta.delta, out),
             Event::MessageDelta(delta) => {
                 let stop = delta.delta.stop_reason.as_ref().and_then(Option::as_ref);
                 self.stop = stop.map(|reason| reason.as_str().to_owned());
@@ -102,12 +121,7 @@ impl Stream {
             }
             Event::MessageStop(stop) => self.end(stop.extra.get(&self.head.metadata), out),
             Event::Ping(_) => out.extend_from_slice(b": ping\n\n"),
-            Event::BlockStop(_) => {
-                // Words go on in the next block of them.
-                if !matches!(self.open, Some(Open::Words(_))) {
-                    self.close(out);
-                }
-            }
+            Event::BlockStop(stop) => self.stopped(stop.index, out),
             Event::Error(_) | Event::Other(_) => {}
         }
     }
@@ -120,13 +134,14 @@ impl Stream {
     }
 
     fn object(&self, status: &str, error: &str, incomplete: Option<&str>, is_used: bool) -> String {
+        let items: Vec<String> = self.items.iter().flatten().cloned().collect();
         let object = Object {
             head: &self.head,
             form: &self.form,
             model: &self.model,
             provider: self.provider.as_deref(),
             status,
-            items: &self.items,
+            items: &items,
             error,
             incomplete,
             usage: is_used.then_some(&self.usage),
@@ -143,135 +158,155 @@ impl Stream {
         self.put(out, "response.in_progress", &format!(r#","response":{response}"#));
     }
 
-    /// The place and the id of the item that is open.
-    fn place(&self) -> (usize, String) {
-        let prefix = match &self.open {
-            Some(Open::Words(_)) => "msg",
-            Some(Open::Thought(_)) => "rs",
-            Some(Open::Call(call)) if call.is_custom => "ctc",
-            Some(Open::Call(_)) | None => "fc",
+    fn added(&mut self, block: usize, what: Open, out: &mut BytesMut) {
+        self.begin(out);
+        let place = self.items.len();
+        self.items.push(None);
+        let prefix = match &what {
+            Open::Words(_) => "msg",
+            Open::Thought(_) => "rs",
+            Open::Call(call, _) if call.is_custom => "ctc",
+            Open::Call(..) => "fc",
         };
-        (self.items.len(), item::id(prefix, &self.head.id, self.items.len()))
-    }
-
-    fn added(&mut self, open: Open, out: &mut BytesMut) {
-        self.close(out);
-        self.open = Some(open);
-        let (place, id) = self.place();
-        let item = match &self.open {
-            Some(Open::Words(_)) => item::message(&id, "in_progress", ""),
-            Some(Open::Thought(_)) => Thought::default().item(&id),
-            Some(Open::Call(call)) => call.item(&id, "in_progress", ""),
-            None => return,
+        let id = item::id(prefix, &self.head.id, place);
+        let shown = match &what {
+            Open::Words(_) => item::message(&id, "in_progress", ""),
+            Open::Thought(_) => Thought::default().item(&id),
+            Open::Call(call, _) => call.item(&id, "in_progress", ""),
         };
-        self.put(out, "response.output_item.added", &format!(r#","output_index":{place},"item":{item}"#));
-        let at = format!(r#","item_id":"{id}","output_index":{place}"#);
-        match &self.open {
-            Some(Open::Words(words)) => {
+        self.put(out, "response.output_item.added", &format!(r#","output_index":{place},"item":{shown}"#));
+        let item = Item { block, place, id, what };
+        let at = item.at();
+        match &item.what {
+            Open::Words(words) => {
                 let part = words.part();
                 self.put(out, "response.content_part.added", &format!(r#"{at},"content_index":0,"part":{part}"#));
             }
-            Some(Open::Thought(thought)) if thought.sealed.is_none() => {
-                let part = r#"{"type":"summary_text","text":""}"#;
-                let members = format!(r#"{at},"summary_index":0,"part":{part}"#);
+            Open::Thought(thought) if thought.sealed.is_none() => {
+                let members = format!(r#"{at},"summary_index":0,"part":{{"type":"summary_text","text":""}}"#);
                 self.put(out, "response.reasoning_summary_part.added", &members);
             }
             _ => {}
         }
+        self.open.push(item);
     }
 
-    fn block(&mut self, block: &Block, out: &mut BytesMut) {
+    fn block(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
+        let words = self.open.iter().position(|item| matches!(item.what, Open::Words(_)));
+        if let (Block::Text(text), Some(open)) = (block, words) {
+            // Words go on in the next block of them.
+            self.open[open].block = index;
+            if let Open::Words(words) = &self.open[open].what {
+                self.start = words.length;
+            }
+            return self.say(index, &text.text, out);
+        }
+        // What was said before something else is a whole.
+        if let Some(open) = words {
+            let item = self.open.remove(open);
+            self.close(item, out);
+        }
         match block {
             Block::Text(text) => {
-                if !matches!(self.open, Some(Open::Words(_))) {
-                    self.added(Open::Words(Words::default()), out);
-                }
-                if let Some(Open::Words(words)) = &self.open {
-                    self.start = words.length;
-                }
-                self.say(&text.text, out);
+                self.start = 0;
+                self.added(index, Open::Words(Words::default()), out);
+                self.say(index, &text.text, out);
             }
             Block::Thinking(thought) => {
-                self.added(Open::Thought(Thought::default()), out);
-                self.think(&thought.thinking, out);
+                self.added(index, Open::Thought(Thought::default()), out);
+                self.think(index, &thought.thinking, out);
             }
             Block::RedactedThinking(thought) => {
                 let thought = Thought { sealed: Some(thought.data.clone()), ..Thought::default() };
-                self.added(Open::Thought(thought), out);
+                self.added(index, Open::Thought(thought), out);
             }
             Block::ToolUse(call) => {
+                let input = Some(call.input_text().to_owned());
                 let call = Call::new(&call.id, &call.name, "", &self.form);
-                self.added(Open::Call(call), out);
-            }
-            _ => self.close(out),
-        }
-    }
-
-    fn add(&mut self, delta: &Delta, out: &mut BytesMut) {
-        match delta {
-            Delta::Text(delta) => self.say(&delta.text, out),
-            Delta::Thinking(delta) => self.think(&delta.thinking, out),
-            Delta::Signature(delta) => {
-                if let Some(Open::Thought(thought)) = &mut self.open {
-                    thought.signature.push_str(&delta.signature);
-                }
-            }
-            Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
-                let (place, id) = self.place();
-                let Some(Open::Call(call)) = &mut self.open else { return };
-                call.arguments.push_str(&delta.partial_json);
-                // A text is in the middle of an object, and told when that is whole.
-                if !call.is_custom {
-                    let piece = quoted(&delta.partial_json);
-                    let members = format!(r#","item_id":"{id}","output_index":{place},"delta":{piece}"#);
-                    self.put(out, "response.function_call_arguments.delta", &members);
-                }
-            }
-            Delta::Citation(delta) => {
-                let (place, id) = self.place();
-                let Some(Open::Words(words)) = &mut self.open else { return };
-                let number = words.annotations();
-                let Some(annotation) = words.cite(&delta.citation, self.start) else { return };
-                let members = format!(
-                    r#","item_id":"{id}","output_index":{place},"content_index":0,"annotation_index":{number},"annotation":{annotation}"#
-                );
-                self.put(out, "response.output_text.annotation.added", &members);
+                self.added(index, Open::Call(call, input), out);
             }
             _ => {}
         }
     }
 
-    fn say(&mut self, text: &str, out: &mut BytesMut) {
-        let (place, id) = self.place();
-        let Some(Open::Words(words)) = &mut self.open else { return };
-        if text.is_empty() {
-            return;
+    /// The open item of a block.
+    fn item(&mut self, block: usize) -> Option<&mut Item> {
+        self.open.iter_mut().find(|item| item.block == block)
+    }
+
+    fn add(&mut self, index: usize, delta: Delta, out: &mut BytesMut) {
+        match delta {
+            Delta::Text(delta) => self.say(index, &delta.text, out),
+            Delta::Thinking(delta) => self.think(index, &delta.thinking, out),
+            Delta::Signature(delta) => {
+                if let Some(Item { what: Open::Thought(thought), .. }) = self.item(index) {
+                    thought.signature.push_str(&delta.signature);
+                }
+            }
+            Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
+                let Some(item) = self.item(index) else { return };
+                let at = item.at();
+                let Open::Call(call, input) = &mut item.what else { return };
+                *input = None;
+                call.arguments.push_str(&delta.partial_json);
+                // A text is in the middle of an object, and told when that is whole.
+                if !call.is_custom {
+                    let piece = quoted(&delta.partial_json);
+                    self.put(out, "response.function_call_arguments.delta", &format!(r#"{at},"delta":{piece}"#));
+                }
+            }
+            Delta::Citation(delta) => self.citations.push(delta.citation),
+            _ => {}
         }
+    }
+
+    fn say(&mut self, index: usize, text: &str, out: &mut BytesMut) {
+        let Some(item) = self.item(index).filter(|_| !text.is_empty()) else { return };
+        let at = item.at();
+        let Open::Words(words) = &mut item.what else { return };
         words.add(text);
-        let members = format!(
-            r#","item_id":"{id}","output_index":{place},"content_index":0,"delta":{},"logprobs":[]"#,
-            quoted(text)
-        );
+        let members = format!(r#"{at},"content_index":0,"delta":{},"logprobs":[]"#, quoted(text));
         self.put(out, "response.output_text.delta", &members);
     }
 
-    fn think(&mut self, text: &str, out: &mut BytesMut) {
-        let (place, id) = self.place();
-        let Some(Open::Thought(thought)) = &mut self.open else { return };
-        if text.is_empty() {
-            return;
-        }
+    fn think(&mut self, index: usize, text: &str, out: &mut BytesMut) {
+        let Some(item) = self.item(index).filter(|_| !text.is_empty()) else { return };
+        let at = item.at();
+        let Open::Thought(thought) = &mut item.what else { return };
         thought.text.push_str(text);
-        let members = format!(r#","item_id":"{id}","output_index":{place},"summary_index":0,"delta":{}"#, quoted(text));
+        let members = format!(r#"{at},"summary_index":0,"delta":{}"#, quoted(text));
         self.put(out, "response.reasoning_summary_text.delta", &members);
     }
 
-    /// The open item is whole.
-    fn close(&mut self, out: &mut BytesMut) {
-        let (place, id) = self.place();
-        let Some(open) = self.open.take() else { return };
-        let at = format!(r#","item_id":"{id}","output_index":{place}"#);
-        let item = match open {
+    /// A block has ended: what it rests on has its place now, and its item is whole, unless words may go on.
+    fn stopped(&mut self, index: usize, out: &mut BytesMut) {
+        let (citations, start) = (std::mem::take(&mut self.citations), self.start);
+        let Some(place) = self.open.iter().position(|item| item.block == index) else { return };
+        let at = self.open[place].at();
+        if let Open::Words(words) = &mut self.open[place].what {
+            let mut told = Vec::new();
+            for citation in &citations {
+                let number = words.annotations();
+                if let Some(annotation) = words.cite(citation, start) {
+                    told.push(format!(
+                        r#"{at},"content_index":0,"annotation_index":{number},"annotation":{annotation}"#
+                    ));
+                }
+            }
+            for members in told {
+                self.put(out, "response.output_text.annotation.added", &members);
+            }
+            return;
+        }
+        let item = self.open.remove(place);
+        self.close(item, out);
+    }
+
+    /// An item is whole.
+    fn close(&mut self, item: Item, out: &mut BytesMut) {
+        let at = item.at();
+        let Item { place, id, what, .. } = item;
+        let made = match what {
             Open::Words(words) => {
                 let (text, part) = (quoted(&words.text), words.part());
                 let members = format!(r#"{at},"content_index":0,"text":{text},"logprobs":[]"#);
@@ -290,7 +325,10 @@ impl Stream {
                 }
                 thought.item(&id)
             }
-            Open::Call(call) => {
+            Open::Call(mut call, input) => {
+                if let Some(input) = input {
+                    call.arguments = input;
+                }
                 let input = call.input();
                 let (text, name) = (quoted(&input), quoted(&call.name));
                 if call.is_custom {
@@ -300,16 +338,18 @@ impl Stream {
                     let members = format!(r#"{at},"name":{name},"arguments":{text}"#);
                     self.put(out, "response.function_call_arguments.done", &members);
                 }
-                call.item(&id, "completed", &input)
+                call.item(&id, call.status(), &input)
             }
         };
-        self.put(out, "response.output_item.done", &format!(r#","output_index":{place},"item":{item}"#));
-        self.items.push(item);
+        self.put(out, "response.output_item.done", &format!(r#","output_index":{place},"item":{made}"#));
+        self.items[place] = Some(made);
     }
 
     fn end(&mut self, metadata: Option<&Raw>, out: &mut BytesMut) {
         self.begin(out);
-        self.close(out);
+        for item in std::mem::take(&mut self.open) {
+            self.close(item, out);
+        }
         let (status, incomplete) = ended(self.stop.as_deref());
         let response = with_metadata(self.object(status, "null", incomplete, true), &self.head.metadata, metadata);
         let response = response.replace(['\n', '\r'], " ");

@@ -188,6 +188,76 @@ fn a_stream_ends_with_what_a_whole_answer_says() {
 }
 
 #[test]
+fn pieces_belong_to_their_call() {
+    let begun = |index: u64, id: &str, input: &str| {
+        format!(
+            "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{{\"type\":\"tool_use\",\"id\":\"{id}\",\"name\":\"f\",\"input\":{input}}}}}\n\n"
+        )
+    };
+    let piece = |index: u64, json: &str| {
+        let data = json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}});
+        format!("event: content_block_delta\ndata: {data}\n\n")
+    };
+    let stop = |index: u64| {
+        format!("event: content_block_stop\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n")
+    };
+    let end = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\"usage\":{\"output_tokens\":7.0}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let stream = [
+        begun(0, "t1", "{}"),
+        begun(1, "t2", "{}"),
+        piece(0, "{\"a\":1}"),
+        piece(1, "{\"b"),
+        stop(0),
+        stop(1),
+        begun(2, "t3", "{\"c\":3}"),
+        stop(2),
+        end.to_owned(),
+    ]
+    .concat();
+    let events = events(&told(Box::leak(stream.into_boxed_str()), &[]));
+    // Nobody said that it began: it begins all the same.
+    assert_eq!(events[0]["type"], "response.created");
+    let last = &events.last().unwrap()["response"];
+    let calls: Vec<Value> = last["output"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| json!([item["call_id"], item["arguments"], item["status"]]))
+        .collect();
+    assert_eq!(
+        json!(calls),
+        json!([["t1", "{\"a\":1}", "completed"], ["t2", "{\"b", "incomplete"], ["t3", "{\"c\":3}", "completed"]])
+    );
+    assert_eq!((&last["status"], &last["usage"]["output_tokens"]), (&json!("incomplete"), &json!(7)));
+}
+
+#[test]
+fn results_stand_behind_their_calls() {
+    let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+    let result = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": id});
+    let made = asked(&with(json!({"input": [
+        {"role": "user", "content": "hi"}, call("c"), call("d"),
+        {"role": "user", "content": "meanwhile"}, result("c"), {"role": "developer", "content": "mind"}, result("d"),
+    ]})));
+    let roles: Vec<&str> =
+        made["messages"].as_array().unwrap().iter().map(|turn| turn["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "system"]);
+    let kinds: Vec<&str> = made["messages"][2]["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["tool_result", "tool_result", "text"]);
+    let choice = |choice: Value| {
+        asked(&with(json!({"tools": [{"type": "custom", "name": "p"}], "tool_choice": choice})))["tool_choice"].clone()
+    };
+    assert_eq!(choice(json!({"type": "custom", "name": "p"})), json!({"type": "tool", "name": "p"}));
+    assert_eq!(choice(json!({"type": "allowed_tools", "mode": "required", "tools": []})), json!({"type": "any"}));
+    assert_eq!(choice(json!({"type": "web_search_preview"})), json!(null));
+}
+
+#[test]
 fn a_failure_is_the_last_event() {
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"Busy\",\"error_type\":\"rate_limit_exceeded\"},\"request_id\":null}\n\n";
     let early = events(&told(error, &[]));

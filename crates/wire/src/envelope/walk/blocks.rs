@@ -285,6 +285,7 @@ impl<'a> Node<'a> for InnerBlock<'_> {
         }
         traits.blank_text |= is_text && is_blank;
         traits.unclean_data |= source.unclean;
+        traits.data_url |= source.is_data_url;
         traits.own_file |= source.is_own_file;
         source.count(is_image, is_document, media);
         Ok(())
