@@ -314,6 +314,10 @@ impl Decode for Mender {
         }
         let members = serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of).ok_or_else(broken)?;
         let kind = text(&members, "type").unwrap_or_else(|| name.to_owned().into());
+        let is_content = matches!(kind.as_ref(), "content_block_start" | "content_block_delta" | "message_delta");
+        if is_content && !std::mem::replace(&mut self.is_begun, true) {
+            stream.start();
+        }
         match kind.as_ref() {
             // A second beginning would be a second answer.
             "message_start" if std::mem::replace(&mut self.is_begun, true) => {}
@@ -547,6 +551,16 @@ mod tests {
         check(
             &[START.into(), start(0, TEXT), said(0, "a"), ended("end_turn"), "[DONE]".into()],
             &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
+        );
+    }
+
+    #[test]
+    fn an_answer_that_begins_with_its_content_begins_all_the_same() {
+        let (told, fault) = mended(&[&start(0, TEXT), &said(0, "a"), &stop(0), START, &ended("end_turn"), STOP]);
+        assert!(told[0].starts_with(r#"{"type":"message_start""#), "{told:?}");
+        assert_eq!(
+            (&told[1..], fault),
+            (&[start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.to_owned()][..], None)
         );
     }
 

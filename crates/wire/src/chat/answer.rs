@@ -82,6 +82,25 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
+/// Numbers what is told, so that thoughts can be put back where they stood: text in a row is one thing.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    next: usize,
+    is_text: bool,
+}
+
+impl Places {
+    pub fn text(&mut self) {
+        self.next += usize::from(!std::mem::replace(&mut self.is_text, true));
+    }
+
+    pub fn other(&mut self) -> usize {
+        self.is_text = false;
+        self.next += 1;
+        self.next - 1
+    }
+}
+
 /// The usual tier has another name here.
 pub(crate) fn tier(name: &str) -> &str {
     if name == "standard" { "default" } else { name }
@@ -138,28 +157,30 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
         tool_calls: Vec::new(),
         annotations: Vec::new(),
     };
-    let mut length = 0;
-    for (index, block) in response.content.iter().enumerate() {
+    let (mut length, mut places) = (0, Places::default());
+    for block in &response.content {
         match block {
             Block::Text(text) => {
+                places.text();
                 let end = length + text.text.chars().count();
                 let citations = text.citations.iter().flatten().flatten();
                 message.annotations.extend(citations.filter_map(|citation| Annotation::of(citation, (length, end))));
                 message.content.get_or_insert_default().push_str(&text.text);
                 length = end;
             }
-            Block::ToolUse(call) => message.tool_calls.push(Call {
-                id: &call.id,
-                kind: "function",
-                function: Function { name: &call.name, arguments: call.input_text() },
-            }),
+            Block::ToolUse(call) => {
+                places.other();
+                let function = Function { name: &call.name, arguments: call.input_text() };
+                message.tool_calls.push(Call { id: &call.id, kind: "function", function });
+            }
             Block::Thinking(thought) if !form.hides_reasoning => {
                 message.reasoning.get_or_insert_default().push_str(&thought.thinking);
                 let signature = thought.signature.as_deref().filter(|signature| !signature.is_empty());
-                let text = Some(thought.thinking.as_str());
+                let (text, index) = (Some(thought.thinking.as_str()), places.other());
                 message.reasoning_details.push(Detail::Text { text, signature, format: FORMAT, index });
             }
             Block::RedactedThinking(thought) if !form.hides_reasoning => {
+                let index = places.other();
                 message.reasoning_details.push(Detail::Sealed { data: &thought.data, format: FORMAT, index });
             }
             _ => {}

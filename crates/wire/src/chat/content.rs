@@ -128,7 +128,12 @@ fn file(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
 
 /// What the model said before, as blocks: its thoughts, its words, its calls.
 pub(crate) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
-    let mut blocks = thoughts(place, members)?;
+    let mut thoughts = thoughts(place, members)?;
+    // What was said stands in the first gap that the numbers of thoughts leave; without numbers, behind them all.
+    let first = (0..).zip(&thoughts).take_while(|(number, (index, _))| index == number).count();
+    let later =
+        if thoughts.iter().any(|(index, _)| *index == u64::MAX) { Vec::new() } else { thoughts.split_off(first) };
+    let mut blocks: Vec<String> = thoughts.into_iter().map(|(_, block)| block).collect();
     let inner = place.member("content");
     match check::present(members, "content") {
         Some(value) if json::kind(value) == Kind::String => {
@@ -149,6 +154,7 @@ pub(crate) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String,
             }
         }
     }
+    blocks.extend(later.into_iter().map(|(_, block)| block));
     if let Some(calls) = check::present(members, "tool_calls") {
         let inner = place.member("tool_calls");
         for (index, entry) in check::entries(&inner, calls, 0, usize::MAX)?.into_iter().enumerate() {
@@ -200,15 +206,15 @@ struct Thought {
     sealed: Option<String>,
 }
 
-/// What the model thought. Clients give the pieces of a stream back as they came: those of one thought have one index.
-fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<String>, Violation> {
+/// What the model thought, with the number of each. Clients give the pieces of a stream back as they came: those of one thought have one index.
+fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<(u64, String)>, Violation> {
     let Some(details) = check::present(members, "reasoning_details") else {
         let plain = ["reasoning", "reasoning_content"].into_iter().find_map(|name| {
             let value = check::present(members, name)?;
             Some(said(&place.member(name), Some(value)))
         });
         let plain = plain.transpose()?.flatten();
-        return Ok(plain.map(|text| thought(&text, None)).into_iter().collect());
+        return Ok(plain.map(|text| (0, thought(&text, None))).into_iter().collect());
     };
     let inner = place.member("reasoning_details");
     let mut found: BTreeMap<(u64, usize), Thought> = BTreeMap::new();
@@ -235,10 +241,10 @@ fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<String>, Vio
             _ => {}
         }
     }
-    let blocks = found.into_values().flat_map(|Thought { text, signature, sealed }| {
+    let blocks = found.into_iter().flat_map(|((index, _), Thought { text, signature, sealed })| {
         let open = (!text.is_empty() || signature.is_some()).then(|| thought(&text, signature.as_deref()));
         let sealed = sealed.map(|data| format!(r#"{{"type":"redacted_thinking","data":{}}}"#, json::quoted(&data)));
-        open.into_iter().chain(sealed)
+        open.into_iter().chain(sealed).map(move |block| (index, block))
     });
     Ok(blocks.collect())
 }

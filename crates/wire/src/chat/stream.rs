@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::answer::{Annotation, Detail, FORMAT, tier, with_metadata};
+use super::answer::{Annotation, Detail, FORMAT, Places, tier, with_metadata};
 use super::usage::{Usage, united};
 use super::{Form, Head, finish_reason, lenient};
 use crate::error::{ErrorType, InferenceError};
@@ -34,6 +34,9 @@ pub struct Stream {
     citations: Vec<Citation>,
     /// Those that were told.
     annotated: usize,
+    /// The place of the open thought among what is told.
+    thought: usize,
+    places: Places,
     is_begun: bool,
     is_over: bool,
 }
@@ -94,6 +97,8 @@ impl Stream {
             before: 0,
             citations: Vec::new(),
             annotated: 0,
+            thought: 0,
+            places: Places::default(),
             is_begun: false,
             is_over: false,
         }
@@ -152,6 +157,11 @@ impl Stream {
     fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
         self.before = self.said;
         match block {
+            Block::Text(_) => self.places.text(),
+            Block::ToolUse(_) | Block::Thinking(_) | Block::RedactedThinking(_) => self.thought = self.places.other(),
+            _ => {}
+        }
+        match block {
             Block::ToolUse(call) => {
                 let number = self.calls.len();
                 self.calls.push(Called { block: index, input: Some(call.input_text().to_owned()) });
@@ -160,9 +170,9 @@ impl Stream {
                 self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
             }
             Block::Text(text) if !text.text.is_empty() => self.say(&text.text, out),
-            Block::Thinking(thought) if !thought.thinking.is_empty() => self.think(index, &thought.thinking, out),
+            Block::Thinking(thought) if !thought.thinking.is_empty() => self.think(&thought.thinking, out),
             Block::RedactedThinking(thought) => {
-                let detail = Detail::Sealed { data: &thought.data, format: FORMAT, index };
+                let detail = Detail::Sealed { data: &thought.data, format: FORMAT, index: self.thought };
                 self.detail(None, detail, out);
             }
             _ => {}
@@ -172,10 +182,10 @@ impl Stream {
     fn add(&mut self, index: usize, delta: Delta, out: &mut BytesMut) {
         match delta {
             Delta::Text(delta) => self.say(&delta.text, out),
-            Delta::Thinking(delta) => self.think(index, &delta.thinking, out),
+            Delta::Thinking(delta) => self.think(&delta.thinking, out),
             Delta::Signature(delta) if !delta.signature.is_empty() => {
                 let signature = Some(delta.signature.as_str());
-                self.detail(None, Detail::Text { text: None, signature, format: FORMAT, index }, out);
+                self.detail(None, Detail::Text { text: None, signature, format: FORMAT, index: self.thought }, out);
             }
             Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
                 // The input of a tool that runs here is nobody's to see.
@@ -214,8 +224,8 @@ impl Stream {
         self.tell(out, Piece { content: Some(text), ..Piece::default() });
     }
 
-    fn think(&mut self, index: usize, text: &str, out: &mut BytesMut) {
-        let detail = Detail::Text { text: Some(text), signature: None, format: FORMAT, index };
+    fn think(&mut self, text: &str, out: &mut BytesMut) {
+        let detail = Detail::Text { text: Some(text), signature: None, format: FORMAT, index: self.thought };
         self.detail(Some(text), detail, out);
     }
 

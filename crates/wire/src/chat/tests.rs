@@ -298,6 +298,35 @@ fn pieces_belong_to_their_call() {
 }
 
 #[test]
+fn thoughts_go_back_where_they_stood() {
+    let thought = |text: &str| json!({"type": "thinking", "thinking": text, "signature": text});
+    let text = |text: &str| json!({"type": "text", "text": text, "citations": null});
+    let call = json!({"type": "tool_use", "id": "t", "name": "f", "input": {}});
+    let search = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}});
+    for content in [
+        json!([thought("a"), text("b"), thought("c"), call]),
+        json!([thought("a"), search, thought("c"), text("b"), call]),
+        json!([text("b"), thought("a"), call]),
+        json!([thought("a"), {"type": "redacted_thinking", "data": "d"}, text("b")]),
+        json!([thought("a"), call]),
+    ] {
+        let usage = json!({"input_tokens": 1, "output_tokens": 2});
+        let answer = json!({"id": "m", "type": "message", "role": "assistant", "model": "a/m", "content": content, "stop_reason": "tool_use", "usage": usage});
+        let made: Value =
+            serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &Form::default()).unwrap()).unwrap();
+        let said = &made["choices"][0]["message"];
+        let user = json!({"role": "user", "content": "x"});
+        let again = asked(&with(json!({"messages": [user, said, user]})));
+        let mut wanted: Vec<Value> =
+            content.as_array().unwrap().iter().filter(|block| **block != search).cloned().collect();
+        for block in &mut wanted {
+            block.as_object_mut().unwrap().remove("citations");
+        }
+        assert_eq!(again["messages"][1]["content"], json!(wanted));
+    }
+}
+
+#[test]
 fn results_stand_behind_their_calls() {
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{\"cut"}});
     let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": id});
