@@ -58,8 +58,8 @@ impl Object {
     }
 }
 
-/// Members that mean the same in both formats.
-const SAME: [&str; 19] = [
+/// Members that mean the same in all formats.
+pub(crate) const SAME: [&str; 19] = [
     "cache_control",
     "fallbacks",
     "max_tool_calls",

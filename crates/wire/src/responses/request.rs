@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::Form;
 use super::input::{Turns, input};
 use crate::chat::options::{self, Reasoning};
-use crate::chat::request::{Object, config};
+use crate::chat::request::{Object, SAME, config};
 use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{self, MAX_TOOLS, Violation};
@@ -21,28 +21,6 @@ pub struct Asked {
     /// What nobody here has a use for, as the header of warnings says it.
     pub warnings: Vec<String>,
 }
-
-/// Members that mean the same in both formats.
-const SAME: [&str; 18] = [
-    "cache_control",
-    "context_management",
-    "fallbacks",
-    "max_tool_calls",
-    "model",
-    "models",
-    "plugins",
-    "preset",
-    "provider",
-    "route",
-    "session_id",
-    "stop_server_tools_when",
-    "stream",
-    "temperature",
-    "top_k",
-    "top_p",
-    "trace",
-    "user",
-];
 
 /// What an answer repeats, with what it says where the request says nothing.
 const ECHOED: [(&str, &str); 14] = [

@@ -1,0 +1,278 @@
+use bytes::Bytes;
+
+use super::{Signer, mended as mended_whole};
+use crate::adapter;
+use crate::fault::Class;
+use crate::translate::carrier::Carrier;
+
+const START: &str = r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}"#;
+const STOP: &str = r#"{"type":"message_stop"}"#;
+
+fn signer() -> Signer {
+    Signer { scope: "ep-1".to_owned(), model: "glm".to_owned() }
+}
+
+/// What comes out of these events, each in one line; and what broke.
+fn mended(events: &[&str]) -> (Vec<String>, Option<Class>) {
+    let mut translator = adapter::mending_translator(signer(), 1 << 16);
+    let mut out = Vec::new();
+    for event in events {
+        out.extend_from_slice(&translator.feed(Bytes::from(format!("data: {event}\n\n"))));
+    }
+    out.extend_from_slice(&translator.end());
+    let text = String::from_utf8(out).unwrap();
+    let data = text.split("\n\n").filter(|frame| !frame.is_empty()).map(|frame| {
+        let (event, data) = frame.split_once("\ndata: ").unwrap();
+        let kind: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(event, format!("event: {}", kind["type"].as_str().unwrap()));
+        data.to_owned()
+    });
+    (data.collect(), translator.fault().map(|fault| fault.class))
+}
+
+fn start(index: u64, block: &str) -> String {
+    format!(r#"{{"type":"content_block_start","index":{index},"content_block":{block}}}"#)
+}
+
+fn delta(index: u64, delta: &str) -> String {
+    format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
+}
+
+fn said(index: u64, text: &str) -> String {
+    delta(index, &format!(r#"{{"type":"text_delta","text":"{text}"}}"#))
+}
+
+fn input(index: u64, json: &str) -> String {
+    delta(index, &format!(r#"{{"type":"input_json_delta","partial_json":"{json}"}}"#))
+}
+
+fn stop(index: u64) -> String {
+    format!(r#"{{"type":"content_block_stop","index":{index}}}"#)
+}
+
+fn ended(reason: &str) -> String {
+    format!(
+        r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":3}}}}"#
+    )
+}
+
+const TEXT: &str = r#"{"type":"text","text":""}"#;
+const CALL: &str = r#"{"type":"tool_use","id":"t","name":"f","input":{},"x_own":1.0}"#;
+
+fn check(given: &[String], wanted: &[String]) {
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    assert_eq!(mended(&given), (wanted.to_vec(), None));
+}
+
+#[test]
+fn what_keeps_the_rules_goes_on_as_it_came() {
+    let unknown = r#"{"type":"new_event", "n":1.50}"#.to_owned();
+    let all = [
+        START.to_owned(),
+        r#"{"type":"ping"}"#.to_owned(),
+        start(0, TEXT),
+        said(0, "a"),
+        stop(0),
+        unknown,
+        start(1, r#"{"type":"new_block","z":[1]}"#),
+        delta(1, r#"{"type":"new_delta","q":2}"#),
+        stop(1),
+        start(2, CALL),
+        input(2, r#"{\"a\":1}"#),
+        stop(2),
+        ended("tool_use"),
+        STOP.to_owned(),
+    ];
+    check(&all, &all);
+}
+
+#[test]
+fn p02_a_block_that_says_nothing_is_none() {
+    check(
+        &[
+            START.into(),
+            start(0, TEXT),
+            said(0, ""),
+            stop(0),
+            start(1, TEXT),
+            said(1, "a"),
+            stop(1),
+            ended("end_turn"),
+            STOP.into(),
+        ],
+        &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
+    );
+}
+
+#[test]
+fn p03_a_call_is_why_a_turn_ended() {
+    check(
+        &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("end_turn"), STOP.into()],
+        &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+    );
+}
+
+#[test]
+fn p05_text_on_an_open_call_is_a_block_of_its_own() {
+    let text = start(1, r#"{"type":"text","text":"","citations":null}"#);
+    check(
+        &[START.into(), start(0, CALL), input(0, "{}"), said(0, "a"), stop(0), ended("tool_use"), STOP.into()],
+        &[
+            START.into(),
+            start(0, CALL),
+            input(0, "{}"),
+            stop(0),
+            text,
+            said(1, "a"),
+            stop(1),
+            ended("tool_use"),
+            STOP.into(),
+        ],
+    );
+}
+
+#[test]
+fn p06_blocks_are_numbered_without_gaps_and_end_before_the_next() {
+    check(
+        &[START.into(), start(2, TEXT), said(2, "a"), start(5, CALL), input(5, "{}"), ended("tool_use"), STOP.into()],
+        &[
+            START.into(),
+            start(0, TEXT),
+            said(0, "a"),
+            stop(0),
+            start(1, CALL),
+            input(1, "{}"),
+            stop(1),
+            ended("tool_use"),
+            STOP.into(),
+        ],
+    );
+}
+
+#[test]
+fn p14_a_call_without_pieces_has_the_input_that_it_began_with() {
+    let whole = r#"{"type":"tool_use","id":"t","name":"f","input":{"port":"Brest"}}"#;
+    let bare = r#"{"type":"tool_use","id":"t","name":"f","input":{}}"#;
+    check(
+        &[START.into(), start(0, CALL), stop(0), start(1, whole), stop(1), ended("tool_use"), STOP.into()],
+        &[
+            START.into(),
+            start(0, CALL),
+            input(0, "{}"),
+            stop(0),
+            start(1, bare),
+            input(1, r#"{\"port\":\"Brest\"}"#),
+            stop(1),
+            ended("tool_use"),
+            STOP.into(),
+        ],
+    );
+}
+
+#[test]
+fn the_last_line_of_another_format_is_not_told() {
+    check(
+        &[START.into(), start(0, TEXT), said(0, "a"), ended("end_turn"), "[DONE]".into()],
+        &[START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.into()],
+    );
+}
+
+#[test]
+fn an_answer_that_begins_with_its_content_begins_all_the_same() {
+    let (told, fault) = mended(&[&start(0, TEXT), &said(0, "a"), &stop(0), START, &ended("end_turn"), STOP]);
+    assert!(told[0].starts_with(r#"{"type":"message_start""#), "{told:?}");
+    assert_eq!(
+        (&told[1..], fault),
+        (&[start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), STOP.to_owned()][..], None)
+    );
+}
+
+#[test]
+fn counts_on_the_way_end_nothing() {
+    let counts = r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":1}}"#;
+    check(
+        &[START.into(), start(0, CALL), counts.into(), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+        &[START.into(), start(0, CALL), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+    );
+    check(
+        &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
+        &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
+    );
+    let remote = r#"{"type":"mcp_tool_use","id":"t","name":"f","server_name":"s","input":{}}"#;
+    let all = [START.into(), start(0, remote), input(0, "{}"), stop(0), ended("end_turn"), STOP.into()];
+    check(&all, &all);
+}
+
+#[test]
+fn an_answer_that_came_whole_keeps_them_too() {
+    let answer = |content: &str, reason: &str| {
+        format!(r#"{{"id":"m","type":"message","x_own":1.0,"content":[{content}],"stop_reason":"{reason}"}}"#)
+    };
+    let text = r#"{"type":"text","text":"a"}"#;
+    for (given, reason, wanted) in [
+        (text.to_owned(), "end_turn", None),
+        (TEXT.to_owned(), "end_turn", None),
+        (format!("{TEXT},{text}"), "end_turn", Some((text.to_owned(), "end_turn"))),
+        (format!("{text},{CALL}"), "tool_use", None),
+        (format!("{text},{CALL}"), "max_tokens", None),
+        (format!("{TEXT},{CALL}"), "end_turn", Some((CALL.to_owned(), "tool_use"))),
+    ] {
+        let made = mended_whole(answer(&given, reason).as_bytes(), &signer());
+        let made = made.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+        assert_eq!(made, wanted.map(|(content, reason)| answer(&content, reason)), "{given}");
+    }
+}
+
+#[test]
+fn a_signature_says_whose_it_is() {
+    let thinking = r#"{"type":"thinking","thinking":"","signature":""}"#;
+    let early = r#"{"type":"thinking","thinking":"hm","signature":"si"}"#;
+    let bare = r#"{"type":"thinking","thinking":"hm","signature":""}"#;
+    let thought = |index| delta(index, r#"{"type":"thinking_delta","thinking":"hm"}"#);
+    let signature = |index, text: &str| delta(index, &format!(r#"{{"type":"signature_delta","signature":"{text}"}}"#));
+    let data = r#"{"signature":"sig"}"#;
+    let wrapped = Carrier::new("messages", "ep-1", "glm", "messages_sig", data).unwrap().to_signature();
+    check(
+        &[
+            START.into(),
+            start(0, thinking),
+            thought(0),
+            signature(0, "s"),
+            signature(0, "ig"),
+            stop(0),
+            start(1, early),
+            signature(1, "g"),
+            stop(1),
+            ended("end_turn"),
+            STOP.into(),
+        ],
+        &[
+            START.into(),
+            start(0, thinking),
+            thought(0),
+            signature(0, &wrapped),
+            stop(0),
+            start(1, bare),
+            signature(1, &wrapped),
+            stop(1),
+            ended("end_turn"),
+            STOP.into(),
+        ],
+    );
+    let answer = |signature: &str| {
+        format!(
+            r#"{{"type":"message","content":[{{"type":"thinking","thinking":"hm","signature":"{signature}"}}],"stop_reason":"end_turn"}}"#
+        )
+    };
+    let made = mended_whole(answer("sig").as_bytes(), &signer()).unwrap();
+    assert_eq!(std::str::from_utf8(&made).unwrap(), answer(&wrapped));
+    assert_eq!(mended_whole(answer("").as_bytes(), &signer()), None);
+}
+
+#[test]
+fn what_cannot_be_mended_is_a_fault() {
+    let cut = mended(&[START, &start(0, TEXT), &said(0, "a")]);
+    assert_eq!(cut.1, Some(Class::Unreachable));
+    assert_eq!(mended(&[START, "{"]).1, Some(Class::BadResponse));
+    assert_eq!(mended(&[START, &input(3, "{}")]).1, Some(Class::BadResponse));
+}
