@@ -46,6 +46,7 @@ mod guardrails;
 mod harness;
 mod image_tool;
 mod images;
+mod imitators;
 mod kills;
 mod ledger_verify;
 mod lifecycle;
