@@ -1,26 +1,63 @@
-//! `POST /messages`, `POST /messages/count_tokens`, `POST /chat/completions` and `POST /responses`: collect the body and hand it to the gateway.
+//! `POST /messages`, `POST /messages/count_tokens`, `POST /chat/completions` and `POST /responses`: collect the body and
+//! hand it to the gateway.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::HeaderValue;
-use http::{Response, StatusCode};
-use tidegate_gateway::Failure;
+use http::{Response, StatusCode, request};
 use tidegate_gateway::relay::Reply;
+use tidegate_gateway::{Failure, KeyEntry};
 
 use crate::body::{self, Limits};
 use crate::router::{Answer, Call, plain};
+use crate::state::App;
 
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
-pub fn create(call: Call) -> Answering {
-    Box::pin(async move {
+/// A request whose body was read: who asks, in which head, for what.
+struct Asked {
+    app: Arc<App>,
+    key: Arc<KeyEntry>,
+    head: request::Parts,
+    body: Bytes,
+}
+
+impl Asked {
+    async fn of(call: Call) -> Result<Self, Failure> {
         let limits = limits(&call);
         let Call { app, key, head, body, .. } = call;
         let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
-        let reply = app.gateway.messages(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
-        Ok(answered(reply))
+        Ok(Self { app, key, head, body })
+    }
+}
+
+pub fn create(call: Call) -> Answering {
+    Box::pin(async move {
+        let Asked { app, key, head, body } = Asked::of(call).await?;
+        let query = head.uri.query().unwrap_or_default();
+        app.gateway.messages(&key, &head.headers, query, body).await.map(answered)
+    })
+}
+
+/// The same in the chat format.
+pub fn complete(call: Call) -> Answering {
+    Box::pin(async move {
+        let Asked { app, key, head, body } = Asked::of(call).await?;
+        let query = head.uri.query().unwrap_or_default();
+        app.gateway.chat(&key, &head.headers, query, body).await.map(answered)
+    })
+}
+
+/// The same in the Responses format.
+pub fn respond(call: Call) -> Answering {
+    Box::pin(async move {
+        let Asked { app, key, head, body } = Asked::of(call).await?;
+        let query = head.uri.query().unwrap_or_default();
+        app.gateway.responses(&key, &head.headers, query, body).await.map(answered)
     })
 }
 
@@ -32,36 +69,9 @@ fn answered(reply: Reply) -> Answer {
     answer
 }
 
-/// The same in the chat format.
-pub fn complete(call: Call) -> Answering {
-    Box::pin(async move {
-        let limits = limits(&call);
-        let Call { app, key, head, body, .. } = call;
-        let key = key.ok_or_else(Failure::missing_credential)?;
-        let body = body::read_json(&head.headers, body, limits).await?;
-        let reply = app.gateway.chat(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
-        Ok(answered(reply))
-    })
-}
-
-/// The same in the Responses format.
-pub fn respond(call: Call) -> Answering {
-    Box::pin(async move {
-        let limits = limits(&call);
-        let Call { app, key, head, body, .. } = call;
-        let key = key.ok_or_else(Failure::missing_credential)?;
-        let body = body::read_json(&head.headers, body, limits).await?;
-        let reply = app.gateway.responses(&key, &head.headers, head.uri.query().unwrap_or_default(), body).await?;
-        Ok(answered(reply))
-    })
-}
-
 pub fn count_tokens(call: Call) -> Answering {
     Box::pin(async move {
-        let limits = limits(&call);
-        let Call { app, key, head, body, .. } = call;
-        let key = key.ok_or_else(Failure::missing_credential)?;
-        let body = body::read_json(&head.headers, body, limits).await?;
+        let Asked { app, key, head, body } = Asked::of(call).await?;
         let counted = app.gateway.count_tokens(&key, &head.headers, body).await?;
         let mut answer = plain(StatusCode::OK, "application/json", counted.body);
         if counted.estimated {
