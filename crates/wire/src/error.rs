@@ -4,76 +4,58 @@ use std::fmt::Write as _;
 
 use crate::json::quoted;
 
-/// The stable `error_type` of every surface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorType {
-    ContextLengthExceeded,
-    MaxTokensExceeded,
-    TokenLimitExceeded,
-    StringTooLong,
-    Authentication,
-    PermissionDenied,
-    PaymentRequired,
-    RateLimitExceeded,
-    ProviderOverloaded,
-    ProviderUnavailable,
-    InvalidRequest,
-    InvalidPrompt,
-    NotFound,
-    PreconditionFailed,
-    PayloadTooLarge,
-    Unprocessable,
-    ContentPolicyViolation,
-    Refusal,
-    InvalidImage,
-    ImageTooLarge,
-    ImageTooSmall,
-    UnsupportedImageFormat,
-    ImageNotFound,
-    ImageDownloadFailed,
-    Server,
-    Timeout,
-    Unmapped,
+macro_rules! error_types {
+    ($($name:ident = $word:literal,)*) => {
+        /// The stable `error_type` of every surface.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorType { $($name,)* }
+
+        impl ErrorType {
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            pub fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+error_types! {
+    ContextLengthExceeded = "context_length_exceeded",
+    MaxTokensExceeded = "max_tokens_exceeded",
+    TokenLimitExceeded = "token_limit_exceeded",
+    StringTooLong = "string_too_long",
+    Authentication = "authentication",
+    PermissionDenied = "permission_denied",
+    PaymentRequired = "payment_required",
+    RateLimitExceeded = "rate_limit_exceeded",
+    ProviderOverloaded = "provider_overloaded",
+    ProviderUnavailable = "provider_unavailable",
+    InvalidRequest = "invalid_request",
+    InvalidPrompt = "invalid_prompt",
+    NotFound = "not_found",
+    PreconditionFailed = "precondition_failed",
+    PayloadTooLarge = "payload_too_large",
+    Unprocessable = "unprocessable",
+    ContentPolicyViolation = "content_policy_violation",
+    Refusal = "refusal",
+    InvalidImage = "invalid_image",
+    ImageTooLarge = "image_too_large",
+    ImageTooSmall = "image_too_small",
+    UnsupportedImageFormat = "unsupported_image_format",
+    ImageNotFound = "image_not_found",
+    ImageDownloadFailed = "image_download_failed",
+    Server = "server",
+    Timeout = "timeout",
+    Unmapped = "unmapped",
 }
 
 impl ErrorType {
-    const ALL: [Self; 27] = {
-        use ErrorType::*;
-        [
-            ContextLengthExceeded,
-            MaxTokensExceeded,
-            TokenLimitExceeded,
-            StringTooLong,
-            Authentication,
-            PermissionDenied,
-            PaymentRequired,
-            RateLimitExceeded,
-            ProviderOverloaded,
-            ProviderUnavailable,
-            InvalidRequest,
-            InvalidPrompt,
-            NotFound,
-            PreconditionFailed,
-            PayloadTooLarge,
-            Unprocessable,
-            ContentPolicyViolation,
-            Refusal,
-            InvalidImage,
-            ImageTooLarge,
-            ImageTooSmall,
-            UnsupportedImageFormat,
-            ImageNotFound,
-            ImageDownloadFailed,
-            Server,
-            Timeout,
-            Unmapped,
-        ]
-    };
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
     /// The status of an answer that is an error of this kind, where nothing more is known of it.
     pub fn status(self) -> u16 {
         use ErrorType::*;
@@ -120,39 +102,6 @@ impl ErrorType {
             ImageNotFound => "image_file_not_found",
             ImageDownloadFailed => "failed_to_download_image",
             _ => "server_error",
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        use ErrorType::*;
-        match self {
-            ContextLengthExceeded => "context_length_exceeded",
-            MaxTokensExceeded => "max_tokens_exceeded",
-            TokenLimitExceeded => "token_limit_exceeded",
-            StringTooLong => "string_too_long",
-            Authentication => "authentication",
-            PermissionDenied => "permission_denied",
-            PaymentRequired => "payment_required",
-            RateLimitExceeded => "rate_limit_exceeded",
-            ProviderOverloaded => "provider_overloaded",
-            ProviderUnavailable => "provider_unavailable",
-            InvalidRequest => "invalid_request",
-            InvalidPrompt => "invalid_prompt",
-            NotFound => "not_found",
-            PreconditionFailed => "precondition_failed",
-            PayloadTooLarge => "payload_too_large",
-            Unprocessable => "unprocessable",
-            ContentPolicyViolation => "content_policy_violation",
-            Refusal => "refusal",
-            InvalidImage => "invalid_image",
-            ImageTooLarge => "image_too_large",
-            ImageTooSmall => "image_too_small",
-            UnsupportedImageFormat => "unsupported_image_format",
-            ImageNotFound => "image_not_found",
-            ImageDownloadFailed => "image_download_failed",
-            Server => "server",
-            Timeout => "timeout",
-            Unmapped => "unmapped",
         }
     }
 

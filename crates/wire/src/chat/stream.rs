@@ -38,7 +38,6 @@ pub struct Stream {
     thought: usize,
     places: Places,
     is_begun: bool,
-    is_over: bool,
 }
 
 /// A call, by the number of its block.
@@ -100,7 +99,6 @@ impl Stream {
             thought: 0,
             places: Places::default(),
             is_begun: false,
-            is_over: false,
         }
     }
 
@@ -112,11 +110,6 @@ impl Stream {
             self.take(&frame, &mut out);
         }
         Ok(out.freeze())
-    }
-
-    /// Whether the last chunk was made.
-    pub fn is_over(&self) -> bool {
-        self.is_over
     }
 
     fn take(&mut self, frame: &Frame, out: &mut BytesMut) {
@@ -273,7 +266,6 @@ impl Stream {
             put(out, &chunk);
         }
         out.extend_from_slice(DONE);
-        self.is_over = true;
     }
 
     /// The status cannot be changed any more, so the error is a chunk.
@@ -298,7 +290,6 @@ impl Stream {
         );
         put(out, &chunk);
         out.extend_from_slice(DONE);
-        self.is_over = true;
     }
 }
 

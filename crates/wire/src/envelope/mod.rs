@@ -241,7 +241,7 @@ impl Violation {
         }
     }
 
-    pub(crate) fn prompt(message: impl Into<String>) -> Self {
+    fn prompt(message: impl Into<String>) -> Self {
         Self { error_type: ErrorType::InvalidPrompt, ..Self::new(message) }
     }
 

@@ -33,7 +33,6 @@ pub struct Stream {
     /// Events so far.
     count: u64,
     is_begun: bool,
-    is_over: bool,
 }
 
 /// An item that is open: the number of its block, its place in the output, and its id.
@@ -75,7 +74,6 @@ impl Stream {
             citations: Vec::new(),
             count: 0,
             is_begun: false,
-            is_over: false,
         }
     }
 
@@ -87,11 +85,6 @@ impl Stream {
             self.take(&frame, &mut out);
         }
         Ok(out.freeze())
-    }
-
-    /// Whether the last event was made.
-    pub fn is_over(&self) -> bool {
-        self.is_over
     }
 
     fn take(&mut self, frame: &Frame, out: &mut BytesMut) {
@@ -354,7 +347,6 @@ impl Stream {
         let response = with_metadata(self.object(status, "null", incomplete, true), &self.head.metadata, metadata);
         let response = response.replace(['\n', '\r'], " ");
         self.put(out, &format!("response.{status}"), &format!(r#","response":{response}"#));
-        self.is_over = true;
     }
 
     /// The status of the answer cannot be changed any more, so that of the response says it.
@@ -375,6 +367,5 @@ impl Stream {
             let members = format!(r#","code":"{code}","message":{message},"param":null"#);
             self.put(out, "error", &members);
         }
-        self.is_over = true;
     }
 }
