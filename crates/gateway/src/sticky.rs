@@ -1,7 +1,7 @@
 //! Who served a conversation last, so that its next turn finds the prompt in the same cache. Losing it is harmless, and
 //! without it every node still draws the same endpoint for the same conversation.
 
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,26 +34,27 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub fn of(workspace: &WorkspaceId, model: &str, session: Option<&str>, opening: &Opening<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(2_048);
+        // The same on every node.
+        let mut hashers = SEEDS.map(|seed| FixedState::with_seed(seed).build_hasher());
         let mut add = |text: &str| {
             let end = text.floor_char_boundary(OPENING);
-            // With its length, so that one text cannot run into the next.
-            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(&text.as_bytes()[..end]);
+            for hasher in &mut hashers {
+                // With its length, so that one text cannot run into the next.
+                hasher.write_u64(text.len() as u64);
+                hasher.write(&text.as_bytes()[..end]);
+            }
         };
         add(&workspace.0);
         add(model);
         match session {
             Some(session) => add(session),
             None => {
-                add(opening.system.as_deref().unwrap_or_default());
-                add(opening.message.as_deref().unwrap_or_default());
+                add(opening.system.unwrap_or_default());
+                add(opening.message.unwrap_or_default());
                 add("");
             }
         }
-        // The same on every node.
-        let hash = SEEDS.map(|seed| FixedState::with_seed(seed).hash_one(&bytes));
-        Self { hash, is_named: session.is_some() }
+        Self { hash: hashers.map(|hasher| hasher.finish()), is_named: session.is_some() }
     }
 
     /// The same as if its caller had named it: whoever serves it once serves it again.
@@ -143,7 +144,7 @@ mod tests {
     use tidegate_routing::price::Prices;
 
     fn opening(system: &'static str, message: &'static str) -> Opening<'static> {
-        Opening { system: Some(system.into()), message: Some(message.into()) }
+        Opening { system: Some(system), message: Some(message) }
     }
 
     fn of(workspace: &str, model: &str, session: Option<&str>, opening: &Opening<'_>) -> Conversation {

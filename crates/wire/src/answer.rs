@@ -80,8 +80,8 @@ impl<'a> Message<'a> {
     /// Reads a message and its usage in one pass; false when they are not as they usually are.
     fn read_plain(&mut self, text: &'a str) -> bool {
         let Self { object, usage: Some(usage) } = self else { return false };
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        deserializer.deserialize_map(Plain { message: object, usage }).and_then(|()| deserializer.end()).is_ok()
+        let mut reader = json::Reader::new(text);
+        reader.deserialize_map(Plain { message: object, usage }).and_then(|()| reader.end()).is_ok()
     }
 
     /// Reads a message that may have no usage, or a strange one.

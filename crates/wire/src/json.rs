@@ -1,5 +1,7 @@
 //! Small tools on JSON text: where a piece of it lies, what kind it is, how deep it goes.
 
+mod reader;
+mod scan;
 mod seen;
 
 use std::borrow::Cow;
@@ -10,6 +12,7 @@ use serde::de::{self, Deserialize, DeserializeSeed as _, Deserializer, IgnoredAn
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
+pub use reader::{Broken, Reader};
 pub use seen::Seen;
 
 /// What a JSON value is, told from its first character.
@@ -138,10 +141,10 @@ impl<'a> Members<'a> {
 
     /// Fills in the members of the object that a text is. They are many bytes: what a parser gives back is moved more
     /// than once.
-    pub fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        self.deserialize(&mut deserializer)?;
-        deserializer.end()
+    pub fn read(&mut self, text: &'a str) -> Result<(), Broken> {
+        let mut reader = Reader::new(text);
+        self.deserialize(&mut reader)?;
+        reader.end()
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
@@ -189,7 +192,7 @@ impl<'de> Visitor<'de> for &mut Members<'de> {
 
 /// The elements of an array, unread.
 pub fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(raw.get()).ok()
+    Vec::deserialize(&mut Reader::new(raw.get())).ok()
 }
 
 /// Appends a text that is known to be valid JSON, without the white space between its tokens: what is left differs
@@ -340,20 +343,21 @@ pub trait Node<'de>: Sized {
         Ok(())
     }
 
-    fn string(self, _text: &str) {
+    /// A string as it stands, with its quotes.
+    fn string(self, _text: &'de str) {
         self.other(Kind::String);
     }
 
     fn other(self, kind: Kind);
 }
 
-/// Lets serde walk a [`Node`].
+/// Lets a [`Reader`] walk a [`Node`].
 pub struct Walk<N>(pub N);
 
 impl<'de, N: Node<'de>> de::DeserializeSeed<'de> for Walk<N> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
+        deserializer.deserialize_newtype_struct(reader::AS_IT_STANDS, self)
     }
 }
 
@@ -369,7 +373,7 @@ impl<'de, N: Node<'de>> Visitor<'de> for Walk<N> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
         self.0.array(seq)
     }
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<(), E> {
         self.0.string(text);
         Ok(())
     }

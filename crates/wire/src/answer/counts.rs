@@ -209,8 +209,8 @@ fn within<const N: usize>(value: &RawValue, names: [&str; N], bad: &mut bool) ->
         return [None; N];
     }
     let mut found = [None; N];
-    let mut deserializer = serde_json::Deserializer::from_str(value.get());
-    if deserializer.deserialize_map(Few { names, found: &mut found }).is_err() {
+    let mut reader = json::Reader::new(value.get());
+    if reader.deserialize_map(Few { names, found: &mut found }).is_err() {
         *bad = true;
         return [None; N];
     }

@@ -139,10 +139,10 @@ impl<'a, N: Names, const COUNT: usize> Object<'a, N, COUNT> {
     }
 
     /// Adds the members of the object that a text is.
-    pub fn read(&mut self, text: &'a str) -> serde_json::Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        self.deserialize(&mut deserializer)?;
-        deserializer.end()
+    pub fn read(&mut self, text: &'a str) -> Result<(), json::Broken> {
+        let mut reader = json::Reader::new(text);
+        self.deserialize(&mut reader)?;
+        reader.end()
     }
 
     /// Adds a member that was read.

@@ -153,10 +153,11 @@ pub struct Media {
 
 /// How a conversation begins: the first text of its system prompt and of its first message. It stays the same from turn to
 /// turn.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opening<'a> {
-    pub system: Option<Cow<'a, str>>,
-    pub message: Option<Cow<'a, str>>,
+    /// As they stand in the body, with their quotes.
+    pub system: Option<&'a str>,
+    pub message: Option<&'a str>,
 }
 
 /// What a body holds that some upstreams do not take as it is. Most bodies hold none of it, and go as they came.
@@ -277,7 +278,7 @@ pub enum Purpose {
 
 /// Reads and checks the envelope.
 pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
-    walk::top(measured(body)?, brand, purpose)
+    walk::top(std::str::from_utf8(body).map_err(|_| not_json())?, brand, purpose)
 }
 
 /// The names of what a body holds for chat endpoints alone.
@@ -292,11 +293,15 @@ pub fn chat_options(body: &[u8]) -> Vec<String> {
 /// The text of a body that is neither too deep nor too wide.
 pub(crate) fn measured(body: &[u8]) -> Result<&str, Violation> {
     let text = std::str::from_utf8(body).map_err(|_| not_json())?;
-    json::measure(body, MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
+    measure(text)?;
+    Ok(text)
+}
+
+fn measure(text: &str) -> Result<(), Violation> {
+    json::measure(text.as_bytes(), MAX_DEPTH, MAX_NODES).map_err(|excess| match excess {
         Excess::Depth => Violation::new(format!("body must not nest deeper than {MAX_DEPTH} levels")),
         Excess::Nodes => Violation::new(format!("body must not hold more than {MAX_NODES} values")),
-    })?;
-    Ok(text)
+    })
 }
 
 pub(crate) fn not_json() -> Violation {

@@ -42,16 +42,14 @@ fn the_opening_is_the_first_text_of_the_system_and_of_the_first_message() {
             "content": "later"}], "system": system})
         .to_string();
         let opening = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap().opening;
-        (opening.system.map(Cow::into_owned), opening.message.map(Cow::into_owned))
+        (opening.system.map(str::to_owned), opening.message.map(str::to_owned))
     };
     let some = |text: &str| Some(text.to_owned());
     let blocks =
         json!([{"type": "image", "source": {"type": "url", "url": "https://x"}}, {"type": "text", "text": "b"}]);
-    assert_eq!(opening(json!("s"), json!("m")), (some("s"), some("m")));
+    assert_eq!(opening(json!("s"), json!("m")), (some("\"s\""), some("\"m\"")));
     assert_eq!(opening(json!([{"type": "text", "text": "s"}]), blocks), (some("\"s\""), some("\"b\"")));
-    assert_eq!(opening(Value::Null, json!("a \"quoted\" word")), (None, some("a \"quoted\" word")));
-    let long = opening(Value::Null, json!(format!("\"{}", "\u{e9}".repeat(9_000)))).1.unwrap();
-    assert!(long.len() <= 4 << 10 && long.starts_with("\"\u{e9}"), "a text with escapes is kept in part");
+    assert_eq!(opening(Value::Null, json!("a \"quoted\" word")), (None, some(r#""a \"quoted\" word""#)));
 }
 
 #[test]

@@ -11,14 +11,14 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_own, member_range, not_json, options,
-    provider,
+    Brand, Envelope, MAX_DEPTH, MAX_MESSAGES, MAX_NODES, NOT_COUNTED, Partition, Purpose, Violation, is_own, measure,
+    member_range, not_json, options, provider,
 };
 use crate::chat;
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
 use crate::preset;
 
-use blocks::{Block, has_lifetime};
+use blocks::{Block, has_lifetime, is_blank_text};
 use tools::Tools;
 
 /// What the walk has gathered; the first violation wins, the walk goes on so that the body is known to be JSON.
@@ -49,26 +49,24 @@ enum Region {
     Elsewhere,
 }
 
-/// As much of an opening as is looked at when it cannot be borrowed.
-const OPENING: usize = 4 << 10;
-
-impl State<'_, '_> {
+impl<'a> State<'a, '_> {
     /// Notes a text of the opening: the first of its kind counts.
-    fn hear(&mut self, said: &str) {
+    fn hear(&mut self, said: &'a str) {
         let opening = &mut self.envelope.opening;
         let place = match self.region {
             Region::System => &mut opening.system,
             Region::FirstMessage => &mut opening.message,
             Region::Elsewhere => return,
         };
-        if place.is_some() {
-            return;
+        place.get_or_insert(said);
+    }
+
+    /// A string that we read says something: what stands for half a character says nothing.
+    fn check_text(&mut self, raw: &str) {
+        let has_units = memchr::memmem::find(raw.as_bytes(), b"\\u").is_some();
+        if has_units && serde_json::from_str::<Text<'_>>(raw).is_err() {
+            self.note(not_json());
         }
-        let start = (said.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
-        // A text with escapes was put together elsewhere.
-        let borrowed = start.and_then(|start| self.text.get(start..start + said.len()));
-        let end = said.floor_char_boundary(OPENING);
-        *place = Some(borrowed.map_or_else(|| Cow::Owned(said[..end].to_owned()), Cow::Borrowed));
     }
 
     fn note(&mut self, violation: Violation) {
@@ -85,6 +83,7 @@ impl State<'_, '_> {
 pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
     let first = text.trim_start_matches([' ', '\n', '\r', '\t']);
     if !first.starts_with('{') {
+        measure(text)?;
         let valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
         return Err(if valid { Violation::new("body must be an object") } else { not_json() });
     }
@@ -105,8 +104,12 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         thinking_budget: None,
         region: Region::Elsewhere,
     };
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let walked = deserializer.deserialize_map(Top(&mut state)).and_then(|()| deserializer.end());
+    let mut reader = json::Reader::new(text).within(MAX_DEPTH);
+    let walked = reader.deserialize_map(Top(&mut state)).and_then(|()| reader.end());
+    // What is too much is said before anything else; nearly always it shows on the way that it is not.
+    if walked.is_err() || reader.values() > MAX_NODES {
+        measure(text)?;
+    }
     walked.map_err(|_| not_json())?;
     finish(state)?;
     Ok(envelope)
@@ -437,9 +440,10 @@ impl<'a> Node<'a> for Content<'_, 'a, '_> {
         Ok(())
     }
 
-    fn string(self, text: &str) {
+    fn string(self, text: &'a str) {
+        self.state.check_text(text);
         self.state.hear(text);
-        self.state.has_content |= !text.trim().is_empty();
+        self.state.has_content |= !is_blank_text(text);
     }
 
     fn other(self, kind: Kind) {
@@ -463,7 +467,8 @@ impl<'a> Node<'a> for System<'_, 'a, '_> {
         }
     }
 
-    fn string(self, text: &str) {
+    fn string(self, text: &'a str) {
+        self.0.check_text(text);
         self.0.region = Region::System;
         self.0.hear(text);
     }

@@ -86,7 +86,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                 "tool_use_id" => held.call = Some(json::kind(map.next_value()?)),
                 "text" => {
                     let value: &RawValue = map.next_value()?;
-                    is_blank = is_blank_text(value);
+                    is_blank = is_blank_text(value.get());
                     held.text = Some(json::kind(value));
                     state.hear(value.get());
                     state.envelope.traits.billing_line |=
@@ -199,10 +199,11 @@ fn equals(value: &RawValue, text: &str) -> bool {
 }
 
 /// Whether a text has nothing in it but white space. Nearly every text shows with its first character that it has.
-fn is_blank_text(value: &RawValue) -> bool {
-    let Some(inner) = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return false };
+pub(super) fn is_blank_text(raw: &str) -> bool {
+    let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return false };
     let may_be = |first: char| first.is_whitespace() || first == '\\';
-    inner.is_empty() || (inner.starts_with(may_be) && json::string(value).is_some_and(|text| text.trim().is_empty()))
+    let is_blank = |raw: &str| serde_json::from_str(raw).is_ok_and(|Text(text)| text.trim().is_empty());
+    inner.is_empty() || (inner.starts_with(may_be) && is_blank(raw))
 }
 
 /// Whether it is the kind of a block that shows what came of commands: `<brand>_bash_tool_result` or the like.
@@ -247,7 +248,7 @@ impl<'a> Node<'a> for Inner<'_> {
         Ok(())
     }
 
-    fn string(self, _: &str) {}
+    fn string(self, _: &'a str) {}
 
     fn other(self, _: Kind) {}
 }
@@ -269,7 +270,7 @@ impl<'a> Node<'a> for InnerBlock<'_> {
                 }
                 "text" => {
                     let value: &RawValue = map.next_value()?;
-                    is_blank = is_blank_text(value);
+                    is_blank = is_blank_text(value.get());
                 }
                 "source" => map.next_value_seed(Walk(SourceNode(&mut source)))?,
                 "encrypted_content" => {
@@ -291,7 +292,7 @@ impl<'a> Node<'a> for InnerBlock<'_> {
         Ok(())
     }
 
-    fn string(self, _: &str) {}
+    fn string(self, _: &'a str) {}
 
     fn other(self, _: Kind) {}
 }
@@ -333,7 +334,7 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
     }
 
     // Some kinds of blocks name their source in a plain string.
-    fn string(self, _: &str) {
+    fn string(self, _: &'a str) {
         self.0.form = Some(Kind::String);
     }
 
