@@ -29,8 +29,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+// What was given back last is handed out first: a request finds the memory of the one before it still in the cache. One
+// that goes round in its pages costs a tenth more per call.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {
