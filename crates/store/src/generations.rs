@@ -1,6 +1,6 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::dialect::Shapes;
 use crate::error::Unreadable;
 use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
+use crate::words::{Words, own};
 use crate::{Result, Store, dialect};
 
 /// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 49.
@@ -110,13 +111,13 @@ impl Store {
     }
 
     /// As [`Store::insert_generations`], for a node that spends from leases: what is stored now is no longer leased.
-    pub async fn forward(&self, node: &str, exchanges: &[Exchange]) -> Result<()> {
+    pub async fn forward(&self, node: &str, exchanges: &[impl Borrow<Exchange>]) -> Result<()> {
         self.insert_once(Some(node), exchanges).await
     }
 
-    async fn insert_once(&self, node: Option<&str>, exchanges: &[Exchange]) -> Result<()> {
+    async fn insert_once(&self, node: Option<&str>, exchanges: &[impl Borrow<Exchange>]) -> Result<()> {
         // Two that send the same records then wait for each other in the same order: plain ones go first.
-        let mut exchanges: Vec<&Exchange> = exchanges.iter().collect();
+        let mut exchanges: Vec<&Exchange> = exchanges.iter().map(Borrow::borrow).collect();
         exchanges.sort_by_cached_key(|exchange| (!is_plain(exchange), exchange.id));
         if self.insert_batch(node, &exchanges, true).await? {
             return Ok(());
@@ -142,19 +143,20 @@ impl Store {
             let pieces = PLAIN_INSERTS.cut(plain).map(|chunk| (chunk, true));
             for (chunk, is_plain) in pieces.chain(others.into_iter().map(|chunk| (chunk, false))) {
                 let mut insert = sqlx::query(insert_text(chunk.len(), numbered, is_plain));
+                let mut words = Words::default();
                 for exchange in chunk {
                     let usage = &exchange.usage;
                     insert = insert
-                        .bind(exchange.id.as_str())
-                        .bind(&*exchange.organisation.0)
-                        .bind(&*exchange.workspace.0)
-                        .bind(exchange.key.to_hex())
-                        .bind(storable(&exchange.model))
-                        .bind(storable(&exchange.provider))
+                        .bind(own(exchange.id.as_str()))
+                        .bind(words.shared(&exchange.organisation.0))
+                        .bind(words.shared(&exchange.workspace.0))
+                        .bind(words.key(exchange.key))
+                        .bind(words.shared(&exchange.model))
+                        .bind(words.shared(&exchange.provider))
                         .bind(exchange.streamed)
-                        .bind(exchange.stop_reason.as_deref().map(storable))
-                        .bind(exchange.upstream_id.as_deref().map(storable))
-                        .bind(exchange.native_stop_reason.as_deref().map(storable))
+                        .bind(exchange.stop_reason.as_deref().map(|reason| words.shared(reason)))
+                        .bind(exchange.upstream_id.as_deref().map(own))
+                        .bind(exchange.native_stop_reason.as_deref().map(|reason| words.shared(reason)))
                         .bind(stored(usage.input))
                         .bind(stored(usage.output))
                         .bind(stored(usage.cache_read))
@@ -165,8 +167,8 @@ impl Store {
                         .bind(exchange.is_byok)
                         .bind(exchange.list_cost.map(|cost| cost.0))
                         .bind(exchange.upstream_cost.map(|cost| cost.0))
-                        .bind(exchange.service_tier.as_deref().map(storable))
-                        .bind(exchange.user_agent.as_deref().map(storable))
+                        .bind(exchange.service_tier.as_deref().map(|tier| words.shared(tier)))
+                        .bind(exchange.user_agent.as_deref().map(|agent| words.shared(agent)))
                         .bind(attempts_to_json(&exchange.attempts))
                         .bind(exchange.started.0)
                         .bind(exchange.first_content_ms.map(i64::from))

@@ -19,6 +19,7 @@ mod migrations;
 mod open;
 mod retention;
 mod sessions;
+mod words;
 
 pub mod activity;
 pub mod analytics;
