@@ -7,6 +7,8 @@ mod set;
 mod tests;
 mod wide;
 
+use std::borrow::Cow;
+
 use tidegate_core::Timestamp;
 use tidegate_core::money::{Factor, Money, Price};
 use tidegate_core::usage::Usage;
@@ -104,25 +106,22 @@ impl Pricing {
     }
 
     /// The prices of a prompt of that length, and how many times those of tokens count.
-    fn in_force(&self, prompt: u64, tier: Option<&Tier>, now: Timestamp) -> (Prices, Factor) {
-        let passed = |above: &[(u64, Prices)]| {
-            above
-                .iter()
-                .filter(|(longest, _)| prompt > *longest)
-                .max_by_key(|(longest, _)| *longest)
-                .map(|(_, set)| *set)
+    fn in_force(&self, prompt: u64, tier: Option<&Tier>, now: Timestamp) -> (Cow<'_, Prices>, Factor) {
+        let (mut prices, times, above) = match tier {
+            Some(Tier::Set { prices, above }) => (Cow::Owned(self.base.with(prices)), Factor::ONE, above),
+            Some(Tier::Times(times)) => (Cow::Borrowed(&self.base), *times, &self.above),
+            None => (Cow::Borrowed(&self.base), Factor::ONE, &self.above),
         };
-        let times = match tier {
-            Some(Tier::Set { prices, above }) => {
-                let prices = self.base.with(prices);
-                return (passed(above).map_or(prices, |long| prices.with(&long)), Factor::ONE);
+        let passed = above.iter().filter(|(longest, _)| prompt > *longest).max_by_key(|(longest, _)| *longest);
+        if let Some((_, long)) = passed {
+            prices = Cow::Owned(prices.with(long));
+        }
+        if !matches!(tier, Some(Tier::Set { .. })) {
+            for entry in self.overrides.iter().filter(|entry| entry.holds(prompt, now)) {
+                prices = Cow::Owned(prices.with(&entry.prices));
             }
-            Some(Tier::Times(times)) => *times,
-            None => Factor::ONE,
-        };
-        let prices = passed(&self.above).map_or(self.base, |long| self.base.with(&long));
-        let holding = self.overrides.iter().filter(|entry| entry.holds(prompt, now));
-        (holding.fold(prices, |prices, entry| prices.with(&entry.prices)), times)
+        }
+        (prices, times)
     }
 
     /// The share that is charged.

@@ -30,8 +30,11 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// A request that has been let in.
-pub struct Call {
+/// A request that has been let in. In a box: it goes from hand to hand, and every future on its way has room for it.
+pub type Call = Box<Asking>;
+
+/// See [`Call`].
+pub struct Asking {
     pub app: Arc<App>,
     /// There for every route that asks for a key.
     pub key: Option<Arc<KeyEntry>>,
@@ -155,7 +158,7 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
         }
     };
     let peer = if app.trusted_proxies.is_empty() { peer } else { app.caller(peer, &head.headers) };
-    let call = Call { app: app.clone(), key: None, head, body, peer, params, request };
+    let call = Box::new(Asking { app: app.clone(), key: None, head, body, peer, params, request });
     let (mut caller, mut error_type) = (None, None);
     let served = guarded(let_in(route, call, &mut caller)).await;
     let answer = match served {

@@ -1,6 +1,8 @@
 //! Applications, known by where requests say they come from: each gets its number when the first of its requests is
 //! forwarded. No request waits for it, and none is held up where it fails: the next one tries again.
 
+use std::borrow::Borrow;
+
 use tidegate_core::map::Set;
 use tidegate_core::{Exchange, Timestamp};
 use tidegate_store::Store;
@@ -34,7 +36,7 @@ pub(super) struct Applications {
 
 impl Applications {
     /// Stores the applications of these requests that were not seen before.
-    pub async fn see(&mut self, store: &Store, batch: &[Exchange], now: Timestamp) {
+    pub async fn see(&mut self, store: &Store, batch: &[impl Borrow<Exchange>], now: Timestamp) {
         let new = self.unseen(batch);
         if new.is_empty() {
             return;
@@ -46,11 +48,11 @@ impl Applications {
         }
     }
 
-    fn unseen(&mut self, batch: &[Exchange]) -> Vec<String> {
+    fn unseen(&mut self, batch: &[impl Borrow<Exchange>]) -> Vec<String> {
         if self.seen.len() > MOST_SEEN {
             self.seen.clear();
         }
-        let referers = batch.iter().filter_map(|exchange| exchange.referer.as_deref());
+        let referers = batch.iter().filter_map(|exchange| exchange.borrow().referer.as_deref());
         // In an order of their own, so that two nodes that see the same ones wait for each other in the same order.
         let mut new: Vec<String> = referers.filter_map(origin).filter(|origin| !self.seen.contains(origin)).collect();
         new.sort_unstable();

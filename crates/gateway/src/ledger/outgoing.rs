@@ -71,17 +71,17 @@ impl Outgoing {
     }
 
     /// The oldest of those that are here, and where they stand in the journal.
-    pub fn take(&self, at_most: usize) -> (Vec<Exchange>, Vec<Place>) {
+    pub fn take(&self, at_most: usize) -> (Vec<Box<Exchange>>, Vec<Place>) {
         let mut inner = self.lock();
         let size = inner.waiting.len().min(at_most);
-        inner.waiting.drain(..size).map(|(exchange, place)| (*exchange, place)).unzip()
+        inner.waiting.drain(..size).unzip()
     }
 
     /// Puts back what the store did not take, in front.
-    pub fn put_back(&self, exchanges: Vec<Exchange>, places: Vec<Place>) {
+    pub fn put_back(&self, exchanges: Vec<Box<Exchange>>, places: Vec<Place>) {
         let mut inner = self.lock();
         for (exchange, place) in exchanges.into_iter().zip(places).rev() {
-            inner.waiting.push_front((Box::new(exchange), place));
+            inner.waiting.push_front((exchange, place));
         }
     }
 

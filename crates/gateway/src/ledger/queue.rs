@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidegate_core::{Exchange, GenerationId, Timestamp};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::journal::{Fate, Letter, LetterId, MOST, Place, Progress};
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -63,22 +64,38 @@ impl Receipt {
 
     /// Waits for the commit; false when it takes longer than `limit`.
     pub async fn committed(&mut self, limit: Duration) -> bool {
-        timeout(limit, poll_fn(|context| self.poll(context))).await.is_ok()
+        self.is_done() || timeout(limit, poll_fn(|context| self.poll(context))).await.is_ok()
+    }
+
+    /// Whether it is committed already: nobody needs a timer then.
+    fn is_done(&mut self) -> bool {
+        if let Waiting::For(receiver) = &mut self.0 {
+            match receiver.try_recv() {
+                Ok(()) => self.0 = Waiting::Done,
+                Err(TryRecvError::Closed) => self.0 = Waiting::Lost,
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        matches!(self.0, Waiting::Done)
     }
 }
 
 /// A receipt that several wait for, one at a time: it is locked for the moment of a look and never across one.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<Mutex<Receipt>>);
+pub struct Shared(Option<Arc<Mutex<Receipt>>>);
 
 impl Shared {
+    /// For what nobody needs to wait for.
+    pub const DONE: Self = Self(None);
+
     pub fn new(receipt: Receipt) -> Self {
-        Self(Arc::new(Mutex::new(receipt)))
+        Self(Some(Arc::new(Mutex::new(receipt))))
     }
 
     pub async fn committed(&self, limit: Duration) -> bool {
-        let look = |context: &mut Context<'_>| self.0.lock().unwrap_or_else(PoisonError::into_inner).poll(context);
-        timeout(limit, poll_fn(look)).await.is_ok()
+        let Some(shared) = &self.0 else { return true };
+        let receipt = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        receipt().is_done() || timeout(limit, poll_fn(|context| receipt().poll(context))).await.is_ok()
     }
 }
 

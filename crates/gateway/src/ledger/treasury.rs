@@ -2,6 +2,7 @@
 //! settled, and says that the node is alive. One after the other: what the store holds of this node's leases and what
 //! the books hold then change in the same order.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -374,9 +375,9 @@ impl Treasury {
         }
     }
 
-    fn settle_up(&self, batch: &[Exchange]) {
+    fn settle_up(&self, batch: &[impl Borrow<Exchange>]) {
         let is_new = |exchange: &&Exchange| !exchange.postings.is_empty() && !self.counted.contains(&exchange.id);
-        let mut rest: Vec<&Exchange> = batch.iter().filter(is_new).collect();
+        let mut rest: Vec<&Exchange> = batch.iter().map(Borrow::borrow).filter(is_new).collect();
         while let Some(organisation) = rest.first().map(|exchange| exchange.organisation.clone()) {
             let (these, others): (Vec<_>, Vec<_>) =
                 rest.into_iter().partition(|exchange| exchange.organisation == organisation);

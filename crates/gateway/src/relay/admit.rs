@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName};
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Timestamp};
 use tidegate_observe::metrics::{Reason, Rejection};
@@ -16,6 +16,8 @@ use crate::limit::{self, Place};
 use crate::rates::{self, Rates};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot};
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// What a header said.
 enum Presented<'a> {
@@ -274,7 +276,7 @@ fn is_malformed(token: &[u8], snapshot: &Snapshot) -> bool {
 fn presented(headers: &HeaderMap, x_api_key: bool) -> Presented<'_> {
     let authorization =
         headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii()).filter(|value| !value.is_empty());
-    let api_key = headers.get("x-api-key").filter(|_| x_api_key);
+    let api_key = headers.get(X_API_KEY).filter(|_| x_api_key);
     let api_key = api_key.map(|value| value.as_bytes().trim_ascii()).filter(|value| !value.is_empty());
     let bearer = authorization.map(|value| match value.iter().position(u8::is_ascii_whitespace) {
         Some(space) if value[..space].eq_ignore_ascii_case(b"bearer") => Some(value[space..].trim_ascii()),

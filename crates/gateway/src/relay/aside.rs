@@ -67,7 +67,7 @@ impl Purse {
 }
 
 /// A record beside the calls of a request. Dropping it closes it as cancelled, with nothing to pay.
-pub(crate) struct Aside(Ticket);
+pub(crate) struct Aside(Box<Ticket>);
 
 impl Aside {
     /// In a loop. `model`: the one that it is with.

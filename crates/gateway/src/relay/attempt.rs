@@ -48,7 +48,7 @@ const MOST_HELD: usize = 256 << 10;
 pub(super) struct Job {
     pub gate: Arc<Gateway>,
     pub snapshot: Arc<Snapshot>,
-    pub ticket: Ticket,
+    pub ticket: Box<Ticket>,
     pub body: Bytes,
     pub cuts: Cuts,
     pub stream: bool,

@@ -109,15 +109,17 @@ fn shortened(
     attempt: &Attempt,
     upstream: &Upstream,
 ) -> Result<(Option<Box<Request>>, Option<Edits>), Fault> {
-    let edited = match upstream.protocol {
-        // Who speaks the format does the edits.
-        Protocol::Messages => None,
-        _ => translate::edited(job, attempt),
-    };
-    let (changed, edited) = edited.map(|edited| (edited.request, (edited.applied, edited.skipped))).unzip();
-    let compressed = compress::compressed(job, attempt, changed.as_ref())?.or(changed);
-    too_long(job, attempt, compressed.as_ref())?;
-    Ok((compressed.map(Box::new), edited))
+    let (mut changed, mut edited) = (None, None);
+    // Who speaks the format does the edits.
+    if upstream.protocol != Protocol::Messages
+        && let Some(cleared) = translate::edited(job, attempt)
+    {
+        changed = Some(Box::new(cleared.request));
+        edited = Some((cleared.applied, cleared.skipped));
+    }
+    let compressed = compress::compressed(job, attempt, changed.as_deref())?.or(changed);
+    too_long(job, attempt, compressed.as_deref())?;
+    Ok((compressed, edited))
 }
 
 /// Refuses a prompt that the upstream would cut without a word.

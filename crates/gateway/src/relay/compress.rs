@@ -18,7 +18,7 @@ pub(super) fn compressed(
     job: &mut Job,
     attempt: &Attempt,
     changed: Option<&Request>,
-) -> Result<Option<Request>, Fault> {
+) -> Result<Option<Box<Request>>, Fault> {
     job.ticket.compressed(None);
     let endpoint = &attempt.endpoint;
     if !job.compression.is_for(endpoint) {
@@ -46,7 +46,7 @@ pub(super) fn compressed(
     let Some(made) = made else { return Ok(None) };
     job.gate.metrics.plugin_runs.get_or_create(&Plugin { plugin: "context-compression", outcome: "ok" }).inc();
     job.ticket.compressed(Some(entry(&made)));
-    Ok(Some(made.request))
+    Ok(Some(Box::new(made.request)))
 }
 
 /// What a prompt may have: the window without the answer and a fiftieth. Who sets no limit to the answer gets room for a

@@ -46,7 +46,7 @@ pub(crate) struct Drawn {
 struct Job {
     gate: Arc<Gateway>,
     snapshot: Arc<Snapshot>,
-    ticket: Ticket,
+    ticket: Box<Ticket>,
     body: Bytes,
     form: Form,
     /// What a guardrail made of the prompt.
@@ -100,7 +100,7 @@ impl Gateway {
             ticket.belongs_to(*root);
         }
         let id = ticket.id();
-        let refuse = |ticket: Ticket, failure: Failure| {
+        let refuse = |ticket: Box<Ticket>, failure: Failure| {
             let failure = Failure { generation: Some(id), ..failure };
             ticket.fail(&failure);
             failure
@@ -270,7 +270,7 @@ async fn run(mut job: Box<Job>, first: usize) -> Done {
                 let is_short = matches!(failure.status, 402 | 403);
                 next = (index + 1..job.plan.attempts.len()).find(|_| is_short);
                 if next.is_none() {
-                    return if faults.is_empty() { failed(job, failure) } else { give_up(job, &faults) };
+                    return if faults.is_empty() { failed(job.ticket, failure) } else { give_up(*job, &faults) };
                 }
                 continue;
             }
@@ -281,7 +281,7 @@ async fn run(mut job: Box<Job>, first: usize) -> Done {
         let tried = tried.await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)));
         let fault = match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
-            Ok(_) if !job.ticket.receipt().committed(INTENT).await => return failed(job, Failure::unavailable()),
+            Ok(_) if !job.ticket.receipt().committed(INTENT).await => return failed(job.ticket, Failure::unavailable()),
             Ok(answer) => {
                 let warnings = std::mem::take(&mut job.warnings);
                 return Done::Whole(answer, warnings, job.ticket.complete());
@@ -295,7 +295,7 @@ async fn run(mut job: Box<Job>, first: usize) -> Done {
         faults.push((index, fault));
         next = after(&job, &faults, index, deadline).await;
     }
-    give_up(job, &faults)
+    give_up(*job, &faults)
 }
 
 /// The attempt to be made after these failed, once its time has come.
@@ -317,16 +317,16 @@ async fn after(job: &Job, faults: &[(usize, Fault)], index: usize, deadline: Ins
     Some(place).filter(|_| !job.ticket.is_left())
 }
 
-fn failed(job: Box<Job>, failure: Failure) -> Done {
-    let failure = Failure { generation: Some(job.ticket.id()), ..failure };
-    let settled = job.ticket.fail(&failure);
+fn failed(ticket: Box<Ticket>, failure: Failure) -> Done {
+    let failure = Failure { generation: Some(ticket.id()), ..failure };
+    let settled = ticket.fail(&failure);
     Done::Failed(failure, settled)
 }
 
-fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
+fn give_up(job: Job, faults: &[(usize, Fault)]) -> Done {
     let requested = [job.requested.as_str()];
     let failure = failure::from_attempts(&latest(faults), &job.plan, &requested, &job.snapshot.settings);
-    failed(job, failure)
+    failed(job.ticket, failure)
 }
 
 /// All that a value says, as people read it: names, texts and numbers, however they are spelled.

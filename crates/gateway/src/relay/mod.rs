@@ -28,7 +28,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{Api, GenerationId, Timestamp};
 use tidegate_observe::broadcast::Used;
@@ -70,6 +70,10 @@ use settle::{Sender, Ticket};
 pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const HTTP_REFERER: HeaderName = HeaderName::from_static("http-referer");
+const X_TITLE: HeaderName = HeaderName::from_static("x-title");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 const LONGEST_SESSION: usize = 256;
 
 /// How a request came: what its head says, and in which format its body was.
@@ -300,7 +304,7 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         Head { headers, query, api }: Head<'_>,
-        (body, envelope, applied, prepared): (Bytes, Envelope<'_>, Option<&Applied>, Option<&Prepared>),
+        (body, envelope, applied, prepared): (Bytes, Box<Envelope<'_>>, Option<&Applied>, Option<&Prepared>),
         turn: Option<(&Inner, Option<Searching>)>,
     ) -> Result<Reply, Failure> {
         let settings = &snapshot.settings;
@@ -335,7 +339,7 @@ impl Gateway {
         }
         let listed: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = listed.iter().map(String::as_str).collect();
-        let refuse = |ticket: Ticket, failure: Failure| {
+        let refuse = |ticket: Box<Ticket>, failure: Failure| {
             let failure = Failure { generation: Some(id), ..failure };
             ticket.fail(&failure);
             failure
@@ -558,17 +562,17 @@ impl Gateway {
 /// What the head says about who sent a request, cut to a sensible length.
 fn sender(headers: &HeaderMap, session: Option<&str>) -> Sender {
     const LONGEST: usize = 512;
-    let text = |name: &str| -> Option<Box<str>> {
+    let text = |name: HeaderName| -> Option<Box<str>> {
         let text = headers.get(name)?.to_str().ok()?;
         let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(place, _)| place);
         (end > 0).then(|| text[..end].into())
     };
     Sender {
         session: session.map(Into::into),
-        user_agent: text("user-agent"),
-        referer: text("http-referer").or_else(|| text("referer")),
-        title: text("x-title"),
-        trace: text("traceparent"),
+        user_agent: text(USER_AGENT),
+        referer: text(HTTP_REFERER).or_else(|| text(REFERER)),
+        title: text(X_TITLE),
+        trace: text(TRACEPARENT),
     }
 }
 
@@ -680,10 +684,10 @@ pub(crate) fn is_chosen(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>
     wishes.preferences.order.is_empty() && endpoints().is_some_and(|endpoints| endpoints > 1)
 }
 
-/// Reads the envelope with the deployment's brand.
-pub(crate) fn read<'a>(body: &'a Bytes, settings: &Settings, purpose: Purpose) -> Result<Envelope<'a>, Failure> {
+/// Reads the envelope with the deployment's brand. In a box: it goes from hand to hand.
+pub(crate) fn read<'a>(body: &'a Bytes, settings: &Settings, purpose: Purpose) -> Result<Box<Envelope<'a>>, Failure> {
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
-    Ok(envelope::read(body, brand, purpose)?)
+    Ok(Box::new(envelope::read(body, brand, purpose)?))
 }
 
 pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
@@ -722,8 +726,7 @@ fn warnings(plan: &Plan, prepared: Option<&Prepared>) -> Vec<String> {
 
 /// `x-session-id`, under the same limit as the member of the body.
 fn header_session(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
-    let session =
-        headers.get("x-session-id").and_then(|value| value.to_str().ok()).filter(|session| !session.is_empty());
+    let session = headers.get(X_SESSION_ID).and_then(|value| value.to_str().ok()).filter(|session| !session.is_empty());
     match session {
         Some(session) if session.chars().count() > LONGEST_SESSION => {
             Err(Failure::invalid(format!("Invalid request: session_id must be at most {LONGEST_SESSION} characters")))

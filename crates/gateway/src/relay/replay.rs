@@ -150,7 +150,7 @@ impl Kept {
         self,
         gate: &Arc<Gateway>,
         snapshot: &Arc<Snapshot>,
-        mut ticket: Ticket,
+        mut ticket: Box<Ticket>,
     ) -> Result<Reply, Failure> {
         let Self { entry, told, body } = self;
         let (id, names) = (ticket.id(), &snapshot.names);

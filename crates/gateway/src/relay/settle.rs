@@ -68,6 +68,7 @@ impl Presence {
 }
 
 /// A request under way. Dropping it closes the account as cancelled: that is what a client that leaves does.
+/// It is large and goes from hand to hand, so it always stays in one place.
 pub(super) struct Ticket {
     gate: Arc<Gateway>,
     snapshot: Arc<Snapshot>,
@@ -166,7 +167,7 @@ impl Ticket {
         envelope: &Envelope<'_>,
         sender: Sender,
         body: &Bytes,
-    ) -> Self {
+    ) -> Box<Self> {
         let model = envelope.model.as_deref().unwrap_or_default().into();
         let mut ticket = Self::of(gate, snapshot, key, places, model, body.len());
         let audience = &snapshot.settings.audience;
@@ -195,7 +196,7 @@ impl Ticket {
         places: Held,
         model: Arc<str>,
         request_bytes: usize,
-    ) -> Self {
+    ) -> Box<Self> {
         let started = gate.ledger.now();
         let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
         let exchange = Exchange {
@@ -204,7 +205,7 @@ impl Ticket {
         };
         let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
         gate.guardrails.add_rules(key, started, &mut rules);
-        Self {
+        Box::new(Self {
             rules,
             gate: gate.clone(),
             snapshot: snapshot.clone(),
@@ -218,7 +219,7 @@ impl Ticket {
             carried: None,
             trial: None,
             is_admitted: false,
-            receipt: Shared::new(Receipt::DONE),
+            receipt: Shared::DONE,
             has_place: false,
             patience: None,
             bound: Money::ZERO,
@@ -237,7 +238,7 @@ impl Ticket {
             overheard: None,
             beside: Money::ZERO,
             compressed: None,
-        }
+        })
     }
 
     /// It is for pictures: destinations hear of those as of messages. What is kept of what was said is kept of messages alone.
@@ -401,7 +402,7 @@ impl Ticket {
             Ok(receipt) => {
                 self.is_admitted = true;
                 self.has_place = receipt.is_some();
-                self.receipt = Shared::new(receipt.unwrap_or(Receipt::DONE));
+                self.receipt = receipt.map_or(Shared::DONE, Shared::new);
                 fail::point("intent.queued");
                 Ok(())
             }
@@ -560,7 +561,7 @@ impl Ticket {
     }
 
     /// The whole answer is on its way.
-    pub fn complete(mut self) -> Receipt {
+    pub fn complete(mut self: Box<Self>) -> Receipt {
         if let Some(endpoint) = self.endpoint.clone().filter(|_| !self.is_charged) {
             // It came to its end without a word on what it used.
             self.count_so_far();
@@ -583,7 +584,7 @@ impl Ticket {
     }
 
     /// No content reached the client.
-    pub fn fail(mut self, failure: &Failure) -> Receipt {
+    pub fn fail(mut self: Box<Self>, failure: &Failure) -> Receipt {
         self.note_failure(failure);
         let exchange = self.edit();
         exchange.upstream_cost = None;
@@ -594,7 +595,7 @@ impl Ticket {
     }
 
     /// Nothing is to be remembered of it: it was never let in.
-    pub fn refuse(mut self) {
+    pub fn refuse(mut self: Box<Self>) {
         self.exchange = None;
     }
 
@@ -630,7 +631,7 @@ impl Ticket {
 
     /// Content had gone out when the answer ended in an error. `waived`: that was not for the caller to prevent, and is not
     /// charged.
-    pub fn broken(mut self, failure: &Failure, waived: bool) -> Receipt {
+    pub fn broken(mut self: Box<Self>, failure: &Failure, waived: bool) -> Receipt {
         self.note_failure(failure);
         if let Some(carried) = self.carried.as_mut().filter(|_| waived) {
             carried.waive();

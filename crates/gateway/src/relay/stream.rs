@@ -126,7 +126,7 @@ enum Phase {
 
 /// A kept answer that is given once more.
 struct Replaying {
-    ticket: Ticket,
+    ticket: Box<Ticket>,
     frames: Outbox,
     /// The end marker.
     last: Bytes,
@@ -147,7 +147,7 @@ pub(super) struct Relay {
     splitter: Splitter,
     pump: Pump,
     /// Gone once the account is closed.
-    ticket: Option<Ticket>,
+    ticket: Option<Box<Ticket>>,
     out: Outbox,
     finished: bool,
     heard: Instant,
@@ -272,7 +272,7 @@ impl Relay {
     fn continued(&self, said: &Said) -> Option<Continued> {
         let rest = self.rest.as_ref()?;
         let request: Request = serde_json::from_slice(&rest.body).ok()?;
-        let produced = self.ticket.as_ref().map_or(0, Ticket::heard);
+        let produced = self.ticket.as_deref().map_or(0, Ticket::heard);
         let body = Bytes::from(serde_json::to_vec(&said.continued(request, produced)).ok()?);
         let envelope = super::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
         let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
@@ -355,7 +355,7 @@ impl Relay {
     }
 
     pub fn presence(&self) -> Option<Arc<Presence>> {
-        self.ticket.as_ref().map(Ticket::presence)
+        self.ticket.as_deref().map(Ticket::presence)
     }
 
     /// Why this stream must end although its upstream is well.
@@ -363,7 +363,7 @@ impl Relay {
         if self.gate.is_aborting() {
             return Some(Failure::unavailable());
         }
-        let stands = self.ticket.as_ref().is_none_or(Ticket::may_go_on);
+        let stands = self.ticket.as_deref().is_none_or(Ticket::may_go_on);
         (!stands).then(Failure::invalid_key)
     }
 }
@@ -393,7 +393,7 @@ impl StreamBody {
     pub(super) fn replaying(
         gate: Arc<Gateway>,
         snapshot: Arc<Snapshot>,
-        ticket: Ticket,
+        ticket: Box<Ticket>,
         frames: Outbox,
         last: Bytes,
     ) -> Self {

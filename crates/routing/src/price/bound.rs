@@ -1,5 +1,6 @@
 //! What a call can cost at most, before it is made.
 
+use smallvec::{SmallVec, smallvec};
 use tidegate_core::money::Money;
 use tidegate_core::{Factor, Timestamp};
 
@@ -60,7 +61,7 @@ impl Pricing {
             Some(Tier::Set { above, .. }) => (above, [].as_slice()),
             Some(Tier::Times(_)) | None => (&self.above, self.overrides.as_slice()),
         };
-        let mut starts = vec![0];
+        let mut starts: SmallVec<[u64; 8]> = smallvec![0];
         starts.extend(own.0.iter().filter_map(|(longest, _)| longest.checked_add(1)));
         starts.extend(own.1.iter().filter_map(|entry| entry.min_prompt_tokens));
         starts.retain(|start| *start <= ask.prompt);

@@ -21,7 +21,7 @@ use super::account::{Answering, Instant, REPLAYED, Request, answer, conflict, da
 use super::form::{Form, refused};
 use crate::oauth::asked::{Asked, METHODS};
 use crate::oauth::exchange::{Sent, Verdict, judge};
-use crate::router::{Answer, Call};
+use crate::router::{Answer, Asking, Call};
 use crate::state::App;
 
 /// Codes of one application that may wait.
@@ -153,7 +153,7 @@ pub fn title(app: &App, headers: &HeaderMap) -> Option<String> {
 
 pub fn exchange(call: Call) -> Answering {
     Box::pin(async move {
-        let Call { app, head, body, peer, request, .. } = call;
+        let Asking { app, head, body, peer, request, .. } = *call;
         let body = read_body(&app, &head.headers, body).await?;
         let mut form = Form::read(&body)?;
         let code = form.text("code", 1..=256);

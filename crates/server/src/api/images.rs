@@ -15,7 +15,7 @@ use super::messages::limits;
 use super::models::created;
 use super::prices::per_unit;
 use crate::body;
-use crate::router::Call;
+use crate::router::{Asking, Call};
 
 /// `POST /images`, as its clients ask.
 pub fn create(call: Call) -> Answering {
@@ -30,7 +30,7 @@ pub fn create_as_openai(call: Call) -> Answering {
 fn made(call: Call, form: Form) -> Answering {
     Box::pin(async move {
         let limits = limits(&call);
-        let Call { app, key, head, body, .. } = call;
+        let Asking { app, key, head, body, .. } = *call;
         let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
         let Reply { status, headers, body } = app.gateway.images(&key, &head.headers, body, form).await?;

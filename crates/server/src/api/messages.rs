@@ -12,7 +12,7 @@ use tidegate_gateway::relay::Reply;
 use tidegate_gateway::{Failure, KeyEntry};
 
 use crate::body::{self, Limits};
-use crate::router::{Answer, Call, plain};
+use crate::router::{Answer, Asking, Call, plain};
 use crate::state::App;
 
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
@@ -28,7 +28,7 @@ struct Asked {
 impl Asked {
     async fn of(call: Call) -> Result<Self, Failure> {
         let limits = limits(&call);
-        let Call { app, key, head, body, .. } = call;
+        let Asking { app, key, head, body, .. } = *call;
         let key = key.ok_or_else(Failure::missing_credential)?;
         let body = body::read_json(&head.headers, body, limits).await?;
         Ok(Self { app, key, head, body })
