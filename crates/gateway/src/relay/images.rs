@@ -281,7 +281,9 @@ async fn run(mut job: Box<Job>, first: usize) -> Done {
         let tried = tried.await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)));
         let fault = match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
-            Ok(_) if !job.ticket.receipt().committed(INTENT).await => return failed(job.ticket, Failure::unavailable()),
+            Ok(_) if !job.ticket.receipt().committed(INTENT).await => {
+                return failed(job.ticket, Failure::unavailable());
+            }
             Ok(answer) => {
                 let warnings = std::mem::take(&mut job.warnings);
                 return Done::Whole(answer, warnings, job.ticket.complete());
