@@ -13,6 +13,7 @@ use http_body::Body as HttpBody;
 use serde_json::Map;
 use tidegate_core::Api;
 use tidegate_wire::chat::Head;
+use tidegate_wire::envelope::Violation;
 use tidegate_wire::sse::TooLarge;
 use tidegate_wire::{chat, responses};
 
@@ -96,6 +97,16 @@ impl Gateway {
         };
         warn(&mut reply.headers, &snapshot, warnings);
         Ok(reply)
+    }
+}
+
+/// A body as it is in the Messages format.
+pub(crate) fn in_messages(snapshot: &Snapshot, api: Api, body: &Bytes) -> Result<Bytes, Violation> {
+    let search = |model: &str| search(snapshot, model);
+    match api {
+        Api::Chat => chat::read(body, &search).map(|asked| asked.body),
+        Api::Responses => responses::read(body, &search).map(|asked| asked.body),
+        Api::Messages | Api::Images => Ok(body.clone()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tidegate_core::{Tenant, WorkspaceId};
+use tidegate_core::{Api, Tenant, WorkspaceId};
 use tidegate_store::presets::{PresetRow, PresetStatus};
 use tidegate_store::{Store, StoreError};
 use tidegate_wire::envelope::{Brand, Envelope, Purpose, Violation};
@@ -18,7 +18,7 @@ use crate::agent;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::snapshot::Settings;
-use crate::{Gateway, cache};
+use crate::{Gateway, cache, doors};
 
 /// Bytes of versions that are kept, and how many that is where they are small.
 const ROOM: u64 = 64 << 20;
@@ -158,8 +158,9 @@ fn brand(settings: &Settings) -> Brand<'_> {
 
 impl Gateway {
     /// What would be kept of a request's body as a preset. It is checked as a request is.
-    pub fn kept(&self, body: &Bytes) -> Result<Kept, Violation> {
+    pub fn kept(&self, api: Api, body: &Bytes) -> Result<Kept, Violation> {
         let snapshot = self.snapshot();
+        let body = &doors::in_messages(&snapshot, api, body)?;
         let envelope = tidegate_wire::envelope::read(body, brand(&snapshot.settings), Purpose::Keep)?;
         if let Err(Failure { message, error_type, .. }) = agent::as_turn(body, &envelope, &snapshot) {
             return Err(Violation { message: message.into_owned(), error_type });

@@ -220,6 +220,18 @@ pub static ROUTES: &[Route] = &[
         "Make a preset of a request, or a new version of it",
         presets::create,
     ),
+    own(
+        Method::POST,
+        "/presets/{slug}/chat/completions",
+        "Make a preset of a request in the chat format",
+        presets::create_of_chat,
+    ),
+    own(
+        Method::POST,
+        "/presets/{slug}/responses",
+        "Make a preset of a request in the Responses format",
+        presets::create_of_responses,
+    ),
     own(Method::GET, "/presets/{slug}/versions", "List the versions of a preset, oldest first", presets::versions)
         .list(),
     own(Method::GET, "/presets/{slug}/versions/{version}", "One version of a preset", presets::version),

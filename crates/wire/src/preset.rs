@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use crate::chat;
 use crate::envelope::{Brand, Envelope, Violation};
 use crate::json::{self, Kind, Members};
 
@@ -15,7 +16,7 @@ const MARK: &str = "@preset/";
 
 /// What is kept of a request. The conversation is not, nor who leads it; and what may hold somebody's secret, such as
 /// `mcp_servers`, has no place in a preset.
-const KEPT: [&str; 21] = [
+const KEPT: [&str; 22] = [
     "model",
     "models",
     "fallbacks",
@@ -35,6 +36,7 @@ const KEPT: [&str; 21] = [
     "speed",
     "stop_server_tools_when",
     "cache_control",
+    chat::OPTIONS,
     CACHE_ENABLED,
     CACHE_TTL_SECONDS,
 ];

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tidegate_core::Api;
 use tidegate_gateway::Failure;
 use tidegate_store::presets::{NewPresetVersion, PresetRow, PresetVersion};
 use tidegate_store::{Refused, StoreError};
@@ -141,11 +142,24 @@ pub fn version(call: Call) -> Answering {
 }
 
 pub fn create(call: Call) -> Answering {
+    created(call, Api::Messages)
+}
+
+/// Of a request in the chat format; what is kept is in the words of the Messages format.
+pub fn create_of_chat(call: Call) -> Answering {
+    created(call, Api::Chat)
+}
+
+pub fn create_of_responses(call: Call) -> Answering {
+    created(call, Api::Responses)
+}
+
+fn created(call: Call, api: Api) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
         let slug = slug(&request)?.to_owned();
         let body = request.message_body().await?;
-        let kept = request.app.gateway.kept(&body).map_err(|violation| {
+        let kept = request.app.gateway.kept(api, &body).map_err(|violation| {
             let (path, message) = violation.parts();
             refused(path, message)
         })?;

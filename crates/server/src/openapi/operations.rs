@@ -431,6 +431,20 @@ pub static DESCRIPTIONS: &[Description] = &[
         .with(&["PresetSlug"])
         .taking(Json("PresetRequest"))
         .failing(&[404, 409]),
+    Description::new(
+        "POST",
+        "/presets/{slug}/chat/completions",
+        "createPresetsChatCompletions",
+        "Presets",
+        &[ok("PresetAnswer")],
+    )
+    .with(&["PresetSlug"])
+    .taking(Json("ChatRequest"))
+    .failing(&[404, 409]),
+    Description::new("POST", "/presets/{slug}/responses", "createPresetsResponses", "Presets", &[ok("PresetAnswer")])
+        .with(&["PresetSlug"])
+        .taking(Json("ResponsesRequest"))
+        .failing(&[404, 409]),
     Description::new("GET", "/presets/{slug}/versions", "listPresetVersions", "Presets", &[ok("PresetVersionList")])
         .with(&["PresetSlug", "Offset", "Limit"])
         .failing(&[400, 404]),

@@ -259,6 +259,42 @@ on_both! {
     }
 }
 
+/// A preset that OpenAI's clients make is the one that Anthropic's would have made, and serves both.
+#[tokio::test]
+async fn a_preset_is_made_in_the_formats_of_openai() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let chat = json!({"model": MODEL, "max_completion_tokens": 50, "temperature": 0.5, "seed": 7, "stream": true,
+        "stop": ["END"], "user": "somebody", "messages": [{"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"}]});
+    let responses = json!({"model": MODEL, "max_output_tokens": 50, "temperature": 0.5, "instructions": "Be brief.",
+        "input": "hi"});
+    let config = json!({"model": MODEL, "max_tokens": 50, "temperature": 0.5});
+    let mut of_chat = config.clone();
+    of_chat["stop_sequences"] = json!(["END"]);
+    of_chat["chat_options"] = json!({"seed": 7});
+    for (format, body, config) in [("chat/completions", chat, of_chat), ("responses", responses, config)] {
+        let path = format!("/presets/brief/{format}");
+        let reply = ask(&gate, "POST", &path).json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let version = &reply.json()["data"]["designated_version"];
+        assert_eq!(version["config"], config, "{format}");
+        assert_eq!(version["system_prompt"], "Be brief.", "{format}");
+        let reply = gate.messages(asking("@preset/brief")).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let upstream = sim.requests().pop().unwrap().json();
+        assert_eq!(upstream["max_tokens"], 50, "{format}");
+        assert_eq!(upstream["temperature"], 0.5, "{format}");
+        let reply = gate.ask("POST", "/v1/chat/completions").key(INFERENCE_KEY);
+        let reply = reply.json(asking("@preset/brief").to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        assert_eq!(reply.json()["model"], MODEL, "{format}");
+        assert_eq!(sim.requests().pop().unwrap().json()["system"][0]["text"], "Be brief.", "{format}");
+        let refused = ask(&gate, "POST", &path).json(json!({"model": MODEL}).to_string()).send().await;
+        assert_eq!(refused.status, 400, "{}", refused.body_text());
+    }
+}
+
 /// Each file says what a preset is made of, what a request says, and what the upstream must get.
 #[tokio::test]
 async fn requests_and_presets_are_merged() {
