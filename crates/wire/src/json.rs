@@ -332,7 +332,7 @@ fn end_of_string(text: &[u8], at: usize) -> usize {
 /// value and reports its kind to [`Node::other`], so a node names only the kinds it wants.
 pub trait Node<'de>: Sized {
     fn object<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        while map.next_entry::<Text<'_>, IgnoredAny>()?.is_some() {}
         self.other(Kind::Object);
         Ok(())
     }
@@ -374,6 +374,11 @@ impl<'de, N: Node<'de>> Visitor<'de> for Walk<N> {
         self.0.array(seq)
     }
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<(), E> {
+        // What stands for half a character says nothing.
+        let has_units = memchr::memmem::find(text.as_bytes(), b"\\u").is_some();
+        if has_units && serde_json::from_str::<Text<'_>>(text).is_err() {
+            return Err(E::custom("a lone surrogate"));
+        }
         self.0.string(text);
         Ok(())
     }

@@ -188,6 +188,7 @@ impl Preset {
                 ("model" | "preset", _) => {}
                 ("tools", Some(ours)) => out.add(name, &unite::tools(ours, value, brand)?),
                 ("plugins", Some(ours)) => out.add(name, &unite::plugins(ours, value)?),
+                (chat::OPTIONS, Some(ours)) => out.add(name, &unite::options(ours, value)?),
                 _ => out.add(name, value.get()),
             }
         }

@@ -435,6 +435,49 @@ fn inp_2_bodies_that_are_not_plain_objects_are_refused() {
     }
 }
 
+/// Half a character says nothing, wherever a text is read.
+#[test]
+fn inp_2_lone_surrogates_are_refused() {
+    let said = |content: &str| format!(r#"{{"model":"a/b","messages":[{{"role":"user","content":{content}}}]}}"#);
+    let result = |content: &str| said(&format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":{content}}}]"#));
+    for body in [
+        said(r#""\ud800""#),
+        said(r#""so \n it \ud83d goes""#),
+        said(r#"{"\udc00":1}"#),
+        result(r#""\udfff""#),
+        r#"{"messages":[],"system":"\ud800"}"#.to_owned(),
+    ] {
+        let violation = read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
+        assert_eq!(violation.message, "Invalid request: body is not valid JSON", "{body}");
+    }
+    for body in [said(r#""\ud83d\ude00 \u00e9""#), result(r#""\u00E9""#)] {
+        assert!(read(body.as_bytes(), BRAND, Purpose::Generate).is_ok(), "{body}");
+    }
+}
+
+/// Whatever is in it, a wide body is refused for being wide, and nothing is read far beyond the limit.
+#[test]
+fn wide_bodies_are_refused_whatever_they_hold() {
+    let wide = MAX_NODES * 3;
+    let distinct: String = (0..wide).map(|place| format!(r#""n{place}":1,"#)).collect();
+    for body in [
+        format!(r#"{{"messages":[{}1]}}"#, "1,".repeat(wide)),
+        format!(r#"{{"models":[{}1]}}"#, "1,".repeat(wide)),
+        format!(r#"{{{}"a":1}}"#, r#""a":1,"#.repeat(wide)),
+        format!(r#"{{{distinct}"a":1}}"#),
+        format!(r#"{{"cache_control":{{{}"a":1}}}}"#, r#""":1,"#.repeat(wide)),
+        // Broken, but far behind the limit.
+        format!(r#"{{"messages":[{}"#, "{},".repeat(wide)),
+    ] {
+        let violation = read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
+        assert_eq!(violation.message, "Invalid request: body must not hold more than 200000 values", "{}", &body[..40]);
+    }
+    // As many names as values are within it.
+    let most: String = (0..MAX_NODES - 10).map(|place| format!(r#","n{place}":1"#)).collect();
+    let body = format!(r#"{{"model":"a/b","messages":[{{"role":"user","content":"x"}}],"stranger":{{"a":1{most}}}}}"#);
+    assert!(read(body.as_bytes(), BRAND, Purpose::Generate).is_ok());
+}
+
 #[test]
 fn prompt_problems_have_their_own_type() {
     let bad_role = with("messages", json!([{"role": "tool", "content": "x"}]));

@@ -1,6 +1,9 @@
 //! Serde over a text, for those who look at a few members and carry the rest as it came. What it takes and what it makes
 //! of it is what serde_json would; it only finds the end of a value much sooner (see [`super::scan`]). What must be put
 //! together or converted, serde_json does.
+//!
+//! Three things are left out, for nobody here asks for them: names that are numbers, integers of more than 64 bits, and a
+//! limit of its own to how deep a type that contains itself is read.
 
 use std::fmt;
 
@@ -52,10 +55,10 @@ impl<'de> Reader<'de> {
         Self { text, cursor: Cursor::new(text) }
     }
 
-    /// What nests deeper is not read.
+    /// What nests deeper is not read, nor what is behind so many values, names among them.
     #[must_use]
-    pub fn within(mut self, deepest: usize) -> Self {
-        self.cursor.deepest = deepest;
+    pub fn within(mut self, deepest: usize, most: usize) -> Self {
+        (self.cursor.deepest, self.cursor.most) = (deepest, most);
         self
     }
 

@@ -26,8 +26,9 @@ enum Within {
 pub struct Cursor<'a> {
     text: &'a [u8],
     pub at: usize,
-    /// Values that have begun; some names may be counted with them.
+    /// Values that have begun, names among them, and how many there may be.
     pub values: usize,
+    pub most: usize,
     /// Objects and arrays around this place, and how many there may be.
     pub depth: usize,
     pub deepest: usize,
@@ -35,7 +36,7 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0, values: 0, depth: 0, deepest: usize::MAX }
+        Self { text: text.as_bytes(), at: 0, values: 0, most: usize::MAX, depth: 0, deepest: usize::MAX }
     }
 
     /// The next byte that is no white space, which is not taken.
@@ -59,11 +60,18 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// A value begins.
+    #[inline]
+    fn count(&mut self) -> Result<()> {
+        self.values += 1;
+        if self.values > self.most { Err(Broken) } else { Ok(()) }
+    }
+
     /// Goes into an object or an array.
     #[inline]
     pub fn enter(&mut self, bracket: u8) -> Result<()> {
         self.take(bracket)?;
-        self.values += 1;
+        self.count()?;
         self.depth += 1;
         if self.depth > self.deepest { Err(Broken) } else { Ok(()) }
     }
@@ -145,7 +153,7 @@ impl<'a> Cursor<'a> {
     /// Goes behind a number, `true`, `false` or `null`, and says where it began.
     pub fn scalar(&mut self) -> Result<usize> {
         let first = self.peek().ok_or(Broken)?;
-        self.values += 1;
+        self.count()?;
         let start = self.at;
         let word: &[u8] = match first {
             b't' => b"true",
@@ -198,7 +206,7 @@ impl<'a> Cursor<'a> {
     /// Goes behind a string. Where it begins and ends without its quotes, and whether something in it is escaped.
     pub fn string(&mut self) -> Result<Quoted> {
         self.take(b'"')?;
-        self.values += 1;
+        self.count()?;
         let start = self.at;
         if let Some(end) = end_of_word(self.text, start) {
             self.at = end + 1;
@@ -416,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_counted_and_depth_is_limited() {
+    fn values_and_depth_are_limited() {
         let walked = |text: &str, deepest: usize| {
             let mut cursor = Cursor { deepest, ..Cursor::new(text) };
             cursor.skip().map(|()| (cursor.values, cursor.depth))
@@ -426,6 +434,11 @@ mod tests {
         assert_eq!(walked("[[[1]]]", 3), Ok((4, 0)));
         assert_eq!(walked("[[[1]]]", 2), Err(Broken));
         assert_eq!(walked("[[],[[]]]", 2), Err(Broken));
+        for most in 1..8 {
+            let mut cursor = Cursor { most, ..Cursor::new(r#"{"a":[1,{},[]],"b":"c"}"#) };
+            assert_eq!(cursor.skip(), Err(Broken));
+            assert_eq!(cursor.values, most + 1, "nothing is looked at beyond it");
+        }
     }
 
     #[test]

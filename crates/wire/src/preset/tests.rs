@@ -52,6 +52,18 @@ fn settings_are_kept_and_the_conversation_is_not() {
 }
 
 #[test]
+fn options_of_the_chat_format_are_united() {
+    let config = json!({"model": "a/b", "chat_options": {"seed": 7, "min_p": 0.5}});
+    let options = |given: Value| merged(&config, &asking(json!({"chat_options": given})))["chat_options"].clone();
+    assert_eq!(
+        options(json!({"presence_penalty": 1, "seed": 8})),
+        json!({"min_p": 0.5, "presence_penalty": 1, "seed": 8})
+    );
+    assert_eq!(options(Value::Null), Value::Null);
+    assert_eq!(merged(&config, &asking(json!({})))["chat_options"], config["chat_options"]);
+}
+
+#[test]
 fn a_preset_is_checked_as_a_request_is_but_need_not_be_a_whole_one() {
     let text = |body: Value| {
         let brand = Brand { name: "tidegate", aliases: &[] };

@@ -79,6 +79,14 @@ pub(super) fn plugins(preset: &RawValue, request: &RawValue) -> Option<String> {
     Some(list(all.iter().map(|plugin| &**plugin)))
 }
 
+/// What only endpoints of the chat format understand, of both: each was a member of its own where it came from.
+pub(super) fn options(preset: &RawValue, request: &RawValue) -> Option<String> {
+    if json::kind(request) == Kind::Null {
+        return Some("null".to_owned());
+    }
+    Some(one(Members::of(preset)?, Members::of(request)?))
+}
+
 fn one<'a>(preset: Members<'a>, request: Members<'a>) -> String {
     let mut out = Object::default();
     for (name, value) in preset.0.iter().filter(|(name, _)| request.get(name).is_none()).chain(&request.0) {
