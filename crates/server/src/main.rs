@@ -29,8 +29,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-// What was given back last is handed out first: a request finds the memory of the one before it still in the cache. One
-// that goes round in its pages costs a tenth more per call.
+// What was given back last is handed out first: a request finds the memory of the one before it still in the cache. An
+// allocator that goes round in its pages has nearly every block fetched from far away.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

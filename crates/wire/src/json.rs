@@ -12,7 +12,8 @@ use serde::de::{self, Deserialize, DeserializeSeed as _, Deserializer, IgnoredAn
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-pub use reader::{Broken, Reader};
+pub use reader::Reader;
+pub use scan::Broken;
 pub use seen::Seen;
 
 /// What a JSON value is, told from its first character.
@@ -205,7 +206,7 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) {
                 at += 1;
                 continue;
             }
-            b'"' => (end_of_string(text, at) + 1).min(text.len()),
+            b'"' => scan::end_of_string(text, at + 1).map_or(text.len(), |(end, _)| end + 1),
             _ => {
                 let token = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t' | b'"');
                 text[at..].iter().position(token).map_or(text.len(), |length| at + length)
@@ -262,7 +263,9 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
                 }
             }
             b'"' => {
-                at = end_of_long_string(text, at);
+                // What is no string ends the count: it is no JSON either.
+                let Ok((end, _)) = scan::end_of_string(text, at + 1) else { return Ok(()) };
+                at = end;
                 is_empty = false;
             }
             _ => is_empty = false,
@@ -276,56 +279,6 @@ pub fn measure(text: &[u8], depth: usize, nodes: usize) -> Result<(), Excess> {
 /// compare many at a time.
 fn counted(text: &[u8], is: impl Fn(u8) -> bool) -> usize {
     text.chunks(BLOCK).map(|block| usize::from(block.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()
-}
-
-/// As [`end_of_string`], for strings that are long and full of escapes: block by block it is only counted whether every
-/// quote stands behind a backslash and no backslash behind another, which many bytes at a time can tell.
-fn end_of_long_string(text: &[u8], at: usize) -> usize {
-    let mut from = at + 1;
-    // Most are names, and shorter than a block.
-    let few = text.get(from..from + SHORT).unwrap_or_default();
-    if let Some(found) = memchr::memchr2(b'"', b'\\', few)
-        && few[found] == b'"'
-    {
-        return from + found;
-    }
-    while let Some(block) = text.get(from..from + BLOCK) {
-        // Each byte with the one before it; the first one's belongs to the block before, which left none to be escaped.
-        let before = &text[from - 1..from - 1 + BLOCK];
-        let (mut quotes, mut escaped, mut doubled) = (0_u8, 0_u8, u8::from(before[0] == b'\\'));
-        for (before, byte) in before.iter().zip(block) {
-            let (is_quote, is_escaped) = (*byte == b'"', *before == b'\\');
-            quotes += u8::from(is_quote);
-            escaped += u8::from(is_quote & is_escaped);
-            doubled |= u8::from(is_escaped & (*byte == b'\\'));
-        }
-        if quotes == escaped && doubled == 0 {
-            // What a last backslash escapes stands in the next block.
-            from += BLOCK + usize::from(block[BLOCK - 1] == b'\\');
-            continue;
-        }
-        let next = from + BLOCK;
-        while from < next {
-            match memchr::memchr2(b'"', b'\\', &text[from..next]) {
-                Some(found) if text[from + found] == b'"' => return from + found,
-                Some(found) => from += found + 2,
-                None => from = next,
-            }
-        }
-    }
-    end_of_string(text, from - 1)
-}
-
-/// Index of the closing quote of the string that opens at `at` (or the end of a text that never closes it).
-fn end_of_string(text: &[u8], at: usize) -> usize {
-    let mut from = at + 1;
-    while let Some(found) = text.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        if text[from + found] == b'"' {
-            return from + found;
-        }
-        from += found + 2;
-    }
-    text.len()
 }
 
 /// Receives a value of whatever kind it turns out to be, reading it exactly once. The default of each method skips the
@@ -417,26 +370,6 @@ mod tests {
         assert_eq!(measure(deep(65).as_bytes(), 64, 1000), Err(Excess::Depth));
         let text = format!("{{\"a\":\"{}\\\"[[\",\"b\":[{}]}}", "[".repeat(100), "[],".repeat(100));
         assert_eq!(measure(text.as_bytes(), 64, 1000), Ok(()));
-    }
-
-    proptest! {
-        #[test]
-        fn the_end_of_a_string_is_where_the_first_free_quote_stands(
-            pieces in proptest::collection::vec(("[a-z{},\\[]{0,90}", r#"(\\\\){0,3}(\\")?"#), 0..24),
-            rest in r#"("[a-z"]{0,20})?"#,
-        ) {
-            let inside: String = pieces.iter().flat_map(|(plain, escapes)| [plain.as_str(), escapes]).collect();
-            let text = format!("[\"{inside}{rest}");
-            let mut is_escaped = false;
-            let mut is_end = |byte: u8| {
-                let is_free = !std::mem::take(&mut is_escaped);
-                is_escaped = is_free && byte == b'\\';
-                is_free && byte == b'"'
-            };
-            let expected = text.bytes().skip(2).position(&mut is_end).map_or(text.len(), |place| place + 2);
-            prop_assert_eq!(end_of_string(text.as_bytes(), 1), expected);
-            prop_assert_eq!(end_of_long_string(text.as_bytes(), 1), expected);
-        }
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::provider::{self, Provider};
-use super::{Violation, measured};
+use super::{Violation, whole};
 use crate::json::{self, Kind};
 
 /// Pictures of one request.
@@ -43,9 +43,7 @@ pub struct Request<'a> {
 
 /// Reads a body; null is absent.
 pub fn read(body: &[u8], form: Form) -> Result<Request<'_>, Violation> {
-    let text = measured(body)?;
-    let whole: &RawValue = serde_json::from_str(text).map_err(|_| super::not_json())?;
-    let members = check::members(&Place::top("body"), whole)?;
+    let members = check::members(&Place::top("body"), whole(body)?)?;
     let (mut model, mut prompt) = (None, None);
     let mut request = Request {
         model: Cow::Borrowed(""),

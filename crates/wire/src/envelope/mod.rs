@@ -13,18 +13,22 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
+use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
 
 use crate::chat;
 use crate::error::ErrorType;
-use crate::json::{self, Excess, Members};
+use crate::json::{self, Broken, Excess, Members, Reader};
 use crate::splice::Splice;
 pub use options::PLUGINS;
 pub use provider::{CutOffs, MaxPrice, Partition, Provider};
 
 pub const MAX_DEPTH: usize = 64;
 pub const MAX_NODES: usize = 200_000;
+/// Values and names of a body that are read at most. There are never more names than values, and of more values than that a
+/// body is found to be too wide, give or take one for each level.
+const MOST_READ: usize = 2 * (MAX_NODES + MAX_DEPTH);
 pub const MAX_MESSAGES: usize = 10_000;
 pub const MAX_TOOLS: usize = 1_024;
 
@@ -290,11 +294,21 @@ pub fn chat_options(body: &[u8]) -> Vec<String> {
     whole.and_then(|whole| members(whole.get(chat::OPTIONS)?)).unwrap_or_default()
 }
 
-/// The text of a body that is neither too deep nor too wide.
-pub(crate) fn measured(body: &[u8]) -> Result<&str, Violation> {
+/// A body as it stands, neither too deep nor too wide.
+pub(crate) fn whole(body: &[u8]) -> Result<&RawValue, Violation> {
     let text = std::str::from_utf8(body).map_err(|_| not_json())?;
-    measure(text)?;
-    Ok(text)
+    limited(text, |reader| <&RawValue>::deserialize(reader))
+}
+
+/// Has a text read to its end. What is too much is said before anything else; nearly always it shows on the way that it is
+/// not.
+fn limited<'a, T>(text: &'a str, read: impl FnOnce(&mut Reader<'a>) -> Result<T, Broken>) -> Result<T, Violation> {
+    let mut reader = Reader::new(text).within(MAX_DEPTH, MOST_READ);
+    let value = read(&mut reader).and_then(|value| reader.end().map(|()| value));
+    if value.is_err() || reader.values() > MAX_NODES {
+        measure(text)?;
+    }
+    value.map_err(|_| not_json())
 }
 
 fn measure(text: &str) -> Result<(), Violation> {

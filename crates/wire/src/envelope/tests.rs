@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::*;
@@ -471,6 +472,13 @@ fn wide_bodies_are_refused_whatever_they_hold() {
     ] {
         let violation = read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
         assert_eq!(violation.message, "Invalid request: body must not hold more than 200000 values", "{}", &body[..40]);
+        let mut seen = 0;
+        let read = limited(&body, |reader| {
+            let read = IgnoredAny::deserialize(&mut *reader);
+            seen = reader.values();
+            read
+        });
+        assert!(read.is_err() && seen <= 2 * MAX_NODES + 200, "{seen} of {}", &body[..40]);
     }
     // As many names as values are within it.
     let most: String = (0..MAX_NODES - 10).map(|place| format!(r#","n{place}":1"#)).collect();

@@ -6,13 +6,14 @@ mod tools;
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize as _;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, MAX_DEPTH, MAX_MESSAGES, MAX_NODES, NOT_COUNTED, Partition, Purpose, Violation, is_own, measure,
-    member_range, not_json, options, provider,
+    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_own, limited, member_range, options,
+    provider,
 };
 use crate::chat;
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
@@ -72,16 +73,11 @@ impl<'a> State<'a, '_> {
     }
 }
 
-/// Values and names of a body that are read at most. There are never more names than values, and of more values than that a
-/// body is found to be too wide, give or take one for each level.
-const MOST_READ: usize = 2 * (MAX_NODES + MAX_DEPTH);
-
 pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Result<Envelope<'a>, Violation> {
     let first = text.trim_start_matches([' ', '\n', '\r', '\t']);
     if !first.starts_with('{') {
-        measure(text)?;
-        let valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
-        return Err(if valid { Violation::new("body must be an object") } else { not_json() });
+        limited(text, |reader| IgnoredAny::deserialize(reader))?;
+        return Err(Violation::new("body must be an object"));
     }
     let mut envelope = Envelope::default();
     envelope.cuts.inside = text.len() - first.len() + 1;
@@ -100,13 +96,7 @@ pub(super) fn top<'a>(text: &'a str, brand: Brand<'_>, purpose: Purpose) -> Resu
         thinking_budget: None,
         region: Region::Elsewhere,
     };
-    let mut reader = json::Reader::new(text).within(MAX_DEPTH, MOST_READ);
-    let walked = reader.deserialize_map(Top(&mut state)).and_then(|()| reader.end());
-    // What is too much is said before anything else; nearly always it shows on the way that it is not.
-    if walked.is_err() || reader.values() > MAX_NODES {
-        measure(text)?;
-    }
-    walked.map_err(|_| not_json())?;
+    limited(text, |reader| reader.deserialize_map(Top(&mut state)))?;
     finish(state)?;
     Ok(envelope)
 }

@@ -11,24 +11,13 @@ use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::scan::{self, Cursor};
+use super::scan::{Broken, Cursor};
 
 /// How serde_json names a value that is to be given as it stands.
 const RAW: &str = "$serde_json::private::RawValue";
 
 /// Asks for the next value, with a string as it stands instead of what it says.
 pub(super) const AS_IT_STANDS: &str = "a value with its strings as they stand";
-
-/// The text is not JSON, or not what was wanted. There is nothing more to say of it: who wants to know reads it with
-/// serde_json.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
-
-impl From<scan::Broken> for Broken {
-    fn from(_: scan::Broken) -> Self {
-        Self
-    }
-}
 
 impl fmt::Display for Broken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +52,7 @@ impl<'de> Reader<'de> {
     }
 
     pub fn end(&mut self) -> Result<(), Broken> {
-        Ok(self.cursor.end()?)
+        self.cursor.end()
     }
 
     /// How many values were read at most: some names are counted with them.

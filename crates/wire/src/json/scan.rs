@@ -3,14 +3,15 @@
 
 use smallvec::SmallVec;
 
-/// The text is not JSON.
+use super::BLOCK;
+
+/// The text is not JSON, or not what was wanted. There is nothing more to say of it: who wants to know reads it with
+/// serde_json.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
 type Result<T> = std::result::Result<T, Broken>;
 
-/// As many bytes as a byte can count, and a compiler can split evenly.
-const BLOCK: usize = 224;
 /// Pieces of eight bytes of a string that are looked at before it is taken for a long one.
 const WORDS: usize = 4;
 
@@ -252,7 +253,7 @@ fn end_of_word(text: &[u8], start: usize) -> Option<usize> {
 }
 
 /// The closing quote of the string that begins here, and whether something in it is escaped. All escapes are looked at.
-fn end_of_string(text: &[u8], start: usize) -> Result<(usize, bool)> {
+pub(super) fn end_of_string(text: &[u8], start: usize) -> Result<(usize, bool)> {
     let next = |from: usize| memchr::memchr2(b'"', b'\\', &text[from..]).map(|found| from + found).ok_or(Broken);
     let found = next(start)?;
     if text[found] == b'"' {
@@ -354,6 +355,25 @@ mod tests {
             let found = cursor.string().unwrap();
             prop_assert_eq!(cursor.at, whole.len() - "  , 1".len());
             prop_assert_eq!(found.is_escaped, whole[found.start..found.end].contains('\\'));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_end_of_a_string_is_where_the_first_free_quote_stands(
+            pieces in proptest::collection::vec(("[a-z{},\\[]{0,90}", r#"(\\\\){0,3}(\\")?"#), 0..24),
+            rest in r#"("[a-z"]{0,20})?"#,
+        ) {
+            let inside: String = pieces.iter().flat_map(|(plain, escapes)| [plain.as_str(), escapes]).collect();
+            let text = format!("[\"{inside}{rest}");
+            let mut is_escaped = false;
+            let mut is_end = |byte: u8| {
+                let is_free = !std::mem::take(&mut is_escaped);
+                is_escaped = is_free && byte == b'\\';
+                is_free && byte == b'"'
+            };
+            let expected = text.bytes().skip(2).position(&mut is_end).map(|place| place + 2);
+            prop_assert_eq!(end_of_string(text.as_bytes(), 2).ok().map(|(end, _)| end), expected);
         }
     }
 

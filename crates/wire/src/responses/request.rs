@@ -43,9 +43,7 @@ const ECHOED: [(&str, &str); 14] = [
 /// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
 /// clients offer a search without having been asked, and can do without it.
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
-    let text = envelope::measured(body)?;
-    let whole: &RawValue = serde_json::from_str(text).map_err(|_| envelope::not_json())?;
-    let members = check::members(&Place::top("body"), whole)?;
+    let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
     let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
