@@ -9,7 +9,7 @@ use crate::api::{
     feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages, plugins,
     presets, workspaces,
 };
-use crate::pages::{assets, authorize, errors};
+use crate::pages::{assets, authorize, dashboard, errors};
 use crate::router::Handler;
 
 /// Who may call an operation.
@@ -283,8 +283,27 @@ pub static ROUTES: &[Route] = &[
     form("/auth/sign-in", "Sign in with a management key", authorize::sign_in),
     form("/auth/sign-out", "End the session", authorize::sign_out),
     form("/auth/authorize", "Consent to an application, or refuse", authorize::authorize),
+    site("/dashboard", Callers::Anyone, "What was spent and asked for", dashboard::overview),
+    form("/dashboard/sign-in", "Sign in to the dashboard with a management key", dashboard::sign_in),
+    form("/dashboard/sign-out", "End the session", dashboard::sign_out),
+    site("/dashboard/requests", Callers::Anyone, "The newest requests", dashboard::requests),
+    site("/dashboard/requests/{id}", Callers::Anyone, "The story of a request", dashboard::request),
+    site("/dashboard/keys", Callers::Anyone, "Inference keys", dashboard::keys),
+    form("/dashboard/keys", "Make or change an inference key", dashboard::change_keys),
+    site("/dashboard/budgets", Callers::Anyone, "What workspaces may spend", dashboard::budgets),
+    form("/dashboard/budgets", "Change a budget", dashboard::change_budgets),
+    site("/dashboard/byok", Callers::Anyone, "Provider credentials", dashboard::credentials),
+    form("/dashboard/byok", "Store, change or rotate a provider credential", dashboard::change_credentials),
+    site("/dashboard/models", Callers::Anyone, "Models, who offers them and how they do", dashboard::models),
+    site("/dashboard/destinations", Callers::Anyone, "Who is told of requests", dashboard::destinations),
+    form("/dashboard/destinations", "Try a destination", dashboard::test_destination),
+    site("/dashboard/playground", Callers::Anyone, "Ask a model", dashboard::playground),
     site("/docs/errors", Callers::Anyone, "What errors say when nobody can serve a model", errors::show),
     site("/assets/page.css", Callers::Anyone, "The style of the pages", assets::style),
+    site("/assets/icon.svg", Callers::Anyone, "The picture by which a browser's tab is known", assets::icon),
+    site("/assets/dashboard.css", Callers::Anyone, "The style of the dashboard", assets::board),
+    site("/assets/dashboard.js", Callers::Anyone, "The list of requests as it changes", assets::live),
+    site("/assets/playground.js", Callers::Anyone, "The playground", assets::playground),
     site("/assets/copy.js", Callers::Anyone, "The button that copies a code", assets::copy),
     site("/healthz", Callers::Anyone, "Whether the process is alive", health::alive),
     site("/readyz", Callers::Anyone, "Whether requests can be served", health::ready),

@@ -420,7 +420,7 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
              -d '{{\"model\":\"{model}\",\"max_tokens\":64,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'"
         )?;
         writeln!(out, "  TIDEGATE_URL={public_url} TIDEGATE_API_KEY={key} tidegate run claude")?;
-        writeln!(out, "  {public_url}/\n")?;
+        writeln!(out, "  {public_url}/dashboard\n")?;
     }
     out.flush()?;
     Ok(())

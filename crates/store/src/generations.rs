@@ -1,5 +1,7 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
+mod list;
+
 use std::borrow::{Borrow, Cow};
 use std::sync::{Arc, LazyLock};
 
@@ -16,6 +18,7 @@ use crate::ledger::{Lowered, lower_leases};
 use crate::spend::{Days, add_days};
 use crate::words::{Words, own};
 use crate::{Result, Store, dialect};
+pub use list::Newest;
 
 /// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 49.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);

@@ -31,7 +31,9 @@ pub fn home(call: Call) -> Answering {
         .replace("{{models}}", &models);
     Box::pin(async move {
         let mut answer = plain(StatusCode::OK, "text/html; charset=utf-8", page);
-        let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
+        let policy = HeaderValue::from_static(
+            "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; frame-ancestors 'none'",
+        );
         answer.headers_mut().insert("content-security-policy", policy);
         Ok(answer)
     })

@@ -10,8 +10,24 @@ pub fn style(_: Call) -> Answering {
     asset("text/css; charset=utf-8", include_str!("../../assets/page.css"))
 }
 
+pub fn icon(_: Call) -> Answering {
+    asset("image/svg+xml", include_str!("../../assets/icon.svg"))
+}
+
 pub fn copy(_: Call) -> Answering {
     asset("text/javascript; charset=utf-8", include_str!("../../assets/copy.js"))
+}
+
+pub fn board(_: Call) -> Answering {
+    asset("text/css; charset=utf-8", include_str!("../../assets/dashboard.css"))
+}
+
+pub fn live(_: Call) -> Answering {
+    asset("text/javascript; charset=utf-8", include_str!("../../assets/dashboard.js"))
+}
+
+pub fn playground(_: Call) -> Answering {
+    asset("text/javascript; charset=utf-8", include_str!("../../assets/playground.js"))
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Answering {

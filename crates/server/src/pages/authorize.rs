@@ -1,31 +1,24 @@
 //! The page on which a person lets an application have a key: sign in, look at what is asked for, change it, authorize
 //! or cancel. Nothing is stored before Authorize.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
 use askama::Template;
-use http::header::{CONTENT_TYPE, HOST, SET_COOKIE};
+use http::header::HOST;
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{RequestId, Tenant, Timestamp};
-use tidegate_gateway::{Failure, KeyEntry};
-use tidegate_store::audit::{Actor, By};
+use tidegate_core::{Tenant, Timestamp};
+use tidegate_gateway::Failure;
 use tidegate_store::keys::LimitReset;
 use tidegate_store::workspaces::Workspace;
 
 use super::session::{self, Session};
-use super::{page, see_other};
+use super::{Notice, by, form, needs_https, notice, page, see_other};
 use crate::api::account::{Answering, internal};
 use crate::api::auth_codes::{self, Outcome, Wanted};
 use crate::api::form::Query;
-use crate::body::{self, Limits};
 use crate::oauth::asked::Asked;
 use crate::oauth::callback::Callback;
 use crate::router::{Answer, Call};
 use crate::state::App;
 
-const FORM_BYTES: usize = 64 << 10;
-const FORM: &str = "application/x-www-form-urlencoded";
 /// Workspaces offered on the page.
 const CHOICES: u32 = 500;
 /// What the form carries on unchanged.
@@ -76,15 +69,6 @@ struct Code<'a> {
     minutes: u64,
 }
 
-#[derive(Template)]
-#[template(path = "notice.html")]
-struct Notice<'a> {
-    brand: &'a str,
-    heading: &'a str,
-    paragraphs: &'a [&'a str],
-    problems: &'a [(String, String)],
-}
-
 /// `GET /auth`.
 pub fn show(call: Call) -> Answering {
     Box::pin(async move {
@@ -128,22 +112,16 @@ pub fn sign_in(call: Call) -> Answering {
         let token = form.text("key").unwrap_or_default();
         let now = app.gateway.clock.now();
         match Session::start(&app, token.trim(), peer.ip(), now).await {
-            Ok((cookie, key)) => {
+            Ok((cookies, key)) => {
                 let tenant = Tenant { organisation: key.organisation.clone() };
                 let by = by(&key, request, peer.ip(), now);
                 app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&format!("/auth?{query}"))?;
-                answer.headers_mut().insert(SET_COOKIE, cookie);
+                session::hand_over(&mut answer, cookies);
                 Ok(answer)
             }
             Err(failure) => {
-                let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let problem = match failure.status {
-                    401 => "This is not a key of this gateway, or it no longer works.",
-                    403 => "This is an inference key. Signing in needs a management key.",
-                    429 => "Too many attempts from your address. Wait a minute and try again.",
-                    _ => "The gateway cannot check keys at the moment. Try again in a little while.",
-                };
+                let (status, problem) = session::refusal(&failure);
                 sign_in_page(&app, &headers, status, &query, Some(problem))
             }
         }
@@ -162,7 +140,7 @@ pub fn sign_out(call: Call) -> Answering {
             return foreign(&app);
         }
         let mut answer = see_other(&format!("/auth?{query}"))?;
-        answer.headers_mut().insert(SET_COOKIE, session::end(&app, session.as_ref())?);
+        session::hand_over(&mut answer, session::end(&app, session.as_ref())?);
         Ok(answer)
     })
 }
@@ -302,11 +280,6 @@ fn chosen<'a>(choices: &'a [Workspace], named: Option<&str>) -> Option<&'a Works
     }
 }
 
-fn by(key: &KeyEntry, request: RequestId, source: IpAddr, at: Timestamp) -> By {
-    let (request, address) = (Some(request.as_str().into()), Some(source.to_string().into()));
-    By { actor: Actor::Key(key.hash), request, address, at }
-}
-
 /// An application must not be called back below this page's own path on any port of this host: the session's cookie
 /// would go along.
 fn refuse_own_pages(app: &App, headers: &HeaderMap, asked: &Asked, query: &mut Query) {
@@ -314,16 +287,12 @@ fn refuse_own_pages(app: &App, headers: &HeaderMap, asked: &Asked, query: &mut Q
         headers.get(HOST).and_then(|host| host.to_str().ok()),
         app.public_url.split_once("://").map(|(_, host)| host.trim_end_matches('/')),
     ];
-    let is_ours = |callback: &Callback| hosts.iter().flatten().any(|host| callback.is_below(host, "/auth"));
+    let is_below = |callback: &Callback, host: &str| session::PATHS.iter().any(|path| callback.is_below(host, path));
+    let is_ours = |callback: &Callback| hosts.iter().flatten().any(|host| is_below(callback, host));
     if asked.callback.as_ref().is_some_and(is_ours) {
-        query.issues.add("callback_url", "must not lead to /auth on the gateway's own host");
+        let paths = session::PATHS.join(" or ");
+        query.issues.add("callback_url", format!("must not lead to {paths} on the gateway's own host"));
     }
-}
-
-fn needs_https(app: &App) -> Result<Answer, Failure> {
-    let text = "This page was reached over plain http, where a key could be read on its way. Serve it over https and \
-                set service.public_url, or open it on the machine the gateway runs on.";
-    notice(app, StatusCode::BAD_REQUEST, "Sign-in needs https", &[text])
 }
 
 /// A form for the key, where it can be typed in without being read by others.
@@ -359,28 +328,11 @@ fn foreign(app: &App) -> Result<Answer, Failure> {
     notice(app, StatusCode::FORBIDDEN, "Not accepted", &[text])
 }
 
-fn notice(app: &App, status: StatusCode, heading: &str, paragraphs: &[&str]) -> Result<Answer, Failure> {
-    page(status, &Notice { brand: &app.brand(), heading, paragraphs, problems: &[] }, None)
-}
-
 /// The address that opens the page again as the person left it. What they mistyped is not in it: the page takes nothing
 /// wrong from an address, and would refuse all of it.
 fn to_return(form: &Query) -> String {
     let sound = PROPOSED.into_iter().filter(|name| !form.issues.mention(name));
     form.again(&CARRIED.into_iter().chain(sound).collect::<Vec<_>>())
-}
-
-/// The fields of a form.
-async fn form(call: Call) -> Result<Query, Failure> {
-    let app: &Arc<App> = &call.app;
-    let limits = Limits { bytes: FORM_BYTES, idle: app.body_idle, total: app.body_total };
-    let kind = call.head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
-    if !kind.starts_with(FORM.as_bytes()) {
-        return Err(Failure::invalid(format!("Invalid request: Content-Type must be {FORM}")));
-    }
-    let bytes = body::read_plain(&call.head.headers, call.body, limits).await?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| Failure::invalid("Invalid request: body must be UTF-8"))?;
-    Ok(Query::read(Some(text)))
 }
 
 /// What a browser's field for date and time says, which has no offset: the page says that it means UTC.

@@ -1,18 +1,31 @@
-//! Pages for people, rendered here; no script is needed for any of them. Start with `authorize`.
+//! Pages for people, rendered here; only the playground needs a script. Start with `authorize`, or with `dashboard`.
 
 pub mod assets;
 pub mod authorize;
+pub mod dashboard;
 pub mod errors;
 mod session;
 
+use std::net::IpAddr;
+
 use askama::Template;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY,
+};
 use http::{Response, StatusCode};
-use tidegate_gateway::Failure;
+use tidegate_core::{RequestId, Timestamp};
 use tidegate_gateway::relay::Body;
+use tidegate_gateway::{Failure, KeyEntry};
+use tidegate_store::audit::{Actor, By};
 
-use crate::router::{Answer, plain};
+use crate::api::form::Query;
+use crate::body::{self, Limits};
+use crate::router::{Answer, Call, plain};
+use crate::state::App;
+
+const FORM_BYTES: usize = 64 << 10;
+const FORM: &str = "application/x-www-form-urlencoded";
 
 const FRAME_OPTIONS: HeaderName = HeaderName::from_static("x-frame-options");
 const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
@@ -48,4 +61,42 @@ fn guard(answer: &mut Answer) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+#[derive(Template)]
+#[template(path = "notice.html")]
+struct Notice<'a> {
+    brand: &'a str,
+    heading: &'a str,
+    paragraphs: &'a [&'a str],
+    problems: &'a [(String, String)],
+}
+
+fn notice(app: &App, status: StatusCode, heading: &str, paragraphs: &[&str]) -> Result<Answer, Failure> {
+    page(status, &Notice { brand: &app.brand(), heading, paragraphs, problems: &[] }, None)
+}
+
+fn needs_https(app: &App) -> Result<Answer, Failure> {
+    let text = "This page was reached over plain http, where a key could be read on its way. Serve it over https and \
+                set service.public_url, or open it on the machine the gateway runs on.";
+    notice(app, StatusCode::BAD_REQUEST, "Sign-in needs https", &[text])
+}
+
+/// The fields of a form.
+async fn form(call: Call) -> Result<Query, Failure> {
+    let app = &call.app;
+    let limits = Limits { bytes: FORM_BYTES, idle: app.body_idle, total: app.body_total };
+    let kind = call.head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
+    if !kind.starts_with(FORM.as_bytes()) {
+        return Err(Failure::invalid(format!("Invalid request: Content-Type must be {FORM}")));
+    }
+    let bytes = body::read_plain(&call.head.headers, call.body, limits).await?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| Failure::invalid("Invalid request: body must be UTF-8"))?;
+    Ok(Query::read(Some(text)))
+}
+
+/// Who does something on a page.
+fn by(key: &KeyEntry, request: RequestId, source: IpAddr, at: Timestamp) -> By {
+    let (request, address) = (Some(request.as_str().into()), Some(source.to_string().into()));
+    By { actor: Actor::Key(key.hash), request, address, at }
 }

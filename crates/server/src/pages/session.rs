@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
-use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
+use http::{HeaderMap, StatusCode};
 use tidegate_core::{KeyHash, KeyKind, Timestamp, id};
 use tidegate_gateway::{Failure, KeyEntry};
 
+use crate::router::Answer;
 use crate::state::App;
 
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
@@ -45,13 +46,13 @@ impl Session {
         stands.then(|| Self { key, cookie: cookie.to_owned() })
     }
 
-    /// Signs in with a management key: the value of the cookie to set. Failed tries count as they do elsewhere.
+    /// Signs in with a management key: the cookies to set. Failed tries count as they do elsewhere.
     pub async fn start(
         app: &App,
         token: &str,
         source: IpAddr,
         now: Timestamp,
-    ) -> Result<(HeaderValue, Arc<KeyEntry>), Failure> {
+    ) -> Result<(Cookies, Arc<KeyEntry>), Failure> {
         let mut headers = HeaderMap::new();
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Failure::invalid_key())?;
         bearer.set_sensitive(true);
@@ -63,7 +64,7 @@ impl Session {
         let nonce = URL_SAFE_NO_PAD.encode(id::random::<16>()).replace('-', "_");
         let payload = format!("{}-{}-{nonce}", key.hash.to_hex(), now.plus(LIFE).0);
         let tag = URL_SAFE_NO_PAD.encode(app.vault.sign(SESSION, payload.as_bytes()));
-        Ok((cookie(app, &format!("{payload}.{tag}"), LIFE)?, key))
+        Ok((set(app, &format!("{payload}.{tag}"), LIFE)?, key))
     }
 
     /// What forms of this session must carry, so that no other site can send them.
@@ -77,23 +78,39 @@ impl Session {
     }
 }
 
-/// Ends a session, here and in the browser: the cookie that does the latter.
-pub fn end(app: &App, session: Option<&Session>) -> Result<HeaderValue, Failure> {
+/// Ends a session, here and in the browser: the cookies that do the latter.
+pub fn end(app: &App, session: Option<&Session>) -> Result<Cookies, Failure> {
     if let Some((payload, _)) = session.and_then(|session| session.cookie.split_once('.')) {
         app.ended_sessions.insert(payload.into(), ());
     }
-    cookie(app, "", Duration::ZERO)
+    set(app, "", Duration::ZERO)
 }
 
-/// Below /auth only: cookies ignore ports, and an application that waits for its code on this very host must not get the
+/// Below these only: cookies ignore ports, and an application that waits for its code on this very host must not get the
 /// session along with it.
-fn cookie(app: &App, value: &str, life: Duration) -> Result<HeaderValue, Failure> {
+pub const PATHS: [&str; 2] = ["/auth", "/dashboard"];
+
+/// One for each of [`PATHS`].
+pub type Cookies = [HeaderValue; PATHS.len()];
+
+fn set(app: &App, value: &str, life: Duration) -> Result<Cookies, Failure> {
+    let (name, life) = (cookie_name(app), life.as_secs());
     let secure = if is_https(app) { "; Secure" } else { "" };
-    let text =
-        format!("{}={value}; Path=/auth; HttpOnly; SameSite=Lax; Max-Age={}{secure}", cookie_name(app), life.as_secs());
-    let mut value = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
-    value.set_sensitive(true);
-    Ok(value)
+    let cookie = |path: &str| {
+        let text = format!("{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={life}{secure}");
+        let mut cookie = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
+        cookie.set_sensitive(true);
+        Ok::<_, Failure>(cookie)
+    };
+    let [one, other] = PATHS.map(cookie);
+    Ok([one?, other?])
+}
+
+/// Has the browser keep them.
+pub fn hand_over(answer: &mut Answer, cookies: Cookies) {
+    for cookie in cookies {
+        answer.headers_mut().append(SET_COOKIE, cookie);
+    }
 }
 
 /// Over TLS with a prefix that browsers take from secure pages only.
@@ -105,6 +122,18 @@ fn cookie_name(app: &App) -> String {
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+/// Why somebody could not sign in.
+pub fn refusal(failure: &Failure) -> (StatusCode, &'static str) {
+    let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let problem = match failure.status {
+        401 => "This is not a key of this gateway, or it no longer works.",
+        403 => "This is an inference key. Signing in needs a management key.",
+        429 => "Too many attempts from your address. Wait a minute and try again.",
+        _ => "The gateway cannot check keys at the moment. Try again in a little while.",
+    };
+    (status, problem)
 }
 
 /// Whether people reach this site over TLS.

@@ -29,6 +29,7 @@ mod content;
 mod context_edits;
 mod count_tokens;
 mod credits;
+mod dashboard;
 mod deploy;
 mod documents;
 mod explain;

@@ -1,0 +1,306 @@
+//! What happens here, and what may be changed about it, for people. Every page is made of what the store and the gateway
+//! say when it is asked for; every change is a form with a token of its session, goes the way that the account
+//! operations go, and stands in the audit log like one of theirs. Start with `overview`.
+
+mod budgets;
+mod chart;
+mod credentials;
+mod destinations;
+mod keys;
+mod models;
+mod overview;
+mod playground;
+mod requests;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use http::{HeaderMap, StatusCode};
+use tidegate_core::Tenant;
+use tidegate_gateway::Failure;
+use tidegate_store::audit::By;
+use tidegate_store::workspaces::Workspace;
+
+use super::session::{self, Session};
+use super::{by, form, needs_https, notice, page, see_other};
+use crate::api::account::{Answering, internal};
+use crate::api::form::Query;
+use crate::router::{Answer, Call};
+use crate::state::App;
+
+const HOME: &str = "/dashboard";
+/// In the order in which they are offered.
+const PAGES: [(&str, &str); 8] = [
+    (HOME, "Overview"),
+    ("/dashboard/requests", "Requests"),
+    ("/dashboard/keys", "Keys"),
+    ("/dashboard/budgets", "Budgets"),
+    ("/dashboard/byok", "Provider keys"),
+    ("/dashboard/models", "Models"),
+    ("/dashboard/destinations", "Destinations"),
+    ("/dashboard/playground", "Playground"),
+];
+/// How long a page waits for calls that were just settled.
+const SETTLED: Duration = Duration::from_millis(500);
+/// Workspaces that are offered.
+const CHOICES: u32 = 500;
+
+/// Somebody who is signed in and looks at a page.
+struct Viewer {
+    app: Arc<App>,
+    session: Session,
+    tenant: Tenant,
+    by: By,
+    query: Query,
+    params: Vec<String>,
+}
+
+impl Viewer {
+    fn of(call: &Call) -> Option<Self> {
+        let now = call.app.gateway.clock.now();
+        let session = Session::of(&call.app, &call.head.headers, now)?;
+        Some(Self {
+            app: call.app.clone(),
+            tenant: Tenant { organisation: session.key.organisation.clone() },
+            by: by(&session.key, call.request, call.peer.ip(), now),
+            session,
+            query: Query::read(call.head.uri.query()),
+            params: call.params.clone(),
+        })
+    }
+
+    /// What stands around the page.
+    fn frame(&self, here: &'static str) -> Frame {
+        Frame { brand: self.app.brand(), csrf: self.session.csrf(&self.app), here, said: None, problem: None }
+    }
+
+    /// The variable part of the path at this place.
+    fn param(&self, place: usize) -> &str {
+        self.params.get(place).map_or("", String::as_str)
+    }
+
+    /// Until what was settled before this look is in the store, if that does not take long.
+    async fn settled(&self) {
+        self.app.gateway.ledger.forwarded(SETTLED).await;
+    }
+
+    async fn workspaces(&self) -> Result<Vec<Workspace>, Failure> {
+        let listed = self.app.store.list_workspaces(&self.tenant, 0, CHOICES).await.map_err(internal)?;
+        Ok(listed.0)
+    }
+}
+
+/// What every page has around it.
+struct Frame {
+    brand: String,
+    csrf: String,
+    here: &'static str,
+    said: Option<String>,
+    problem: Option<String>,
+}
+
+impl Frame {
+    fn pages(&self) -> &'static [(&'static str, &'static str)] {
+        &PAGES
+    }
+
+    /// With what came of the last form.
+    fn with(mut self, said: Result<Option<String>, String>) -> Self {
+        match said {
+            Ok(said) => self.said = said,
+            Err(problem) => self.problem = Some(problem),
+        }
+        self
+    }
+
+    fn status(&self) -> StatusCode {
+        if self.problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "dashboard/sign_in.html")]
+struct SignIn<'a> {
+    brand: &'a str,
+    to: &'a str,
+    problem: Option<&'a str>,
+}
+
+/// A page for whoever is signed in, and the way to sign in for everybody else.
+fn seen<F, Fut>(call: Call, show: F) -> Answering
+where
+    F: FnOnce(Viewer) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
+{
+    Box::pin(async move {
+        let Some(viewer) = Viewer::of(&call) else {
+            return sign_in_page(&call.app, &call.head.headers, StatusCode::OK, call.head.uri.path(), None);
+        };
+        told(&call.app, show(viewer).await)
+    })
+}
+
+/// What a form asks for, where it was sent by a page of this session.
+fn done<F, Fut>(call: Call, act: F) -> Answering
+where
+    F: FnOnce(Viewer, Query) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
+{
+    Box::pin(async move {
+        let (app, headers, viewer) = (call.app.clone(), call.head.headers.clone(), Viewer::of(&call));
+        let mut form = form(call).await?;
+        let Some(viewer) = viewer else {
+            let problem = Some("Your session is over. Sign in again.");
+            return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, HOME, problem);
+        };
+        let token = form.text("csrf").unwrap_or_default();
+        if !session::is_same_site(&headers) || !viewer.session.is_csrf(&app, &token) {
+            return foreign(&app);
+        }
+        told(&app, act(viewer, form).await)
+    })
+}
+
+/// What went wrong, as a page: whoever looks at one cannot read an object.
+fn told(app: &App, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
+    outcome.or_else(|failure| {
+        let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let heading = if failure.status == 404 { "There is no such thing" } else { "That did not work" };
+        notice(app, status, heading, &[&*failure.message])
+    })
+}
+
+fn foreign(app: &App) -> Result<Answer, Failure> {
+    let text = "This form was not sent by a page of this gateway, or the page was too old. Open the dashboard again.";
+    notice(app, StatusCode::FORBIDDEN, "Not accepted", &[text])
+}
+
+fn sign_in_page(
+    app: &App,
+    headers: &HeaderMap,
+    status: StatusCode,
+    to: &str,
+    problem: Option<&str>,
+) -> Result<Answer, Failure> {
+    if !session::may_sign_in(app, headers) {
+        return needs_https(app);
+    }
+    page(status, &SignIn { brand: &app.brand(), to, problem }, None)
+}
+
+/// `POST /dashboard/sign-in`.
+pub fn sign_in(call: Call) -> Answering {
+    Box::pin(async move {
+        let (app, peer, request) = (call.app.clone(), call.peer, call.request);
+        let headers = call.head.headers.clone();
+        let mut form = form(call).await?;
+        if !session::is_same_site(&headers) {
+            return foreign(&app);
+        }
+        if !session::may_sign_in(&app, &headers) {
+            return needs_https(&app);
+        }
+        let to = form.text("to").filter(|to| is_page(to)).unwrap_or_else(|| HOME.to_owned());
+        let token = form.text("key").unwrap_or_default();
+        let now = app.gateway.clock.now();
+        match Session::start(&app, token.trim(), peer.ip(), now).await {
+            Ok((cookies, key)) => {
+                let tenant = Tenant { organisation: key.organisation.clone() };
+                let by = by(&key, request, peer.ip(), now);
+                app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
+                let mut answer = see_other(&to)?;
+                session::hand_over(&mut answer, cookies);
+                Ok(answer)
+            }
+            Err(failure) => {
+                let (status, problem) = session::refusal(&failure);
+                sign_in_page(&app, &headers, status, &to, Some(problem))
+            }
+        }
+    })
+}
+
+/// Nobody is sent anywhere else from here.
+fn is_page(path: &str) -> bool {
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+    is_plain && (path == HOME || path.starts_with("/dashboard/"))
+}
+
+/// `POST /dashboard/sign-out`.
+pub fn sign_out(call: Call) -> Answering {
+    done(call, async |viewer: Viewer, _| {
+        let mut answer = see_other(HOME)?;
+        session::hand_over(&mut answer, session::end(&viewer.app, Some(&viewer.session))?);
+        Ok(answer)
+    })
+}
+
+pub fn overview(call: Call) -> Answering {
+    seen(call, overview::show)
+}
+
+pub fn requests(call: Call) -> Answering {
+    seen(call, requests::list)
+}
+
+pub fn request(call: Call) -> Answering {
+    seen(call, requests::show)
+}
+
+pub fn keys(call: Call) -> Answering {
+    seen(call, keys::show)
+}
+
+pub fn change_keys(call: Call) -> Answering {
+    done(call, keys::change)
+}
+
+pub fn budgets(call: Call) -> Answering {
+    seen(call, budgets::show)
+}
+
+pub fn change_budgets(call: Call) -> Answering {
+    done(call, budgets::change)
+}
+
+pub fn credentials(call: Call) -> Answering {
+    seen(call, credentials::show)
+}
+
+pub fn change_credentials(call: Call) -> Answering {
+    done(call, credentials::change)
+}
+
+pub fn models(call: Call) -> Answering {
+    seen(call, models::show)
+}
+
+pub fn destinations(call: Call) -> Answering {
+    seen(call, destinations::show)
+}
+
+pub fn test_destination(call: Call) -> Answering {
+    done(call, destinations::test)
+}
+
+pub fn playground(call: Call) -> Answering {
+    seen(call, playground::show)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_from_signing_in_leads_to_a_page_of_ours() {
+        for path in PAGES.map(|(path, _)| path).iter().chain(&["/dashboard/requests/gen-01ABC"]) {
+            assert!(is_page(path), "{path}");
+        }
+        for path in ["", "/", "//evil.example/dashboard", "/dashboardx", "https://evil.example", "/dashboard/\r\nx: y"]
+        {
+            assert!(!is_page(path), "{path}");
+        }
+    }
+}

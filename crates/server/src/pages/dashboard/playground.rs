@@ -1,0 +1,23 @@
+//! A page on which a model can be asked. It calls the gateway as any client does, with a key that its reader types in: a
+//! session alone calls nothing.
+
+use askama::Template;
+use tidegate_gateway::Failure;
+
+use super::{Frame, Viewer, page};
+use crate::router::Answer;
+
+#[derive(Template)]
+#[template(path = "dashboard/playground.html")]
+struct Page {
+    frame: Frame,
+    models: Vec<String>,
+}
+
+pub(super) async fn show(viewer: Viewer) -> Result<Answer, Failure> {
+    let snapshot = viewer.app.gateway.snapshot();
+    let called = snapshot.catalogue.models().into_iter().filter(|model| !model.endpoints.is_empty());
+    let models = called.map(|model| model.id.to_string()).collect();
+    let page_of = Page { frame: viewer.frame("/dashboard/playground"), models };
+    page(page_of.frame.status(), &page_of, None)
+}
