@@ -8,6 +8,9 @@ use super::object::{Usage, Used};
 use crate::json::{self, Kind, Members};
 use crate::splice::Splice;
 
+/// How far inside a usage numbers are looked for: entries of a list hold counts, and objects of such.
+const DEEPEST: usize = 3;
+
 /// Puts counts in the place of what is none; a usage without such a number is left as it came.
 pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
     if Counts::of(usage).is_bad {
@@ -26,7 +29,7 @@ fn mended(usage: &Usage<'_>, splice: &mut Splice) {
             | Used::OutputDetails
             | Used::Billed
             | Used::ServerTools
-            | Used::Iterations => numbers(usage.whole, value, splice),
+            | Used::Iterations => numbers(usage.whole, value, 0, splice),
             Used::Geo | Used::Tier | Used::Speed | Used::Cost | Used::CostDetails | Used::IsByok | Used::Clamped => {}
         }
     }
@@ -42,16 +45,21 @@ fn number(whole: &str, value: &RawValue, otherwise: &str, splice: &mut Splice) {
     }
 }
 
-/// All numbers inside a value.
-fn numbers(whole: &str, value: &RawValue, splice: &mut Splice) {
+/// The numbers inside a value. An upstream's nesting has no bound, and each level is read on the stack and once more for
+/// every level above it.
+fn numbers(whole: &str, value: &RawValue, depth: usize, splice: &mut Splice) {
+    if depth > DEEPEST {
+        return;
+    }
     match json::kind(value) {
         Kind::Number => number(whole, value, "0", splice),
         Kind::Object => {
             let members = Members::of(value).map(|members| members.0).unwrap_or_default();
-            members.iter().for_each(|(_, value)| numbers(whole, value, splice));
+            members.iter().for_each(|(_, value)| numbers(whole, value, depth + 1, splice));
         }
         Kind::Array => {
-            json::elements(value).unwrap_or_default().into_iter().for_each(|value| numbers(whole, value, splice));
+            let entries = json::elements(value).unwrap_or_default();
+            entries.into_iter().for_each(|value| numbers(whole, value, depth + 1, splice));
         }
         _ => {}
     }
@@ -73,6 +81,21 @@ mod tests {
         let expected = r#"{"input_tokens":0, "output_tokens":1000000000000,"x":-1,"cache_read_input_tokens":3,"cache_creation_input_tokens":null,"output_tokens_details":{"thinking_tokens":0,"y":"z"},"iterations":[{"type":"compaction","input_tokens":0}],"output_tokens":0}"#;
         assert_eq!(told(text), expected);
         assert_eq!(told(r#"{"input_tokens":[],"output_tokens":"many"}"#), r#"{"input_tokens":0,"output_tokens":0}"#);
+    }
+
+    #[test]
+    fn counts_of_iterations_are_reached_and_an_abyss_is_not() {
+        let text = r#"{"input_tokens":1,"iterations":[{"cache_creation":{"ephemeral_1h_input_tokens":-2}}],"output_tokens":-1}"#;
+        let expected =
+            r#"{"input_tokens":1,"iterations":[{"cache_creation":{"ephemeral_1h_input_tokens":0}}],"output_tokens":0}"#;
+        assert_eq!(told(text), expected);
+        let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+        let deep = |output: &str| {
+            format!(
+                r#"{{"iterations":{open}-1{close},"cache_creation":{{"a":{open}{close}}},"output_tokens":{output}}}"#
+            )
+        };
+        assert_eq!(told(&deep("-1")), deep("0"));
     }
 
     #[test]
