@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http::header::HeaderValue;
 use http_body::Body as HttpBody;
 use serde_json::Map;
-use tidegate_core::Api;
+use tidegate_core::{Api, GenerationId};
 use tidegate_wire::chat::Head;
 use tidegate_wire::envelope::Violation;
 use tidegate_wire::sse::TooLarge;
@@ -91,7 +91,8 @@ impl Gateway {
         reply.body = match reply.body {
             Body::Full(bytes) => {
                 let bytes = bytes.unwrap_or_default();
-                Body::full(form.whole(&bytes, &head).ok_or_else(Failure::internal)?)
+                let nothing = || Failure { generation: GenerationId::parse(&head.id), ..Failure::internal() };
+                Body::full(form.whole(&bytes, &head).ok_or_else(nothing)?)
             }
             streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head) })),
         };

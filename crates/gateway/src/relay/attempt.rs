@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tidegate_core::Timestamp;
+use tidegate_core::{Api, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::translate::Context;
@@ -17,6 +17,7 @@ use tidegate_providers::translate::card::Prefill;
 use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
 use tidegate_routing::{Attempt, Compression, Plan, Searchers};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
+use tidegate_wire::chat::is_readable;
 use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -525,6 +526,10 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     let message = Message::read(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     if !message.is_message() {
         return Err(error_in_answer(body, job.gate.clock.now()));
+    }
+    // Who asked in another format is told in it: what cannot be is found out before it is charged.
+    if matches!(job.ticket.api(), Api::Chat | Api::Responses) && !is_readable(body) {
+        return Err(Fault::in_answer(Class::BadResponse));
     }
     let stop_reason = message.stop_reason();
     if stop_reason.as_deref() == Some(REFUSAL) && has_further_model(job, attempt) {

@@ -188,6 +188,11 @@ impl Ticket {
         self.edit().api = api;
     }
 
+    /// The format that the request came in.
+    pub fn api(&self) -> Api {
+        self.open_exchange().api
+    }
+
     /// For something that belongs to a request and has none of its own.
     pub fn of(
         gate: &Arc<Gateway>,

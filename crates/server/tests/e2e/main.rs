@@ -32,6 +32,7 @@ mod credits;
 mod dashboard;
 mod deploy;
 mod documents;
+mod doors;
 mod explain;
 mod extract;
 mod fault_matrix;

@@ -14,6 +14,7 @@ mod stream;
 pub(crate) mod usage;
 
 pub use answer::whole;
+pub use lenient::is_readable;
 pub use request::{Asked, read};
 pub use stream::Stream;
 

@@ -1,0 +1,113 @@
+//! OpenAI's formats at our own door: what careless upstreams answer, what is too long, and what keeps requests together.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, frame, user};
+
+const MODEL: &str = "vendor/m";
+const PRICED: &str = "pricing = { input = 1, output = 1 }";
+
+async fn ask(gate: &Tidegate, path: &str, body: &Value) -> Reply {
+    gate.ask("POST", &format!("/v1/{path}")).key(INFERENCE_KEY).json(body.to_string()).send().await
+}
+
+/// The same request in both formats.
+fn asking(text: &str) -> [(&'static str, Value); 2] {
+    [
+        ("chat/completions", json!({"model": MODEL, "max_tokens": 64, "messages": [user(text)]})),
+        ("responses", json!({"model": MODEL, "max_output_tokens": 64, "input": text})),
+    ]
+}
+
+fn said(path: &str, answer: &Value) -> Value {
+    let place = if path == "responses" { "/output/0/content/0/text" } else { "/choices/0/message/content" };
+    answer.pointer(place).cloned().unwrap_or_default()
+}
+
+/// An answer with such a content, and more members.
+fn answers(content: &str, more: &str) -> Behaviour {
+    let body = format!(
+        r#"{{"id":"m","type":"message","role":"assistant","model":"m","content":{content},"stop_reason":"end_turn","usage":{{"input_tokens":3,"output_tokens":7}}{more}}}"#
+    );
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Behaviour::Raw { status: 200, headers, body: Bytes::from(body) }
+}
+
+#[tokio::test]
+async fn a_careless_answer_is_told_and_one_that_cannot_be_is_not_charged() {
+    let (careless, other) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("other")).await);
+    let alone = Tidegate::start().endpoint_with(MODEL, &careless, PRICED).run().await;
+    let two = Tidegate::start().endpoint_with(MODEL, &careless, PRICED).endpoint(MODEL, &other).run().await;
+    let text = r#"[{"text":"?"},{"type":"text","text":"hi"}]"#;
+    for more in [r#","stop_details":{}"#, r#","container":{}"#, r#","context_management":[]"#] {
+        careless.set(answers(text, more));
+        for (path, body) in asking("x") {
+            let reply = ask(&alone, path, &body).await;
+            assert_eq!(reply.status, 200, "{path} {more}: {}", reply.body_text());
+            let answer = reply.json();
+            // Ten tokens at a dollar for a million.
+            assert_eq!((said(path, &answer), &answer["usage"]["cost"]), (json!("hi"), &json!(0.00001)), "{answer}");
+        }
+    }
+    careless.set(answers(r#"[{"text":"?"}]"#, ""));
+    for (path, body) in asking("x") {
+        let reply = ask(&alone, path, &body).await;
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["metadata"]["error_type"]), (502, &json!("provider_unavailable")), "{error}");
+        let id = reply.header("x-generation-id").unwrap();
+        let record = alone.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await;
+        assert_eq!(record.json()["data"]["total_cost"].as_f64(), Some(0.0), "{}", record.body_text());
+        assert_eq!(said(path, &ask(&two, path, &body).await.json()), "other");
+    }
+}
+
+#[tokio::test]
+async fn a_careless_stream_loses_nothing() {
+    let frames = [
+        (
+            "message_start",
+            r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"container":{},"usage":{"input_tokens":3.0,"output_tokens":0}}}"#,
+        ),
+        (
+            "content_block_start",
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":{}}}"#,
+        ),
+        (
+            "content_block_delta",
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a\ud83d"}}"#,
+        ),
+        ("content_block_stop", r#"{"type":"content_block_stop","index":0}"#),
+        (
+            "message_delta",
+            r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_details":{}},"usage":{"output_tokens":7,"output_tokens_details":{"thinking_tokens":"5"}}}"#,
+        ),
+        ("message_stop", r#"{"type":"message_stop"}"#),
+    ];
+    let chunks = frames.iter().map(|(name, data)| Bytes::from(frame(name, data))).collect();
+    let sim = Sim::start(Behaviour::RawStream { chunks, end: tidegate_sim::End::default() }).await;
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, PRICED).run().await;
+    for (path, mut body) in asking("x") {
+        body["stream"] = json!(true);
+        let reply = ask(&gate, path, &body).await;
+        let text = reply.body_text();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+        let events: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+        let last = events.last().unwrap();
+        let (told, why, used) = match path {
+            "responses" => {
+                let response = &last["response"];
+                (said(path, response), response["status"].clone(), response["usage"]["total_tokens"].clone())
+            }
+            _ => {
+                let pieces = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
+                let told: String = pieces.collect();
+                (json!(told), last["choices"][0]["finish_reason"].clone(), last["usage"]["total_tokens"].clone())
+            }
+        };
+        let wanted = if path == "responses" { "incomplete" } else { "length" };
+        assert_eq!((told, why, used), (json!("a\u{fffd}"), json!(wanted), json!(10)), "{text}");
+    }
+}
+
