@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tidegate_providers::translate::carrier::{self, Carrier};
 use tidegate_store::guardrails::{Action, Builtin};
 use tidegate_wire::error::ErrorType;
 
@@ -124,7 +125,8 @@ fn unreadable() -> Box<Blocked> {
     Box::new(Blocked { failure, judged: Judged::default() })
 }
 
-/// Hands out what a message says, with whether a person said it. Thinking is left alone: it is signed.
+/// Hands out what a message says, with whether a person said it. Thinking that its author signed is left alone: it holds
+/// what the author said and nothing else.
 fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, bool)) {
     let Value::Array(blocks) = said else { return look(said, is_user) };
     for block in blocks {
@@ -133,7 +135,8 @@ fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, boo
             Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
                 each(block, "input", &mut |input| look(input, false))
             }
-            Some("thinking" | "redacted_thinking" | "image" | "audio" | "container_upload") => {}
+            Some("thinking") => thinking(block, look),
+            Some("redacted_thinking" | "image" | "audio" | "container_upload") => {}
             Some("tool_result" | "mcp_tool_result") => {
                 each(block, "content", &mut |inner| content(inner, false, look));
             }
@@ -146,14 +149,34 @@ fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, boo
                     _ => encoded(source, is_user, look),
                 });
             }
-            _ => said_in(block, &mut |text| {
-                let mut said = Value::String(std::mem::take(text));
-                look(&mut said, false);
-                if let Value::String(said) = said {
-                    *text = said;
-                }
-            }),
+            _ => said_in(block, &mut |text| each_said(text, look)),
         }
+    }
+}
+
+fn each_said(text: &mut String, look: &mut dyn FnMut(&mut Value, bool)) {
+    let mut said = Value::String(std::mem::take(text));
+    look(&mut said, false);
+    if let Value::String(said) = said {
+        *text = said;
+    }
+}
+
+/// Looks at a thought that anybody can have written: one without a signature, or with one of our own making, which proves
+/// nothing and may hold words itself. What was taken something out of is without one after that.
+fn thinking(block: &mut Value, look: &mut dyn FnMut(&mut Value, bool)) {
+    let signature = block.get("signature").and_then(Value::as_str).unwrap_or_default();
+    if !signature.is_empty() && !carrier::is_ours(signature) {
+        return;
+    }
+    let carrier = Carrier::read(signature);
+    let carried = carrier.and_then(|carrier| serde_json::from_str::<Value>(carrier.data.get()).ok());
+    let mut carried = carried.unwrap_or_default();
+    let before = (block["thinking"].clone(), carried.clone());
+    each(block, "thinking", &mut |thought| look(thought, false));
+    said_in(&mut carried, &mut |text| each_said(text, look));
+    if before != (block["thinking"].clone(), carried) {
+        block["signature"] = json!("");
     }
 }
 
@@ -189,8 +212,9 @@ fn said_in(block: &mut Value, look: &mut dyn FnMut(&mut String)) {
         Value::String(text) => look(text),
         Value::Array(values) => values.iter_mut().for_each(|value| said_in(value, look)),
         Value::Object(members) => {
-            // Of a source only a text is said; the rest is encoded.
-            let is_encoded = members.get("media_type").is_some_and(|kind| kind != "text/plain");
+            // Of a source only a text is said; the rest is encoded, and so is a thought that only its author can read.
+            let is_encoded = members.get("media_type").is_some_and(|kind| kind != "text/plain")
+                || members.get("type").is_some_and(|kind| kind == "reasoning.encrypted");
             for (name, value) in members.iter_mut() {
                 let is_unsaid = UNSAID.contains(&name.as_str()) || (name == "data" && is_encoded);
                 if !is_unsaid {
@@ -525,6 +549,37 @@ mod tests {
             json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a@b.example"}});
         let body = json!({"messages": [{"role": "user", "content": [fine]}]}).to_string();
         assert!(held.scan(&Bytes::from(body)).is_ok());
+    }
+
+    #[test]
+    fn thoughts_that_anybody_can_have_written_are_looked_at() {
+        let redacting = held(&[(Sought::Builtin(Builtin::Email), Action::Redact, false)]);
+        let blocking = held(&[(Sought::Builtin(Builtin::Email), Action::Block, false)]);
+        let plain = Carrier::plain("chat", "ep-1", "m").to_signature();
+        let details =
+            r#"[{"type":"reasoning.text","text":"a@b.example"},{"type":"reasoning.encrypted","data":"c@d.example"}]"#;
+        let holding = Carrier::new("chat", "ep-1", "m", "reasoning_details", details).unwrap().to_signature();
+        let body = |thought: &Value| {
+            Bytes::from(json!({"messages": [{"role": "assistant", "content": [thought]}]}).to_string())
+        };
+        for (thought, told) in [
+            (json!({"type": "thinking", "thinking": "a@b.example"}), "[EMAIL]"),
+            (json!({"type": "thinking", "thinking": "a@b.example", "signature": ""}), "[EMAIL]"),
+            (json!({"type": "thinking", "thinking": "a@b.example", "signature": plain}), "[EMAIL]"),
+            (json!({"type": "thinking", "thinking": "so", "signature": holding}), "so"),
+        ] {
+            assert!(blocking.scan(&body(&thought)).is_err(), "{thought}");
+            let made: Value = serde_json::from_slice(&redacting.scan(&body(&thought)).unwrap().body.unwrap()).unwrap();
+            let made = &made["messages"][0]["content"][0];
+            assert_eq!(*made, json!({"type": "thinking", "thinking": told, "signature": ""}), "{thought}");
+        }
+        let sealed = r#"[{"type":"reasoning.encrypted","data":"c@d.example"}]"#;
+        let sealed = Carrier::new("chat", "ep-1", "m", "reasoning_details", sealed).unwrap().to_signature();
+        for signature in ["EqQBCgIYAhIM", &sealed, &plain] {
+            let thinking = if signature == "EqQBCgIYAhIM" { "a@b.example" } else { "so" };
+            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature});
+            assert!(blocking.scan(&body(&thought)).unwrap().body.is_none(), "{signature}");
+        }
     }
 
     #[test]
