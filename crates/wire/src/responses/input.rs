@@ -1,5 +1,7 @@
 //! What a request of the Responses format tells: items in a row, which become turns.
 
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 
 use serde_json::value::RawValue;
@@ -25,8 +27,11 @@ pub(super) struct Turns {
     messages: Vec<String>,
     role: &'static str,
     blocks: Vec<String>,
-    /// Calls without a result, and what was said meanwhile: results come right behind their calls.
-    unanswered: usize,
+    /// Results that are still to come, by their calls.
+    to_come: HashMap<String, usize>,
+    /// Calls whose results are, and what was said meanwhile: results come right behind their calls. One that is never
+    /// answered is not waited for.
+    waiting: HashSet<String>,
     later: Vec<(&'static str, Vec<String>)>,
 }
 
@@ -40,23 +45,41 @@ impl Turns {
     }
 
     fn add(&mut self, role: &'static str, blocks: impl IntoIterator<Item = String>) {
-        if self.unanswered > 0 && role != "assistant" {
+        if !self.waiting.is_empty() && role != "assistant" {
             self.later.push((role, blocks.into_iter().collect()));
             return;
         }
         self.put(role, blocks);
     }
 
-    /// A call of the model's.
-    fn call(&mut self, block: String) {
-        self.put("assistant", [block]);
-        self.unanswered += 1;
+    /// Notes the results that the items hold.
+    fn expect(&mut self, entries: &[&RawValue]) {
+        for entry in entries.iter().filter(|entry| entry.get().contains("_call_output")) {
+            let members = Members::of(entry).unwrap_or_default();
+            let text = |name: &str| check::present(&members, name).and_then(json::string);
+            if let (Some("function_call_output" | "custom_tool_call_output"), Some(id)) =
+                (text("type").as_deref(), text("call_id"))
+            {
+                *self.to_come.entry(id.into_owned()).or_default() += 1;
+            }
+        }
     }
 
-    fn answer(&mut self, block: String) {
+    /// A call of the model's.
+    fn call(&mut self, id: Cow<'_, str>, block: String) {
+        self.put("assistant", [block]);
+        if self.to_come.get(id.as_ref()).is_some_and(|count| *count > 0) {
+            self.waiting.insert(id.into_owned());
+        }
+    }
+
+    fn answer(&mut self, id: &str, block: String) {
         self.put("user", [block]);
-        self.unanswered = self.unanswered.saturating_sub(1);
-        if self.unanswered == 0 {
+        if let Some(count) = self.to_come.get_mut(id) {
+            *count = count.saturating_sub(1);
+        }
+        self.waiting.remove(id);
+        if self.waiting.is_empty() {
             self.tell_later();
         }
     }
@@ -104,7 +127,9 @@ pub(super) fn input(place: &Place<'_>, value: &RawValue, turns: &mut Turns) -> R
             Ok(())
         }
         Kind::Array => {
-            for (index, entry) in check::entries(place, value, 1, MAX_MESSAGES)?.into_iter().enumerate() {
+            let entries = check::entries(place, value, 1, MAX_MESSAGES)?;
+            turns.expect(&entries);
+            for (index, entry) in entries.into_iter().enumerate() {
                 item(&place.entry(index), entry, turns)?;
             }
             Ok(())
@@ -127,11 +152,13 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
             Ok(())
         }
         "function_call" | "custom_tool_call" => {
-            turns.call(call(place, &members)?);
+            let (id, block) = call(place, &members)?;
+            turns.call(id, block);
             Ok(())
         }
         "function_call_output" | "custom_tool_call_output" => {
-            turns.answer(result(place, &members)?);
+            let (id, block) = result(place, &members)?;
+            turns.answer(&id, block);
             Ok(())
         }
         // What ran at a server is told by what was said of it.
@@ -248,9 +275,10 @@ fn thought(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<String>, Viol
     Ok(vec![block.finish()])
 }
 
-fn call(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+/// A call, with its id.
+fn call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, String), Violation> {
     let id = check::required(place, members, "call_id")?;
-    check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
     let name = check::required(place, members, "name")?;
     check::text_between(&place.member("name"), name, 1, usize::MAX)?;
     let inner = place.member("arguments");
@@ -270,12 +298,13 @@ fn call(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
     block.set("id", id.get());
     block.set("name", name.get());
     block.set("input", &input);
-    Ok(block.finish())
+    Ok((named, block.finish()))
 }
 
-fn result(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+/// What a tool answered, with the id of the call.
+fn result<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, String), Violation> {
     let id = check::required(place, members, "call_id")?;
-    check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
     let inner = place.member("output");
     let output = check::required(place, members, "output")?;
     let mut block = Object::default();
@@ -288,5 +317,5 @@ fn result(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation>
         }
         _ => block.set("content", &instruction(&parts(&inner, output)?)),
     }
-    Ok(block.finish())
+    Ok((named, block.finish()))
 }

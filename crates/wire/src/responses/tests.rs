@@ -256,6 +256,32 @@ fn results_stand_behind_their_calls() {
     assert_eq!(choice(json!({"type": "web_search_preview"})), json!(null));
 }
 
+/// Cut off in the middle of a call, clients go on with the conversation.
+#[test]
+fn what_follows_a_call_that_nobody_answered_stays_where_it_is() {
+    let said = |role: &str, text: &str| json!({"role": role, "content": text});
+    let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+    let result = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": id});
+    let told = |input: Value| -> Vec<String> {
+        let made = asked(&with(json!({"input": input})));
+        let blocks = made["messages"].as_array().unwrap().iter().flat_map(|turn| {
+            let role = turn["role"].as_str().unwrap()[..1].to_owned();
+            let name = |block: &Value| {
+                let name = ["text", "id", "tool_use_id"].iter().find_map(|name| block[*name].as_str());
+                format!("{role}:{}", name.unwrap())
+            };
+            turn["content"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+        });
+        blocks.collect()
+    };
+    let cut = json!([said("user", "u1"), call("A"), said("user", "u2"), said("assistant", "a1"), said("user", "u3")]);
+    assert_eq!(told(cut), ["u:u1", "a:A", "u:u2", "a:a1", "u:u3"]);
+    let before = json!([result("A"), call("A"), said("user", "u1"), call("B"), said("user", "u2"), result("B")]);
+    assert_eq!(told(before), ["u:A", "a:A", "u:u1", "a:B", "u:B", "u:u2"]);
+    let both = json!([call("A"), call("B"), said("user", "u1"), result("B"), said("assistant", "a1")]);
+    assert_eq!(told(both), ["a:A", "a:B", "u:B", "u:u1", "a:a1"]);
+}
+
 #[test]
 fn a_failure_is_the_last_event() {
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"Busy\",\"error_type\":\"rate_limit_exceeded\"},\"request_id\":null}\n\n";
