@@ -15,6 +15,7 @@ use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{Envelope, Purpose, Wrapped};
 use tidegate_wire::json::Members;
 use tidegate_wire::messages::Request;
+use tidegate_wire::preset::Words;
 use tokio::time::timeout;
 
 use crate::agent;
@@ -52,7 +53,7 @@ impl Gateway {
         let mut body = self.passed(key, body)?;
         let mut envelope = relay::read(&body, settings, Purpose::Count)?;
         if envelope.names_preset {
-            let applied = Box::pin(self.presets.applied(key, settings, &envelope, &body)).await?;
+            let applied = Box::pin(self.presets.applied(key, settings, (&body, &envelope), Words::Own)).await?;
             drop(envelope);
             body = applied.body;
             envelope = relay::read(&body, settings, Purpose::Count)?;

@@ -14,6 +14,7 @@ use serde_json::Map;
 use tidegate_core::{Api, GenerationId};
 use tidegate_wire::chat::Head;
 use tidegate_wire::envelope::Violation;
+use tidegate_wire::preset::Words;
 use tidegate_wire::sse::TooLarge;
 use tidegate_wire::{chat, responses};
 
@@ -61,7 +62,9 @@ impl Gateway {
         let snapshot = self.snapshot();
         let asked = chat::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
-        let reply = self.answer(key, relay::Head { headers, query, api: Api::Chat }, asked.body).await?;
+        let words = Words::Others { only_parallel: asked.only_parallel };
+        let head = relay::Head { headers, query, api: Api::Chat, words };
+        let reply = self.answer(key, head, asked.body).await?;
         self.told(reply, Form::Chat(asked.form), &asked.warnings)
     }
 
@@ -76,7 +79,9 @@ impl Gateway {
         let snapshot = self.snapshot();
         let asked = responses::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
-        let reply = self.answer(key, relay::Head { headers, query, api: Api::Responses }, asked.body).await?;
+        let words = Words::Others { only_parallel: asked.only_parallel };
+        let head = relay::Head { headers, query, api: Api::Responses, words };
+        let reply = self.answer(key, head, asked.body).await?;
         self.told(reply, Form::Responses(asked.form), &asked.warnings)
     }
 

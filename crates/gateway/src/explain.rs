@@ -12,6 +12,7 @@ use tidegate_routing::plan::explain::{Explained, explain};
 use tidegate_routing::{Caller, Compression, Guard, Live, Modality, Needs, Own, Sort};
 use tidegate_wire::envelope::Purpose;
 use tidegate_wire::messages;
+use tidegate_wire::preset::Words;
 
 use crate::agent;
 use crate::choices::Made;
@@ -49,7 +50,7 @@ impl Gateway {
         let (snapshot, now) = (self.snapshot(), self.clock.now());
         let envelope = relay::read(body, &snapshot.settings, Purpose::Generate)?;
         let applied = match key.filter(|_| envelope.names_preset) {
-            Some(key) => Some(self.presets.applied(key, &snapshot.settings, &envelope, body).await?),
+            Some(key) => Some(self.presets.applied(key, &snapshot.settings, (body, &envelope), Words::Own).await?),
             None => None,
         };
         let body = applied.as_ref().map_or(body, |applied| &applied.body);

@@ -12,7 +12,7 @@ use tidegate_store::presets::{PresetRow, PresetStatus};
 use tidegate_store::{Store, StoreError};
 use tidegate_wire::envelope::{Brand, Envelope, Purpose, Violation};
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::preset::{Kept, Preset, Reference};
+use tidegate_wire::preset::{Kept, Preset, Reference, Words};
 
 use crate::agent;
 use crate::failure::Failure;
@@ -120,8 +120,8 @@ impl Presets {
         &self,
         key: &KeyEntry,
         settings: &Settings,
-        envelope: &Envelope<'_>,
-        body: &Bytes,
+        (body, envelope): (&Bytes, &Envelope<'_>),
+        words: Words,
     ) -> Result<Applied, Failure> {
         let reference = Reference::of(envelope)?.ok_or_else(Failure::internal)?;
         let found = self.find(key, reference.slug).await.map_err(|error| {
@@ -129,7 +129,7 @@ impl Presets {
             Failure::unavailable()
         })?;
         let (id, preset) = found.ok_or_else(|| unknown(reference.slug))?;
-        let body = preset.merged(body, reference.model, brand(settings)).ok_or_else(Failure::internal)?;
+        let body = preset.merged(body, reference.model, brand(settings), words).ok_or_else(Failure::internal)?;
         let mut requested: Vec<String> = envelope.names().map(str::to_owned).collect();
         if requested.is_empty() {
             requested.push(format!("@preset/{}", reference.slug));

@@ -135,6 +135,17 @@ pub(crate) fn names_none(envelope: &Envelope<'_>) -> Result<(), Violation> {
     Err(Violation::new(format!("{path} must not name a preset")))
 }
 
+/// Whose words a request was said in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    Own,
+    /// Another format's: what is one member here was several there.
+    Others {
+        /// Of the choice of tools it was only said whether calls may come side by side.
+        only_parallel: bool,
+    },
+}
+
 /// A version of a preset, ready to be merged into requests.
 #[derive(Debug)]
 pub struct Preset {
@@ -171,10 +182,11 @@ impl Preset {
     }
 
     /// The body with what the preset adds to it. The request's own members win, and one that is null keeps the preset's
-    /// away. Tools and plugins are united. `model` is the one that the request names beside the preset.
+    /// away. Tools and plugins are united, and so is what several members of another format became. `model` is the one that
+    /// the request names beside the preset.
     ///
     /// None for a body that is no object.
-    pub fn merged(&self, body: &[u8], model: Option<&str>, brand: Brand<'_>) -> Option<Bytes> {
+    pub fn merged(&self, body: &[u8], model: Option<&str>, brand: Brand<'_>, words: Words) -> Option<Bytes> {
         let request: Members<'_> = serde_json::from_slice(body).ok()?;
         let mut out =
             Object::with_room(body.len() + self.members.iter().map(|(_, value)| value.get().len() + 32).sum::<usize>());
@@ -188,7 +200,11 @@ impl Preset {
                 ("model" | "preset", _) => {}
                 ("tools", Some(ours)) => out.add(name, &unite::tools(ours, value, brand)?),
                 ("plugins", Some(ours)) => out.add(name, &unite::plugins(ours, value)?),
-                (chat::OPTIONS, Some(ours)) => out.add(name, &unite::options(ours, value)?),
+                (chat::OPTIONS, Some(ours)) => out.add(name, &unite::members(ours, value)?),
+                ("output_config", Some(ours)) if words != Words::Own => out.add(name, &unite::members(ours, value)?),
+                ("tool_choice", Some(ours)) if words == (Words::Others { only_parallel: true }) => {
+                    out.add(name, &unite::choice(ours, value)?);
+                }
                 _ => out.add(name, value.get()),
             }
         }

@@ -251,7 +251,7 @@ pub(crate) async fn serve(
     gate: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     key: &Arc<KeyEntry>,
-    Head { headers, query, api }: Head<'_>,
+    Head { headers, query, api, .. }: Head<'_>,
     body: &Bytes,
     envelope: &Envelope<'_>,
     (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),

@@ -41,6 +41,7 @@ use tidegate_routing::plan::{self, Code, Request};
 use tidegate_routing::{Caller, Compression, Own, Plan, PlanError, Searcher, Searchers, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::json;
+use tidegate_wire::preset::Words;
 use tokio::time::timeout;
 
 pub(crate) use aside::{Aside, Purse};
@@ -83,6 +84,8 @@ pub(crate) struct Head<'a> {
     /// The raw query string.
     pub query: &'a str,
     pub api: Api,
+    /// What it was said in, for a preset that it names.
+    pub words: Words,
 }
 
 /// An answer on its way to the client.
@@ -159,7 +162,7 @@ impl Gateway {
         query: &str,
         body: Bytes,
     ) -> Result<Reply, Failure> {
-        self.answer(key, Head { headers, query, api: Api::Messages }, body).await
+        self.answer(key, Head { headers, query, api: Api::Messages, words: Words::Own }, body).await
     }
 
     /// The same for a request that came in any format, and is in the Messages format now.
@@ -175,7 +178,7 @@ impl Gateway {
         let (mut body, mut applied) = (body, None);
         let mut envelope = read(&body, settings, Purpose::Generate)?;
         if envelope.names_preset {
-            let with_preset = Box::pin(self.presets.applied(key, settings, &envelope, &body)).await?;
+            let with_preset = Box::pin(self.presets.applied(key, settings, (&body, &envelope), head.words)).await?;
             drop(envelope);
             body = with_preset.body.clone();
             envelope = read(&body, settings, Purpose::Generate)?;
@@ -295,7 +298,7 @@ impl Gateway {
         }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         let turn = Some((inner, searching));
-        let head = Head { headers, query, api: inner.api };
+        let head = Head { headers, query, api: inner.api, words: Words::Own };
         Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), turn)).await
     }
 
@@ -303,7 +306,7 @@ impl Gateway {
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        Head { headers, query, api }: Head<'_>,
+        Head { headers, query, api, .. }: Head<'_>,
         (body, envelope, applied, prepared): (Bytes, Box<Envelope<'_>>, Option<&Applied>, Option<&Prepared>),
         turn: Option<(&Inner, Option<Searching>)>,
     ) -> Result<Reply, Failure> {

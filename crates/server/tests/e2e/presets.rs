@@ -295,6 +295,30 @@ async fn a_preset_is_made_in_the_formats_of_openai() {
     }
 }
 
+/// An effort and a form of the answer are two members there: one of them leaves the other alone.
+#[tokio::test]
+async fn what_openai_says_apart_is_merged_apart() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let tool = json!({"name": "f", "input_schema": {"type": "object", "properties": {}}});
+    let format = json!({"type": "json_schema", "schema": {"type": "object"}});
+    let settings = json!({"model": MODEL, "max_tokens": 4096, "tools": [tool], "output_config": {"format": format},
+        "tool_choice": {"type": "tool", "name": "f"}});
+    made(&gate, "apart", &settings).await;
+    let chat = json!({"messages": [user("hi")], "reasoning_effort": "high"});
+    let responses = json!({"input": "hi", "reasoning": {"effort": "high"}});
+    for (path, mut body) in [("chat/completions", chat), ("responses", responses)] {
+        body["model"] = json!("@preset/apart");
+        body["parallel_tool_calls"] = json!(false);
+        let reply = gate.ask("POST", &format!("/v1/{path}")).key(INFERENCE_KEY).json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body_text());
+        let sent = sim.requests().pop().unwrap().json();
+        assert_eq!(sent["output_config"]["format"], format, "{path}");
+        let choice = json!({"type": "tool", "name": "f", "disable_parallel_tool_use": true});
+        assert_eq!(sent["tool_choice"], choice, "{path}");
+    }
+}
+
 /// Each file says what a preset is made of, what a request says, and what the upstream must get.
 #[tokio::test]
 async fn requests_and_presets_are_merged() {

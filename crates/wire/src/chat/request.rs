@@ -20,6 +20,8 @@ pub struct Asked {
     pub form: Form,
     /// What nobody here has a use for, as the header of warnings says it.
     pub warnings: Vec<String>,
+    /// Of the choice of tools it is only said whether calls may come side by side.
+    pub only_parallel: bool,
 }
 
 /// An object that is being written.
@@ -202,7 +204,8 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if !beside.is_empty() {
         out.set(OPTIONS, &beside.finish());
     }
-    Ok(Asked { body: out.finish().into(), form, warnings })
+    let only_parallel = found.tool_choice.is_none() && found.parallel.is_some();
+    Ok(Asked { body: out.finish().into(), form, warnings, only_parallel })
 }
 
 /// How hard the model tries, and the form of what it says.

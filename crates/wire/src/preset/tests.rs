@@ -9,6 +9,10 @@ fn brand_aliases() -> Vec<String> {
 
 /// What a preset made of `config` makes of `request`, read as a request after it.
 fn merged(config: &Value, request: &Value) -> Value {
+    merged_in(Words::Own, config, request)
+}
+
+fn merged_in(words: Words, config: &Value, request: &Value) -> Value {
     let aliases = brand_aliases();
     let brand = Brand { name: "tidegate", aliases: &aliases };
     let body = config.to_string();
@@ -18,7 +22,7 @@ fn merged(config: &Value, request: &Value) -> Value {
     let body = request.to_string();
     let envelope = envelope::read(body.as_bytes(), brand, Purpose::Generate).expect("it is a request");
     let reference = Reference::of(&envelope).unwrap().expect("it names a preset");
-    let merged = preset.merged(body.as_bytes(), reference.model, brand).unwrap();
+    let merged = preset.merged(body.as_bytes(), reference.model, brand, words).unwrap();
     let merged: Value = serde_json::from_slice(&merged).unwrap();
     assert!(merged.get("preset").is_none());
     merged
@@ -45,7 +49,7 @@ fn settings_are_kept_and_the_conversation_is_not() {
     assert_eq!(kept.size_bytes(), config.len() + 28);
     let preset = Preset::read(&kept.config, None).unwrap();
     assert_eq!((preset.cache_enabled, preset.cache_ttl_seconds), (Some(true), Some(60)));
-    let merged = preset.merged(b"{}", None, Brand { name: "t", aliases: &[] }).unwrap();
+    let merged = preset.merged(b"{}", None, Brand { name: "t", aliases: &[] }, Words::Own).unwrap();
     assert_eq!(merged, r#"{"model":"a/b","temperature":1.0,"stop_sequences":["a b"]}"#);
     let nothing = Kept::of(b"{}").unwrap();
     assert_eq!((nothing.config.as_str(), nothing.system), ("{}", None));
@@ -61,6 +65,28 @@ fn options_of_the_chat_format_are_united() {
     );
     assert_eq!(options(Value::Null), Value::Null);
     assert_eq!(merged(&config, &asking(json!({})))["chat_options"], config["chat_options"]);
+}
+
+#[test]
+fn what_was_several_members_elsewhere_replaces_no_other() {
+    let format = json!({"type": "json_schema", "schema": {"type": "object"}});
+    let tools = json!([{"name": "f", "input_schema": {"type": "object"}}]);
+    let forced = json!({"type": "tool", "name": "f"});
+    let config = json!({"model": "a/b", "tools": tools, "tool_choice": forced, "output_config": {"format": format, "effort": "low"}});
+    let request = asking(
+        json!({"output_config": {"effort": "high"}, "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}}),
+    );
+    let said = |only_parallel: bool| merged_in(Words::Others { only_parallel }, &config, &request);
+    assert_eq!(said(true)["output_config"], json!({"format": format, "effort": "high"}));
+    let alone = json!({"type": "tool", "name": "f", "disable_parallel_tool_use": true});
+    assert_eq!(said(true)["tool_choice"], alone);
+    assert_eq!(said(false)["tool_choice"], request["tool_choice"]);
+    let silent = json!({"model": "a/b", "tools": tools, "tool_choice": {"type": "none"}});
+    let silent = merged_in(Words::Others { only_parallel: true }, &silent, &request);
+    assert_eq!(silent["tool_choice"], json!({"type": "none"}));
+    // In our own words both are one member.
+    let own = merged(&config, &request);
+    assert_eq!((&own["output_config"], &own["tool_choice"]), (&json!({"effort": "high"}), &request["tool_choice"]));
 }
 
 #[test]

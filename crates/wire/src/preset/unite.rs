@@ -79,12 +79,29 @@ pub(super) fn plugins(preset: &RawValue, request: &RawValue) -> Option<String> {
     Some(list(all.iter().map(|plugin| &**plugin)))
 }
 
-/// What only endpoints of the chat format understand, of both: each was a member of its own where it came from.
-pub(super) fn options(preset: &RawValue, request: &RawValue) -> Option<String> {
+/// The members of two objects: each was a member of its own where it came from.
+pub(super) fn members(preset: &RawValue, request: &RawValue) -> Option<String> {
     if json::kind(request) == Kind::Null {
         return Some("null".to_owned());
     }
     Some(one(Members::of(preset)?, Members::of(request)?))
+}
+
+/// The preset's choice of tools, with what the request says of calls side by side; who must not call has none of those.
+pub(super) fn choice(preset: &RawValue, request: &RawValue) -> Option<String> {
+    const NAME: &str = "disable_parallel_tool_use";
+    let (ours, theirs) = (Members::of(preset)?, Members::of(request)?);
+    if ours.get("type").and_then(json::string).as_deref() == Some("none") {
+        return Some(preset.get().to_owned());
+    }
+    let mut out = Object::default();
+    for (name, value) in ours.0.iter().filter(|(name, _)| name != NAME) {
+        out.add(name, value.get());
+    }
+    if let Some(value) = theirs.get(NAME) {
+        out.add(NAME, value.get());
+    }
+    Some(out.closed())
 }
 
 fn one<'a>(preset: Members<'a>, request: Members<'a>) -> String {
