@@ -63,7 +63,8 @@ impl Gateway {
         let asked = chat::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
         let words = Words::Others { only_parallel: asked.only_parallel };
-        let head = relay::Head { headers, query, api: Api::Chat, words };
+        let cache_key = asked.cache_key.as_deref();
+        let head = relay::Head { headers, query, api: Api::Chat, words, cache_key };
         let reply = self.answer(key, head, asked.body).await?;
         self.told(reply, Form::Chat(asked.form), &asked.warnings)
     }
@@ -80,7 +81,8 @@ impl Gateway {
         let asked = responses::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
         let words = Words::Others { only_parallel: asked.only_parallel };
-        let head = relay::Head { headers, query, api: Api::Responses, words };
+        let cache_key = asked.cache_key.as_deref();
+        let head = relay::Head { headers, query, api: Api::Responses, words, cache_key };
         let reply = self.answer(key, head, asked.body).await?;
         self.told(reply, Form::Responses(asked.form), &asked.warnings)
     }

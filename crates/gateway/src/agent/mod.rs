@@ -251,7 +251,7 @@ pub(crate) async fn serve(
     gate: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     key: &Arc<KeyEntry>,
-    Head { headers, query, api, .. }: Head<'_>,
+    Head { headers, query, api, cache_key, .. }: Head<'_>,
     body: &Bytes,
     envelope: &Envelope<'_>,
     (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
@@ -290,7 +290,7 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(api, places, conversation(key, headers, envelope), (applied, prepared));
+    let inner = Inner::new(api, places, conversation(key, headers, envelope, cache_key), (applied, prepared));
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =
@@ -327,9 +327,9 @@ pub(crate) async fn serve(
 }
 
 /// All turns of a request are one conversation, and stay where the first one was served.
-fn conversation(key: &KeyEntry, headers: &HeaderMap, envelope: &Envelope<'_>) -> Conversation {
-    let name = envelope.names().next().unwrap_or_default();
-    Conversation::of(&key.workspace, name, session(headers, envelope), &envelope.opening).kept()
+fn conversation(key: &KeyEntry, headers: &HeaderMap, envelope: &Envelope<'_>, cache_key: Option<&str>) -> Conversation {
+    let (name, session) = (envelope.names().next().unwrap_or_default(), session(headers, envelope).or(cache_key));
+    Conversation::of(&key.workspace, name, session, &envelope.opening).kept()
 }
 
 /// What the caller says that several requests belong to.

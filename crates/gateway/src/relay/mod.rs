@@ -86,6 +86,8 @@ pub(crate) struct Head<'a> {
     pub api: Api,
     /// What it was said in, for a preset that it names.
     pub words: Words,
+    /// What requests share that begin alike, in the caller's words: a conversation where no session is named.
+    pub cache_key: Option<&'a str>,
 }
 
 /// An answer on its way to the client.
@@ -162,7 +164,7 @@ impl Gateway {
         query: &str,
         body: Bytes,
     ) -> Result<Reply, Failure> {
-        self.answer(key, Head { headers, query, api: Api::Messages, words: Words::Own }, body).await
+        self.answer(key, Head { headers, query, api: Api::Messages, words: Words::Own, cache_key: None }, body).await
     }
 
     /// The same for a request that came in any format, and is in the Messages format now.
@@ -298,7 +300,7 @@ impl Gateway {
         }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         let turn = Some((inner, searching));
-        let head = Head { headers, query, api: inner.api, words: Words::Own };
+        let head = Head { headers, query, api: inner.api, words: Words::Own, cache_key: None };
         Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), turn)).await
     }
 
@@ -306,7 +308,7 @@ impl Gateway {
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        Head { headers, query, api, .. }: Head<'_>,
+        Head { headers, query, api, cache_key, .. }: Head<'_>,
         (body, envelope, applied, prepared): (Bytes, Box<Envelope<'_>>, Option<&Applied>, Option<&Prepared>),
         turn: Option<(&Inner, Option<Searching>)>,
     ) -> Result<Reply, Failure> {
@@ -362,7 +364,7 @@ impl Gateway {
             Err(failure) => return Err(refuse(ticket, failure)),
         };
         if is_chosen(snapshot, &names, &wishes) {
-            let session = envelope.session_id.as_deref().or(session);
+            let session = envelope.session_id.as_deref().or(session).or(cache_key);
             let conversation = || Conversation::of(&key.workspace, names[0], session, &envelope.opening);
             let conversation = inner.map_or_else(conversation, |inner| inner.conversation);
             wishes.conversation = Some(conversation);
@@ -421,7 +423,7 @@ impl Gateway {
             cuts: envelope.cuts.clone(),
             snapshot: snapshot.clone(),
             body: body.clone(),
-            session: envelope.session_id.as_deref().or(session).map(Into::into),
+            session: envelope.session_id.as_deref().or(session).or(cache_key).map(Into::into),
             user: envelope.user.as_deref().or(envelope.metadata_user.as_deref()).map(Into::into),
             typed,
             media: media::Media::default(),

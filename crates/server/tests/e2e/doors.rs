@@ -111,3 +111,29 @@ async fn a_careless_stream_loses_nothing() {
     }
 }
 
+/// Conversations that begin differently are one for caches where the caller says so; a session says it better.
+#[tokio::test]
+async fn a_cache_key_keeps_requests_together() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let lines = "card = { prompt_cache_key = true }";
+    let gate =
+        Tidegate::start().protocol_at(MODEL, "openai-chat", &format!("{}/v1", sim.base_url()), lines).run().await;
+    let key = async |path: &str, mut body: Value, more: Value| -> String {
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let reply = ask(&gate, path, &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        sim.requests().pop().unwrap().json()["prompt_cache_key"].as_str().unwrap().to_owned()
+    };
+    for place in 0..2 {
+        let [one, other] = ["one", "other"].map(|text| asking(text)[place].clone());
+        let of = |(path, body): &(&'static str, Value), more: Value| key(path, body.clone(), more);
+        let keyed = json!({"prompt_cache_key": "c"});
+        let shared = of(&one, keyed.clone()).await;
+        assert_eq!(shared, of(&other, keyed).await);
+        assert_ne!(of(&one, json!({})).await, of(&other, json!({})).await);
+        let session = json!({"session_id": "s", "prompt_cache_key": "c"});
+        assert_eq!(of(&one, session).await, of(&other, json!({"session_id": "s"})).await);
+        assert_ne!(shared, of(&one, json!({"prompt_cache_key": "x".repeat(257)})).await);
+    }
+}
+

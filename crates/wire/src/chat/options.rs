@@ -10,6 +10,8 @@ use crate::json::{self, Kind, Members};
 const EFFORTS: [&str; 7] = ["max", "xhigh", "high", "medium", "low", "minimal", "none"];
 /// The least that thinking can be given.
 const LEAST_BUDGET: u64 = 1_024;
+/// Characters of the name of a session.
+const LONGEST_SESSION: usize = 256;
 
 /// The sequences that end an answer; nothing where there are none.
 pub(crate) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String>, Violation> {
@@ -164,6 +166,12 @@ fn made(kind: &str, name: Option<&RawValue>, parallel: Option<bool>) -> String {
         made.set("disable_parallel_tool_use", if parallel { "false" } else { "true" });
     }
     made.finish()
+}
+
+/// What the caller tells caches apart by; nothing where it says nothing, or more than a session may be called.
+pub(crate) fn cache_key(place: &Place<'_>, value: &RawValue) -> Result<Option<String>, Violation> {
+    let key = check::text(place, value)?;
+    Ok((!key.is_empty() && key.chars().count() <= LONGEST_SESSION).then(|| key.into_owned()))
 }
 
 /// The form of an answer.

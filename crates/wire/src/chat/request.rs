@@ -22,6 +22,8 @@ pub struct Asked {
     pub warnings: Vec<String>,
     /// Of the choice of tools it is only said whether calls may come side by side.
     pub only_parallel: bool,
+    /// What the caller wants caches to be told apart by: it keeps requests together where no session does.
+    pub cache_key: Option<String>,
 }
 
 /// An object that is being written.
@@ -102,7 +104,7 @@ struct Found<'a> {
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
     let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
     let (mut out, mut beside, mut found) = (Object::default(), Object::default(), Found::default());
-    let (mut form, mut warnings) = (Form::default(), Vec::new());
+    let (mut form, mut warnings, mut cache_key) = (Form::default(), Vec::new(), None);
     for (name, value) in &members.0 {
         if json::kind(value) == Kind::Null {
             continue;
@@ -164,8 +166,9 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             "safety_identifier" => found.safety_identifier = Some(value),
             // Whether it is asked for at all.
             "logprobs" if !check::boolean(&place, value)? => {}
-            // Nothing is stored but what the operator says, and caches are told apart by us.
-            "store" | "prompt_cache_key" | "prompt_cache_retention" => {}
+            "prompt_cache_key" => cache_key = options::cache_key(&place, value)?,
+            // Nothing is stored but what the operator says, and caches are kept as long as their providers do.
+            "store" | "prompt_cache_retention" => {}
             same if SAME.contains(&same) => {
                 found.has_user |= same == "user";
                 out.set(name, value.get());
@@ -205,7 +208,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
         out.set(OPTIONS, &beside.finish());
     }
     let only_parallel = found.tool_choice.is_none() && found.parallel.is_some();
-    Ok(Asked { body: out.finish().into(), form, warnings, only_parallel })
+    Ok(Asked { body: out.finish().into(), form, warnings, only_parallel, cache_key })
 }
 
 /// How hard the model tries, and the form of what it says.

@@ -156,6 +156,17 @@ fn options_have_the_words_of_the_other_format() {
 }
 
 #[test]
+fn what_caches_are_told_apart_by_is_carried() {
+    let key =
+        |key: Value| read(with(json!({"prompt_cache_key": key})).to_string().as_bytes(), &search).unwrap().cache_key;
+    assert_eq!(key(json!("c-1")).as_deref(), Some("c-1"));
+    assert_eq!(key(json!("é".repeat(256))), Some("é".repeat(256)));
+    for none in [json!(null), json!(""), json!("x".repeat(257))] {
+        assert_eq!(key(none), None);
+    }
+}
+
+#[test]
 fn what_nobody_has_a_use_for_is_named() {
     let body = with(json!({"logprobs": false, "top_logprobs": 3, "metadata": {"a": "b"}, "store": true, "x_new": 1}));
     assert_eq!(

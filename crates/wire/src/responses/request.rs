@@ -22,6 +22,8 @@ pub struct Asked {
     pub warnings: Vec<String>,
     /// Of the choice of tools it is only said whether calls may come side by side.
     pub only_parallel: bool,
+    /// What the caller wants caches to be told apart by: it keeps requests together where no session does.
+    pub cache_key: Option<String>,
 }
 
 /// What an answer repeats, with what it says where the request says nothing.
@@ -48,6 +50,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
+    let mut cache_key = None;
     let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
     for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
         let place = Place::top(name);
@@ -79,13 +82,9 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             // Said by default, and meant by few; nothing depends on it where the conversation comes whole.
             "store" => warnings.push("dropped:store".to_owned()),
             "safety_identifier" if check::present(&members, "user").is_none() => out.set("user", value.get()),
-            // What there is to include is there, and caches are told apart by us.
-            "include"
-            | "metadata"
-            | "prompt_cache_key"
-            | "prompt_cache_retention"
-            | "safety_identifier"
-            | "stream_options" => {}
+            "prompt_cache_key" => cache_key = options::cache_key(&place, value)?,
+            // What there is to include is there, and caches are kept as long as their providers do.
+            "include" | "metadata" | "prompt_cache_retention" | "safety_identifier" | "stream_options" => {}
             "truncation" if check::text(&place, value)? == "disabled" => {}
             same if SAME.contains(&same) => out.set(name, value.get()),
             // Both are said in `text` here.
@@ -119,7 +118,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
         out.set(OPTIONS, &beside.finish());
     }
     let only_parallel = check::present(&members, "tool_choice").is_none() && parallel.is_some();
-    Ok(Asked { body: out.finish().into(), form, warnings, only_parallel })
+    Ok(Asked { body: out.finish().into(), form, warnings, only_parallel, cache_key })
 }
 
 fn echo(members: &Members<'_>) -> String {
