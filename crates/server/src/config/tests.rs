@@ -597,6 +597,32 @@ fn keys_in_the_environment_become_providers() {
 }
 
 #[test]
+fn instructions_between_turns_go_to_models_that_take_them() {
+    let (_folder, source) = source("[[providers]]\nslug = \"anthropic\"\n", &[]);
+    let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
+    for (name, takes) in [
+        ("haiku-4.5", false),
+        ("sonnet-4.5", false),
+        ("opus-4.5", false),
+        ("sonnet-4.6", false),
+        ("opus-4.6", false),
+        ("opus-4.7", false),
+        ("opus-4.8", true),
+        ("sonnet-5", true),
+        ("opus-5", true),
+        ("haiku-5.5", true),
+        ("sonnet-5.5", true),
+    ] {
+        let (model, _) = snapshot.catalogue.resolve(&format!("anthropic/claude-{name}")).unwrap();
+        assert!(!model.endpoints.is_empty(), "{name}");
+        for endpoint in &model.endpoints {
+            let card = &snapshot.places[endpoint.place].card;
+            assert_eq!(card.mid_system, takes, "{name} at {}", endpoint.provider);
+        }
+    }
+}
+
+#[test]
 fn the_example_names_every_section() {
     let defaults = serde_json::to_value(raw::Config::default()).unwrap();
     let example = generate::example();
