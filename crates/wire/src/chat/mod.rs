@@ -10,6 +10,7 @@ mod conversation;
 pub(crate) mod lenient;
 pub(crate) mod options;
 pub(crate) mod request;
+mod schema;
 mod stream;
 pub(crate) mod usage;
 

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::conversation::conversation;
 use super::options::{self, Reasoning};
+use super::schema::closed;
 use super::{Form, OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{self, MAX_MESSAGES, Violation};
@@ -218,7 +219,7 @@ pub(crate) fn config(effort: Option<&str>, schema: Option<&RawValue>) -> Option<
         config.set_text("effort", effort);
     }
     if let Some(schema) = schema {
-        config.set("format", &format!(r#"{{"type":"json_schema","schema":{}}}"#, schema.get()));
+        config.set("format", &format!(r#"{{"type":"json_schema","schema":{}}}"#, closed(schema)));
     }
     (!config.is_empty()).then(|| config.finish())
 }
