@@ -1,5 +1,8 @@
 //! Options of a chat request: tools and their choice, the form of the answer, how hard the model thinks.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 
 use super::request::Object;
@@ -27,13 +30,21 @@ pub(crate) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String
 }
 
 /// Functions in the other format's words, and whether a search was left out; tools that run here are named alike in both.
-/// `search`: the type of the one that searches.
-pub(crate) fn tools(place: &Place<'_>, value: &RawValue, search: Option<&str>) -> Result<(String, bool), Violation> {
+/// `search`: the type of the one that searches. `allowed`: those that the model may call, where not all are.
+pub(crate) fn tools(
+    place: &Place<'_>,
+    value: &RawValue,
+    search: Option<&str>,
+    allowed: Option<&Allowed<'_>>,
+) -> Result<(String, bool), Violation> {
     let (mut made, mut is_dropped) = (Vec::new(), false);
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
         let place = place.entry(index);
         let members = check::members(&place, entry)?;
         let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+        if allowed.is_some_and(|allowed| !allowed.has(&kind, &members)) {
+            continue;
+        }
         if kind.starts_with("web_search") {
             made.extend(search.map(|kind| searching(kind, &members)));
             is_dropped |= search.is_none();
@@ -107,6 +118,74 @@ fn with_type(schema: &str) -> String {
     }
 }
 
+/// A choice of some of the tools.
+pub(crate) struct Allowed<'a> {
+    /// Functions by their names, others by their types.
+    names: HashSet<Cow<'a, str>>,
+    kinds: HashSet<Cow<'a, str>>,
+    /// One of them must be called.
+    is_required: bool,
+}
+
+impl<'a> Allowed<'a> {
+    /// Nothing for a choice of another kind.
+    pub fn of(choice: Option<&'a RawValue>) -> Result<Option<Self>, Violation> {
+        let Some(value) = choice.filter(|value| json::kind(value) == Kind::Object) else { return Ok(None) };
+        let place = Place::top("tool_choice");
+        let members = check::members(&place, value)?;
+        let kind = check::present(&members, "type").and_then(json::string);
+        if kind.as_deref() != Some("allowed_tools") {
+            return Ok(None);
+        }
+        // One format has it in an object of its own.
+        let inner = place.member("allowed_tools");
+        let (place, members) = match check::present(&members, "allowed_tools") {
+            Some(nested) => (&inner, check::members(&inner, nested)?),
+            None => (&place, members),
+        };
+        let mode = check::present(&members, "mode");
+        let mode = mode.map(|mode| check::one_of(&place.member("mode"), mode, &["auto", "required"])).transpose()?;
+        let is_required = mode.as_deref() == Some("required");
+        let mut allowed = Self { names: HashSet::new(), kinds: HashSet::new(), is_required };
+        let Some(tools) = check::present(&members, "tools") else { return Ok(Some(allowed)) };
+        let place = place.member("tools");
+        for (index, entry) in check::entries(&place, tools, 0, MAX_TOOLS)?.into_iter().enumerate() {
+            let place = place.entry(index);
+            let members = check::members(&place, entry)?;
+            let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+            match named(&kind, &members) {
+                Some(name) => allowed.names.insert(name),
+                None => allowed.kinds.insert(family(kind)),
+            };
+        }
+        Ok(Some(allowed))
+    }
+
+    /// Whether a tool is among them; a choice that lists nothing leaves out nothing.
+    pub fn has(&self, kind: &str, tool: &Members<'_>) -> bool {
+        let is_any = self.names.is_empty() && self.kinds.is_empty();
+        is_any
+            || match named(kind, tool) {
+                Some(name) => self.names.contains(name.as_ref()),
+                None => self.kinds.contains(family(kind.into()).as_ref()),
+            }
+    }
+}
+
+/// The name of a function, which one format has in an object of its own.
+fn named<'a>(kind: &str, tool: &Members<'a>) -> Option<Cow<'a, str>> {
+    if !matches!(kind, "function" | "custom") {
+        return None;
+    }
+    let nested = check::present(tool, kind).and_then(Members::of);
+    check::present(nested.as_ref().unwrap_or(tool), "name").and_then(json::string)
+}
+
+/// The search has many names.
+fn family(kind: Cow<'_, str>) -> Cow<'_, str> {
+    if kind.starts_with("web_search") { Cow::Borrowed("web_search") } else { kind }
+}
+
 /// Which tools the model may, must or must not call.
 pub(crate) fn choice(
     choice: Option<&RawValue>,
@@ -127,12 +206,10 @@ pub(crate) fn choice(
             let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
             match kind.as_ref() {
                 "function" | "custom" => {}
-                // Which of them may be called is a wish that no other format has; whether one must be is none of those.
+                // Which of them may be called no other format can say: the others are left out.
                 "allowed_tools" => {
-                    let mode = check::present(&members, "mode").and_then(json::string);
-                    return Ok(has_tools.then(|| {
-                        made(if mode.as_deref() == Some("required") { "any" } else { "auto" }, None, parallel)
-                    }));
+                    let is_required = Allowed::of(choice)?.is_some_and(|allowed| allowed.is_required);
+                    return Ok(has_tools.then(|| made(if is_required { "any" } else { "auto" }, None, parallel)));
                 }
                 // The search is there or not; nobody can be made to search.
                 kind if kind.starts_with("web_search") => return Ok(None),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::conversation::conversation;
-use super::options::{self, Reasoning};
+use super::options::{self, Allowed, Reasoning};
 use super::schema::closed;
 use super::{Form, OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
@@ -106,6 +106,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
     let (mut out, mut beside, mut found) = (Object::default(), Object::default(), Found::default());
     let (mut form, mut warnings, mut cache_key) = (Form::default(), Vec::new(), None);
+    let allowed = Allowed::of(check::present(&members, "tool_choice"))?;
     for (name, value) in &members.0 {
         if json::kind(value) == Kind::Null {
             continue;
@@ -126,7 +127,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             }
             "tools" => {
                 let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
-                let (tools, dropped) = options::tools(&place, value, search(&model).as_deref())?;
+                let (tools, dropped) = options::tools(&place, value, search(&model).as_deref(), allowed.as_ref())?;
                 warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
                 found.has_tools = tools != "[]";
                 out.set("tools", &tools);

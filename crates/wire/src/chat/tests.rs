@@ -156,6 +156,31 @@ fn options_have_the_words_of_the_other_format() {
 }
 
 #[test]
+fn only_tools_that_are_allowed_are_offered() {
+    let function = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let tools = json!([function("f"), {"type": "web_search"}, function("g"), {"type": "tidegate:datetime"}]);
+    let made = |allowed: Value| {
+        asked(&with(json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}})))
+    };
+    let offered = |made: &Value| -> Vec<String> {
+        let tools = made["tools"].as_array().unwrap().iter();
+        tools.map(|tool| tool["name"].as_str().or_else(|| tool["type"].as_str()).unwrap().to_owned()).collect()
+    };
+    let some = made(json!({"mode": "required", "tools": [function("g"), {"type": "web_search_preview"}]}));
+    assert_eq!(
+        (offered(&some), &some["tool_choice"]),
+        (vec!["tidegate:web_search".to_owned(), "g".to_owned()], &json!({"type": "any"}))
+    );
+    let one = made(json!({"mode": "auto", "tools": [{"type": "tidegate:datetime"}]}));
+    assert_eq!((offered(&one), &one["tool_choice"]), (vec!["tidegate:datetime".to_owned()], &json!({"type": "auto"})));
+    assert_eq!(offered(&made(json!({"mode": "auto", "tools": []}))).len(), 4);
+    let wrong =
+        with(json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "any"}}}));
+    let wrong = read(wrong.to_string().as_bytes(), &search).unwrap_err();
+    assert_eq!(wrong.message, "Invalid request: tool_choice.allowed_tools.mode must be one of auto, required");
+}
+
+#[test]
 fn what_caches_are_told_apart_by_is_carried() {
     let key =
         |key: Value| read(with(json!({"prompt_cache_key": key})).to_string().as_bytes(), &search).unwrap().cache_key;

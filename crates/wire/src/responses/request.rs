@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::Form;
 use super::input::{Turns, input};
-use crate::chat::options::{self, Reasoning};
+use crate::chat::options::{self, Allowed, Reasoning};
 use crate::chat::request::{Object, SAME, config};
 use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
@@ -51,6 +51,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
     let mut cache_key = None;
+    let allowed = Allowed::of(check::present(&members, "tool_choice"))?;
     let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
     for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
         let place = Place::top(name);
@@ -61,7 +62,9 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             "parallel_tool_calls" => parallel = Some(check::boolean(&place, value)?),
             "tools" => {
                 let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
-                let (tools, dropped) = tools(&place, value, search(&model).as_deref(), &mut form.custom)?;
+                let searching = search(&model);
+                let offered = (searching.as_deref(), allowed.as_ref());
+                let (tools, dropped) = tools(&place, value, offered, &mut form.custom)?;
                 warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
                 has_tools = tools != "[]";
                 out.set(name, &tools);
@@ -159,7 +162,7 @@ fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Resu
 fn tools(
     place: &Place<'_>,
     value: &RawValue,
-    search: Option<&str>,
+    (search, allowed): (Option<&str>, Option<&Allowed<'_>>),
     custom: &mut Vec<String>,
 ) -> Result<(String, bool), Violation> {
     let (mut made, mut is_dropped) = (Vec::new(), false);
@@ -167,6 +170,9 @@ fn tools(
         let place = place.entry(index);
         let members = check::members(&place, entry)?;
         let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+        if allowed.is_some_and(|allowed| !allowed.has(&kind, &members)) {
+            continue;
+        }
         made.push(match kind.as_ref() {
             "function" => options::function(&place, &members)?.finish(),
             "custom" => {

@@ -254,6 +254,11 @@ fn results_stand_behind_their_calls() {
     assert_eq!(choice(json!({"type": "custom", "name": "p"})), json!({"type": "tool", "name": "p"}));
     assert_eq!(choice(json!({"type": "allowed_tools", "mode": "required", "tools": []})), json!({"type": "any"}));
     assert_eq!(choice(json!({"type": "web_search_preview"})), json!(null));
+    let tools = json!([{"type": "function", "name": "f"}, {"type": "custom", "name": "p"}, {"type": "web_search"}]);
+    let allowed = json!({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "p"}, {"type": "web_search"}]});
+    let made = asked(&with(json!({"tools": tools, "tool_choice": allowed})));
+    assert_eq!(made["tools"].as_array().unwrap().len(), 2);
+    assert_eq!((&made["tools"][0]["name"], &made["tool_choice"]), (&json!("p"), &json!({"type": "auto"})));
 }
 
 /// Cut off in the middle of a call, clients go on with the conversation.
