@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tidegate_wire::json::{self, Members, quoted};
+use tidegate_wire::json::{self, Kind, Members, quoted};
 
 use crate::fault::{Class, Fault};
 use crate::translate::carrier::Carrier;
@@ -83,12 +83,13 @@ fn text<'a>(members: &Members<'a>, name: &str) -> Option<Cow<'a, str>> {
     members.get(name).and_then(json::string)
 }
 
-/// An object with another value for one of its members.
+/// An object with another value for one of its members, or with one more.
 fn with(members: &Members<'_>, name: &str, value: &str) -> Vec<u8> {
+    let own = members.0.iter().map(|(key, old)| (key.as_ref(), if key == name { value } else { old.get() }));
+    let more = members.get(name).is_none().then_some((name, value));
     let mut out = String::from("{");
-    for (index, (key, old)) in members.0.iter().enumerate() {
+    for (index, (key, value)) in own.chain(more).enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        let value = if key == name { value } else { old.get() };
         out.push_str(comma);
         out.push_str(&quoted(key));
         out.push(':');
@@ -96,6 +97,26 @@ fn with(members: &Members<'_>, name: &str, value: &str) -> Vec<u8> {
     }
     out.push('}');
     out.into_bytes()
+}
+
+fn read(data: &[u8]) -> Option<Members<'_>> {
+    serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of)
+}
+
+/// An end with the counts of an event before it that it does not have itself; nothing where it has all of them.
+fn with_counts(end: &Members<'_>, counts: &[u8]) -> Option<Vec<u8>> {
+    let is_there = |value: &RawValue| json::kind(value) == Kind::Object;
+    let counted = read(counts)?.get("usage").filter(|usage| is_there(usage)).and_then(Members::of)?;
+    let own = end.get("usage").filter(|usage| is_there(usage)).and_then(Members::of).unwrap_or_default();
+    let says = |name: &str| own.get(name).is_some_and(|value| json::kind(value) != Kind::Null);
+    let missing: Vec<_> = counted.0.iter().filter(|(name, _)| !says(name)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let kept = own.0.iter().filter(|(name, _)| counted.get(name).is_none() || says(name));
+    let all = kept.chain(missing).map(|(name, value)| format!("{}:{}", quoted(name), value.get()));
+    let usage = format!("{{{}}}", all.collect::<Vec<_>>().join(","));
+    Some(with(end, "usage", &usage))
 }
 
 /// Writes an event in one line: a line break in JSON stands between its tokens.
@@ -240,19 +261,28 @@ impl Mender {
         put(stream, "content_block_stop", stop.as_bytes());
     }
 
-    /// How the answer ended: a call that was made is why, whatever the server calls it.
+    /// How the answer ended.
     fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
         let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
-        let reason = text(&delta, "stop_reason");
         // Counts on the way are not the end: the last of them say it all.
-        if reason.is_none() {
+        if text(&delta, "stop_reason").is_none() {
             self.counts = Some(data.to_vec());
             return;
         }
         self.close(stream);
-        self.counts = None;
         self.is_told = true;
-        if self.has_calls && reason.as_deref() == Some("end_turn") {
+        // What was counted before and is left out here is told here.
+        let united = self.counts.take().and_then(|counts| with_counts(members, &counts));
+        match united.as_deref().and_then(|united| Some((read(united)?, united))) {
+            Some((members, united)) => self.reason(&members, united, stream),
+            None => self.reason(members, data, stream),
+        }
+    }
+
+    /// Why the answer ended: a call that was made is why, whatever the server calls it.
+    fn reason(&self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
+        let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
+        if self.has_calls && text(&delta, "stop_reason").as_deref() == Some("end_turn") {
             let right = with(&delta, "stop_reason", r#""tool_use""#);
             let right = with(members, "delta", &String::from_utf8_lossy(&right));
             return put(stream, "message_delta", &right);
@@ -260,8 +290,16 @@ impl Mender {
         put(stream, "message_delta", data);
     }
 
+    /// Tells the counts that came behind the end.
+    fn count(&mut self, stream: &mut Stream) {
+        if let Some(counts) = self.counts.take() {
+            put(stream, "message_delta", &counts);
+        }
+    }
+
     fn finish(&mut self, stream: &mut Stream) {
         if !std::mem::replace(&mut self.is_over, true) {
+            self.count(stream);
             put(stream, "message_stop", br#"{"type":"message_stop"}"#);
         }
     }
@@ -312,7 +350,7 @@ impl Decode for Mender {
             }
             return Ok(());
         }
-        let members = serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of).ok_or_else(broken)?;
+        let members = read(data).ok_or_else(broken)?;
         let kind = text(&members, "type").unwrap_or_else(|| name.to_owned().into());
         let is_content = matches!(kind.as_ref(), "content_block_start" | "content_block_delta" | "message_delta");
         if is_content && !std::mem::replace(&mut self.is_begun, true) {
@@ -333,9 +371,7 @@ impl Decode for Mender {
             "message_delta" => self.told(&members, data, stream),
             "message_stop" => {
                 self.close(stream);
-                if let Some(counts) = self.counts.take() {
-                    put(stream, "message_delta", &counts);
-                }
+                self.count(stream);
                 self.is_over = true;
                 put(stream, "message_stop", data);
             }

@@ -198,6 +198,22 @@ fn counts_on_the_way_end_nothing() {
         &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
         &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
     );
+    // Behind the end they are the last word, however the stream closes.
+    let behind = [START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), counts.into(), STOP.into()];
+    check(&behind, &behind);
+    for close in [&["[DONE]".to_owned()][..], &[]] {
+        check(&[&behind[..6], close].concat(), &behind);
+    }
+    // Before it they are told with it, as far as it says nothing of its own.
+    let bare = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#;
+    let whole = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#;
+    let before =
+        |end: &str| [START.to_owned(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), end.into(), STOP.into()];
+    let told = |end: &str| [START.to_owned(), start(0, TEXT), said(0, "a"), stop(0), end.into(), STOP.into()];
+    check(&before(bare), &told(whole));
+    check(&before(&whole.replace(r#"{"output_tokens":1}"#, "null")), &told(whole));
+    let other = whole.replace(r#"{"output_tokens":1}"#, r#"{"input_tokens":5,"output_tokens":null}"#);
+    check(&before(&other), &told(&other.replace("null", "1")));
     let remote = r#"{"type":"mcp_tool_use","id":"t","name":"f","server_name":"s","input":{}}"#;
     let all = [START.into(), start(0, remote), input(0, "{}"), stop(0), ended("end_turn"), STOP.into()];
     check(&all, &all);
