@@ -103,6 +103,11 @@ fn read(data: &[u8]) -> Option<Members<'_>> {
     serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of)
 }
 
+/// The input of a call: nothing is none.
+fn input_of(given: &str) -> &str {
+    if matches!(given.trim(), "null" | "\"\"") { "{}" } else { given }
+}
+
 /// An end with the counts of an event before it that it does not have itself; nothing where it has all of them.
 fn with_counts(end: &Members<'_>, counts: &[u8]) -> Option<Vec<u8>> {
     let is_there = |value: &RawValue| json::kind(value) == Kind::Object;
@@ -143,11 +148,12 @@ impl Mender {
             self.waiting = Some(Waiting { given, data: data.to_vec() });
             return Ok(());
         }
-        let input = (kind == "tool_use").then(|| block.get("input").map_or("{}", RawValue::get).to_owned());
+        let given_input = block.get("input").map_or("{}", RawValue::get);
+        let input = (kind == "tool_use").then(|| input_of(given_input).to_owned());
         self.has_calls |= input.is_some();
         // A beginning says nothing of the input: pieces do.
         let said = match &input {
-            Some(input) if input.trim() != "{}" => {
+            Some(_) if given_input != "{}" => {
                 let bare = with(&block, "input", "{}");
                 with(members, "content_block", &String::from_utf8_lossy(&bare))
             }
@@ -324,14 +330,22 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
         let signature = text(&members, "signature").filter(|signature| !signature.is_empty())?;
         String::from_utf8(with(&members, "signature", &quoted(&signer.wrap(&signature)))).ok()
     };
-    let is_signed = blocks.iter().any(|block| signed(block).is_some());
-    let said: Vec<Cow<'_, str>> = blocks
-        .iter()
-        .filter(|block| !is_silent(block))
-        .map(|block| signed(block).map_or_else(|| Cow::Borrowed(block.get()), Cow::Owned))
+    let called = |block: &&RawValue| -> Option<String> {
+        let members = Members::of(block).filter(|_| is(block, "tool_use"))?;
+        let given = members.get("input")?.get();
+        let input = Some(input_of(given)).filter(|input| *input != given)?;
+        String::from_utf8(with(&members, "input", input)).ok()
+    };
+    let righted: Vec<(&RawValue, Option<String>)> =
+        blocks.iter().map(|block| (*block, signed(block).or_else(|| called(block)))).collect();
+    let is_righted = righted.iter().any(|(_, righted)| righted.is_some());
+    let said: Vec<Cow<'_, str>> = righted
+        .into_iter()
+        .filter(|(block, _)| !is_silent(block))
+        .map(|(block, righted)| righted.map_or_else(|| Cow::Borrowed(block.get()), Cow::Owned))
         .collect();
     let has_silent = said.len() < blocks.len() && !said.is_empty();
-    let made = (has_silent || is_signed).then(|| with(&members, "content", &format!("[{}]", said.join(","))));
+    let made = (has_silent || is_righted).then(|| with(&members, "content", &format!("[{}]", said.join(","))));
     if !is_misnamed {
         return made.map(Bytes::from);
     }

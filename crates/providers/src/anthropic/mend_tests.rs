@@ -170,6 +170,20 @@ fn p14_a_call_without_pieces_has_the_input_that_it_began_with() {
 }
 
 #[test]
+fn a_call_with_nothing_is_called_with_an_empty_object() {
+    let call = |input: &str| format!(r#"{{"type":"tool_use","id":"t","name":"f","input":{input}}}"#);
+    for nothing in ["null", r#""""#] {
+        check(
+            &[START.into(), start(0, &call(nothing)), stop(0), ended("tool_use"), STOP.into()],
+            &[START.into(), start(0, &call("{}")), input(0, "{}"), stop(0), ended("tool_use"), STOP.into()],
+        );
+        let answer = |input: &str| format!(r#"{{"content":[{}],"stop_reason":"tool_use"}}"#, call(input));
+        let made = mended_whole(answer(nothing).as_bytes(), &signer()).unwrap();
+        assert_eq!(std::str::from_utf8(&made).unwrap(), answer("{}"));
+    }
+}
+
+#[test]
 fn the_last_line_of_another_format_is_not_told() {
     check(
         &[START.into(), start(0, TEXT), said(0, "a"), ended("end_turn"), "[DONE]".into()],
