@@ -28,6 +28,7 @@ pub mod plugins;
 pub mod presets;
 pub mod rates;
 pub mod relay;
+mod request;
 pub mod snapshot;
 mod sticky;
 pub mod tasks;

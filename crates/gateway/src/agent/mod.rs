@@ -55,7 +55,7 @@ use crate::presets::Applied;
 use crate::relay::{Body, Head, Inner, Reply};
 use crate::snapshot::Settings;
 use crate::sticky::Conversation;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, request};
 use conduct::{Broken, Conductor};
 use native::Left;
 use replay::{Foreign, Memory as _};
@@ -210,7 +210,7 @@ pub(crate) async fn as_turn_of(
 }
 
 fn begun(body: &Bytes, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<(Map<String, Value>, Roster), Failure> {
-    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let mut request = request::read(body)?;
     take_servers(&mut request, envelope, snapshot)?;
     let roster = roster(&request, envelope, snapshot)?;
     Ok((request, roster))
@@ -257,7 +257,7 @@ pub(crate) async fn serve(
     (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
-    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let mut request = request::read(body)?;
     take_servers(&mut request, envelope, snapshot)?;
     let mut roster = roster(&request, envelope, snapshot)?;
     roster.belongs_to(session(headers, envelope));

@@ -12,9 +12,9 @@ use tidegate_store::files::FileRow;
 use tidegate_tools::page::Kind;
 use tidegate_wire::error::ErrorType;
 
-use crate::Gateway;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
+use crate::{Gateway, request};
 
 /// What images can be.
 const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
@@ -27,7 +27,7 @@ type Read = HashMap<FileId, (FileRow, Secret)>;
 impl Gateway {
     /// The body with what files of the caller's workspace hold in place of their ids. Only for bodies that name some.
     pub(crate) async fn with_files(self: &Arc<Self>, key: &KeyEntry, body: &Bytes) -> Result<Bytes, Failure> {
-        let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+        let mut request = request::read(body)?;
         let mut named: HashMap<FileId, u64> = HashMap::new();
         each(&mut request, &mut |block, _| {
             if let Some(id) = id_of(block) {

@@ -36,7 +36,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Body, Purse, Reply};
 use crate::snapshot::Settings;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, request};
 use options::Plugins;
 use route::Router;
 
@@ -174,7 +174,7 @@ pub(crate) fn resolved(
     let mut told = Told::default();
     let chosen = route::routed(gate, snapshot, key, (body, envelope), (&plugins, answers), false, &mut told)?;
     let (Some(chosen), Some(panel)) = (&chosen, panel) else { return Ok(chosen) };
-    let mut request: Map<String, Value> = serde_json::from_slice(chosen).map_err(|_| Failure::internal())?;
+    let mut request = request::read(chosen)?;
     panel.add(&mut request, &snapshot.settings, &mut told);
     Ok(Some(Value::Object(request).to_string().into()))
 }
@@ -226,7 +226,7 @@ impl Stage<'_> {
             return Ok(());
         }
         let body = made.body.as_ref().unwrap_or(body);
-        let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+        let mut request = request::read(body)?;
         let is_unheard = made.told.unheard.iter().any(|plugin| plugin == "response-healing");
         made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
         if let Some(wanted) = searches {

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::Wishes;
 use crate::sticky::Conversation;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, request};
 
 /// Said where nothing can be chosen by scores.
 const UNSCORED: &str = "No model of this deployment has a score for writing programs: the operator sets \
@@ -93,7 +93,7 @@ pub(super) fn routed(
 ) -> Result<Option<Bytes>, Failure> {
     let name = envelope.model.as_deref().unwrap_or_default();
     let Some((router, variants)) = Router::of(name, super::brand(&snapshot.settings)) else { return Ok(None) };
-    let mut request: Map<String, Value> = serde_json::from_slice(body).map_err(|_| Failure::internal())?;
+    let mut request = request::read(body)?;
     let scene = Scene {
         gate,
         snapshot,

@@ -137,3 +137,16 @@ async fn a_cache_key_keeps_requests_together() {
     }
 }
 
+#[tokio::test]
+async fn half_a_character_beside_a_server_tool_is_named() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let body = format!(
+        r#"{{"model":"{MODEL}","max_tokens":64,"tools":[{{"type":"tidegate:datetime"}}],"messages":[{{"role":"user","content":[{{"type":"text","text":"a\ud800"}}]}}]}}"#
+    );
+    let reply = gate.post(body).await;
+    let (status, _, kind, message) = reply.error();
+    assert_eq!((status, kind.as_str()), (400, "invalid_request"));
+    assert_eq!(message, "Invalid request: messages[0].content[0].text has an invalid format");
+    assert_eq!(sim.calls(), 0);
+}
