@@ -297,6 +297,7 @@ pub(crate) struct Reasoning {
     pub level: Option<String>,
     pub is_hidden: bool,
     is_on: Option<bool>,
+    /// As it was asked for.
     budget: Option<u64>,
 }
 
@@ -323,7 +324,12 @@ impl Reasoning {
         if let Some(budget) = check::present(&members, "max_tokens") {
             let budget = check::integer(&place.member("max_tokens"), budget, 0)?;
             self.is_on = Some(budget > 0);
-            self.budget = (budget > 0).then(|| budget.max(LEAST_BUDGET));
+            self.budget = (budget > 0).then_some(budget);
+        }
+        // Who wants to be told of thoughts wants some.
+        let is_told = ["summary", "generate_summary"].iter().any(|name| check::present(&members, name).is_some());
+        if is_told && self.is_on.is_none() {
+            self.is_on = Some(true);
         }
         if let Some(exclude) = check::present(&members, "exclude") {
             self.is_hidden |= check::boolean(&place.member("exclude"), exclude)?;
@@ -331,15 +337,23 @@ impl Reasoning {
         Ok(())
     }
 
-    /// The same in the other format; nothing where nobody has said anything.
-    pub fn thinking(&self, max_tokens: Option<u64>) -> Result<Option<String>, Violation> {
+    /// The same in the other format; nothing where nobody has said anything. `limit`: the most that may be answered, and what
+    /// it is called.
+    pub fn thinking(&self, limit: (&str, Option<u64>)) -> Result<Option<String>, Violation> {
         let Some(is_on) = self.is_on else { return Ok(None) };
         let mut made = Object::default();
         match self.budget.filter(|_| is_on) {
             _ if !is_on => made.set_text("type", "disabled"),
-            Some(budget) => {
-                if max_tokens.is_some_and(|limit| limit <= budget) {
-                    return Err(Place::top("max_tokens").is("must be greater than reasoning.max_tokens"));
+            Some(asked) => {
+                let (budget, (name, most)) = (asked.max(LEAST_BUDGET), limit);
+                if most.is_some_and(|most| most <= budget) {
+                    let place = Place::top(name);
+                    return Err(match asked < LEAST_BUDGET {
+                        true => {
+                            place.is(format_args!("must be greater than {LEAST_BUDGET}, the least that thinking takes"))
+                        }
+                        false => place.is("must be greater than reasoning.max_tokens"),
+                    });
                 }
                 made.set_text("type", "enabled");
                 made.set("budget_tokens", &budget.to_string());

@@ -200,7 +200,9 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
         out.set("tool_choice", &choice);
     }
     form.hides_reasoning = found.reasoning.is_hidden;
-    if let Some(thinking) = found.reasoning.thinking(found.max_tokens)? {
+    let is_newer = check::present(&members, "max_completion_tokens").is_some();
+    let limit = if is_newer { "max_completion_tokens" } else { "max_tokens" };
+    if let Some(thinking) = found.reasoning.thinking((limit, found.max_tokens))? {
         out.set("thinking", &thinking);
     }
     if let Some(config) = config(found.reasoning.level.as_deref(), found.format) {

@@ -117,6 +117,11 @@ fn options_have_the_words_of_the_other_format() {
             json!({"type": "enabled", "budget_tokens": 4000, "display": "omitted"}),
         ),
         (json!({"reasoning": {"enabled": false}}), "thinking", json!({"type": "disabled"})),
+        (json!({"reasoning": {"summary": "auto"}}), "thinking", json!({"type": "adaptive"})),
+        (json!({"reasoning": {"generate_summary": "concise"}}), "thinking", json!({"type": "adaptive"})),
+        (json!({"reasoning": {"summary": null}}), "thinking", json!(null)),
+        (json!({"reasoning": {"summary": "auto", "effort": "none"}}), "thinking", json!({"type": "disabled"})),
+        (json!({"reasoning": {"summary": "auto", "enabled": false}}), "thinking", json!({"type": "disabled"})),
         (json!({"tool_choice": "auto"}), "tool_choice", json!(null)),
         (json!({"safety_identifier": "s"}), "user", json!("s")),
         (json!({"safety_identifier": "s", "user": "u"}), "user", json!("u")),
@@ -153,6 +158,31 @@ fn options_have_the_words_of_the_other_format() {
     assert_eq!(asked(&with(json!({"tools": shorthand})))["tools"], found);
     let nobody = with(json!({"model": "a/other", "tools": shorthand}));
     assert_eq!(read(nobody.to_string().as_bytes(), &search).unwrap().warnings, ["dropped:web_search"]);
+}
+
+#[test]
+fn a_limit_that_leaves_no_room_for_thinking_is_told_as_it_is() {
+    let refused = |given: Value| read(with(given).to_string().as_bytes(), &search).unwrap_err().message;
+    for (given, expected) in [
+        (
+            json!({"max_tokens": 1024, "reasoning": {"max_tokens": 100}}),
+            "max_tokens must be greater than 1024, the least that thinking takes",
+        ),
+        (
+            json!({"max_tokens": 2000, "reasoning": {"max_tokens": 2000}}),
+            "max_tokens must be greater than reasoning.max_tokens",
+        ),
+        (
+            json!({"max_completion_tokens": 10, "max_tokens": 5000, "reasoning": {"max_tokens": 1}}),
+            "max_completion_tokens must be greater than 1024, the least that thinking takes",
+        ),
+    ] {
+        assert_eq!(refused(given.clone()), format!("Invalid request: {expected}"), "{given}");
+    }
+    assert_eq!(
+        asked(&with(json!({"max_tokens": 1025, "reasoning": {"max_tokens": 1}})))["thinking"],
+        json!({"type": "enabled", "budget_tokens": 1024})
+    );
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if let Some(choice) = options::choice(check::present(&members, "tool_choice"), parallel, has_tools)? {
         out.set("tool_choice", &choice);
     }
-    if let Some(thinking) = reasoning.thinking(limit)? {
+    if let Some(thinking) = reasoning.thinking(("max_output_tokens", limit))? {
         out.set("thinking", &thinking);
     }
     if let Some(config) = config(reasoning.level.as_deref(), schema) {

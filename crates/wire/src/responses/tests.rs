@@ -261,6 +261,17 @@ fn results_stand_behind_their_calls() {
     assert_eq!((&made["tools"][0]["name"], &made["tool_choice"]), (&json!("p"), &json!({"type": "auto"})));
 }
 
+#[test]
+fn thoughts_that_are_to_be_told_are_thought() {
+    let made = asked(&with(json!({"reasoning": {"summary": "auto"}, "prompt_cache_key": "c"})));
+    assert_eq!(made["thinking"], json!({"type": "adaptive"}));
+    let short = with(json!({"max_output_tokens": 1024, "reasoning": {"max_tokens": 1}}));
+    let short = read(short.to_string().as_bytes(), &search).unwrap_err().message;
+    assert_eq!(short, "Invalid request: max_output_tokens must be greater than 1024, the least that thinking takes");
+    let keyed = read(with(json!({"prompt_cache_key": "c"})).to_string().as_bytes(), &search).unwrap();
+    assert_eq!(keyed.cache_key.as_deref(), Some("c"));
+}
+
 /// Cut off in the middle of a call, clients go on with the conversation.
 #[test]
 fn what_follows_a_call_that_nobody_answered_stays_where_it_is() {
