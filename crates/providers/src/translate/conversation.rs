@@ -239,15 +239,12 @@ impl Conversation {
 
     /// Names of all tools that were called, each once.
     pub fn called_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for call in self.calls() {
-            if let Said::Call { name, .. } = call
-                && !names.contains(&name.as_str())
-            {
-                names.push(name);
-            }
-        }
-        names
+        let mut seen = HashSet::new();
+        let names = self.calls().filter_map(|call| match call {
+            Said::Call { name, .. } => Some(name.as_str()),
+            _ => None,
+        });
+        names.filter(|name| seen.insert(*name)).collect()
     }
 
     /// The place of the last words of a person: a loop of calls goes on since then.
