@@ -87,6 +87,11 @@ impl Gateway {
         self.told(reply, Form::Responses(asked.form), &asked.warnings)
     }
 
+    /// Adds to the header of warnings.
+    pub fn warn(&self, headers: &mut HeaderMap, warnings: &[String]) {
+        warn(headers, &self.snapshot(), warnings);
+    }
+
     fn told(&self, mut reply: Reply, form: Form, warnings: &[String]) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
         let id = reply.headers.get(relay::GENERATION_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
@@ -108,13 +113,13 @@ impl Gateway {
     }
 }
 
-/// A body as it is in the Messages format.
-pub(crate) fn in_messages(snapshot: &Snapshot, api: Api, body: &Bytes) -> Result<Bytes, Violation> {
+/// A body as it is in the Messages format, and what of it nobody has a use for.
+pub(crate) fn in_messages(snapshot: &Snapshot, api: Api, body: &Bytes) -> Result<(Bytes, Vec<String>), Violation> {
     let search = |model: &str| search(snapshot, model);
     match api {
-        Api::Chat => chat::read(body, &search).map(|asked| asked.body),
-        Api::Responses => responses::read(body, &search).map(|asked| asked.body),
-        Api::Messages | Api::Images => Ok(body.clone()),
+        Api::Chat => chat::read(body, &search).map(|asked| (asked.body, asked.warnings)),
+        Api::Responses => responses::read(body, &search).map(|asked| (asked.body, asked.warnings)),
+        Api::Messages | Api::Images => Ok((body.clone(), Vec::new())),
     }
 }
 

@@ -157,10 +157,12 @@ fn brand(settings: &Settings) -> Brand<'_> {
 }
 
 impl Gateway {
-    /// What would be kept of a request's body as a preset. It is checked as a request is.
-    pub fn kept(&self, api: Api, body: &Bytes) -> Result<Kept, Violation> {
+    /// What would be kept of a request's body as a preset, and what of it nobody has a use for. It is checked as a request
+    /// is.
+    pub fn kept(&self, api: Api, body: &Bytes) -> Result<(Kept, Vec<String>), Violation> {
         let snapshot = self.snapshot();
-        let body = &doors::in_messages(&snapshot, api, body)?;
+        let (body, warnings) = doors::in_messages(&snapshot, api, body)?;
+        let body = &body;
         let envelope = tidegate_wire::envelope::read(body, brand(&snapshot.settings), Purpose::Keep)?;
         if let Err(Failure { message, error_type, .. }) = agent::as_turn(body, &envelope, &snapshot) {
             return Err(Violation { message: message.into_owned(), error_type });
@@ -169,6 +171,6 @@ impl Gateway {
             message: "Invalid request: body must be an object".to_owned(),
             error_type: ErrorType::InvalidRequest,
         };
-        Kept::of(body).ok_or_else(unreadable)
+        Ok((Kept::of(body).ok_or_else(unreadable)?, warnings))
     }
 }

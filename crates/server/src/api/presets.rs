@@ -159,7 +159,7 @@ fn created(call: Call, api: Api) -> Answering {
         let mut request = Request::of(call)?;
         let slug = slug(&request)?.to_owned();
         let body = request.message_body().await?;
-        let kept = request.app.gateway.kept(api, &body).map_err(|violation| {
+        let (kept, warnings) = request.app.gateway.kept(api, &body).map_err(|violation| {
             let (path, message) = violation.parts();
             refused(path, message)
         })?;
@@ -186,7 +186,9 @@ fn created(call: Call, api: Api) -> Answering {
         let written = written.map_err(|error| refusal(error, &slug))?;
         let (preset, version) = written.ok_or_else(not_found)?;
         request.app.presets_changed().await;
-        Ok(data(StatusCode::OK, &Shown::with(&preset, Some(&version))?))
+        let mut answer = data(StatusCode::OK, &Shown::with(&preset, Some(&version))?);
+        request.app.gateway.warn(answer.headers_mut(), &warnings);
+        Ok(answer)
     })
 }
 

@@ -265,10 +265,10 @@ async fn a_preset_is_made_in_the_formats_of_openai() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
     let chat = json!({"model": MODEL, "max_completion_tokens": 50, "temperature": 0.5, "seed": 7, "stream": true,
-        "stop": ["END"], "user": "somebody", "messages": [{"role": "system", "content": "Be brief."},
+        "stop": ["END"], "user": "somebody", "prediction": {}, "messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"}]});
     let responses = json!({"model": MODEL, "max_output_tokens": 50, "temperature": 0.5, "instructions": "Be brief.",
-        "input": "hi"});
+        "input": "hi", "prediction": {}});
     let config = json!({"model": MODEL, "max_tokens": 50, "temperature": 0.5});
     let mut of_chat = config.clone();
     of_chat["stop_sequences"] = json!(["END"]);
@@ -277,6 +277,7 @@ async fn a_preset_is_made_in_the_formats_of_openai() {
         let path = format!("/presets/brief/{format}");
         let reply = ask(&gate, "POST", &path).json(body.to_string()).send().await;
         assert_eq!(reply.status, 200, "{}", reply.body_text());
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:prediction"), "{format}");
         let version = &reply.json()["data"]["designated_version"];
         assert_eq!(version["config"], config, "{format}");
         assert_eq!(version["system_prompt"], "Be brief.", "{format}");
