@@ -42,10 +42,11 @@ impl Form {
         }
     }
 
-    fn stream(self, head: Head) -> Stream {
+    /// `most`: bytes of an answer.
+    fn stream(self, head: Head, most: usize) -> Stream {
         match self {
             Self::Chat(form) => Stream::Chat(chat::Stream::new(head, form, LARGEST_EVENT)),
-            Self::Responses(form) => Stream::Responses(responses::Stream::new(head, form, LARGEST_EVENT)),
+            Self::Responses(form) => Stream::Responses(responses::Stream::new(head, form, LARGEST_EVENT, most)),
         }
     }
 }
@@ -100,13 +101,14 @@ impl Gateway {
             created: self.clock.now().0 / 1_000,
             metadata: snapshot.names.metadata_member.clone(),
         };
+        let most = snapshot.settings.max_answer_bytes;
         reply.body = match reply.body {
             Body::Full(bytes) => {
                 let bytes = bytes.unwrap_or_default();
                 let nothing = || Failure { generation: GenerationId::parse(&head.id), ..Failure::internal() };
                 Body::full(form.whole(&bytes, &head).ok_or_else(nothing)?)
             }
-            streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head) })),
+            streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head, most) })),
         };
         warn(&mut reply.headers, &snapshot, warnings);
         Ok(reply)
@@ -159,6 +161,14 @@ impl Stream {
             Self::Responses(stream) => stream.feed(bytes),
         }
     }
+
+    /// Whether it ended before what it is made of.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Chat(_) => false,
+            Self::Responses(stream) => stream.is_over(),
+        }
+    }
 }
 
 /// A streamed answer in another format.
@@ -170,11 +180,20 @@ pub struct ToldBody {
 impl ToldBody {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            if self.stream.is_over() {
+                return Poll::Ready(None);
+            }
             let Some(Ok(frame)) = ready!(Pin::new(&mut self.inner).poll_frame(context)) else {
                 return Poll::Ready(None);
             };
             let Ok(bytes) = frame.into_data() else { continue };
-            match self.stream.feed(bytes) {
+            let told = self.stream.feed(bytes);
+            if self.stream.is_over() {
+                tracing::warn!("an answer is too long to be told in events of the Responses format");
+                // Nobody hears the rest of it.
+                self.inner = Body::Full(None);
+            }
+            match told {
                 // Not a whole event yet, or one that nobody is told of.
                 Ok(told) if told.is_empty() => {}
                 Ok(told) => return Poll::Ready(Some(told)),
@@ -187,6 +206,6 @@ impl ToldBody {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        HttpBody::is_end_stream(&self.inner)
+        self.stream.is_over() || HttpBody::is_end_stream(&self.inner)
     }
 }

@@ -32,8 +32,15 @@ pub struct Stream {
     citations: Vec<Citation>,
     /// Events so far.
     count: u64,
+    /// Bytes that are kept of the answer, for its last event, and how many may be.
+    kept: usize,
+    most: usize,
     is_begun: bool,
+    is_over: bool,
 }
+
+/// What an item takes beside what it says.
+const ITEM: usize = 256;
 
 /// An item that is open: the number of its block, its place in the output, and its id.
 struct Item {
@@ -58,8 +65,8 @@ impl Item {
 }
 
 impl Stream {
-    /// `limit`: the largest event there is.
-    pub fn new(head: Head, form: Form, limit: usize) -> Self {
+    /// `limit`: the largest event there is. `most`: bytes of an answer.
+    pub fn new(head: Head, form: Form, limit: usize, most: usize) -> Self {
         Self {
             head,
             form,
@@ -73,16 +80,29 @@ impl Stream {
             start: 0,
             citations: Vec::new(),
             count: 0,
+            kept: 0,
+            most,
             is_begun: false,
+            is_over: false,
         }
+    }
+
+    /// Whether the last event was told, although more may come.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// What the next bytes amount to; nothing for those that are no whole event.
     pub fn feed(&mut self, bytes: Bytes) -> Result<Bytes, TooLarge> {
         let mut out = BytesMut::new();
         self.splitter.feed(bytes);
-        while let Some(frame) = self.splitter.next()? {
+        while !self.is_over
+            && let Some(frame) = self.splitter.next()?
+        {
             self.take(&frame, &mut out);
+            if self.kept > self.most {
+                self.burst(&mut out);
+            }
         }
         Ok(out.freeze())
     }
@@ -153,6 +173,7 @@ impl Stream {
 
     fn added(&mut self, block: usize, what: Open, out: &mut BytesMut) {
         self.begin(out);
+        self.kept += ITEM;
         let place = self.items.len();
         self.items.push(None);
         let prefix = match &what {
@@ -210,11 +231,13 @@ impl Stream {
                 self.think(index, &thought.thinking, out);
             }
             Block::RedactedThinking(thought) => {
+                self.kept += thought.data.len();
                 let thought = Thought { sealed: Some(thought.data.clone()), ..Thought::default() };
                 self.added(index, Open::Thought(thought), out);
             }
             Block::ToolUse(call) => {
                 let input = Some(call.input_text().to_owned());
+                self.kept += call.input_text().len();
                 let call = Call::new(&call.id, &call.name, "", &self.form);
                 self.added(index, Open::Call(call, input), out);
             }
@@ -234,6 +257,7 @@ impl Stream {
             Delta::Signature(delta) => {
                 if let Some(Item { what: Open::Thought(thought), .. }) = self.item(index) {
                     thought.signature.push_str(&delta.signature);
+                    self.kept += delta.signature.len();
                 }
             }
             Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
@@ -243,12 +267,19 @@ impl Stream {
                 *input = None;
                 call.arguments.push_str(&delta.partial_json);
                 // A text is in the middle of an object, and told when that is whole.
-                if !call.is_custom {
+                let is_told = !call.is_custom;
+                self.kept += delta.partial_json.len();
+                if is_told {
                     let piece = quoted(&delta.partial_json);
                     self.put(out, "response.function_call_arguments.delta", &format!(r#"{at},"delta":{piece}"#));
                 }
             }
-            Delta::Citation(delta) => self.citations.push(delta.citation),
+            Delta::Citation(delta) => {
+                if let Citation::WebSearch(found) = &delta.citation {
+                    self.kept += ITEM + found.url.len() + found.title.as_ref().map_or(0, String::len);
+                }
+                self.citations.push(delta.citation);
+            }
             _ => {}
         }
     }
@@ -258,6 +289,7 @@ impl Stream {
         let at = item.at();
         let Open::Words(words) = &mut item.what else { return };
         words.add(text);
+        self.kept += text.len();
         let members = format!(r#"{at},"content_index":0,"delta":{},"logprobs":[]"#, quoted(text));
         self.put(out, "response.output_text.delta", &members);
     }
@@ -267,6 +299,7 @@ impl Stream {
         let at = item.at();
         let Open::Thought(thought) = &mut item.what else { return };
         thought.text.push_str(text);
+        self.kept += text.len();
         let members = format!(r#"{at},"summary_index":0,"delta":{}"#, quoted(text));
         self.put(out, "response.reasoning_summary_text.delta", &members);
     }
@@ -356,6 +389,18 @@ impl Stream {
         let text = |name: &str| error.get(name).and_then(json::string);
         let kind = text("error_type").and_then(|kind| ErrorType::parse(&kind)).unwrap_or(ErrorType::Unmapped);
         let message = quoted(&text("message").unwrap_or_default());
+        self.failed(kind, &message, out);
+    }
+
+    /// The answer is longer than any may be: all of it would have to be told once more at its end.
+    fn burst(&mut self, out: &mut BytesMut) {
+        (self.items, self.open, self.citations) = (Vec::new(), Vec::new(), Vec::new());
+        self.failed(ErrorType::ProviderUnavailable, &quoted("Provider returned error"), out);
+        self.is_over = true;
+    }
+
+    /// `message` is JSON.
+    fn failed(&mut self, kind: ErrorType, message: &str, out: &mut BytesMut) {
         let code = kind.responses_code();
         if self.is_begun {
             let error = format!(r#"{{"code":"{code}","message":{message}}}"#);

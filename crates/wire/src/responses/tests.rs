@@ -130,7 +130,7 @@ const STREAM: &str = concat!(
 fn told(stream: &'static str, pieces: &[usize]) -> String {
     let form = Form { echo: r#","tools":[]"#.to_owned(), custom: vec!["g".to_owned()] };
     let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
-    let mut made = Stream::new(head(), form, 1 << 20);
+    let mut made = Stream::new(head(), form, 1 << 20, 1 << 20);
     for length in pieces {
         let piece = rest.split_to((*length).min(rest.len()));
         out.push_str(std::str::from_utf8(&made.feed(piece).unwrap()).unwrap());
@@ -314,6 +314,32 @@ fn a_failure_is_the_last_event() {
     assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
     assert_eq!(last["response"]["error"], json!({"code": "rate_limit_exceeded", "message": "Busy"}));
     assert_eq!(last["response"]["error_type"], "rate_limit_exceeded");
+}
+
+/// The last event repeats the answer, and what is kept for it has a bound.
+#[test]
+fn an_answer_beyond_all_bounds_fails() {
+    let mut made = Stream::new(head(), Form::default(), 1 << 20, 4_096);
+    let mut out = String::new();
+    let mut feed = |text: &str| {
+        out.push_str(std::str::from_utf8(&made.feed(Bytes::from(text.to_owned())).unwrap()).unwrap());
+        made.is_over()
+    };
+    let frames: Vec<&str> = STREAM.split_inclusive("\n\n").take(5).collect();
+    assert!(!feed(&frames.concat()));
+    let pieces = (0..10_000).take_while(|_| !feed(frames[4])).count();
+    // Each says "Høj", which is four bytes.
+    assert!(pieces > 700 && pieces < 4_096 / 4, "{pieces}");
+    assert!(feed(STREAM), "nothing follows");
+    let events = events(&out);
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
+    assert_eq!(last["response"]["error"], json!({"code": "server_error", "message": "Provider returned error"}));
+    assert_eq!(
+        (&last["response"]["error_type"], &last["response"]["output"]),
+        (&json!("provider_unavailable"), &json!([]))
+    );
+    assert_eq!(events.iter().filter(|event| event["type"] == "response.failed").count(), 1);
 }
 
 proptest! {
