@@ -11,9 +11,11 @@ use http::HeaderMap;
 use http::header::HeaderValue;
 use http_body::Body as HttpBody;
 use serde_json::Map;
+use serde_json::value::RawValue;
 use tidegate_core::{Api, GenerationId};
 use tidegate_wire::chat::Head;
 use tidegate_wire::envelope::Violation;
+use tidegate_wire::json::{self, Members};
 use tidegate_wire::preset::Words;
 use tidegate_wire::sse::TooLarge;
 use tidegate_wire::{chat, responses};
@@ -81,11 +83,43 @@ impl Gateway {
         let snapshot = self.snapshot();
         let asked = responses::read(&body, &|model| search(&snapshot, model))?;
         drop(body);
+        let body = asked.body.clone();
         let words = Words::Others { only_parallel: asked.only_parallel };
         let cache_key = asked.cache_key.as_deref();
         let head = relay::Head { headers, query, api: Api::Responses, words, cache_key };
-        let reply = self.answer(key, head, asked.body).await?;
+        let reply = match self.answer(key, head, asked.body).await {
+            Ok(reply) => reply,
+            Err(failure) => {
+                let mut reply = self.cut_short(&snapshot, &body, &asked.form, failure)?;
+                warn(&mut reply.headers, &snapshot, &asked.warnings);
+                return Ok(reply);
+            }
+        };
         self.told(reply, Form::Responses(asked.form), &asked.warnings)
+    }
+
+    /// A request that is too long is no mistake in the Responses format: it is an answer that had no room. `body` is the
+    /// request in the Messages format.
+    fn cut_short(
+        &self,
+        snapshot: &Snapshot,
+        body: &[u8],
+        form: &responses::Form,
+        failure: Failure,
+    ) -> Result<Reply, Failure> {
+        let (Some(id), true) = (failure.generation, failure.error_type.is_length()) else { return Err(failure) };
+        let members = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of).unwrap_or_default();
+        let model = members.get("model").and_then(json::string).unwrap_or_default();
+        let is_streamed = members.get("stream").is_some_and(|stream| stream.get() == "true");
+        let head = self.head(snapshot, id.as_str());
+        let routing = failure.more.as_ref().and_then(|more| more.routing.as_deref());
+        let told = responses::cut_short(&model, &head, form, routing, is_streamed);
+        Ok(relay::reply(id, &snapshot.names, Body::full(told), is_streamed, &[]))
+    }
+
+    fn head(&self, snapshot: &Snapshot, id: &str) -> Head {
+        let metadata = snapshot.names.metadata_member.clone();
+        Head { id: id.to_owned(), created: self.clock.now().0 / 1_000, metadata }
     }
 
     /// Adds to the header of warnings.
@@ -96,11 +130,7 @@ impl Gateway {
     fn told(&self, mut reply: Reply, form: Form, warnings: &[String]) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
         let id = reply.headers.get(relay::GENERATION_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
-        let head = Head {
-            id: id.to_owned(),
-            created: self.clock.now().0 / 1_000,
-            metadata: snapshot.names.metadata_member.clone(),
-        };
+        let head = self.head(&snapshot, id);
         let most = snapshot.settings.max_answer_bytes;
         reply.body = match reply.body {
             Body::Full(bytes) => {

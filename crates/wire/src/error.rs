@@ -105,6 +105,12 @@ impl ErrorType {
         }
     }
 
+    /// Whether something was too long: no failure in the Responses format, but an answer that was cut short.
+    pub fn is_length(self) -> bool {
+        use ErrorType::*;
+        matches!(self, ContextLengthExceeded | MaxTokensExceeded | TokenLimitExceeded | StringTooLong)
+    }
+
     /// `error.type` of the Messages envelope, which Anthropic's clients choose their exception by.
     pub fn messages_type(self) -> &'static str {
         use ErrorType::*;

@@ -746,7 +746,7 @@ fn wants_metadata(headers: &HeaderMap, names: &Names) -> bool {
     header.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"enabled"))
 }
 
-fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: &[String]) -> Reply {
+pub(crate) fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: &[String]) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     let id = HeaderValue::from_str(id.as_str()).expect("an id is plain ASCII");
     headers.insert(GENERATION_ID, id.clone());

@@ -1,10 +1,12 @@
 //! OpenAI's formats at our own door: what careless upstreams answer, what is too long, and what keeps requests together.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, frame, user};
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, frame, user};
 
 const MODEL: &str = "vendor/m";
 const PRICED: &str = "pricing = { input = 1, output = 1 }";
@@ -109,6 +111,53 @@ async fn a_careless_stream_loses_nothing() {
         let wanted = if path == "responses" { "incomplete" } else { "length" };
         assert_eq!((told, why, used), (json!("a\u{fffd}"), json!(wanted), json!(10)), "{text}");
     }
+}
+
+#[tokio::test]
+async fn what_is_too_long_is_cut_short_in_the_responses_format_and_an_error_elsewhere() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate =
+        Tidegate::start().endpoint_with(MODEL, &sim, "context_length = 2000\nmax_output_tokens = 200").run().await;
+    let [(chat, in_chat), (path, mut body)] = asking(&"word ".repeat(20_000));
+    let refused = ask(&gate, chat, &in_chat).await;
+    assert_eq!(
+        (refused.status, &refused.json()["error"]["metadata"]["error_type"]),
+        (400, &json!("context_length_exceeded"))
+    );
+    let cut = |response: &Value| {
+        let told = ["status", "incomplete_details", "output", "error", "model"].map(|name| response[name].clone());
+        assert_eq!(json!(told), json!(["incomplete", {"reason": "max_output_tokens"}, [], null, MODEL]), "{response}");
+    };
+    let reply = ask(&gate, path, &body).await;
+    let id = reply.header("x-generation-id").unwrap();
+    assert_eq!((reply.status, reply.json()["id"].as_str()), (200, Some(id)), "{}", reply.body_text());
+    cut(&reply.json());
+    let path_of_record = format!("/api/v1/generation?id={id}");
+    eventually("the record", Duration::from_secs(5), async || {
+        let record = gate.ask("GET", &path_of_record).key(INFERENCE_KEY).send().await;
+        record.status == 200 && record.json()["data"]["total_cost"].as_f64() == Some(0.0)
+    })
+    .await;
+    body["stream"] = json!(true);
+    let reply = ask(&gate, path, &body).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream; charset=utf-8")));
+    let events = reply.events();
+    let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(names, ["response.created", "response.in_progress", "response.incomplete"]);
+    cut(&events[2].json()["response"]);
+    // The provider's word counts as ours does.
+    sim.set(Behaviour::Status {
+        code: 400,
+        retry_after: None,
+        error_type: Some("invalid_request_error".to_owned()),
+        message: Some("prompt is too long: 2200 tokens > 2000 maximum".to_owned()),
+    });
+    let [_, (path, body)] = asking("short");
+    let reply = ask(&gate, path, &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    cut(&reply.json());
+    sim.set(Behaviour::Status { code: 400, retry_after: None, error_type: None, message: Some("no".to_owned()) });
+    assert_eq!(ask(&gate, path, &body).await.status, 400);
 }
 
 /// Conversations that begin differently are one for caches where the caller says so; a session says it better.

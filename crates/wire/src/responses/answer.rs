@@ -4,11 +4,12 @@ use bytes::Bytes;
 
 use super::item::{self, Call, Thought, Words};
 use super::usage::Usage;
-use super::{Form, Head};
+use super::{Form, Head, Stream};
 use crate::chat::answer::{tier, with_metadata};
 use crate::chat::lenient;
 use crate::json::quoted;
 use crate::messages::{Block, Usage as Used};
+use crate::object::Raw;
 
 /// The object of an answer, as far as it is known.
 pub(super) struct Object<'a> {
@@ -45,13 +46,29 @@ impl Object<'_> {
     }
 }
 
+/// Why an answer ended that had no more room.
+pub(super) const CUT: &str = "max_tokens";
+
 /// Whether an answer is whole, by why it ended: its status, and why it is not.
 pub(super) fn ended(stop: Option<&str>) -> (&'static str, Option<&'static str>) {
     match stop {
-        Some("max_tokens" | "model_context_window_exceeded") => ("incomplete", Some("max_output_tokens")),
+        Some(CUT | "model_context_window_exceeded") => ("incomplete", Some("max_output_tokens")),
         Some("refusal") => ("incomplete", Some("content_filter")),
         _ => ("completed", None),
     }
+}
+
+/// What a request is answered that is too long for an answer: one that was cut short before its first word, as a body or as
+/// the events of a stream. `metadata` is JSON.
+pub fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&str>, is_streamed: bool) -> Bytes {
+    let metadata = metadata.and_then(|metadata| Raw::from_text(metadata).ok());
+    if is_streamed {
+        return Stream::cut_short(model, head, form, metadata.as_ref());
+    }
+    let (status, incomplete) = ended(Some(CUT));
+    let (provider, usage) = (None, Some(&Used::default()));
+    let object = Object { head, form, model, provider, status, items: &[], error: "null", incomplete, usage };
+    with_metadata(object.to_json(), &head.metadata, metadata.as_ref()).into()
 }
 
 /// An answer in the Messages format as one in the Responses format; nothing where it is none.

@@ -8,7 +8,7 @@ mod request;
 mod stream;
 mod usage;
 
-pub use answer::whole;
+pub use answer::{cut_short, whole};
 pub use request::{Asked, read};
 pub use stream::Stream;
 

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
-use super::answer::{Object, ended};
+use super::answer::{CUT, Object, ended};
 use super::item::{self, Call, Thought, Words};
 use super::{Form, Head};
 use crate::chat::answer::with_metadata;
@@ -85,6 +85,14 @@ impl Stream {
             is_begun: false,
             is_over: false,
         }
+    }
+
+    /// The events of an answer that was cut short before its first word.
+    pub(super) fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&Raw>) -> Bytes {
+        let (mut made, mut out) = (Self::new(head.clone(), form.clone(), 0, 0), BytesMut::new());
+        (made.model, made.stop) = (model.to_owned(), Some(CUT.to_owned()));
+        made.end(metadata, &mut out);
+        out.freeze()
     }
 
     /// Whether the last event was told, although more may come.
@@ -389,6 +397,12 @@ impl Stream {
         let text = |name: &str| error.get(name).and_then(json::string);
         let kind = text("error_type").and_then(|kind| ErrorType::parse(&kind)).unwrap_or(ErrorType::Unmapped);
         let message = quoted(&text("message").unwrap_or_default());
+        // What had no room is no failure here.
+        if kind.is_length() {
+            self.stop = Some(CUT.to_owned());
+            let metadata = body.get(&self.head.metadata).map(Raw::from);
+            return self.end(metadata.as_ref(), out);
+        }
         self.failed(kind, &message, out);
     }
 

@@ -342,6 +342,32 @@ fn an_answer_beyond_all_bounds_fails() {
     assert_eq!(events.iter().filter(|event| event["type"] == "response.failed").count(), 1);
 }
 
+#[test]
+fn what_has_no_room_is_cut_short_and_does_not_fail() {
+    let details = json!({"reason": "max_output_tokens"});
+    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: Vec::new() };
+    let body = cut_short("a/m", &head(), &form, Some(r#"{"attempt":0}"#), false);
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&body["id"], &body["status"], &body["output"]), (&json!("gen-1"), &json!("incomplete"), &json!([])));
+    assert_eq!((&body["incomplete_details"], &body["error"], &body["model"]), (&details, &json!(null), &json!("a/m")));
+    assert_eq!((&body["usage"]["total_tokens"], &body["tidegate_metadata"]), (&json!(0), &json!({"attempt": 0})));
+    let streamed = cut_short("a/m", &head(), &form, None, true);
+    let streamed = events(std::str::from_utf8(&streamed).unwrap());
+    let kinds: Vec<&str> = streamed.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["response.created", "response.in_progress", "response.incomplete"]);
+    assert_eq!(streamed[2]["response"]["incomplete_details"], details);
+    assert_eq!(streamed[2]["response"]["model"], "a/m");
+    for kind in ["context_length_exceeded", "max_tokens_exceeded", "token_limit_exceeded", "string_too_long"] {
+        let error = format!(
+            "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"invalid_request_error\",\"message\":\"Long\",\"error_type\":\"{kind}\"}},\"request_id\":null}}\n\n"
+        );
+        let begun = STREAM.split_inclusive("\n\n").take(5).collect::<String>() + &error;
+        let last = events(&told(Box::leak(begun.into_boxed_str()), &[])).pop().unwrap();
+        assert_eq!((&last["type"], &last["response"]["incomplete_details"]), (&json!("response.incomplete"), &details));
+        assert_eq!(last["response"]["output"][1]["content"][0]["text"], "Høj", "{kind}");
+    }
+}
+
 proptest! {
     /// However the bytes arrive, the events are the same.
     #[test]
