@@ -95,7 +95,7 @@ def test_the_playground_streams_and_its_request_has_a_story(gateway, browser):
     assert "tokens in" in driver.find_element(By.ID, "told").text
     link.click()
     wait_for_heading(driver, "Request gen-")
-    assert "answered with status 200" in driver.find_element(By.CLASS_NAME, "summary").text
+    assert "Answered with status 200" in driver.find_element(By.CLASS_NAME, "summary").text
     driver.find_element(By.LINK_TEXT, "All requests").click()
     wait_for_heading(driver, "Requests")
     newest = lambda driver: driver.find_element(By.CSS_SELECTOR, "tbody a").get_attribute("href")

@@ -34,10 +34,9 @@ struct Row {
     input: String,
     output: String,
     state: &'static str,
-    is_well: bool,
+    look: &'static str,
     uptime: String,
     first: String,
-    is_shared: bool,
 }
 
 pub(super) async fn show(mut viewer: Viewer) -> Result<Answer, Failure> {
@@ -78,11 +77,14 @@ fn shown(viewer: &Viewer, snapshot: &Snapshot, model: &Model) -> Shown {
             context: count(endpoint.context_length),
             input: price(Unit::Input),
             output: price(Unit::Output),
-            state: state(group),
-            is_well: group == Group::Stable,
+            state: if endpoint.shared { state(group) } else { "own key only" },
+            look: match (endpoint.shared, group) {
+                (false, _) => "faint",
+                (true, Group::Stable) => "well",
+                (true, _) => "ill",
+            },
             uptime: or_dash(uptime.map(|share| percent(share.into()))),
             first: or_dash(first.p50.map(|seconds| millis((f64::from(seconds) * 1_000.0) as u64))),
-            is_shared: endpoint.shared,
         }
     };
     Shown {

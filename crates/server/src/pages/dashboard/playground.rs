@@ -16,8 +16,11 @@ struct Page {
 
 pub(super) async fn show(viewer: Viewer) -> Result<Answer, Failure> {
     let snapshot = viewer.app.gateway.snapshot();
-    let called = snapshot.catalogue.models().into_iter().filter(|model| !model.endpoints.is_empty());
-    let models = called.map(|model| model.id.to_string()).collect();
+    // Those that anybody can call come first.
+    let mut models = snapshot.catalogue.models();
+    models.retain(|model| !model.endpoints.is_empty());
+    models.sort_by_key(|model| !model.endpoints.iter().any(|endpoint| endpoint.shared));
+    let models = models.into_iter().map(|model| model.id.to_string()).collect();
     let page_of = Page { frame: viewer.frame("/dashboard/playground"), models };
     page(page_of.frame.status(), &page_of, None)
 }

@@ -171,19 +171,19 @@ pub(super) async fn show(viewer: Viewer) -> Result<Answer, Failure> {
 }
 
 fn summary(generation: &Generation) -> String {
-    let tried = generation.attempts.len();
-    let who = match (tried, generation.provider.as_str()) {
-        (0, _) => "nobody was called".to_owned(),
-        (1, provider) => format!("{provider} was called"),
-        (tried, provider) => format!("{tried} calls were made, the last to {provider}"),
-    };
+    let taken = millis(generation.duration_ms.into());
     let end = match generation.outcome {
-        Outcome::Complete => "answered",
-        Outcome::Cancelled => "the client left before the end",
-        Outcome::Broken => "the answer broke off",
-        Outcome::Failed => "failed",
+        Outcome::Complete => format!("Answered with status {} after {taken}.", generation.status),
+        Outcome::Cancelled => format!("The client left after {taken}."),
+        Outcome::Broken => format!("The answer broke off after {taken}."),
+        Outcome::Failed => format!("Failed with status {} after {taken}.", generation.status),
     };
-    format!("{end} with status {} after {}: {who}.", generation.status, millis(generation.duration_ms.into()))
+    let who = match (generation.attempts.len(), generation.provider.as_str()) {
+        (0, _) => "Nobody was called.".to_owned(),
+        (1, provider) => format!("{provider} was called."),
+        (tried, provider) => format!("{tried} calls were made, the last to {provider}."),
+    };
+    format!("{end} {who}")
 }
 
 fn turn(generation: &Generation) -> Turn {
