@@ -594,6 +594,12 @@ def test_models_are_listed(branded):
         assert client.models.count().data.count == len(by_id)
         providers = client.providers.list()
         assert "upstream" in [provider.slug for provider in providers.data]
+        offered = client.endpoints.list(author="test", slug="sim").data
+        [endpoint] = offered.endpoints
+        assert (offered.id, endpoint.provider_name, endpoint.service_tier) == ("test/sim", "Upstream", None)
+        assert (endpoint.native_tools, endpoint.supports_diarization) == ({}, False)
+        choices = endpoint.supports_tool_choice
+        assert choices.auto and choices.none and choices.required and choices.function
 
 
 def test_presets(branded, client, workspace):

@@ -1,11 +1,13 @@
 //! Who offers a model, what each takes and what it costs there.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_gateway::health::Health;
 use tidegate_gateway::{Failure, Snapshot};
-use tidegate_providers::translate::card::Cache;
-use tidegate_routing::{Endpoint, Group, Model, Parameter, Percentiles};
+use tidegate_providers::translate::card::{Cache, Card};
+use tidegate_routing::{Endpoint, Group, Model, Parameter, Percentiles, Searcher};
 
 use super::account::{Answering, Request, data, not_found};
 use super::models::{Architecture, created};
@@ -34,10 +36,16 @@ struct Offer<'a> {
     context_length: u64,
     max_completion_tokens: u64,
     max_prompt_tokens: Option<u64>,
+    native_tools: BTreeMap<String, NativeTool>,
     pricing: Shown,
     quantization: Option<&'static str>,
+    /// Null is the ordinary one.
+    service_tier: Option<&'static str>,
     supported_parameters: Vec<&'static str>,
+    /// Of speech that is written down, which nobody here does.
+    supports_diarization: bool,
     supports_implicit_caching: bool,
+    supports_tool_choice: ToolChoices,
     uptime_last_5m: Option<f64>,
     uptime_last_30m: Option<f64>,
     uptime_last_1d: Option<f64>,
@@ -46,6 +54,22 @@ struct Offer<'a> {
     /// Tokens per second.
     throughput_last_30m: Option<Spread>,
     status: i8,
+}
+
+/// What the vendor calls a tool of ours that it runs itself.
+#[derive(Debug, PartialEq, Serialize)]
+struct NativeTool {
+    #[serde(rename = "type")]
+    name: &'static str,
+}
+
+/// Which words of `tool_choice` are kept to.
+#[derive(Debug, PartialEq, Serialize)]
+struct ToolChoices {
+    auto: bool,
+    function: bool,
+    none: bool,
+    required: bool,
 }
 
 /// Over the last five minutes, although the interface says thirty: so long is the window that routing decides by, and two
@@ -123,10 +147,14 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot, heal
         context_length: endpoint.context_length,
         max_completion_tokens: endpoint.max_output_tokens,
         max_prompt_tokens: None,
+        native_tools: native_tools(endpoint.searcher, &snapshot.settings.brand),
         pricing: shown(endpoint.pricing.as_ref()),
         quantization: Some(endpoint.quantization.as_str()).filter(|level| *level != "unknown"),
+        service_tier: endpoint.tier.name(),
         supported_parameters: parameters(endpoint),
+        supports_diarization: false,
         supports_implicit_caching: card.cache == Cache::Implicit,
+        supports_tool_choice: tool_choices(endpoint, card),
         uptime_last_5m: percent(uptime.and_then(|uptime| uptime.five_minutes)),
         uptime_last_30m: percent(uptime.and_then(|uptime| uptime.half_hour)),
         uptime_last_1d: percent(uptime.and_then(|uptime| uptime.day)),
@@ -134,6 +162,24 @@ fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot, heal
         throughput_last_30m: Spread::of(throughput, 1.0),
         status: status(health.group(&snapshot.ward, endpoint)),
     }
+}
+
+/// Under the names that requests use. A model that searches whenever it answers has no such tool.
+fn native_tools(searcher: Searcher, brand: &str) -> BTreeMap<String, NativeTool> {
+    let name = match searcher {
+        Searcher::None | Searcher::Itself => return BTreeMap::new(),
+        Searcher::Anthropic => "web_search_20250305",
+        Searcher::Openai | Searcher::Xai => "web_search",
+        Searcher::Google => "google_search",
+    };
+    BTreeMap::from([(format!("{brand}:web_search"), NativeTool { name })])
+}
+
+fn tool_choices(endpoint: &Endpoint, card: &Card) -> ToolChoices {
+    let has = |parameter| endpoint.parameters.contains(parameter);
+    let chooses = has(Parameter::Tools) && has(Parameter::ToolChoice);
+    let forces = chooses && card.forced_choice;
+    ToolChoices { auto: chooses, function: forces, none: chooses, required: forces }
 }
 
 /// The names by which the public interface knows what an endpoint takes, in order. What only requests in the Messages format
@@ -166,5 +212,32 @@ mod tests {
         let ours = Parameter::ALL.iter().map(|parameter| parameter.as_str());
         let expected: Vec<&str> = ours.filter(|name| known.contains(name)).collect();
         assert_eq!(shown, expected, "and all of them");
+    }
+
+    #[test]
+    fn a_vendors_own_search_is_told_under_our_name() {
+        let told = |searcher| serde_json::to_value(native_tools(searcher, "tidegate")).unwrap();
+        for (searcher, name) in [
+            (Searcher::Anthropic, "web_search_20250305"),
+            (Searcher::Openai, "web_search"),
+            (Searcher::Xai, "web_search"),
+            (Searcher::Google, "google_search"),
+        ] {
+            assert_eq!(told(searcher), serde_json::json!({"tidegate:web_search": {"type": name}}));
+        }
+        assert_eq!(told(Searcher::None), serde_json::json!({}));
+        assert_eq!(told(Searcher::Itself), serde_json::json!({}));
+    }
+
+    #[test]
+    fn a_choice_is_offered_as_far_as_it_is_kept_to() {
+        let mut endpoint = Endpoint::new("vendor/m", "p");
+        let all = ToolChoices { auto: true, function: true, none: true, required: true };
+        assert_eq!(tool_choices(&endpoint, &Card::default()), all);
+        let free = Card { forced_choice: false, ..Card::default() };
+        assert_eq!(tool_choices(&endpoint, &free), ToolChoices { function: false, required: false, ..all });
+        endpoint.parameters = endpoint.parameters.without(Parameter::ToolChoice);
+        let none = ToolChoices { auto: false, function: false, none: false, required: false };
+        assert_eq!(tool_choices(&endpoint, &Card::default()), none);
     }
 }

@@ -60,6 +60,9 @@ async fn models_are_listed_with_their_prices() {
     let offer = &offers["endpoints"][0];
     assert_eq!((offers["id"].as_str(), offer["tag"].as_str()), (Some("vendor/a"), Some("p0")));
     assert!(offer["context_length"].is_u64() && offer["uptime_last_30m"].is_null(), "{offers}");
+    assert_eq!((&offer["native_tools"], &offer["service_tier"]), (&json!({}), &json!(null)));
+    assert_eq!(offer["supports_diarization"], false);
+    assert_eq!(offer["supports_tool_choice"], json!({"auto": true, "function": true, "none": true, "required": true}));
     assert_eq!(get(&gate, "/models/vendor/z/endpoints").await.status, 404);
     let providers = get(&gate, "/providers").await.json();
     assert!(
