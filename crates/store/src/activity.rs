@@ -38,6 +38,7 @@ pub(crate) struct Activity {
     pub prompt: i64,
     pub completion: i64,
     pub reasoning: i64,
+    pub cached: i64,
 }
 
 impl Activities {
@@ -58,6 +59,7 @@ impl Activities {
             (&mut activity.prompt, exchange.usage.prompt()),
             (&mut activity.completion, exchange.usage.output),
             (&mut activity.reasoning, exchange.usage.thinking),
+            (&mut activity.cached, exchange.usage.cache_read),
         ] {
             *sum = sum.saturating_add(tokens(count));
         }
@@ -83,7 +85,8 @@ macro_rules! add_activity {
                     .bind(activity.totals.requests)
                     .bind(activity.prompt)
                     .bind(activity.completion)
-                    .bind(activity.reasoning);
+                    .bind(activity.reasoning)
+                    .bind(activity.cached);
             }
             upsert.execute(&mut *$transaction).await?;
         }
@@ -92,15 +95,17 @@ macro_rules! add_activity {
 pub(crate) use add_activity;
 
 pub(crate) fn activity_text(rows: usize, numbered: bool) -> &'static str {
-    ACTIVITY_DAYS.text(rows, numbered, "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?", |values| {
+    ACTIVITY_DAYS.text(rows, numbered, "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?", |values| {
         let plus = plus_excluded!("activity_days");
         format!(
             "INSERT INTO activity_days (organisation_id, day, workspace_id, key_hash, model, provider, credit_nanos, \
-             byok_nanos, requests, prompt_tokens, completion_tokens, reasoning_tokens) VALUES {values} \
+             byok_nanos, requests, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens) \
+             VALUES {values} \
              ON CONFLICT (organisation_id, day, workspace_id, key_hash, model, provider) DO UPDATE SET {plus}, \
              prompt_tokens = activity_days.prompt_tokens + excluded.prompt_tokens, \
              completion_tokens = activity_days.completion_tokens + excluded.completion_tokens, \
-             reasoning_tokens = activity_days.reasoning_tokens + excluded.reasoning_tokens"
+             reasoning_tokens = activity_days.reasoning_tokens + excluded.reasoning_tokens, \
+             cached_tokens = activity_days.cached_tokens + excluded.cached_tokens"
         )
     })
 }
@@ -131,6 +136,7 @@ pub struct DayOfModel {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub reasoning_tokens: u64,
+    pub cached_tokens: u64,
 }
 
 #[derive(sqlx::FromRow)]
@@ -145,6 +151,7 @@ struct Row {
     prompt_tokens: i64,
     completion_tokens: i64,
     reasoning_tokens: i64,
+    cached_tokens: i64,
 }
 
 impl Store {
@@ -153,7 +160,7 @@ impl Store {
         let rows: Vec<Row> = on_reader!(self, pool => {
             Ok(sqlx::query_as(
                 "SELECT day, model, provider, workspace_id, credit_nanos, byok_nanos, requests, prompt_tokens, \
-                 completion_tokens, reasoning_tokens FROM activity_days \
+                 completion_tokens, reasoning_tokens, cached_tokens FROM activity_days \
                  WHERE organisation_id = $1 AND day >= $2 AND day <= $3 AND ($4 = '' OR key_hash = $4) \
                  AND ($5 = '' OR workspace_id = $5) \
                  AND ($6 = '' OR key_hash IN (SELECT hash FROM api_keys WHERE organisation_id = $1 AND creator_user_id = $6)) \
@@ -184,6 +191,7 @@ impl Store {
                 prompt_tokens: 0,
                 completion_tokens: 0,
                 reasoning_tokens: 0,
+                cached_tokens: 0,
             });
             (sum.credit, sum.byok) = (sum.credit.plus(Money(row.credit_nanos)), sum.byok.plus(Money(row.byok_nanos)));
             for (sum, count) in [
@@ -191,6 +199,7 @@ impl Store {
                 (&mut sum.prompt_tokens, row.prompt_tokens),
                 (&mut sum.completion_tokens, row.completion_tokens),
                 (&mut sum.reasoning_tokens, row.reasoning_tokens),
+                (&mut sum.cached_tokens, row.cached_tokens),
             ] {
                 *sum = sum.saturating_add(u64::try_from(count).unwrap_or(0));
             }

@@ -25,6 +25,8 @@ struct Shown<'a> {
     prompt_tokens: u64,
     completion_tokens: u64,
     reasoning_tokens: u64,
+    /// Of the prompt's.
+    cached_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace_id: Option<&'a str>,
 }
@@ -43,6 +45,7 @@ impl<'a> From<&'a DayOfModel> for Shown<'a> {
             prompt_tokens: day.prompt_tokens,
             completion_tokens: day.completion_tokens,
             reasoning_tokens: day.reasoning_tokens,
+            cached_tokens: day.cached_tokens,
             workspace_id: day.workspace.as_deref(),
         }
     }

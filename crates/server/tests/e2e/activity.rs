@@ -54,7 +54,9 @@ on_both! {
             .await;
             usages.push(said(&account, key, "v/two", stream).await);
         }
-        said(&account, INFERENCE_KEY, "v/one", false).await;
+        sim.set(Behaviour::Cached { read: 2048, write_5m: 512, write_1h: 256 });
+        let cached = said(&account, INFERENCE_KEY, "v/one", false).await;
+        sim.set(Behaviour::says("six words or so, not more"));
         assert_eq!(account.data("GET", "/activity", None, 200).await, json!([]), "today is not over");
         shift(1);
         said(&account, INFERENCE_KEY, "v/two", false).await;
@@ -71,7 +73,10 @@ on_both! {
         assert_eq!(day["completion_tokens"].as_f64().unwrap(), sum("output_tokens"));
         assert!((day["usage"].as_f64().unwrap() - sum("cost")).abs() < 1e-12, "{day} {usages:?}");
         assert_eq!((&day["byok_usage_inference"], &day["reasoning_tokens"]), (&json!(0), &json!(0)));
-        assert_eq!(day.get("workspace_id"), None);
+        assert_eq!((day.get("workspace_id"), &day["cached_tokens"]), (None, &json!(0)));
+        // What is read from a cache is a part of the prompt, and so is what is written to it.
+        let uncached = cached["input_tokens"].as_u64().unwrap();
+        assert_eq!((&all[1]["cached_tokens"], &all[1]["prompt_tokens"]), (&json!(2048), &json!(uncached + 2048 + 512 + 256)));
 
         // One day, one key, one workspace.
         let date = day["date"].as_str().unwrap();

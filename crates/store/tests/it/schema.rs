@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use sqlx::Row;
-use tidegate_core::Timestamp;
+use tidegate_core::{Exchange, Timestamp, Usage};
+use tidegate_store::activity::{Asked, DayOfModel};
 use tidegate_store::{Store, StoreError};
 
 use crate::databases::{Database, NOW, by, first, hash, new_key, with_postgres, with_sqlite};
+use crate::generations::{exchange, tenant};
 use crate::on_both;
 
 /// Table → column → type and whether it may be NULL. Key columns are compared as well, as `primary`.
@@ -156,6 +158,24 @@ on_both! {
         database.store.close().await;
         let again = database.open_again().await;
         assert_eq!(again.find_key(&hash("one")).await.unwrap().as_ref(), made.keys.first());
+        again.close().await;
+    }
+
+    async fn days_before_cached_tokens_were_counted_get_theirs_from_the_records(database: &Database) {
+        let cached = |name: &str, cache_read| Exchange {
+            usage: Usage { cache_read, ..Usage::default() },
+            ..exchange(hash(name), Some(1), NOW)
+        };
+        let nobody = Exchange { provider: "".into(), ..cached("a", 7) };
+        database.store.insert_generations(&[cached("a", 5), cached("a", 6), cached("b", 1), nobody]).await.unwrap();
+        let asked = Asked { days: (0, i64::MAX), ..Asked::default() };
+        let counted = |days: Vec<DayOfModel>| days.iter().map(|day| day.cached_tokens).collect::<Vec<_>>();
+        let before = counted(database.store.activity(&tenant("org_1"), &asked).await.unwrap());
+        assert_eq!(before.iter().sum::<u64>(), 19);
+        database.execute("ALTER TABLE activity_days DROP COLUMN cached_tokens", &[]).await;
+        database.execute("DELETE FROM _sqlx_migrations WHERE version = 16", &[]).await;
+        let again = database.open_again().await;
+        assert_eq!(counted(again.activity(&tenant("org_1"), &asked).await.unwrap()), before);
         again.close().await;
     }
 

@@ -342,6 +342,7 @@ fn activity() -> Value {
         "prompt_tokens": count(),
         "completion_tokens": count(),
         "reasoning_tokens": count(),
+        "cached_tokens": count(),
     }));
     // Only where it is asked for.
     day["properties"]["workspace_id"] = uuid();
