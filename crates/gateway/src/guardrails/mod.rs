@@ -25,7 +25,7 @@ use crate::keys::KeyEntry;
 use crate::ledger::book::Rule;
 use crate::ledger::rules::Rules;
 
-pub(crate) use scan::{Blocked, Judged};
+pub(crate) use scan::{Blocked, Judged, of_people};
 
 /// What a pattern may take in memory when it is compiled, in bytes.
 const MOST_COMPILED: usize = 256 << 10;

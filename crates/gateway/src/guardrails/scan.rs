@@ -128,30 +128,67 @@ fn unreadable() -> Box<Blocked> {
 /// Hands out what a message says, with whether a person said it. Thinking that its author signed is left alone: it holds
 /// what the author said and nothing else.
 fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, bool)) {
-    let Value::Array(blocks) = said else { return look(said, is_user) };
-    for block in blocks {
-        match block.get("type").and_then(Value::as_str) {
-            Some("text") => each(block, "text", &mut |text| look(text, is_user)),
-            Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
-                each(block, "input", &mut |input| look(input, false))
-            }
-            Some("thinking") => thinking(block, look),
-            Some("redacted_thinking" | "image" | "audio" | "container_upload") => {}
-            Some("tool_result" | "mcp_tool_result") => {
-                each(block, "content", &mut |inner| content(inner, false, look));
-            }
-            Some("document") => {
-                each(block, "title", &mut |title| look(title, is_user));
-                each(block, "context", &mut |context| look(context, is_user));
-                each(block, "source", &mut |source| match source.get("type").and_then(Value::as_str) {
-                    Some("text") => each(source, "data", &mut |data| look(data, is_user)),
-                    Some("content") => each(source, "content", &mut |inner| content(inner, is_user, look)),
-                    _ => encoded(source, is_user, look),
-                });
-            }
-            _ => said_in(block, &mut |text| each_said(text, look)),
+    match said {
+        Value::Array(blocks) => blocks.iter_mut().for_each(|block| one_block(block, is_user, look)),
+        said => look(said, is_user),
+    }
+}
+
+fn one_block(block: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, bool)) {
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => each(block, "text", &mut |text| look(text, is_user)),
+        Some("tool_use" | "server_tool_use" | "mcp_tool_use") => each(block, "input", &mut |input| look(input, false)),
+        Some("thinking") => thinking(block, look),
+        Some("redacted_thinking" | "image" | "audio" | "container_upload") => {}
+        Some("tool_result" | "mcp_tool_result") => {
+            each(block, "content", &mut |inner| content(inner, false, look));
+        }
+        Some("document") => {
+            each(block, "title", &mut |title| look(title, is_user));
+            each(block, "context", &mut |context| look(context, is_user));
+            each(block, "source", &mut |source| match source.get("type").and_then(Value::as_str) {
+                Some("text") => each(source, "data", &mut |data| look(data, is_user)),
+                Some("content") => each(source, "content", &mut |inner| content(inner, is_user, look)),
+                _ => encoded(source, is_user, look),
+            });
+        }
+        _ => said_in(block, &mut |text| each_said(text, look)),
+    }
+}
+
+/// All that people say in a request, and the texts of documents wherever they give them. What tools answered is not theirs.
+pub(crate) fn of_people(body: &Bytes) -> Result<Vec<String>, Failure> {
+    let Ok(mut request) = serde_json::from_slice::<Value>(body) else { return Err(unreadable().failure) };
+    let mut found = Vec::new();
+    let mut look = |value: &mut Value, _: bool| each_text(value, &mut |text| found.push(text.clone()));
+    for message in request.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+        if message.get("role").and_then(Value::as_str) != Some("user") {
+            continue;
+        }
+        match message.get_mut("content") {
+            Some(Value::Array(blocks)) => blocks.iter_mut().for_each(|block| match answered(block) {
+                Some(Value::Array(blocks)) => blocks
+                    .iter_mut()
+                    .filter(|block| is_document(block))
+                    .for_each(|block| one_block(block, true, &mut look)),
+                Some(_) => {}
+                None => one_block(block, true, &mut look),
+            }),
+            Some(said) => look(said, true),
+            None => {}
         }
     }
+    Ok(found)
+}
+
+/// What a tool answered, where a block is that.
+fn answered(block: &mut Value) -> Option<&mut Value> {
+    let kind = block.get("type").and_then(Value::as_str);
+    if matches!(kind, Some("tool_result" | "mcp_tool_result")) { block.get_mut("content") } else { None }
+}
+
+fn is_document(block: &Value) -> bool {
+    matches!(block.get("type").and_then(Value::as_str), Some("document" | "search_result"))
 }
 
 fn each_said(text: &mut String, look: &mut dyn FnMut(&mut Value, bool)) {
@@ -457,6 +494,51 @@ mod tests {
             let passed = blocking.scan(&document(source.clone())).map_err(|_| "blocked").unwrap();
             assert!(passed.body.is_none(), "{source}");
         }
+    }
+
+    #[test]
+    fn what_people_say_is_found_in_every_form() {
+        let document = |source: Value| json!({"type": "document", "title": "t", "source": source});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let body =
+            |content: Value| Bytes::from(json!({"messages": [{"role": "user", "content": content}]}).to_string());
+        // "apollo", in base64.
+        let data = "YXBvbGxv";
+        for (content, said) in [
+            (json!("a"), vec!["a"]),
+            (json!([text("a"), text("b")]), vec!["a", "b"]),
+            (json!([document(json!({"type": "text", "media_type": "text/plain", "data": "a"}))]), vec!["t", "a"]),
+            (json!([document(json!({"type": "content", "content": "a"}))]), vec!["t", "a"]),
+            (json!([document(json!({"type": "content", "content": [text("a")]}))]), vec!["t", "a"]),
+            (
+                json!([document(json!({"type": "base64", "media_type": "text/plain", "data": data}))]),
+                vec!["t", "apollo"],
+            ),
+            (
+                json!([document(json!({"type": "url", "url": format!("data:text/plain;base64,{data}")}))]),
+                vec!["t", "apollo"],
+            ),
+            (
+                json!([{"type": "search_result", "source": "s", "title": "t", "content": [text("a")]}]),
+                vec!["a", "s", "t"],
+            ),
+            (
+                json!([{"type": "tool_result", "tool_use_id": "x", "content": [
+                    text("a"), document(json!({"type": "content", "content": "b"})),
+                ]}]),
+                vec!["t", "b"],
+            ),
+            (json!([{"type": "tool_result", "tool_use_id": "x", "content": "a"}]), vec![]),
+        ] {
+            let mut found = of_people(&body(content.clone())).unwrap();
+            if content[0]["type"] == "search_result" {
+                found.sort();
+            }
+            assert_eq!(found, said, "{content}");
+        }
+        let others = json!({"system": "s", "messages": [{"role": "assistant", "content": "a"}]}).to_string();
+        assert!(of_people(&Bytes::from(others)).unwrap().is_empty());
+        assert_eq!(of_people(&Bytes::from_static(b"{\"messages\": [1e999]}")).unwrap_err().status, 400);
     }
 
     #[test]

@@ -8,12 +8,12 @@ use tidegate_core::Money;
 use tidegate_tools::moderation::{Verdict, pieces, shown};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::quoted;
-use tidegate_wire::messages::{Block, Content, Request, Role, Source};
 use tokio::time::{Instant, timeout};
 
 use super::Prepared;
 use crate::Gateway;
 use crate::failure::Failure;
+use crate::guardrails::of_people;
 use crate::relay::Purse;
 use crate::snapshot::{Moderation, Settings};
 use crate::upstream::whole;
@@ -32,8 +32,8 @@ pub(super) async fn moderate(
 ) -> Result<(), Failure> {
     let unset = || Failure::invalid("moderation is not configured on this deployment");
     let moderation = settings.moderation.as_deref().ok_or_else(unset)?;
-    let Ok(request) = Request::parse(body) else { return Ok(()) };
-    let pieces = pieces(texts(&request));
+    let said = of_people(body)?;
+    let pieces = pieces(said.iter().map(String::as_str));
     if pieces.is_empty() {
         return Ok(());
     }
@@ -100,23 +100,4 @@ async fn judged(gate: &Gateway, moderation: &Moderation, pieces: &[String]) -> R
     }
     let body = whole(answer.into_body(), LONGEST_ANSWER).await.map_err(|_| "its answer broke off or is too long")?;
     moderation.backend.read(&body).ok_or("its answer is not what its kind sends")
-}
-
-/// What people wrote, and the texts of their documents.
-fn texts(request: &Request) -> Vec<&str> {
-    let mut found = Vec::new();
-    for message in request.messages.iter().filter(|message| message.role == Role::User) {
-        match &message.content {
-            Content::Text(text) => found.push(text.as_str()),
-            Content::Blocks(blocks) => found.extend(blocks.iter().filter_map(|block| match block {
-                Block::Text(text) => Some(text.text.as_str()),
-                Block::Document(document) => match &document.source {
-                    Source::Text(source) => Some(source.data.as_str()),
-                    _ => None,
-                },
-                _ => None,
-            })),
-        }
-    }
-    found
 }

@@ -100,6 +100,27 @@ async fn services_judge_and_what_is_done_without_an_answer_is_the_operators_choi
     assert_eq!((status, &*text), (400, "moderation is not configured on this deployment"));
 }
 
+#[tokio::test]
+async fn documents_are_judged_in_whatever_form_they_come() {
+    let sim = Sim::start(Behaviour::says("At six.")).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], PRICED).await;
+    // "the wreck", in base64.
+    let data = "dGhlIHdyZWNr";
+    for source in [
+        json!({"type": "text", "media_type": "text/plain", "data": "the wreck"}),
+        json!({"type": "content", "content": "the wreck"}),
+        json!({"type": "content", "content": [{"type": "text", "text": "the wreck"}]}),
+        json!({"type": "base64", "media_type": "text/plain", "data": data}),
+    ] {
+        let mut body = saying("", false);
+        let document = json!({"type": "document", "source": source});
+        body["messages"][0]["content"] = json!([document, {"type": "text", "text": "All is well"}]);
+        let reply = asked(&gate, &body).await;
+        assert_eq!((reply.status, &reply.json()["metadata"]["reasons"]), (403, &json!(["wreck"])), "{document}");
+    }
+    assert_eq!(sim.calls(), 0, "nobody is called");
+}
+
 async fn spent(gate: &Tidegate) -> f64 {
     let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
     key["data"]["usage"].as_f64().unwrap()
