@@ -25,6 +25,8 @@ pub struct Failure {
     pub retry_after: Option<u64>,
     /// Only when it was a limit of ours that refused, never for what providers could not take.
     pub limited: Option<Limited>,
+    /// Whether an account, a limit or a budget of ours does not reach. A provider who wants money is something else.
+    pub is_unpaid: bool,
     pub generation: Option<GenerationId>,
     /// What only failures of upstreams and plans have.
     pub more: Option<Box<More>>,
@@ -50,7 +52,16 @@ pub struct More {
 impl Failure {
     pub fn new(status: u16, error_type: ErrorType, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self { status, error_type, message, retry_after: None, limited: None, generation: None, more: None }
+        Self {
+            status,
+            error_type,
+            message,
+            retry_after: None,
+            limited: None,
+            is_unpaid: false,
+            generation: None,
+            more: None,
+        }
     }
 
     pub fn more_mut(&mut self) -> &mut More {

@@ -197,7 +197,7 @@ impl Conductor {
                             ended("pause_turn", &ending)
                         }
                         // What was said so far is the answer when there is nothing left to pay another turn with.
-                        Ok(Err(failure)) if matches!(failure.status, 402 | 403) => {
+                        Ok(Err(failure)) if failure.is_unpaid => {
                             self.stopped_by = Some("budget");
                             ended("end_turn", &ending)
                         }

@@ -215,7 +215,7 @@ fn refused(
     let Some(first) = short.first() else { return Failure::unavailable() };
     let rule = &first.demand.rule;
     let tokens = affordable.filter(|tokens| *tokens > 0 && ask.is_capped);
-    match &rule.slot.account {
+    let failure = match &rule.slot.account {
         Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
             // Rules come widest first, so the first is the broadest that does not reach.
             let (reason, scope) = match rule.slot.account {
@@ -248,7 +248,8 @@ fn refused(
             };
             Failure::new(402, ErrorType::PaymentRequired, text)
         }
-    }
+    };
+    Failure { is_unpaid: true, ..failure }
 }
 
 /// Two places, or as many as it takes to say what was set.

@@ -67,6 +67,25 @@ async fn what_was_said_is_the_answer_when_the_money_ends_between_two_turns() {
     }
 }
 
+/// A provider who wants money or takes no credential is no limit of ours: nothing of it looks like an answer.
+#[tokio::test]
+async fn what_a_provider_refuses_between_two_turns_is_an_error() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let own = json!({"provider": "p0", "key": "sk-ant-of-a-customer", "is_byok_only": true});
+    let made = gate.ask("POST", "/api/v1/byok").key(MANAGEMENT_KEY).json(own.to_string()).send().await;
+    assert_eq!(made.status, 201, "{}", made.body_text());
+    let mut body = searching(false);
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    for (status, kind) in [(403, "permission_denied"), (402, "payment_required")] {
+        sim.set(Script::from(asks("", &[("tidegate_datetime", json!({}))])).then(Behaviour::status(status)));
+        let before = sim.calls();
+        let reply = asked(&gate, &body).await;
+        assert_eq!((reply.status, sim.calls() - before), (status, 2), "{}", reply.body_text());
+        assert!(reply.body_text().contains(kind), "{}", reply.body_text());
+    }
+}
+
 #[tokio::test]
 async fn a_loop_that_takes_too_long_pauses_and_goes_on_when_it_is_sent_back() {
     for protocol in PROTOCOLS {
