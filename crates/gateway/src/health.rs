@@ -50,6 +50,8 @@ pub(crate) struct Service {
     retries: AtomicUsize,
     /// Until when the operator's own credential rests.
     rests: AtomicI64,
+    /// Until when nobody needs to hear again that it was refused.
+    told_until: AtomicI64,
 }
 
 impl Default for Service {
@@ -59,6 +61,7 @@ impl Default for Service {
             active: AtomicUsize::new(0),
             retries: AtomicUsize::new(0),
             rests: AtomicI64::new(i64::MIN),
+            told_until: AtomicI64::new(i64::MIN),
         }
     }
 }
@@ -126,6 +129,7 @@ impl Health {
                 let service = services.get_or_insert_with(endpoint.provider.clone(), Arc::default).clone();
                 // A catalogue that is made anew may have come with another credential.
                 service.rests.store(i64::MIN, Ordering::Relaxed);
+                service.told_until.store(i64::MIN, Ordering::Relaxed);
                 set(&mut ward.cells, endpoint.place, cell);
                 set(&mut ward.services, endpoint.provider_index, service);
                 known.insert(name);
@@ -218,14 +222,21 @@ impl Health {
     }
 
     /// The operator's own credential was refused: it is passed over for a while where others can serve. A 403 may be about
-    /// this model alone; anything else is said of the account.
-    pub(crate) fn rest(&self, ward: &Ward, endpoint: &Endpoint, fault: &Fault) {
-        let until = self.now() + REST_MS;
-        match (ward.services.get(endpoint.provider_index), ward.cells.get(endpoint.place)) {
+    /// this model alone; anything else is said of the account. Says whether the operator should hear of it: once for as
+    /// long as such a rest is, and anew after a reload.
+    pub(crate) fn rest(&self, ward: &Ward, endpoint: &Endpoint, fault: &Fault) -> bool {
+        let now = self.now();
+        let until = now + REST_MS;
+        let service = ward.services.get(endpoint.provider_index);
+        match (service, ward.cells.get(endpoint.place)) {
             (_, Some(cell)) if fault.status == 403 => cell.lock().rest(until),
             (Some(service), _) => drop(service.rests.fetch_max(until, Ordering::Relaxed)),
             _ => {}
         }
+        let is_due = |told: i64| (told <= now).then_some(until);
+        service.is_some_and(|service| {
+            service.told_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_ok()
+        })
     }
 
     /// Whether the operator's own credential rests.

@@ -443,6 +443,8 @@ impl Metrics {
             let cooling = self.flow.cooldown.get_or_create(&At { provider: served.provider.clone() });
             cooling.inc_by(i64::from(*cools));
             drop(cooling);
+            // Shown before anything is refused, so that an alert has something to look at.
+            drop(self.flow.credential_refusals.get_or_create(&At { provider: served.provider.clone() }));
             let worst = self.breaker_state.get_or_create(served);
             worst.set(worst.get().max(*state));
             if let Some(uptime) = uptime {
@@ -688,6 +690,8 @@ mod tests {
         let text = metrics.text(&all);
         for (provider, cooling) in [("P0", 0), ("P1", 1), ("P2", 0)] {
             let line = format!(r#"tidegate_credential_cooldown{{provider="{provider}"}} {cooling}"#);
+            assert!(text.contains(&line), "{line} is not in {text}");
+            let line = format!(r#"tidegate_credential_refusals_total{{provider="{provider}"}} 0"#);
             assert!(text.contains(&line), "{line} is not in {text}");
         }
     }

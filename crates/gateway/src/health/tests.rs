@@ -85,7 +85,13 @@ fn a_credential_that_is_refused_rests_for_a_minute() {
     assert!(cools(0));
     bench.clock.advance(Duration::from_millis(1));
     assert!(!cools(0));
-    bench.health.rest(&bench.ward, &bench.attempts[0].endpoint, &refused(403));
+    let rest = |status| bench.health.rest(&bench.ward, &bench.attempts[0].endpoint, &refused(status));
+    assert!(rest(403), "who must mend it hears of it again");
+    assert!(!rest(401), "but not with every call");
+    bench.clock.advance(Duration::from_secs(60));
+    assert!(rest(402) && !rest(403));
+    bench.clock.advance(Duration::from_secs(60));
+    assert!(rest(403));
     assert!(cools(0) && !bench.health.view(&bench.ward).of(&other, None).cools, "a right may be missing for one model");
 }
 

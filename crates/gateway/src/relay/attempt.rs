@@ -297,7 +297,13 @@ pub(super) fn rest(gate: &Gateway, snapshot: &Snapshot, ticket: &Ticket, attempt
         Some(own) => gate.credentials.rest(ticket.workspace(), own, gate.clock.now()),
         // Without a status nobody has refused it.
         None if fault.status == 0 => {}
-        None => gate.health.rest(&snapshot.ward, &attempt.endpoint, fault),
+        None => {
+            let provider = &attempt.endpoint.provider;
+            gate.metrics.flow.credential_refused(&attempt.endpoint.provider_name);
+            if gate.health.rest(&snapshot.ward, &attempt.endpoint, fault) {
+                tracing::error!(%provider, status = fault.status, "a provider refuses the key of this gateway");
+            }
+        }
     }
 }
 

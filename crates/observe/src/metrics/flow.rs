@@ -83,6 +83,8 @@ pub struct Flow {
     /// Since when the oldest letter waits for a destination, in seconds.
     pub broadcast_oldest: Family<Receiver, Gauge>,
     pub(super) cooldown: Family<At, Gauge>,
+    /// Calls that were refused for the operator's own key.
+    pub(super) credential_refusals: Family<At, Counter>,
 }
 
 /// 1 to 2 000 tokens a second, log-spaced.
@@ -110,6 +112,7 @@ impl Flow {
             secrets: Family::default(),
             broadcast_oldest: Family::default(),
             cooldown: Family::default(),
+            credential_refusals: Family::default(),
         };
         let help = "From the head of a request to the head of its answer";
         registry.register_with_unit("http_request_duration", help, Unit::Seconds, flow.http_duration.clone());
@@ -138,10 +141,17 @@ impl Flow {
         registry.register_with_unit("broadcast_oldest", help, Unit::Seconds, flow.broadcast_oldest.clone());
         let help = "Models of a provider that are not asked for a while because its key was refused for now";
         registry.register("credential_cooldown", help, flow.cooldown.clone());
+        let help = "Calls that a provider refused for the key of this gateway";
+        registry.register("credential_refusals", help, flow.credential_refusals.clone());
         let help = "Requests whose own spans the collector did not take";
         registry.register("own_spans_lost", help, flow.spans_lost.clone());
         registry.register("scrubber_hits", "Lines of the log that held what looks like a key", scrub::HITS.clone());
         flow
+    }
+
+    /// A provider refused the operator's own key.
+    pub fn credential_refused(&self, provider: &str) {
+        self.credential_refusals.get_or_create(&At { provider: provider.to_owned() }).inc();
     }
 
     /// Counts what a finished request had to do.

@@ -51,6 +51,30 @@ fn check_error(reply: &Reply, expected: (u16, &str, &str), message: Option<&str>
     }
 }
 
+/// Callers read that nobody can be reached; only the operator can mend it.
+#[tokio::test]
+async fn the_operator_hears_that_a_key_is_refused_once_and_not_which() {
+    for status in [401, 402, 403] {
+        let (sim, gate) = one().await;
+        sim.set(Behaviour::status(status));
+        for _ in 0..3 {
+            assert_eq!(gate.messages(hello(MODEL)).await.status, 502);
+        }
+        gate.logs("refuses the key of this gateway").await;
+        let log = gate.log();
+        let told: Vec<_> =
+            log.iter().filter(|line| line["msg"] == "a provider refuses the key of this gateway").collect();
+        assert_eq!(told.len(), 1, "{status}: {told:?}");
+        let (level, provider) = (told[0]["level"].as_str(), told[0]["provider"].as_str());
+        assert_eq!((level.map(str::to_lowercase).as_deref(), provider), (Some("error"), Some("p0")), "{}", told[0]);
+        assert_eq!(told[0]["status"], status);
+        assert!(!gate.stderr().contains("provider-secret"));
+        let metrics = gate.managed("/metrics").await;
+        let line = metrics.body_text().lines().find(|line| line.starts_with("tidegate_credential_refusals_total"));
+        assert!(line.is_some_and(|line| line.ends_with(" 3")), "{line:?}");
+    }
+}
+
 #[tokio::test]
 async fn every_upstream_status_becomes_its_documented_error() {
     let (sim, gate) = one().await;
