@@ -105,6 +105,8 @@ pub struct Names {
     pub cache_headers: Vec<HeaderName>,
     pub cache_ttl_headers: Vec<HeaderName>,
     pub cache_clear_headers: Vec<HeaderName>,
+    /// Headers that name the application.
+    pub title_headers: Vec<HeaderName>,
     /// What is said of a kept answer.
     pub cache_status_header: HeaderName,
     pub cache_age_header: HeaderName,
@@ -133,6 +135,7 @@ impl Names {
             cache_headers: all("cache"),
             cache_ttl_headers: all("cache-ttl"),
             cache_clear_headers: all("cache-clear"),
+            title_headers: all("title"),
             cache_status_header: header(&settings.brand, "cache-status"),
             cache_age_header: header(&settings.brand, "cache-age"),
             cache_ttl_header: header(&settings.brand, "cache-ttl"),

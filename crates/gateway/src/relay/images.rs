@@ -93,7 +93,7 @@ impl Gateway {
         };
         let model = snapshot.catalogue.find(name).map_or_else(|_| name.into(), |named| named.model.id.clone());
         let mut ticket = Ticket::of(self, snapshot, key, places, model, body.len());
-        let sender = sender(headers, session);
+        let sender = sender(headers, &snapshot.names, session);
         ticket.draws(sender.trace.as_deref());
         ticket.sent_by(sender, request.user.as_deref());
         if let Some(root) = inner.and_then(Inner::root) {

@@ -324,7 +324,7 @@ impl Gateway {
                 None => self.enter(key, settings)?.into(),
             },
         };
-        let sender = sender(headers, envelope.session_id.as_deref().or(session));
+        let sender = sender(headers, &snapshot.names, envelope.session_id.as_deref().or(session));
         let mut ticket = Ticket::open(self, snapshot, key, places, &envelope, sender, &body);
         ticket.asked_in(api);
         if let Some(applied) = applied {
@@ -515,7 +515,8 @@ impl Gateway {
             },
         };
         let session = envelope.session_id.as_deref().or_else(|| header_session(headers).ok().flatten());
-        let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender(headers, session), body);
+        let sender = sender(headers, &snapshot.names, session);
+        let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender, body);
         ticket.asked_in(api);
         ticket.hush();
         if let Some(purse) = purse {
@@ -565,19 +566,19 @@ impl Gateway {
 }
 
 /// What the head says about who sent a request, cut to a sensible length.
-fn sender(headers: &HeaderMap, session: Option<&str>) -> Sender {
+fn sender(headers: &HeaderMap, names: &Names, session: Option<&str>) -> Sender {
     const LONGEST: usize = 512;
-    let text = |name: HeaderName| -> Option<Box<str>> {
+    let text = |name: &HeaderName| -> Option<Box<str>> {
         let text = headers.get(name)?.to_str().ok()?;
         let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(place, _)| place);
         (end > 0).then(|| text[..end].into())
     };
     Sender {
         session: session.map(Into::into),
-        user_agent: text(USER_AGENT),
-        referer: text(HTTP_REFERER).or_else(|| text(REFERER)),
-        title: text(X_TITLE),
-        trace: text(TRACEPARENT),
+        user_agent: text(&USER_AGENT),
+        referer: text(&HTTP_REFERER).or_else(|| text(&REFERER)),
+        title: names.title_headers.iter().find_map(text).or_else(|| text(&X_TITLE)),
+        trace: text(&TRACEPARENT),
     }
 }
 
@@ -768,4 +769,24 @@ pub(crate) fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, w
         headers.insert(names.warnings_header.clone(), value);
     }
     Reply { status: StatusCode::OK, headers, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn an_application_is_called_as_the_header_of_the_brand_says() {
+        let settings = Settings { brand_aliases: vec!["old".to_owned()], ..Settings::default() };
+        let names = Names::of(&settings);
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("x-title", "any"), ("x-old-title", "alias"), ("x-tidegate-title", "own")] {
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(sender(&headers, &names, None).title.as_deref(), Some(value));
+        }
+        headers.insert("x-tidegate-title", HeaderValue::from_static(""));
+        assert_eq!(sender(&headers, &names, None).title.as_deref(), Some("alias"), "an empty one says nothing");
+    }
 }
