@@ -45,6 +45,7 @@ use tokio::sync::mpsc;
 pub use body::LoopBody;
 pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
+pub use roster::{SERVER_TOOLS, one_spelling};
 pub(crate) use search::{Before, Search};
 pub(crate) use turn::{Assembly, Turn};
 

@@ -31,6 +31,25 @@ const ELSEWHERE: [&str; 3] = ["apply_patch", "local_shell", "code_interpreter"];
 /// The tool that a client runs commands with itself.
 const CLIENTS_BASH: &str = "bash_20250124";
 
+const DATETIME: &str = "datetime";
+const SEARCH_MODELS: &str = "experimental__search_models";
+/// All tools that the gateway runs, by their names behind the brand.
+pub const SERVER_TOOLS: [&str; 13] = [
+    advisor::NAME,
+    sandbox::BASH,
+    DATETIME,
+    SEARCH_MODELS,
+    files::NAME,
+    fusion::NAME,
+    image::NAME,
+    mcp::NAME,
+    sandbox::SHELL,
+    subagent::NAME,
+    find::NAME,
+    fetch::NAME,
+    search::NAME,
+];
+
 /// What a tool does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -114,7 +133,7 @@ impl Roster {
                 Some(_) => Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") },
                 None => Reader::of(members, place),
             };
-            if settings.tools.disabled.iter().any(|disabled| disabled == name) {
+            if settings.tools.disabled.iter().any(|disabled| disabled == one_spelling(name)) {
                 return Err(Failure::invalid(format!("{wire} is not configured on this deployment")));
             }
             let is_deferred = entry.get("defer_loading") == Some(&Value::Bool(true));
@@ -362,6 +381,11 @@ fn vendors(wire: &str, emulates: bool) -> Option<&'static str> {
     }
 }
 
+/// The name of a tool whichever way it is spelled.
+pub fn one_spelling(name: &str) -> &str {
+    if name == "search_models" { SEARCH_MODELS } else { name }
+}
+
 /// A deferred tool as it is shown once it has been found.
 fn shown(entry: &Value) -> Value {
     let mut shown = entry.clone();
@@ -380,14 +404,14 @@ fn kind(
     (settings, before): (&Settings, &[Tool]),
 ) -> Result<Kind, Failure> {
     match name {
-        "datetime" => {
+        DATETIME => {
             let zone = reader.text("timezone")?.unwrap_or("UTC");
             if !datetime::is_zone(zone) {
                 return Err(reader.wrong("timezone", "must be a name of the time zone database"));
             }
             Ok(Kind::Datetime { zone: zone.to_owned() })
         }
-        "experimental__search_models" | "search_models" => {
+        SEARCH_MODELS | "search_models" => {
             Ok(Kind::SearchModels { most: reader.number("max_results", 20)?.unwrap_or(5) as usize })
         }
         search::NAME if is_vendors => Ok(Kind::WebSearch(Search::of_vendors(reader, wire, settings)?)),
@@ -430,8 +454,8 @@ impl Kind {
     /// Its name behind the brand.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Datetime { .. } => "datetime",
-            Self::SearchModels { .. } => "experimental__search_models",
+            Self::Datetime { .. } => DATETIME,
+            Self::SearchModels { .. } => SEARCH_MODELS,
             Self::WebSearch(_) => search::NAME,
             Self::WebFetch(_) => fetch::NAME,
             Self::ToolSearch(_) => find::NAME,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::{Price, Timestamp};
 use tidegate_gateway::files::Limits;
 use tidegate_gateway::snapshot::{Routing, Tools};
+use tidegate_gateway::{SERVER_TOOLS, one_spelling};
 use tidegate_providers::Protocol;
 use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
 use tidegate_providers::translate::{Card, beside};
@@ -229,8 +230,17 @@ pub fn tools(raw: &raw::Tools, lines: &Lines, source: &Source) -> anyhow::Result
     if !(1_000..=3_600_000).contains(&raw.loop_deadline_ms) {
         return Err(mistake("tools.loop_deadline_ms", "must be between 1000 and 3600000"));
     }
+    let mut disabled = Vec::with_capacity(raw.disabled.len());
+    for name in &raw.disabled {
+        let name = one_spelling(name);
+        if !SERVER_TOOLS.contains(&name) {
+            let hint = nearest(name, &SERVER_TOOLS).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            return Err(mistake("tools.disabled", &format!("{name:?} is not a tool{hint}")));
+        }
+        disabled.push(name.to_owned());
+    }
     Ok(Tools {
-        disabled: raw.disabled.clone(),
+        disabled,
         max_steps: raw.max_steps,
         loop_deadline: Duration::from_millis(raw.loop_deadline_ms),
         parallelism: raw.parallelism,

@@ -95,6 +95,7 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nlisten = \"localhost\"", "service.listen: \"localhost\" is not an address such as 127.0.0.1:8080"),
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
+        ("[tools]\ndisabled = [\"datetime\", \"web_serch\"]", "\"web_serch\" is not a tool; did you mean web_search?"),
         ("[tools.sandbox]\nbackend = \"lxc\"", "tools.sandbox.backend: \"lxc\" is none of none, http"),
         ("[tools.sandbox]\nbackend = \"http\"", "tools.sandbox.url: needed: the address of your service"),
         (

@@ -376,6 +376,15 @@ async fn what_a_loop_costs_is_the_sum_of_its_generations() {
 async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[0], "[tools]\ndisabled = [\"datetime\"]\n").await;
+    // Whichever way a tool is spelled, here or there.
+    for (disabled, wire) in
+        [("search_models", "experimental__search_models"), ("experimental__search_models", "search_models")]
+    {
+        let other = gate_for(&sim, PROTOCOLS[0], &format!("[tools]\ndisabled = [\"{disabled}\"]\n")).await;
+        let body = with_clock(false, json!({"tools": [{"type": format!("tidegate:{wire}")}]}));
+        let (status, _, _, told) = asked(&other, &body).await.error();
+        assert_eq!((status, told), (400, format!("tidegate:{wire} is not configured on this deployment")));
+    }
     for (tools, message) in [
         (json!([{"type": "tidegate:datetime"}]), "tidegate:datetime is not configured on this deployment"),
         (json!([{"type": "tidegate:nix"}]), "Unknown server tool: tidegate:nix"),
