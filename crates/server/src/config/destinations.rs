@@ -19,8 +19,8 @@ use super::{Source, nearest, raw, secret};
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Observability {
-    /// `service.name` of its spans.
-    pub service_name: String,
+    /// `service.name` of its spans; `service.name` of this file where nothing is said.
+    pub service_name: Option<String>,
     /// `deployment.environment.name` of its spans, such as `production`.
     pub environment: Option<String>,
     /// Signs what webhooks get: `env:NAME`, `file:PATH`, `cmd:["program", "argument"]`, or the secret itself.
@@ -38,7 +38,7 @@ impl Default for Observability {
     fn default() -> Self {
         let bounds = Bounds::default();
         Self {
-            service_name: "tidegate".to_owned(),
+            service_name: None,
             environment: None,
             webhook_secret: None,
             lock_privacy: false,
@@ -128,7 +128,7 @@ pub fn read(raw: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result
         .map(str::to_owned)
         .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
     let service = broadcast::Service {
-        name: own.service_name.clone(),
+        name: own.service_name.clone().unwrap_or_else(|| raw.service.name.clone()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: host.map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned()),
         environment: own.environment.clone(),

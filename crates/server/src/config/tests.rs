@@ -180,6 +180,18 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
 }
 
 #[test]
+fn spans_are_called_after_the_brand_where_nothing_else_is_said() {
+    for (text, name) in [
+        ("", "tidegate"),
+        ("[service]\nname = \"harbour\"\n", "harbour"),
+        ("[service]\nname = \"harbour\"\n[observability]\nservice_name = \"gate\"\n", "gate"),
+    ] {
+        let (_folder, source) = source(text, &[]);
+        assert_eq!(source.read().unwrap().settings.audience.service.name, name, "{text}");
+    }
+}
+
+#[test]
 fn endpoints_must_name_a_provider_that_is_there() {
     let text = format!("{PROVIDER}{MODEL}[[models.endpoints]]\nprovider = \"mime\"\nmodel = \"m\"\n");
     assert!(problem(&text).contains("there is no provider \"mime\"; did you mean mine?"), "{}", problem(&text));
