@@ -49,7 +49,7 @@ pub struct Metrics {
     pub plugin_runs: Family<Plugin, Counter>,
     pub guardrail_events: Family<Judgement, Counter>,
     /// Letters that could not even be written down.
-    pub broadcast_lost: Counter,
+    pub broadcast_lost: Family<Untold, Counter>,
     pub broadcast_dropped: Family<Untold, Counter>,
     pub broadcast_deliveries: Family<Delivery, Counter>,
     pub broadcast_queue: Family<Receiver, Gauge>,
@@ -226,7 +226,7 @@ impl Metrics {
         registry.register("plugin_runs", "Requests and answers that a plugin changed", plugin_runs.clone());
         let guardrail_events = Family::default();
         registry.register("guardrail_events", "What filters of guardrails did", guardrail_events.clone());
-        let broadcast_lost = Counter::default();
+        let broadcast_lost = Family::<Untold, Counter>::default();
         let help = "What destinations were to be told and could not be written down";
         registry.register("broadcast_lost", help, broadcast_lost.clone());
         let broadcast_dropped = Family::default();
@@ -462,7 +462,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::exchange::AttemptRecord;
+    use tidegate_core::exchange::{Api, AttemptRecord};
     use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
 
     fn attempt(provider: &str, model: &str, status: u16) -> AttemptRecord {
@@ -553,6 +553,8 @@ mod tests {
             ..exchange("c/d")
         };
         metrics.record(&failed, &mut handles);
+        let in_chat = Exchange { api: Api::Chat, ..exchange("g/h") };
+        metrics.record(&in_chat, &mut handles);
         assert_eq!(lines_of(&metrics, "a/b"), twice.map(|line| line.to_owned()));
         let lines = lines_of(&metrics, "c/d");
         for line in [
@@ -567,11 +569,12 @@ mod tests {
         }
         let text = metrics.text(&[]);
         for line in [
-            r#"tidegate_fallbacks_total{from="P0",to="P1",kind="provider"} 2"#,
+            r#"tidegate_fallbacks_total{from="P0",to="P1",kind="provider"} 3"#,
             r#"tidegate_retries_total{provider="P0"} 1"#,
             // The first content came after 100 ms, of which two attempts took 5 each: 90 ms, twice.
             r#"tidegate_gateway_overhead_seconds_sum{route="/messages"} 0.18"#,
             r#"tidegate_gateway_overhead_seconds_count{route="/messages"} 2"#,
+            r#"tidegate_gateway_overhead_seconds_count{route="/chat/completions"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }

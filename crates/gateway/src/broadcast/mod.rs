@@ -354,6 +354,7 @@ fn written(
         };
         letters.push(Letter {
             destination: destination.id.clone(),
+            kind: destination.kind.as_str(),
             generation: exchange.id,
             payload,
             told: (told.len() < SMALL).then_some(told),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::map::Set;
 use tidegate_core::{Clock, Exchange, GenerationId};
 use tidegate_observe::logging;
-use tidegate_observe::metrics::{Handles, Metrics};
+use tidegate_observe::metrics::{Handles, Metrics, Untold};
 use tidegate_store::journal::{Ballast, Entry, Journal, JournalError, Letter, Place};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -261,7 +261,10 @@ impl Writer {
             if written.is_err() && !letters.is_empty() {
                 written = self.try_write(entries, &[], full).await;
                 if written.is_ok() {
-                    self.metrics.broadcast_lost.inc_by(letters.len() as u64);
+                    for letter in letters {
+                        let labels = Untold { destination_type: letter.kind, reason: "journal" };
+                        self.metrics.broadcast_lost.get_or_create(&labels).inc();
+                    }
                 }
             } else if !letters.is_empty() {
                 self.queue.posted.send_modify(|groups| *groups += 1);

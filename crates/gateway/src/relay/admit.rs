@@ -253,16 +253,16 @@ impl Gateway {
             return Err(rejected("draining", Failure::unavailable()));
         }
         let node = self.node.enter(settings.in_flight_node);
-        let node = node.ok_or_else(|| rejected("node", Failure::unavailable()))?;
+        let node = node.ok_or_else(|| rejected("in_flight_node", Failure::unavailable()))?;
         // Nobody knows when a place will be free; a second is the shortest wait that can be told.
         let full = |limit: usize| {
             let now = self.clock.now();
             Failure::rate_limited(limit as u64, now.plus(Duration::from_secs(1)), now)
         };
         let workspace = key.workspace_live.in_flight.enter(settings.in_flight_workspace);
-        let workspace = workspace.ok_or_else(|| rejected("workspace", full(settings.in_flight_workspace)))?;
+        let workspace = workspace.ok_or_else(|| rejected("in_flight_workspace", full(settings.in_flight_workspace)))?;
         let place = key.live.in_flight.enter_among(settings.in_flight_key, &self.busy_keys);
-        let place = place.ok_or_else(|| rejected("key", full(settings.in_flight_key)))?;
+        let place = place.ok_or_else(|| rejected("in_flight_key", full(settings.in_flight_key)))?;
         Ok(Places { _node: node, _workspace: workspace, _key: place })
     }
 }

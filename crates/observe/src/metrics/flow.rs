@@ -162,7 +162,7 @@ impl Flow {
         if let (Some(first), None) = (exchange.first_content_ms, &exchange.cache_source) {
             let upstream: u64 = exchange.attempts.iter().map(|attempt| u64::from(attempt.duration_ms)).sum();
             let own = u64::from(first).saturating_sub(upstream);
-            self.overhead.get_or_create(&Door { route: "/messages" }).observe(own as f64 / 1e3);
+            self.overhead.get_or_create(&Door { route: exchange.api.route() }).observe(own as f64 / 1e3);
         }
         // Whole answers say nothing about when they began.
         let began = exchange.first_content_ms.filter(|_| exchange.streamed && exchange.usage_reported);

@@ -228,6 +228,8 @@ async fn requests_in_flight_are_limited_per_key_and_places_are_given_back() {
         assert_eq!(reply.header("retry-after"), Some("1"));
         assert_limit(&reply, "2", 1_000);
     }
+    let metrics = gate.managed("/metrics").await;
+    assert!(metrics.body_text().contains(r#"tidegate_limit_rejections_total{kind="in_flight_key"}"#));
     assert_eq!(sim.calls(), 2);
     sim.set(Behaviour::says("hello"));
     eventually("another key has places of its own", TWO_SECONDS, async || status_of(&gate, &other).await == 200).await;
@@ -263,6 +265,8 @@ async fn a_full_workspace_is_a_429_and_a_full_node_a_503() {
             assert_limit(&reply, "1", 1_000);
         }
         assert_eq!(gate.get("/healthz").await.status, 200);
+        let metrics = gate.managed("/metrics").await;
+        assert!(metrics.body_text().contains(&format!("tidegate_limit_rejections_total{{kind=\"{setting}\"}}")));
     }
 }
 

@@ -193,6 +193,7 @@ mod tests {
         let destination = destination.to_owned();
         Letter {
             destination,
+            kind: "webhook",
             generation: GenerationId::new(Timestamp(at)),
             payload: Payload::Own(payload.into()),
             told: None,

@@ -20,6 +20,8 @@ use super::{Journal, JournalError, JournalReader, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     pub destination: String,
+    /// What the destination is, for those who count; it is not written down.
+    pub kind: &'static str,
     pub generation: GenerationId,
     /// What is written of it.
     pub payload: Payload,

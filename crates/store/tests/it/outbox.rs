@@ -30,6 +30,7 @@ impl Desk {
     async fn post(&mut self, destination: &str, numbers: std::ops::Range<u8>) -> Vec<String> {
         let letter = |number: u8| Letter {
             destination: destination.to_owned(),
+            kind: "webhook",
             generation: GenerationId::new(Timestamp(NOW.0 + i64::from(number))),
             payload: Payload::Own(vec![number; 10].into()),
             // Of some it is not known what they were before they were sealed.
@@ -227,6 +228,7 @@ async fn letters_on_sheets_get_rows_whatever_numbers_an_older_release_gave_away(
     let id = GenerationId::new(NOW);
     let letter = Letter {
         destination: "a".to_owned(),
+        kind: "webhook",
         generation: id,
         payload: Payload::Record(*b"r1"),
         told: Some(b"told"[..].into()),

@@ -133,6 +133,7 @@ impl Desk {
                             self.model.letters.insert((destination, id), NOW);
                             letters.push(Letter {
                                 destination: destination.to_owned(),
+                                kind: "webhook",
                                 generation: id,
                                 payload: Payload::Record(BEFORE),
                                 told: Some([&BEFORE, text.as_bytes()].concat().into()),
