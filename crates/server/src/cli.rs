@@ -54,6 +54,11 @@ enum Command {
         after_help = "Examples:\n  tidegate explain anthropic/claude-sonnet-4.5\n  tidegate explain anthropic/claude-sonnet-4.5:floor --request body.json --json\n  TIDEGATE_MANAGEMENT_KEY=sk-tgm-v1-... tidegate explain ours/llama-70b --url http://127.0.0.1:8080 --key 9f86d081\n  tidegate explain gen-01KBS35CG04TFF59TDWH9EDD1R"
     )]
     Explain(commands::explain::Explain),
+    /// Have a running gateway read its configuration anew
+    #[command(
+        after_help = "Examples:\n  TIDEGATE_MANAGEMENT_KEY=sk-tgm-v1-... tidegate reload\n  TIDEGATE_MANAGEMENT_KEY=sk-tgm-v1-... tidegate reload --url http://127.0.0.1:9000"
+    )]
+    Reload(commands::reload::Reload),
     /// Start a simulated upstream on its own
     #[command(
         after_help = "Examples:\n  tidegate sim --listen 127.0.0.1:9100\n  tidegate sim --tokens 100x20 --pace-ms 5\n  tidegate sim --status 529"
@@ -294,6 +299,7 @@ impl Command {
             Self::Serve { place, listen } => Box::pin(serve::serve(place.source(listen))).await?,
             Self::Check { place, offline } => return commands::check::check(&place.source(None), offline).await,
             Self::Explain(command) => return Box::pin(command.run()).await,
+            Self::Reload(command) => return Box::pin(command.run()).await,
             Self::Sim { listen, pace_ms, first_byte_ms, text, tokens, status, no_record } => {
                 let options = tidegate_sim::RunOptions {
                     listen,

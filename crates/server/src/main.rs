@@ -13,6 +13,7 @@ mod metering;
 mod oauth;
 mod openapi;
 mod pages;
+mod reload;
 mod router;
 mod routes;
 mod serve;

@@ -7,7 +7,7 @@ use tidegate_gateway::overload::Level;
 use crate::api::{
     activity, analytics, assignments, auth_codes, budgets, byok, content, credits, destinations, endpoints, explain,
     feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages, plugins,
-    presets, workspaces,
+    presets, reload, workspaces,
 };
 use crate::pages::{assets, authorize, dashboard, errors};
 use crate::router::Handler;
@@ -272,6 +272,7 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list).list(),
     api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers).list(),
     managed(Method::POST, "/explain", "Tell who would serve a request, and why not the others", explain::explain),
+    managed(Method::POST, "/reload", "Read the configuration file anew", reload::reload),
     managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list).list(),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),
     managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),

@@ -33,6 +33,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::{Checked, Source};
 use crate::listen::{self, Limits};
 use crate::metering::Metering;
+use crate::reload::{Reload, Reloads};
 use crate::router::Router;
 use crate::socket::Patience;
 use crate::state::App;
@@ -143,6 +144,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let purging = tasks::spawn("take old codes and words away", purge(store.clone(), gateway.clone()));
 
     let public_url = config.public_url(address);
+    let (reloads, wishes) = Reloads::new();
     let app = Arc::new(App {
         gateway: gateway.clone(),
         store: store.clone(),
@@ -160,6 +162,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         analytics: Semaphore::new(ANALYTICS),
         body_idle: config.body_idle,
         body_total: config.body_total,
+        reloads,
     });
     let metrics_task = metrics_listener.map(|listener| serve_metrics(listener, &app)).transpose()?;
     let mut stop = StopSignal::listen().context("SIGTERM cannot be handled")?;
@@ -170,8 +173,15 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let (idle, head, write) = (config.keep_alive_idle, config.header_read, config.write_stall);
     let patience = Patience { idle, head, write, answer };
     let limits = Limits { connections: config.connections, patience };
-    let reloading =
-        tasks::spawn("reload on SIGHUP", reload_on_signal(hangup, source, gateway.clone(), sim_url, address));
+    let reload = Reload {
+        source,
+        gateway: gateway.clone(),
+        store: store.clone(),
+        sim_url,
+        address,
+        at_start: config.at_start.clone(),
+    };
+    let reloading = tasks::spawn("reload the configuration", reload.run(hangup, wishes));
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
     let graceful = listen::accept(listener, app.clone(), limits, async {
         stop.received().await;
@@ -424,30 +434,6 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
     }
     out.flush()?;
     Ok(())
-}
-
-/// Builds a whole new state on SIGHUP and swaps it in; when that fails, the old one stays.
-async fn reload_on_signal(
-    mut hangup: Signal,
-    source: Source,
-    gateway: Arc<Gateway>,
-    sim_url: Option<String>,
-    address: SocketAddr,
-) {
-    while hangup.recv().await.is_some() {
-        // The environment of a running process does not change; the file does.
-        match source.read().and_then(|config| config.snapshot(sim_url.as_deref(), address)) {
-            Ok(next) => {
-                gateway.swap(next);
-                tracing::info!(
-                    "reloaded; settings of listeners, storage, secrets, shared state, logs and drain times need a restart"
-                );
-            }
-            Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "kept the old configuration: the new one is invalid")
-            }
-        }
-    }
 }
 
 fn serve_metrics(listener: TcpListener, app: &Arc<App>) -> anyhow::Result<tokio::task::JoinHandle<()>> {

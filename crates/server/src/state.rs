@@ -15,6 +15,7 @@ use tidegate_store::vault::Vault;
 use tokio::sync::Semaphore;
 
 use crate::config::Oauth;
+use crate::reload::Reloads;
 use crate::router::Router;
 
 pub struct App {
@@ -39,6 +40,8 @@ pub struct App {
     pub analytics: Semaphore,
     pub body_idle: Duration,
     pub body_total: Duration,
+    /// Where a new look at the configuration is asked for.
+    pub reloads: Reloads,
 }
 
 impl App {

@@ -29,5 +29,6 @@ pub mod pages;
 pub mod plugins;
 pub mod presets;
 pub mod prices;
+pub mod reload;
 pub mod time;
 pub mod workspaces;

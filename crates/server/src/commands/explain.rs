@@ -152,7 +152,7 @@ fn missing(id: &GenerationId) -> String {
 }
 
 /// A running gateway.
-struct Server {
+pub(super) struct Server {
     url: String,
     headers: HeaderMap,
 }
@@ -164,7 +164,7 @@ struct Answer {
 }
 
 impl Server {
-    fn new(url: &str, key: Option<&str>) -> anyhow::Result<Self> {
+    pub fn new(url: &str, key: Option<&str>) -> anyhow::Result<Self> {
         let key = key.filter(|key| !key.is_empty()).context(
             "a running gateway answers only to a management key: set TIDEGATE_MANAGEMENT_KEY; without --url and \
              TIDEGATE_URL the configuration alone is explained",
@@ -215,7 +215,7 @@ impl Server {
         self.data(status, &text)
     }
 
-    async fn ask(&self, path: &str, body: Option<Bytes>) -> anyhow::Result<(StatusCode, Bytes)> {
+    pub async fn ask(&self, path: &str, body: Option<Bytes>) -> anyhow::Result<(StatusCode, Bytes)> {
         let url = &self.url;
         let uri: Uri = format!("{url}{path}").parse().with_context(|| format!("--url {url} is not an address"))?;
         let (client, headers) = (Client::default(), self.headers.clone());
@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    fn data(&self, status: StatusCode, text: &[u8]) -> anyhow::Result<String> {
+    pub fn data(&self, status: StatusCode, text: &[u8]) -> anyhow::Result<String> {
         match status {
             StatusCode::OK => {
                 let answer: Answer = serde_json::from_slice(text)
@@ -250,7 +250,7 @@ impl Server {
                 self.url
             ),
             StatusCode::FORBIDDEN => bail!(
-                "{} explains only to management keys: set TIDEGATE_MANAGEMENT_KEY to one (`tidegate keys create \
+                "{} answers this only to management keys: set TIDEGATE_MANAGEMENT_KEY to one (`tidegate keys create \
                  --management`)",
                 self.url
             ),

@@ -10,5 +10,6 @@ pub mod keys;
 pub mod ledger;
 pub mod members;
 pub mod out;
+pub mod reload;
 pub mod run;
 pub mod secrets;

@@ -24,7 +24,9 @@ use super::lines::Lines;
 use super::mistakes::Mistakes;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
-use super::{Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret, traces};
+use super::{
+    AtStart, Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret, traces,
+};
 
 /// With less memory than this everything would be refused for ever.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -60,6 +62,8 @@ pub struct Checked {
     /// Where our own spans go.
     pub traces: Option<Collector>,
     pub oauth: Oauth,
+    /// What only a restart changes.
+    pub at_start: AtStart,
     providers: Vec<Provider>,
     /// The first so many models are the file's, the others the catalogue's.
     own_models: usize,
@@ -153,6 +157,7 @@ pub(super) fn check(
         .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
     settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
     let checked = Checked {
+        at_start: AtStart::of(&config),
         listen,
         metrics_listen,
         data_dir: source.data_dir.clone(),

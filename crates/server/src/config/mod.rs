@@ -1,6 +1,7 @@
 //! Configuration: file, then environment, then command line; parsed into raw structs, then checked into the types the
 //! program uses. A mistake is named with its place and the nearest right word.
 
+mod at_start;
 mod check;
 mod destinations;
 mod documents;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
 
+pub use at_start::AtStart;
 pub use check::{Checked, Oauth};
 use lines::Lines;
 use mistakes::Mistakes;

@@ -241,6 +241,7 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("POST", "/explain", "explainRequest", "Models", &[ok("ExplainAnswer")])
         .taking(Json("ExplainRequest"))
         .failing(&[404]),
+    Description::new("POST", "/reload", "reloadConfiguration", "Operation", &[ok("Reloaded")]).failing(&[400]),
     Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
         .with(&["GenerationRef"])
         .failing(&[400, 404]),

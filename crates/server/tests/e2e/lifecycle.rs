@@ -13,7 +13,8 @@ use tidegate_store::generations::Generation;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{
-    Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, eventually, hash_of, hello, hello_streamed, soon, tale,
+    Hand, INFERENCE_KEY, MANAGEMENT_KEY, Place, Reply, Tidegate, command, eventually, hash_of, hello, hello_streamed,
+    soon, tale,
 };
 
 const MODEL: &str = "vendor/m";
@@ -125,6 +126,37 @@ async fn lif_4_a_reload_swaps_models_and_an_invalid_file_changes_nothing() {
     }
     std::fs::remove_file(gate.place.config()).unwrap();
     gate.signal(Signal::HUP);
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
+}
+
+/// Over HTTP and with the command, which is the same; whoever asks hears what is wrong or needs a restart.
+#[tokio::test]
+async fn lif_4_a_reload_that_is_asked_for_says_what_came_of_it() {
+    let (old, new) = (Sim::start(Behaviour::says("old")).await, Sim::start(Behaviour::says("new")).await);
+    let gate = Tidegate::start().endpoint(MODEL, &old).run().await;
+    let ask = async || gate.ask("POST", "/api/v1/reload").key(MANAGEMENT_KEY).send().await;
+    let reply = ask().await;
+    assert_eq!((reply.status, reply.json()), (200, json!({"data": {"needs_restart": []}})));
+
+    let fixed = "[oauth]\nstrict_pkce = true\n[service]\ntrusted_proxies = [\"10.0.0.0/8\"]\n";
+    gate.place.write_config(&Tidegate::start().endpoint(MODEL, &new).config(fixed).text());
+    let named = ["service.trusted_proxies", "oauth.strict_pkce"];
+    assert_eq!(ask().await.json()["data"]["needs_restart"], json!(named));
+    assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
+    gate.logs("service.trusted_proxies, oauth.strict_pkce").await;
+
+    let words = ["reload", "--url", &gate.url(), "--management-key", MANAGEMENT_KEY];
+    let done = soon("the command", command(&words).output()).await.unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success() && said.contains("until a restart: service.trusted_proxies"), "{said}");
+
+    gate.place.write_config("[limits]\nmax_body_bytes = 0\n");
+    let reply = ask().await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.body_text().contains("limits.max_body_bytes: must be at least 1"), "{}", reply.body_text());
+    let failed = soon("the command", command(&words).output()).await.unwrap();
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && said.contains("max_body_bytes"), "{said}");
     assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
 }
 

@@ -54,6 +54,7 @@ pub fn schemas() -> Value {
         presets(),
         workspaces(),
         members(),
+        operation(),
     ];
     for group in groups {
         let Value::Object(group) = group else { continue };
@@ -347,6 +348,15 @@ fn activity() -> Value {
     // Only where it is asked for.
     day["properties"]["workspace_id"] = uuid();
     json!({"Activity": day, "ActivityAnswer": data(json!({"type": "array", "items": to("Activity")}))})
+}
+
+fn operation() -> Value {
+    let settings = json!({
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Settings that changed and stay as they were until a restart.",
+    });
+    json!({"Reloaded": data(full(json!({"needs_restart": settings})))})
 }
 
 fn credits() -> Value {

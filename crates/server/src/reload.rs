@@ -1,0 +1,112 @@
+//! Reading the configuration anew while requests run: on SIGHUP, or because somebody asks for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde_json::json;
+use tidegate_gateway::Gateway;
+use tidegate_store::Store;
+use tidegate_store::audit::{By, Change};
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::{AtStart, Source};
+
+/// Those who ask at a time; more wait.
+const WAITING: usize = 4;
+
+/// Somebody who asks for it, and wants to hear what came of it.
+pub struct Wish {
+    by: By,
+    answer: oneshot::Sender<Reloaded>,
+}
+
+/// The settings that need a restart, or what is wrong with the file.
+pub type Reloaded = Result<Vec<String>, String>;
+
+/// Where it is asked for.
+#[derive(Clone)]
+pub struct Reloads(mpsc::Sender<Wish>);
+
+impl Reloads {
+    pub fn new() -> (Self, mpsc::Receiver<Wish>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Self(sender), receiver)
+    }
+
+    /// Nothing where the gateway is about to end.
+    pub async fn ask(&self, by: By) -> Option<Reloaded> {
+        let (answer, told) = oneshot::channel();
+        self.0.send(Wish { by, answer }).await.ok()?;
+        told.await.ok()
+    }
+}
+
+/// What it is done with.
+pub struct Reload {
+    pub source: Source,
+    pub gateway: Arc<Gateway>,
+    pub store: Arc<Store>,
+    pub sim_url: Option<String>,
+    pub address: SocketAddr,
+    pub at_start: AtStart,
+}
+
+impl Reload {
+    pub async fn run(self, mut hangup: Signal, mut wishes: mpsc::Receiver<Wish>) {
+        loop {
+            let wish = tokio::select! {
+                Some(()) = hangup.recv() => None,
+                Some(wish) = wishes.recv() => Some(wish),
+                else => return,
+            };
+            let done = self.once();
+            match wish {
+                Some(wish) => {
+                    self.note(&wish.by, &done).await;
+                    // Whoever does not wait any more can read it in the log.
+                    let _ = wish.answer.send(done);
+                }
+                None => self.note(&By::server(self.gateway.clock.now()), &done).await,
+            }
+        }
+    }
+
+    /// Builds a whole new state and swaps it in; when that fails, the old one stays.
+    fn once(&self) -> Reloaded {
+        // The environment of a running process does not change; the file does.
+        let read = self.source.read().and_then(|config| {
+            let next = config.snapshot(self.sim_url.as_deref(), self.address)?;
+            Ok((next, self.at_start.changed(&config.at_start)))
+        });
+        match read {
+            Ok((next, needs_restart)) => {
+                self.gateway.swap(next);
+                if needs_restart.is_empty() {
+                    tracing::info!("reloaded");
+                } else {
+                    let settings = needs_restart.join(", ");
+                    tracing::warn!(
+                        needs_restart = settings,
+                        "reloaded; some settings stay as they were until a restart"
+                    );
+                }
+                Ok(needs_restart)
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "kept the old configuration: the new one is invalid");
+                Err(error)
+            }
+        }
+    }
+
+    async fn note(&self, by: &By, done: &Reloaded) {
+        let Ok(needs_restart) = done else { return };
+        let change =
+            Change::new("configuration.reloaded", "configuration").with(json!({"needs_restart": needs_restart}));
+        if let Err(error) = self.store.note(by, change).await {
+            tracing::warn!(%error, "a reload is missing in the audit log");
+        }
+    }
+}
