@@ -94,6 +94,9 @@ enum Command {
     /// Store, list, rotate and delete credentials for providers
     #[command(subcommand)]
     Byok(commands::byok::Byok),
+    /// List presets, switch them off and on, or off for good
+    #[command(subcommand)]
+    Presets(commands::presets::Presets),
     /// Rotate the master keys that protect stored secrets, or try whether each secret opens
     #[command(subcommand)]
     Secrets(commands::secrets::Secrets),
@@ -336,6 +339,7 @@ impl Command {
                 commands::members::remove(&place.source(None), &member).await?
             }
             Self::Byok(command) => Box::pin(command.run()).await?,
+            Self::Presets(command) => command.run().await?,
             Self::Secrets(command) => return command.run().await,
             Self::Credits(command) => command.run().await?,
             Self::Ledger(command) => return command.run().await,

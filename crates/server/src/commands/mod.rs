@@ -10,6 +10,7 @@ pub mod keys;
 pub mod ledger;
 pub mod members;
 pub mod out;
+pub mod presets;
 pub mod reload;
 pub mod run;
 pub mod secrets;

@@ -12,7 +12,7 @@ use tidegate_store::presets::PresetStatus;
 
 use crate::harness::{
     Account, Ask, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, assert_not_found, assert_refused, eventually,
-    hash_of, on_both, shell, together, user, with_postgres,
+    hash_of, on_both, together, user, with_postgres,
 };
 use crate::money::{key, replicas};
 use crate::native_search;
@@ -242,9 +242,21 @@ on_both! {
         assert_unknown(&gate.messages(request.clone()).await, "p");
         made(gate, "p", &json!({"model": MODEL, "max_tokens": 9})).await;
         assert_eq!(gate.messages(request.clone()).await.status, 200);
-        for status in [PresetStatus::Disabled, PresetStatus::Active, PresetStatus::Archived] {
-            let changed = account.store.set_preset_status(&account.tenant, &shell(), "p", status).await.unwrap();
-            assert!(changed.is_some());
+        let command = async |words: &[&str]| {
+            let done = gate.place.run(words).await;
+            let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+            (done.status.success(), said)
+        };
+        for (word, status) in [
+            ("disable", PresetStatus::Disabled),
+            ("enable", PresetStatus::Active),
+            ("archive", PresetStatus::Archived),
+        ] {
+            let (is_done, said) = command(&["presets", word, "p"]).await;
+            assert!(is_done, "{said}");
+            let (_, listed) = command(&["presets", "list"]).await;
+            let line = listed.lines().find(|line| line.starts_with("p ")).unwrap();
+            assert!(line.contains(status.as_str()), "{listed}");
             let expected = if status == PresetStatus::Active { 200 } else { 404 };
             eventually("the gateway hears of it", Duration::from_secs(5), async || {
                 gate.messages(request.clone()).await.status == expected
@@ -256,6 +268,10 @@ on_both! {
         let counted = ask(gate, "POST", "/messages/count_tokens").json(request.to_string()).send().await;
         assert_unknown(&counted, "p");
         assert_not_found(&put(gate, "p", &json!({})).await);
+        let (is_done, said) = command(&["presets", "enable", "p"]).await;
+        assert!(!is_done && said.contains("stays so"), "{said}");
+        let (is_done, said) = command(&["presets", "disable", "nowhere"]).await;
+        assert!(!is_done && said.contains("there is no preset"), "{said}");
     }
 }
 
