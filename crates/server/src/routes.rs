@@ -5,9 +5,9 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    activity, analytics, assignments, auth_codes, budgets, byok, content, credits, destinations, endpoints, explain,
-    feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages, plugins,
-    presets, reload, workspaces,
+    activity, analytics, assignments, audit, auth_codes, budgets, byok, content, credits, destinations, endpoints,
+    explain, feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages,
+    plugins, presets, reload, workspaces,
 };
 use crate::pages::{assets, authorize, dashboard, errors};
 use crate::router::Handler;
@@ -273,6 +273,7 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers).list(),
     managed(Method::POST, "/explain", "Tell who would serve a request, and why not the others", explain::explain),
     managed(Method::POST, "/reload", "Read the configuration file anew", reload::reload),
+    managed(Method::GET, "/audit", "Who changed what, newest first", audit::list).list(),
     managed(Method::GET, "/byok", "List provider credentials in the order in which they are tried", byok::list).list(),
     managed(Method::POST, "/byok", "Store a provider credential", byok::create),
     managed(Method::GET, "/byok/{id}", "One provider credential", byok::show),

@@ -309,6 +309,18 @@ impl Store {
         Ok(page.into_iter().map(Entry::from).collect())
     }
 
+    /// How many entries the tenant has since `since`.
+    pub async fn count_audit(&self, tenant: &Tenant, since: Timestamp) -> Result<u64> {
+        let count: i64 = on_reader!(self, pool => {
+            Ok(sqlx::query_scalar("SELECT COUNT(*) FROM audit WHERE organisation_id = $1 AND at >= $2")
+                .bind(&*tenant.organisation.0)
+                .bind(since.0)
+                .fetch_one(pool)
+                .await?)
+        })?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
     /// The tenant's entries since `since`, newest first.
     pub async fn list_audit(&self, tenant: &Tenant, since: Timestamp, offset: u32, limit: u32) -> Result<Vec<Entry>> {
         let page: Vec<RawEntry> = on_reader!(self, pool => {

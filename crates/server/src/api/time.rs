@@ -13,7 +13,7 @@ pub fn future(text: &str, now: Timestamp, utc_only: bool) -> Result<Timestamp, &
 }
 
 /// An instant in the form of RFC 3339, `date-time`, and in no other that a calendar's library may understand as well.
-fn instant(text: &str) -> Option<Timestamp> {
+pub fn instant(text: &str) -> Option<Timestamp> {
     let (civil, rest) = text.split_at_checked("2027-01-31T00:00:00".len())?;
     let fits = civil.bytes().enumerate().all(|(place, byte)| match place {
         4 | 7 => byte == b'-',

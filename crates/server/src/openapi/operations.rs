@@ -242,6 +242,9 @@ pub static DESCRIPTIONS: &[Description] = &[
         .taking(Json("ExplainRequest"))
         .failing(&[404]),
     Description::new("POST", "/reload", "reloadConfiguration", "Operation", &[ok("Reloaded")]).failing(&[400]),
+    Description::new("GET", "/audit", "listAudit", "Operation", &[ok("AuditList")])
+        .with(&["Offset", "Limit", "AuditSince"])
+        .failing(&[400]),
     Description::new("GET", "/generation", "getGeneration", "Generations", &[ok("GenerationAnswer")])
         .with(&["GenerationRef"])
         .failing(&[400, 404]),

@@ -151,6 +151,7 @@ fn common() -> Value {
         ),
         "Author": parameter("path", "author", "The model's author.", json!({"type": "string", "minLength": 1})),
         "ModelSlug": parameter("path", "slug", "The model's name.", json!({"type": "string", "minLength": 1})),
+        "AuditSince": query("since", "Only changes from this time on.", date_time()),
         "Offset": query("offset", "How many to pass over.", json!({"type": "integer", "minimum": 0, "default": 0})),
         "Limit": query(
             "limit",

@@ -118,6 +118,23 @@ on_both! {
         let entries = account.store.list_audit(&account.tenant, Timestamp(0), 0, 100).await.unwrap();
         assert!(entries[0].actor_id.as_deref() == Some(&hash_of(MANAGEMENT_KEY)) && entries[0].request.is_some());
         assert!(!format!("{entries:?}").contains(raw) && !account.gate.stderr().contains(raw), "it is shown once");
+
+        // The same over HTTP and at a shell.
+        let page = account.ask("GET", "/audit?limit=2&offset=1").await.json();
+        assert_eq!(page["total_count"], audited.len(), "{page}");
+        let actions: Vec<_> = page["data"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+        assert_eq!(actions, ["key.updated", "key.updated"]);
+        let entry = &page["data"][0];
+        assert_eq!(entry["actor"], json!({"kind": "key", "key_hash": hash_of(MANAGEMENT_KEY)}));
+        assert_eq!((&entry["target"], &entry["before"], &entry["after"]), (&json!(hash), &json!({"disabled": true}), &json!({"disabled": false})));
+        assert!(entry["request_id"].is_string() && entry["address"].is_string() && entry["at"].is_string(), "{entry}");
+        let none = account.ask("GET", "/audit?since=2999-01-01T00:00:00Z").await.json();
+        assert_eq!(none, json!({"data": [], "total_count": 0}));
+        assert_refused(&account.ask("GET", "/audit?since=yesterday").await, "since");
+        let listed = account.gate.place.run(&["audit", "list", "--limit", "1"]).await;
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(listed.contains("key.deleted") && listed.contains(&hash_of(MANAGEMENT_KEY)[..8]), "{listed}");
+        assert!(listed.contains(&format!("and {} before them", audited.len() - 1)) && !listed.contains(raw), "{listed}");
     }
 
     async fn each_member_of_a_new_key_has_its_limits(database: &Database) {

@@ -28,7 +28,9 @@ on_both! {
         assert_eq!(newest.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [rows, rows - 1]);
         assert_eq!(newest[0].action, "key.created");
         assert_eq!(database.store.list_audit(&tenant, Timestamp(NOW.0 + 3), 0, 9).await.unwrap().len(), 2);
+        assert_eq!(database.store.count_audit(&tenant, Timestamp(NOW.0 + 3)).await.unwrap(), 2);
         let (other, _) = database.other_tenant().await;
+        assert_eq!(database.store.count_audit(&other, Timestamp(0)).await.unwrap(), 0);
         assert!(database.store.list_audit(&other, Timestamp(0), 0, 9).await.unwrap().is_empty());
     }
 

@@ -356,7 +356,25 @@ fn operation() -> Value {
         "items": {"type": "string"},
         "description": "Settings that changed and stay as they were until a restart.",
     });
-    json!({"Reloaded": data(full(json!({"needs_restart": settings})))})
+    let values = |text: &str| or_null(json!({"type": "object", "description": text}));
+    json!({
+        "Reloaded": data(full(json!({"needs_restart": settings}))),
+        "AuditEntry": full(json!({
+            "id": uuid(),
+            "at": instant(),
+            "actor": full(json!({
+                "kind": word(&["key", "anyone", "shell", "server"]),
+                "key_hash": or_null(key_hash()),
+            })),
+            "action": text(1, 100),
+            "target": {"type": "string"},
+            "request_id": or_null(json!({"type": "string"})),
+            "address": or_null(json!({"type": "string"})),
+            "before": values("The members that changed; of a secret they say [changed]."),
+            "after": values("The same as they are now."),
+        })),
+        "AuditList": page("AuditEntry"),
+    })
 }
 
 fn credits() -> Value {
