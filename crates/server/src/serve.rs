@@ -36,7 +36,7 @@ use crate::metering::Metering;
 use crate::reload::{Reload, Reloads};
 use crate::router::Router;
 use crate::socket::Patience;
-use crate::state::App;
+use crate::state::{App, Proved};
 
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
@@ -162,6 +162,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         analytics: Semaphore::new(ANALYTICS),
         body_idle: config.body_idle,
         body_total: config.body_total,
+        proved: Proved::default(),
         reloads,
     });
     let metrics_task = metrics_listener.map(|listener| serve_metrics(listener, &app)).transpose()?;

@@ -1,8 +1,8 @@
 //! What every handler can reach.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use ipnet::IpNet;
@@ -17,6 +17,24 @@ use tokio::sync::Semaphore;
 use crate::config::Oauth;
 use crate::reload::Reloads;
 use crate::router::Router;
+
+/// So long nobody looks again at what hardly ever changes.
+const PROVED: Duration = Duration::from_secs(30);
+
+/// When something was last found right.
+#[derive(Default)]
+pub struct Proved(Mutex<Option<Instant>>);
+
+impl Proved {
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        let at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| now.saturating_duration_since(at) < PROVED)
+    }
+
+    pub fn note(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
 
 pub struct App {
     pub gateway: Arc<Gateway>,
@@ -40,6 +58,8 @@ pub struct App {
     pub analytics: Semaphore,
     pub body_idle: Duration,
     pub body_total: Duration,
+    /// When tables and master keys were last found right.
+    pub proved: Proved,
     /// Where a new look at the configuration is asked for.
     pub reloads: Reloads,
 }

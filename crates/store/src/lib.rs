@@ -90,6 +90,16 @@ impl Store {
         })
     }
 
+    /// Whether all changes to the tables that this build knows were made.
+    pub async fn is_migrated(&self) -> Result<bool> {
+        let last: i64 = on_reader!(self, pool => {
+            Ok(sqlx::query_scalar("SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success")
+                .fetch_one(pool)
+                .await?)
+        })?;
+        Ok(last >= SCHEMA)
+    }
+
     /// How many connections are at work, by the pool.
     pub fn in_use(&self) -> Vec<(&'static str, u32)> {
         macro_rules! used {

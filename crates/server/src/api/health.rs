@@ -12,6 +12,7 @@ use tidegate_observe::metrics::text::accepted;
 use tokio::time::timeout;
 
 use crate::router::{Answer, Call, plain};
+use crate::state::App;
 
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
@@ -26,13 +27,22 @@ pub fn alive(_: Call) -> Answering {
 pub fn ready(call: Call) -> Answering {
     Box::pin(async move {
         let app = call.app;
-        let store = matches!(timeout(STORE_LIMIT, app.store.ping()).await, Ok(Ok(())));
-        let checks = [
-            ("store", store, "the store answers"),
-            ("catalogue", !app.gateway.snapshot().catalogue.is_empty(), "there is a model to call"),
-            ("draining", !app.gateway.is_leaving(), "new requests are welcome"),
-        ];
-        let is_ready = checks.iter().all(|(_, ok, _)| *ok);
+        let store = match timeout(STORE_LIMIT, app.store.ping()).await {
+            Ok(Ok(())) => Check::ok("store", "the store answers"),
+            Ok(Err(_)) => Check::failed("store", "the store answers with an error; the log says more"),
+            Err(_) => Check::failed("store", "the store does not answer within a second"),
+        };
+        let [migrations, keyring] = lasting(&app, store.is_ok).await;
+        let catalogue = match app.gateway.snapshot().catalogue.is_empty() {
+            false => Check::ok("catalogue", "there is a model to call"),
+            true => Check::failed("catalogue", "there is no model to call: name a provider or a model"),
+        };
+        let draining = match app.gateway.is_leaving() {
+            false => Check::ok("draining", "new requests are welcome"),
+            true => Check::failed("draining", "the gateway is stopping"),
+        };
+        let checks = [store, migrations, keyring, catalogue, draining];
+        let is_ready = checks.iter().all(|check| check.is_ok);
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         // Details are for operators.
         let presented = call.head.headers.contains_key(http::header::AUTHORIZATION);
@@ -41,19 +51,67 @@ pub fn ready(call: Call) -> Answering {
         } else {
             None
         };
-        let body = if key.is_some_and(|key| key.kind == KeyKind::Management) {
-            let checks: serde_json::Map<_, _> = checks
-                .iter()
-                .map(|(name, ok, detail)| ((*name).to_owned(), json!({"ok": ok, "detail": detail})))
-                .collect();
-            json!({"status": if is_ready { "ready" } else { "not ready" }, "checks": checks})
-        } else {
-            let checks: serde_json::Map<_, _> =
-                checks.iter().map(|(name, ok, _)| ((*name).to_owned(), json!({"ok": ok}))).collect();
-            json!({"status": if is_ready { "ready" } else { "not ready" }, "checks": checks})
+        let is_operator = key.is_some_and(|key| key.kind == KeyKind::Management);
+        let told = |check: &Check| match is_operator {
+            true => json!({"ok": check.is_ok, "detail": check.detail}),
+            false => json!({"ok": check.is_ok}),
         };
+        let checks: serde_json::Map<_, _> = checks.iter().map(|check| (check.name.to_owned(), told(check))).collect();
+        let body = json!({"status": if is_ready { "ready" } else { "not ready" }, "checks": checks});
         Ok(plain(status, JSON, body.to_string()))
     })
+}
+
+/// One thing that must be right.
+struct Check {
+    name: &'static str,
+    is_ok: bool,
+    detail: &'static str,
+}
+
+impl Check {
+    fn ok(name: &'static str, detail: &'static str) -> Self {
+        Self { name, is_ok: true, detail }
+    }
+
+    fn failed(name: &'static str, detail: &'static str) -> Self {
+        Self { name, is_ok: false, detail }
+    }
+}
+
+/// What seldom changes, and is looked at now and then: whether the tables are those of this build, and whether stored
+/// secrets open.
+async fn lasting(app: &App, store_answers: bool) -> [Check; 2] {
+    let right = || {
+        [
+            Check::ok("migrations", "the tables are those of this build"),
+            Check::ok("keyring", "the master keys are those of the stored secrets"),
+        ]
+    };
+    if app.proved.is_fresh(app.gateway.clock.instant()) {
+        return right();
+    }
+    let unknown = "nobody knows while the store does not answer";
+    if !store_answers {
+        return [Check::failed("migrations", unknown), Check::failed("keyring", unknown)];
+    }
+    let migrations = match timeout(STORE_LIMIT, app.store.is_migrated()).await {
+        Ok(Ok(true)) => Check::ok("migrations", right()[0].detail),
+        Ok(Ok(false)) => Check::failed("migrations", "the tables are older than this build: start it anew"),
+        Ok(Err(_)) | Err(_) => Check::failed("migrations", unknown),
+    };
+    let keyring = match timeout(STORE_LIMIT, app.store.is_ring_right(&app.vault)).await {
+        Ok(Ok(true)) => Check::ok("keyring", right()[1].detail),
+        Ok(Ok(false)) => {
+            Check::failed("keyring", "the master keys do not open what is stored: put the right ones back")
+        }
+        Ok(Err(_)) | Err(_) => Check::failed("keyring", "the store or the master keys cannot be read"),
+    };
+    let checks = [migrations, keyring];
+    if checks.iter().all(|check| check.is_ok) {
+        app.proved.note(app.gateway.clock.instant());
+    }
+    checks
 }
 
 pub fn version(_: Call) -> Answering {

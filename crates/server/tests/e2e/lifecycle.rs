@@ -469,7 +469,10 @@ async fn health_readiness_version_and_metrics_say_what_they_promise() {
     let ready = gate.get("/readyz").await;
     assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("ready")));
     assert_eq!(ready.json()["checks"]["store"], json!({"ok": true}), "details are for operators");
-    assert!(gate.managed("/readyz").await.json()["checks"]["store"]["detail"].is_string());
+    let checks = gate.managed("/readyz").await.json()["checks"].clone();
+    for name in ["store", "migrations", "keyring", "catalogue", "draining"] {
+        assert!(checks[name]["ok"] == true && checks[name]["detail"].is_string(), "{name}: {checks}");
+    }
     let version = gate.managed("/version").await.json();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert!(

@@ -9,7 +9,7 @@ use tidegate_sim::{Behaviour, Sim};
 use tidegate_store::Store;
 use tidegate_store::generations::Generation;
 
-use crate::harness::{Database, INFERENCE_KEY, Reply, Tidegate, eventually, hello, with_postgres};
+use crate::harness::{Account, Database, INFERENCE_KEY, Reply, Tidegate, eventually, hello, on_both, with_postgres};
 
 const MODEL: &str = "vendor/m";
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -40,6 +40,26 @@ async fn outage(gate: &Tidegate, mut change: impl AsyncFnMut(bool)) {
     eventually("it is ready again", FIVE_SECONDS, async || gate.get("/readyz").await.status == 200).await;
     assert_eq!(with_key(gate, "somebody-1").await.error().3, "Invalid API key", "now that is known");
     assert_eq!(with_key(gate, INFERENCE_KEY).await.status, 200);
+}
+
+on_both! {
+    async fn a_store_that_is_not_as_it_must_be_is_not_ready(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        for (check, text, sql) in [
+            ("migrations", "older than this build", "DELETE FROM _sqlx_migrations WHERE version > 1"),
+            ("keyring", "cannot be read", "UPDATE meta SET value = 'x' WHERE name = 'vault_check'"),
+        ] {
+            match &account.store {
+                Store::Sqlite { writer, .. } => drop(sqlx::query(sql).execute(writer).await.expect("it is right")),
+                Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.expect("it is right")),
+            }
+            let ready = account.gate.managed("/readyz").await;
+            let checks = ready.json()["checks"].clone();
+            assert_eq!((ready.status, &checks["store"]["ok"], &checks[check]["ok"]), (503, &true.into(), &false.into()));
+            assert!(checks[check]["detail"].as_str().is_some_and(|detail| detail.contains(text)), "{checks}");
+        }
+        assert_eq!(account.gate.get("/healthz").await.status, 200, "a restart would not help");
+    }
 }
 
 /// Readers of SQLite are held up by no lock of another process; but a table that is gone under its name cannot be asked.

@@ -189,6 +189,9 @@ on_both! {
             .await;
         let again = database.open_again().await;
         again.ping().await.unwrap();
+        assert!(again.is_migrated().await.unwrap());
+        database.execute("DELETE FROM _sqlx_migrations WHERE version > 1", &[]).await;
+        assert!(!again.is_migrated().await.unwrap());
         again.close().await;
     }
 }
