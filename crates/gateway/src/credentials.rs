@@ -264,6 +264,7 @@ fn described(row: &CredentialRow) -> Credential {
         is_fallback: row.is_fallback,
         is_required: row.is_required,
         is_byok_only: row.is_byok_only,
+        declared_zdr: row.declared_zdr,
         sort_order: row.sort_order,
         models: texts(&row.allowed_models),
         users: texts(&row.allowed_users),

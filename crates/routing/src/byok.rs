@@ -21,6 +21,8 @@ pub struct Credential {
     pub is_required: bool,
     /// The same for every model of the provider.
     pub is_byok_only: bool,
+    /// Whether nothing is kept of what is said with it, where its owner says so: another contract than the operator's.
+    pub declared_zdr: Option<bool>,
     pub sort_order: i64,
     /// `None`: no restriction. An empty list matches nothing.
     pub models: Option<Box<[Box<str>]>>,
@@ -50,6 +52,11 @@ impl Own<'_> {
     fn rests(&self, credential: &Credential) -> bool {
         self.resting.contains(&credential.id)
     }
+
+    /// Whether the operator's own key serves an endpoint for this caller.
+    fn shares(&self, endpoint: &Endpoint) -> bool {
+        endpoint.shared && !self.credentials.iter().any(|credential| credential.displaces(endpoint))
+    }
 }
 
 /// Credentials of each kind that are listed: enough to try, and no kind can hide another. Customers store as many as they
@@ -76,6 +83,11 @@ impl Credential {
             && self.keys.as_ref().is_none_or(|keys| keys.iter().any(|allowed| allowed.is(caller.key)))
     }
 
+    /// Whether what is said to the endpoint with it is kept.
+    fn retains(&self, endpoint: &Endpoint) -> bool {
+        self.declared_zdr.map_or(endpoint.policy.retains, |keeps_nothing| !keeps_nothing)
+    }
+
     /// Whether it keeps the operator's own key from serving the endpoint.
     fn displaces(&self, endpoint: &Endpoint) -> bool {
         let applies = self.is_byok_only || (self.is_required && self.covers(&endpoint.model));
@@ -99,33 +111,49 @@ pub fn is_place(origin: &str, stored: &str) -> bool {
 /// Whether there is any way to call an endpoint.
 pub(crate) fn is_reachable(endpoint: &Endpoint, own: Option<Own<'_>>) -> bool {
     let Some(own) = own else { return endpoint.shared };
-    (endpoint.shared && !own.credentials.iter().any(|credential| credential.displaces(endpoint)))
-        || own.credentials.iter().any(|credential| credential.serves(own.caller, endpoint))
+    own.shares(endpoint) || own.credentials.iter().any(|credential| credential.serves(own.caller, endpoint))
+}
+
+/// Whether there is a way to call an endpoint that keeps nothing.
+pub(crate) fn can_forget(endpoint: &Endpoint, own: Option<Own<'_>>) -> bool {
+    let Some(own) = own else { return !endpoint.policy.retains };
+    let forgets =
+        |credential: &Arc<Credential>| !credential.retains(endpoint) && credential.serves(own.caller, endpoint);
+    (own.shares(endpoint) && !endpoint.policy.retains) || own.credentials.iter().any(forgets)
+}
+
+/// Whether what is said to an endpoint in one way is kept: with a credential of the caller's, or the operator's.
+pub(crate) fn retains(endpoint: &Endpoint, credential: Option<&Credential>) -> bool {
+    credential.map_or(endpoint.policy.retains, |credential| credential.retains(endpoint))
 }
 
 /// The ways to call endpoints, in the order in which they are tried: the caller's own credentials, then the operator's,
-/// then the caller's fallback credentials, then those that rest; each time in the order of the endpoints.
+/// then the caller's fallback credentials, then those that rest; each time in the order of the endpoints. Only those that
+/// fit are ways at all.
 pub(crate) fn candidates<'e, E: Borrow<Endpoint>>(
     endpoints: &'e [E],
     own: Option<Own<'e>>,
+    fits: impl Fn(&E, Option<&Credential>) -> bool + Copy,
 ) -> impl Iterator<Item = (&'e E, Option<&'e Arc<Credential>>)> {
     let credentials = own.map_or(&[][..], |own| own.credentials);
     let with = move |wanted: fn(&Credential, bool) -> bool| {
         let all = endpoints.iter().flat_map(move |endpoint| {
             let usable = credentials.iter().filter(move |credential| {
                 own.is_some_and(|own| {
-                    wanted(credential, own.rests(credential)) && credential.serves(own.caller, endpoint.borrow())
+                    wanted(credential, own.rests(credential))
+                        && fits(endpoint, Some(credential))
+                        && credential.serves(own.caller, endpoint.borrow())
                 })
             });
             usable.map(move |credential| (endpoint, Some(credential)))
         });
         all.take(LISTED)
     };
-    let is_shared = move |endpoint: &Endpoint| {
-        endpoint.shared && !credentials.iter().any(|credential| credential.displaces(endpoint))
+    let is_shared = move |endpoint: &E| {
+        let shares = |endpoint: &Endpoint| own.map_or(endpoint.shared, |own| own.shares(endpoint));
+        fits(endpoint, None) && shares(endpoint.borrow())
     };
-    let shared =
-        endpoints.iter().filter(move |endpoint| is_shared((*endpoint).borrow())).map(|endpoint| (endpoint, None));
+    let shared = endpoints.iter().filter(move |endpoint| is_shared(endpoint)).map(|endpoint| (endpoint, None));
     with(|credential, rests| !credential.is_fallback && !rests)
         .chain(shared)
         .chain(with(|credential, rests| credential.is_fallback && !rests))
@@ -149,6 +177,7 @@ mod tests {
             is_fallback: false,
             is_required: false,
             is_byok_only: false,
+            declared_zdr: None,
             sort_order: 0,
             models: None,
             users: None,
@@ -181,7 +210,7 @@ mod tests {
         let name = |(endpoint, credential): (&Arc<Endpoint>, Option<&Arc<Credential>>)| {
             format!("{} {}", endpoint.provider, credential.map_or("shared", |credential| &credential.id))
         };
-        candidates(endpoints, Some(own)).map(name).collect()
+        candidates(endpoints, Some(own), |_, _| true).map(name).collect()
     }
 
     #[test]

@@ -52,10 +52,6 @@ impl Guard {
             && !provided(&self.ignored_providers)
     }
 
-    pub fn may_keep(&self, model: &Model, endpoint: &Endpoint) -> bool {
-        !endpoint.policy.retains || !self.zdr.covers(&model.id)
-    }
-
     pub fn may_train(&self, endpoint: &Endpoint) -> bool {
         let is_free = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.is_free());
         let denied = if is_free { self.denies_free_training } else { self.denies_paid_training };

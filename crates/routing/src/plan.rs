@@ -328,7 +328,10 @@ fn extend(attempts: &mut Vec<Attempt>, entries: &[Entry<'_>], wanted: &[Wanted<'
     if request.own.is_none() {
         entries.iter().for_each(|entry| add(entry, None));
     } else {
-        byok::candidates(entries, request.own).for_each(|(entry, credential)| add(entry, credential));
+        let fits = |entry: &Entry<'_>, credential: Option<&Credential>| {
+            !filter::must_forget(request, wanted[entry.wanted].model) || !byok::retains(entry.endpoint, credential)
+        };
+        byok::candidates(entries, request.own, fits).for_each(|(entry, credential)| add(entry, credential));
     }
     let added = &mut attempts[start..];
     if added.len() < 2 {

@@ -134,6 +134,7 @@ mod tests {
             is_fallback: false,
             is_required: false,
             is_byok_only: false,
+            declared_zdr: None,
             sort_order: 0,
             models: None,
             users: None,

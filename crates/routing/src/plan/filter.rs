@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::error::Code;
 use super::{Request, ServiceTier, Wanted};
 use crate::byok;
-use crate::catalogue::{Endpoint, Tier};
+use crate::catalogue::{Endpoint, Model, Tier};
 use crate::preferences::{self, Match, MaxPrice};
 use crate::price::Unit;
 use crate::set::{Parameter, Parameters, Quantizations, Searcher, Variant};
@@ -165,7 +165,9 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
     pass.sieve.total += pass.kept.len();
     if let Some(guard) = request.guard {
         pass.keep(Filter::Guardrail, |endpoint| guard.allows(model.model, endpoint));
-        pass.keep(Filter::Zdr, |endpoint| guard.may_keep(model.model, endpoint));
+        if guard.zdr.covers(&model.model.id) {
+            pass.keep(Filter::Zdr, |endpoint| byok::can_forget(endpoint, request.own));
+        }
         pass.keep(Filter::Training, |endpoint| guard.may_train(endpoint));
     }
     // What nobody asked for is not there for this request: it must not hide why the others were taken out.
@@ -184,7 +186,7 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
         pass.keep(Filter::Providers, |endpoint| is_allowed(endpoint, request));
     }
     if preferences.zdr {
-        pass.keep(Filter::Zdr, |endpoint| !endpoint.policy.retains);
+        pass.keep(Filter::Zdr, |endpoint| byok::can_forget(endpoint, request.own));
     }
     if preferences.deny_collection {
         pass.keep(Filter::Training, |endpoint| !endpoint.policy.retains && !endpoint.policy.trains);
@@ -236,6 +238,11 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
         pass.prefer(Parameter::Verbosity);
     }
     pass.kept
+}
+
+/// Whether only those may serve a model who keep nothing of it.
+pub(super) fn must_forget(request: &Request<'_>, model: &Model) -> bool {
+    request.preferences.zdr || request.guard.is_some_and(|guard| guard.zdr.covers(&model.id))
 }
 
 struct Pass<'p, 'c> {

@@ -8,6 +8,7 @@ use super::explain::{Outcome, explain};
 use super::*;
 use crate::byok::Caller;
 use crate::catalogue::{DataPolicy, Tier};
+use crate::guard::Zdr;
 use crate::live::Percentiles;
 use crate::preferences::{MaxPrice, Threshold};
 use crate::price::{Pricing, Unit};
@@ -589,11 +590,36 @@ fn credential(id: &str, provider: &str) -> Arc<Credential> {
         is_fallback: false,
         is_required: false,
         is_byok_only: false,
+        declared_zdr: None,
         sort_order: 0,
         models: None,
         users: None,
         keys: None,
     })
+}
+
+#[test]
+fn what_an_owner_declares_of_a_credential_counts_for_it_alone() {
+    let declared = |id: &str, provider: &str, zdr| {
+        Arc::new(Credential { declared_zdr: Some(zdr), ..(*credential(id, provider)).clone() })
+    };
+    let forgets = DataPolicy { retains: false, trains: false };
+    let endpoints = vec![endpoint("p", 1.0), Endpoint { policy: forgets, ..endpoint("q", 2.0) }];
+    let catalogue = Catalogue::new(vec![model("a/m", endpoints)], []);
+    let own = [declared("p1", "p", true), credential("p2", "p"), declared("q1", "q", false), credential("q2", "q")];
+    let strict = Preferences { zdr: true, ..any() };
+    let expected = ["p0 p1", "q0 q2", "q0 -"];
+    assert_eq!(with_own(&catalogue, &own, Request::new(&["a/m"], &strict)).unwrap(), expected);
+    // The same where a guardrail asks for it.
+    let (plain, guard) = (any(), Guard { zdr: Zdr { other: true, ..Zdr::default() }, ..Guard::default() });
+    let request = Request { guard: Some(&guard), ..Request::new(&["a/m"], &plain) };
+    assert_eq!(with_own(&catalogue, &own, request).unwrap(), expected);
+    // Nobody asks for it: all serve.
+    let all = with_own(&catalogue, &own, Request::new(&["a/m"], &plain)).unwrap();
+    assert_eq!(all, ["p0 p1", "p0 p2", "q0 q1", "q0 q2", "p0 -", "q0 -"]);
+    // Only one that keeps something is left.
+    let kept = [declared("q1", "q", false)];
+    assert_eq!(with_own(&catalogue, &kept, Request::new(&["a/m"], &strict)).unwrap(), ["q0 -"]);
 }
 
 fn with_own(
