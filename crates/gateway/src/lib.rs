@@ -13,6 +13,7 @@ pub mod count;
 pub mod credentials;
 mod doors;
 pub mod egress;
+pub mod error_rules;
 pub mod explain;
 pub mod extract;
 pub mod failure;

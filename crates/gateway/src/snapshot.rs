@@ -21,6 +21,7 @@ use tidegate_tools::search::Engine;
 use tidegate_tools::{moderation, ocr};
 
 use crate::broadcast::Audience;
+use crate::error_rules::ErrorRule;
 use crate::health::Ward;
 use crate::plugins::PdfEngine;
 use crate::plugins::defaults::Defaults;
@@ -168,6 +169,8 @@ pub struct Upstream {
     pub betas: Betas,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    /// What the operator knows of its errors, tried in this order before what is known of them otherwise.
+    pub error_rules: Arc<[ErrorRule]>,
 }
 
 impl Upstream {

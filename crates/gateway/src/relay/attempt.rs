@@ -37,7 +37,7 @@ use crate::failure::{self, Failure};
 use crate::learned::{Fact, Noted};
 use crate::ledger::{Receipt, fail};
 use crate::snapshot::Settings;
-use crate::{Gateway, Snapshot, upstream};
+use crate::{Gateway, Snapshot, error_rules, upstream};
 
 /// Others that failed at the same time do not come to the next endpoint all at once.
 pub(super) const BETWEEN: Duration = Duration::from_millis(25);
@@ -444,7 +444,8 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
         job.hint = Some(Repair::Again);
     }
-    Err(fault::classify(head.status, &head.headers, &body, job.gate.clock.now()))
+    let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
+    Err(error_rules::classify(upstream, &head, &body, job.gate.clock.now()))
 }
 
 /// Whether the same endpoint is asked once more, without what it refused.

@@ -127,6 +127,7 @@ const PROVIDER: &[(&str, &str)] = &[
     ("betas", "false"),
     ("supports_cancel", "true"),
     ("data_policy", "{ retains = false, trains = false }"),
+    ("error_rules", "[{ status = 400, pattern = \"quota\", error_type = \"rate_limit_exceeded\" }]"),
     ("platform", "\"vllm\""),
     ("region", "\"eu-west-1\""),
     ("project", "\"my-project\""),

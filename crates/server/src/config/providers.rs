@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use tidegate_core::Secret;
+use tidegate_gateway::error_rules::ErrorRule;
 use tidegate_gateway::snapshot::origin_of;
 use tidegate_gateway::{Calls, Upstream};
 use tidegate_providers::credential::Credential;
@@ -31,6 +32,7 @@ pub struct Provider {
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
     pub policy: DataPolicy,
+    pub error_rules: Arc<[ErrorRule]>,
     /// The usual one first; never empty.
     pub ways: Vec<Way>,
 }
@@ -97,6 +99,7 @@ impl Way {
             region: self.region.clone(),
             betas: self.betas,
             supports_cancel: provider.supports_cancel,
+            error_rules: provider.error_rules.clone(),
         })
     }
 
@@ -301,6 +304,7 @@ fn known_vendor(platform: &'static Platform) -> Provider {
         shared: false,
         supports_cancel: platform::supports_cancel(platform.slug),
         policy: DataPolicy::default(),
+        error_rules: Arc::default(),
         ways: ways(platform.slug, &gaps, None).unwrap_or_default(),
     }
 }
@@ -325,6 +329,7 @@ fn from_environment(platform: &'static Platform, value: &str, source: &Source) -
         shared: true,
         supports_cancel: platform::supports_cancel(platform.slug),
         policy: usual_policy(platform.local),
+        error_rules: Arc::default(),
         ways,
     })
 }
@@ -412,8 +417,22 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
             || usual_policy(known.is_some_and(|platform| platform.local)),
             |policy| DataPolicy { retains: policy.retains, trains: policy.trains },
         ),
+        error_rules: error_rules(&entry.error_rules)?,
         ways,
     })
+}
+
+fn error_rules(entries: &[raw::ErrorRule]) -> anyhow::Result<Arc<[ErrorRule]>> {
+    let rules = entries.iter().enumerate().map(|(place, entry)| {
+        let rule = ErrorRule::new(entry.status, entry.pattern.as_deref(), &entry.error_type);
+        rule.map_err(|(member, problem)| {
+            let types: Vec<&str> = ErrorRule::types().collect();
+            let near = nearest(&entry.error_type, &types).filter(|_| member == "error_type");
+            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            anyhow::anyhow!("error_rules[{place}].{member}: {problem}{hint}")
+        })
+    });
+    rules.collect()
 }
 
 /// The ways of a known provider, with what the entry says otherwise.
@@ -523,6 +542,7 @@ pub fn simulator(base_url: &str) -> Provider {
         shared: true,
         supports_cancel: true,
         policy: usual_policy(true),
+        error_rules: Arc::default(),
         ways: vec![Way {
             name: "simulator".into(),
             protocol: Protocol::Messages,

@@ -523,6 +523,21 @@ pub struct Provider {
     pub supports_cancel: Option<bool>,
     /// What it does with what is said to it. Of one that says nothing the worst is assumed, unless it is a local server.
     pub data_policy: Option<DataPolicy>,
+    /// What its errors mean where that is not known, or known wrongly. The first that fits decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub error_rules: Vec<ErrorRule>,
+}
+
+/// An answer with this status, with these words in it, is an error of this kind.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorRule {
+    pub status: Option<u16>,
+    /// A regular expression that is looked for in the body.
+    pub pattern: Option<String>,
+    /// `rate_limit_exceeded`, `provider_overloaded`, `provider_unavailable`, `timeout`, `context_length_exceeded`,
+    /// `invalid_request`, `content_policy_violation`, `not_found`, `authentication`, `payment_required` …
+    pub error_type: String,
 }
 
 /// What a provider does with what is said to it.

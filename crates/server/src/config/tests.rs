@@ -164,6 +164,14 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ),
         ("[[providers]]\nslug = \"anthropic\"\napi_key = \"file:nowhere\"", "nowhere"),
         ("[[providers]]\nslug = \"anthropic\"\napi_key = \"cmd:echo\"", "cmd: needs a list"),
+        (
+            "[[providers]]\nslug = \"groq\"\nerror_rules = [{ status = 400, error_type = \"rate_limit_exceded\" }]",
+            "did you mean rate_limit_exceeded?",
+        ),
+        (
+            "[[providers]]\nslug = \"groq\"\nerror_rules = [{ pattern = \"(\", error_type = \"timeout\" }]",
+            "providers[0] (groq): error_rules[0].pattern: ",
+        ),
         ("[[providers]]\nslug = \"anthropic\"\nkey = \"x\"", "providers[0].key is not a setting"),
         (
             "[[models]]\nid = \"nope\"\ncontext_length = 1\nmax_output_tokens = 1",

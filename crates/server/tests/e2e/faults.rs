@@ -51,6 +51,26 @@ fn check_error(reply: &Reply, expected: (u16, &str, &str), message: Option<&str>
     }
 }
 
+/// A 400 is the caller's mistake, and nobody else is asked; unless the operator knows better.
+#[tokio::test]
+async fn what_an_operator_knows_of_errors_decides_before_anything_else() {
+    let (first, second) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("second")).await);
+    let rule = r#"error_rules = [{ status = 400, pattern = "(?i)quota", error_type = "rate_limit_exceeded" }]"#;
+    let builder = Tidegate::start().endpoint_of(MODEL, &first.base_url(), rule, "");
+    let gate = builder.endpoint(MODEL, &second).run().await;
+    let said = |text: &str| Behaviour::Status {
+        code: 400,
+        retry_after: None,
+        error_type: None,
+        message: Some(text.to_owned()),
+    };
+    first.set(said("max_tokens is wrong"));
+    assert_eq!(gate.messages(hello(MODEL)).await.status, 400);
+    first.set(said("The quota of this deployment is used up"));
+    let reply = gate.messages(hello(MODEL)).await;
+    assert_eq!((reply.status, reply.text()), (200, "second".to_owned()));
+}
+
 /// Callers read that nobody can be reached; only the operator can mend it.
 #[tokio::test]
 async fn the_operator_hears_that_a_key_is_refused_once_and_not_which() {

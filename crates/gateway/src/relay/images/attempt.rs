@@ -10,7 +10,7 @@ use tidegate_core::{Timestamp, Usage};
 use tidegate_providers::credential::Credential;
 use tidegate_providers::images::{self as drawing, Made, Wanted};
 use tidegate_providers::repair::{self, Refused, Repair};
-use tidegate_providers::{Class, Fault, fault};
+use tidegate_providers::{Class, Fault};
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint};
 use tidegate_wire::envelope::images::{self, Request};
@@ -19,7 +19,7 @@ use tidegate_wire::json::Members;
 use super::super::{call, translate};
 use super::{Job, told};
 use crate::learned::{Fact, Noted};
-use crate::upstream;
+use crate::{error_rules, upstream};
 
 /// What stands before the names of options that are learnt of calls for pictures.
 const OF_IMAGES: &str = "images.";
@@ -135,7 +135,7 @@ async fn sent(job: &mut Job, attempt: &Attempt, refused: &BTreeSet<String>) -> R
         job.gate.tokens.forget(account, attempt.credential.is_none()).await;
         hint = Some(Repair::Again);
     }
-    Ok(Err((fault::classify(head.status, &head.headers, &body, job.gate.clock.now()), hint)))
+    Ok(Err((error_rules::classify(upstream, &head, &body, job.gate.clock.now()), hint)))
 }
 
 /// What the endpoint is sent. What had to be left out is in the job's warnings.
