@@ -294,6 +294,8 @@ pub struct Tools {
     pub loop_deadline: Duration,
     /// Calls of a turn that run at once.
     pub parallelism: usize,
+    /// Bytes of results that a model is given in one request.
+    pub result_budget: usize,
     /// Whether results without a block of their own are shown in one that no vendor knows.
     pub generic_result_block: bool,
     pub search: Search,
@@ -318,6 +320,7 @@ impl Default for Tools {
             max_steps: 100,
             loop_deadline: Duration::from_secs(600),
             parallelism: 8,
+            result_budget: 400_000,
             generic_result_block: false,
             search: Search::default(),
             image_model: "openai/gpt-5-image".to_owned(),

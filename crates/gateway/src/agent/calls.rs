@@ -27,9 +27,6 @@ use super::turn::{Call, Turn, is};
 use crate::failure::Failure;
 use crate::relay::{Aside, PING, Reply};
 
-/// Characters of results that the model gets to read in one request.
-pub(super) const RESULTS: usize = 400_000;
-
 /// In place of a result that a guardrail does not let through.
 const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
 

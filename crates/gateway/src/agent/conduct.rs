@@ -12,7 +12,6 @@ use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
-use super::calls::RESULTS;
 use super::native::{self, Left};
 use super::replay::{self, Foreign};
 use super::roster::Roster;
@@ -139,7 +138,7 @@ impl Conductor {
             tally: Tally::default(),
             pauses: 0,
             errors: 0,
-            room: RESULTS,
+            room: snapshot.settings.tools.result_budget,
             stopped_by: None,
             soft: now + whole.mul_f64(0.8),
             hard: now + whole,

@@ -227,6 +227,9 @@ pub fn tools(raw: &raw::Tools, lines: &Lines, source: &Source) -> anyhow::Result
         let key = if raw.max_steps == 0 { "tools.max_steps" } else { "tools.parallelism" };
         return Err(mistake(key, "must be at least 1"));
     }
+    if raw.result_budget == 0 {
+        return Err(mistake("tools.result_budget", "must be at least 1"));
+    }
     if !(1_000..=3_600_000).contains(&raw.loop_deadline_ms) {
         return Err(mistake("tools.loop_deadline_ms", "must be between 1000 and 3600000"));
     }
@@ -244,6 +247,7 @@ pub fn tools(raw: &raw::Tools, lines: &Lines, source: &Source) -> anyhow::Result
         max_steps: raw.max_steps,
         loop_deadline: Duration::from_millis(raw.loop_deadline_ms),
         parallelism: raw.parallelism,
+        result_budget: raw.result_budget,
         generic_result_block: raw.generic_result_block,
         search: search::read(&raw.web_search, lines, source)?,
         image_model: raw.image_generation.default_model.clone(),

@@ -223,6 +223,7 @@ pub struct Limits {
     pub auth_failures_per_minute: u32,
     /// Inference requests per minute on this node, or on all that share `state.redis_url`: of a key, of a workspace, from an
     /// address. 0: as many as they like.
+    #[serde(alias = "rpm")]
     pub key_rpm: u32,
     pub workspace_rpm: u32,
     pub address_rpm: u32,

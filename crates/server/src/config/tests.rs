@@ -126,6 +126,7 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ),
         ("[state]\nredis_timeout_ms = 0", "state.redis_timeout_ms: must be at least 1"),
         ("[state]\nredis_url = \"env:NO_SUCH\"", "state.redis_url: environment variable NO_SUCH is not set"),
+        ("[tools]\nresult_budget = 0", "tools.result_budget: must be at least 1"),
         ("[limits]\nmemory_bytes = 67108863", "limits.memory_bytes: must be at least 67108864 (64 MiB)"),
         ("[egress]\nallow = [\"0.0.0.0/0\"]", "egress.allow: \"0.0.0.0/0\" is too wide"),
         ("[egress]\nallow = [\"::/0\"]", "egress.allow: \"::/0\" is too wide"),
@@ -196,6 +197,14 @@ fn spans_are_called_after_the_brand_where_nothing_else_is_said() {
     ] {
         let (_folder, source) = source(text, &[]);
         assert_eq!(source.read().unwrap().settings.audience.service.name, name, "{text}");
+    }
+}
+
+#[test]
+fn requests_a_minute_of_a_key_have_a_shorter_name() {
+    for name in ["key_rpm", "rpm"] {
+        let (_folder, source) = source(&format!("[limits]\n{name} = 7\n"), &[]);
+        assert_eq!(source.read().unwrap().settings.key_per_minute, 7, "{name}");
     }
 }
 

@@ -373,6 +373,20 @@ async fn what_a_loop_costs_is_the_sum_of_its_generations() {
 }
 
 #[tokio::test]
+async fn results_beyond_the_budget_are_cut_with_a_note() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "[tools]\nresult_budget = 10\n").await;
+    sim.set(Script::from(asks("", &[clock("UTC")])).then(Behaviour::says("ok")));
+    assert_eq!(asked(&gate, &with_clock(false, json!({}))).await.status, 200);
+    let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
+    let result = &sent["messages"].as_array().unwrap().last().unwrap()["content"][0]["content"];
+    let text = result.as_str().or_else(|| result[0]["text"].as_str()).unwrap();
+    let (told, note) = text.split_at(10);
+    assert!(!told.contains('['), "{text}");
+    assert_eq!(note, "\n[cut: the results of this request are too long]");
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[0], "[tools]\ndisabled = [\"datetime\"]\n").await;

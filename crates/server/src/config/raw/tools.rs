@@ -20,6 +20,8 @@ pub struct Tools {
     pub loop_deadline_ms: u64,
     /// Calls of one turn that run at the same time.
     pub parallelism: usize,
+    /// Bytes of results that a model is given in one request; what is beyond them is cut off, with a note.
+    pub result_budget: usize,
     /// Whether results of tools that have no block of their own are shown, in a block that only clients of this gateway know.
     pub generic_result_block: bool,
     /// Searching the web.
@@ -121,6 +123,7 @@ impl Default for Tools {
             max_steps: 100,
             loop_deadline_ms: 600_000,
             parallelism: 8,
+            result_budget: 400_000,
             generic_result_block: false,
             web_search: WebSearch::default(),
             image_generation: ImageGeneration::default(),
