@@ -62,7 +62,7 @@ async function ask() {
     if (event.type === "error") throw new Error(event.error.message);
   }
   if (text) turns.push({ role: "assistant", content: text });
-  const cost = usage.cost === undefined ? "" : `, $${usage.cost}`;
+  const cost = usage.cost == null ? ", cost unknown" : `, $${usage.cost.toFixed(9).replace(/\.?0+$/, "")}`;
   told.textContent = `${usage.input_tokens ?? "?"} tokens in, ${usage.output_tokens ?? "?"} out${cost}. `;
   if (id) {
     const link = document.createElement("a");

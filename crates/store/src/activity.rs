@@ -120,6 +120,7 @@ pub struct Asked {
     pub user: Option<String>,
     pub workspace: Option<String>,
     pub by_workspace: bool,
+    pub by_key: bool,
 }
 
 /// A sum over one day, model and provider.
@@ -130,6 +131,8 @@ pub struct DayOfModel {
     pub provider: String,
     /// Where it was asked for by workspace.
     pub workspace: Option<String>,
+    /// The hash of the key, where it was asked for by key.
+    pub key: Option<String>,
     pub credit: Money,
     pub byok: Money,
     pub requests: u64,
@@ -145,6 +148,7 @@ struct Row {
     model: String,
     provider: String,
     workspace_id: String,
+    key_hash: String,
     credit_nanos: i64,
     byok_nanos: i64,
     requests: i64,
@@ -159,7 +163,7 @@ impl Store {
     pub async fn activity(&self, tenant: &Tenant, asked: &Asked) -> Result<Vec<DayOfModel>> {
         let rows: Vec<Row> = on_reader!(self, pool => {
             Ok(sqlx::query_as(
-                "SELECT day, model, provider, workspace_id, credit_nanos, byok_nanos, requests, prompt_tokens, \
+                "SELECT day, model, provider, workspace_id, key_hash, credit_nanos, byok_nanos, requests, prompt_tokens, \
                  completion_tokens, reasoning_tokens, cached_tokens FROM activity_days \
                  WHERE organisation_id = $1 AND day >= $2 AND day <= $3 AND ($4 = '' OR key_hash = $4) \
                  AND ($5 = '' OR workspace_id = $5) \
@@ -176,15 +180,17 @@ impl Store {
             .await?)
         })?;
         // Summed here, where a sum that is too large stays the largest there is.
-        let mut sums: BTreeMap<(i64, String, String, Option<String>), DayOfModel> = BTreeMap::new();
+        let mut sums: BTreeMap<_, DayOfModel> = BTreeMap::new();
         for row in rows {
             let workspace = asked.by_workspace.then_some(row.workspace_id);
-            let place = (-row.day, row.model.clone(), row.provider.clone(), workspace.clone());
+            let key = asked.by_key.then_some(row.key_hash);
+            let place = (-row.day, row.model.clone(), row.provider.clone(), workspace.clone(), key.clone());
             let sum = sums.entry(place).or_insert_with(|| DayOfModel {
                 day: row.day,
                 model: row.model,
                 provider: row.provider,
                 workspace,
+                key,
                 credit: Money::ZERO,
                 byok: Money::ZERO,
                 requests: 0,

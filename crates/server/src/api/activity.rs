@@ -81,7 +81,7 @@ pub fn show(call: Call) -> Answering {
             None => None,
         };
         request.settled().await;
-        let asked = Asked { days, key, user, workspace, by_workspace };
+        let asked = Asked { days, key, user, workspace, by_workspace, by_key: false };
         let found = request.app.store.activity(&request.tenant, &asked).await.map_err(internal)?;
         let shown: Vec<Shown<'_>> = found.iter().map(Shown::from).collect();
         Ok(data(StatusCode::OK, &shown))

@@ -628,9 +628,42 @@ pub static DESCRIPTIONS: &[Description] = &[
     )
     .taking(Form("AuthorizeForm"))
     .failing_on_a_page(&[400, 401, 403, 409]),
+    Description::new("GET", "/dashboard", "showOverview", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/sign-in", "signInToDashboard", "Pages", &[SIGNED])
+        .taking(Form("DashboardSignInForm"))
+        .failing_on_a_page(&[400, 401, 403, 429, 500, 503]),
+    Description::new("POST", "/dashboard/sign-out", "signOutOfDashboard", "Pages", &[SIGNED])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[401, 403]),
+    Description::new("GET", "/dashboard/requests", "showRequests", "Pages", &[text(HTML)]),
+    Description::new("GET", "/dashboard/requests/{id}", "showRequest", "Pages", &[text(HTML)])
+        .with(&["GenerationId"])
+        .failing_on_a_page(&[404]),
+    Description::new("GET", "/dashboard/keys", "showKeys", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/keys", "changeKeys", "Pages", &[SEE_OTHER, text(HTML)])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[400, 401, 403, 404]),
+    Description::new("GET", "/dashboard/budgets", "showBudgets", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/budgets", "changeBudgets", "Pages", &[SEE_OTHER])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[400, 401, 403, 404]),
+    Description::new("GET", "/dashboard/byok", "showCredentials", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/byok", "changeCredentials", "Pages", &[SEE_OTHER])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[400, 401, 403, 404]),
+    Description::new("GET", "/dashboard/models", "showModels", "Pages", &[text(HTML)]),
+    Description::new("GET", "/dashboard/destinations", "showDestinations", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/destinations", "testDestination", "Pages", &[text(HTML)])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[400, 401, 403, 404]),
+    Description::new("GET", "/dashboard/playground", "showPlayground", "Pages", &[text(HTML)]),
     Description::new("GET", "/docs/errors", "showErrors", "Pages", &[text(HTML)]),
     Description::new("GET", "/assets/page.css", "pageStyle", "Pages", &[text("text/css")]),
     Description::new("GET", "/assets/copy.js", "copyScript", "Pages", &[text("text/javascript")]),
+    Description::new("GET", "/assets/icon.svg", "pageIcon", "Pages", &[text("image/svg+xml")]),
+    Description::new("GET", "/assets/dashboard.css", "dashboardStyle", "Pages", &[text("text/css")]),
+    Description::new("GET", "/assets/dashboard.js", "dashboardScript", "Pages", &[text("text/javascript")]),
+    Description::new("GET", "/assets/playground.js", "playgroundScript", "Pages", &[text("text/javascript")]),
     Description::new("GET", "/healthz", "isAlive", "Operation", &[ok("Health")]),
     Description::new(
         "GET",

@@ -116,6 +116,7 @@ fn files() -> Value {
 fn common() -> Value {
     json!({
         "KeyHash": parameter("path", "hash", "SHA-256 of the key, in lower-case hexadecimal.", key_hash()),
+        "GenerationId": parameter("path", "id", "The id of the generation.", json!({"type": "string", "minLength": 1})),
         "GenerationRef": required_query(
             "id",
             "The id of the generation, or of the message that answered.",

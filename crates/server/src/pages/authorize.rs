@@ -2,7 +2,7 @@
 //! or cancel. Nothing is stored before Authorize.
 
 use askama::Template;
-use http::header::HOST;
+use http::header::{HOST, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{Tenant, Timestamp};
 use tidegate_gateway::Failure;
@@ -19,6 +19,7 @@ use crate::oauth::callback::Callback;
 use crate::router::{Answer, Call};
 use crate::state::App;
 
+const PATH: &str = "/auth";
 /// Workspaces offered on the page.
 const CHOICES: u32 = 500;
 /// What the form carries on unchanged.
@@ -111,13 +112,13 @@ pub fn sign_in(call: Call) -> Answering {
         }
         let token = form.text("key").unwrap_or_default();
         let now = app.gateway.clock.now();
-        match Session::start(&app, token.trim(), peer.ip(), now).await {
-            Ok((cookies, key)) => {
+        match Session::start(&app, token.trim(), peer.ip(), now, PATH).await {
+            Ok((cookie, key)) => {
                 let tenant = Tenant { organisation: key.organisation.clone() };
                 let by = by(&key, request, peer.ip(), now);
                 app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&format!("/auth?{query}"))?;
-                session::hand_over(&mut answer, cookies);
+                answer.headers_mut().insert(SET_COOKIE, cookie);
                 Ok(answer)
             }
             Err(failure) => {
@@ -140,7 +141,7 @@ pub fn sign_out(call: Call) -> Answering {
             return foreign(&app);
         }
         let mut answer = see_other(&format!("/auth?{query}"))?;
-        session::hand_over(&mut answer, session::end(&app, session.as_ref())?);
+        answer.headers_mut().insert(SET_COOKIE, session::end(&app, session.as_ref(), PATH)?);
         Ok(answer)
     })
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{KeyHash, KeyKind, Timestamp, id};
 use tidegate_gateway::{Failure, KeyEntry};
 
-use crate::router::Answer;
 use crate::state::App;
 
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
@@ -46,13 +45,15 @@ impl Session {
         stands.then(|| Self { key, cookie: cookie.to_owned() })
     }
 
-    /// Signs in with a management key: the cookies to set. Failed tries count as they do elsewhere.
+    /// Signs in with a management key for the pages below this path: the cookie to set. Failed tries count as they do
+    /// elsewhere.
     pub async fn start(
         app: &App,
         token: &str,
         source: IpAddr,
         now: Timestamp,
-    ) -> Result<(Cookies, Arc<KeyEntry>), Failure> {
+        path: &str,
+    ) -> Result<(HeaderValue, Arc<KeyEntry>), Failure> {
         let mut headers = HeaderMap::new();
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Failure::invalid_key())?;
         bearer.set_sensitive(true);
@@ -64,7 +65,7 @@ impl Session {
         let nonce = URL_SAFE_NO_PAD.encode(id::random::<16>()).replace('-', "_");
         let payload = format!("{}-{}-{nonce}", key.hash.to_hex(), now.plus(LIFE).0);
         let tag = URL_SAFE_NO_PAD.encode(app.vault.sign(SESSION, payload.as_bytes()));
-        Ok((set(app, &format!("{payload}.{tag}"), LIFE)?, key))
+        Ok((cookie(app, path, &format!("{payload}.{tag}"), LIFE)?, key))
     }
 
     /// What forms of this session must carry, so that no other site can send them.
@@ -78,39 +79,25 @@ impl Session {
     }
 }
 
-/// Ends a session, here and in the browser: the cookies that do the latter.
-pub fn end(app: &App, session: Option<&Session>) -> Result<Cookies, Failure> {
+/// Ends a session, here and in the browser: the cookie that does the latter.
+pub fn end(app: &App, session: Option<&Session>, path: &str) -> Result<HeaderValue, Failure> {
     if let Some((payload, _)) = session.and_then(|session| session.cookie.split_once('.')) {
         app.ended_sessions.insert(payload.into(), ());
     }
-    set(app, "", Duration::ZERO)
+    cookie(app, path, "", Duration::ZERO)
 }
 
-/// Below these only: cookies ignore ports, and an application that waits for its code on this very host must not get the
-/// session along with it.
+/// Below these only, each with a session of its own: cookies ignore ports, and an application that waits for its code on
+/// this very host must not get one along with it.
 pub const PATHS: [&str; 2] = ["/auth", "/dashboard"];
 
-/// One for each of [`PATHS`].
-pub type Cookies = [HeaderValue; PATHS.len()];
-
-fn set(app: &App, value: &str, life: Duration) -> Result<Cookies, Failure> {
+fn cookie(app: &App, path: &str, value: &str, life: Duration) -> Result<HeaderValue, Failure> {
     let (name, life) = (cookie_name(app), life.as_secs());
     let secure = if is_https(app) { "; Secure" } else { "" };
-    let cookie = |path: &str| {
-        let text = format!("{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={life}{secure}");
-        let mut cookie = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
-        cookie.set_sensitive(true);
-        Ok::<_, Failure>(cookie)
-    };
-    let [one, other] = PATHS.map(cookie);
-    Ok([one?, other?])
-}
-
-/// Has the browser keep them.
-pub fn hand_over(answer: &mut Answer, cookies: Cookies) {
-    for cookie in cookies {
-        answer.headers_mut().append(SET_COOKIE, cookie);
-    }
+    let text = format!("{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={life}{secure}");
+    let mut value = HeaderValue::from_str(&text).map_err(|_| Failure::internal())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Over TLS with a prefix that browsers take from secure pages only.

@@ -177,6 +177,7 @@ on_both! {
         let person = Person::sign_in(&account.gate).await;
         let list = person.see("/dashboard/requests").await;
         assert!(list.contains(&id) && list.contains("complete 200"), "{list}");
+        assert!(!list.contains("<b>none</b>"), "what comes from outside is text");
         assert!(!person.see("/dashboard/requests?failed=1").await.contains(&id));
         assert!(!person.see("/dashboard/requests?model=other%2Fm").await.contains(&id));
         assert!(person.see(&format!("/dashboard/requests?model={MODEL}")).await.contains(&id));
@@ -189,6 +190,15 @@ on_both! {
         let overview = person.see("/dashboard?days=7&by=provider").await;
         assert!(overview.contains(&format!("<dt>Spent</dt><dd>${cost}</dd>")), "{cost}: {overview}");
         assert!(overview.contains("<th scope=\"col\">Provider</th>"));
+        for by in ["model", "key", "workspace"] {
+            let overview = person.see(&format!("/dashboard?days=90&by={by}")).await;
+            let row = match by {
+                "model" => MODEL,
+                "key" => "First inference key",
+                _ => "Default",
+            };
+            assert!(overview.contains(&format!("<th scope=\"row\">{row}</th><td class=\"figure\">${cost}</td>")), "{overview}");
+        }
         let reply = account.gate.ask("GET", "/dashboard/requests/gen-00000000000000000000000000").host(LOCAL);
         assert_eq!(reply.header("cookie", &person.cookie).send().await.status, 404);
     }

@@ -17,7 +17,7 @@ pub struct Newest<'a> {
     pub before: Option<&'a GenerationId>,
     pub key: Option<&'a KeyHash>,
     pub model: Option<&'a str>,
-    /// Only those that did not end as they should.
+    /// Only those that ended badly; a client that leaves is no failure.
     pub is_failed: bool,
     pub limit: u32,
 }
@@ -38,7 +38,7 @@ impl Store {
                 columns!(),
                 " FROM (SELECT * FROM generations WHERE organisation_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3) \
                  AS newest WHERE ($4 = '' OR key_hash = $4) AND ($5 = '' OR model = $5) \
-                 AND (NOT $6 OR outcome <> 'complete') ORDER BY id DESC LIMIT $7"
+                 AND (NOT $6 OR outcome IN ('failed', 'broken')) ORDER BY id DESC LIMIT $7"
             ))
             .bind(&*tenant.organisation.0)
             .bind(wanted.before.map_or(LAST, GenerationId::as_str))

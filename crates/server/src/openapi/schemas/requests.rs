@@ -190,6 +190,9 @@ fn forms() -> Value {
             "key": described(any(), "A management key."),
             "query": described(any(), "The query of the page to come back to."),
         })),
+        "DashboardSignInForm": object(&["key"], json!({"key": any(), "to": any()})),
+        // What else a form of the dashboard says depends on its page.
+        "DashboardForm": object(&["csrf"], json!({"csrf": any(), "action": any()})),
         "SignOutForm": object(&["csrf"], json!({"csrf": any(), "query": any()})),
         "AuthorizeForm": object(&["csrf", "decision"], json!({
             "csrf": any(),

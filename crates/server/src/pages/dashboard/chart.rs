@@ -5,8 +5,6 @@ pub struct Bar {
     pub x: u32,
     pub y: u32,
     pub height: u32,
-    /// The part of it that went wrong, from the foot.
-    pub failed: u32,
     pub title: String,
 }
 
@@ -21,11 +19,10 @@ pub struct Chart {
     pub ends: [String; 2],
 }
 
-/// One figure: its label, how much, how much of it went wrong, and how it is read.
+/// One figure: its label, how much, and how it is read.
 pub struct Figure {
     pub label: String,
     pub value: f64,
-    pub failed: f64,
     pub text: String,
 }
 
@@ -43,13 +40,7 @@ impl Chart {
         };
         let bar = |(place, figure): (u32, &Figure)| {
             let height = scaled(figure.value);
-            Bar {
-                x: place * step,
-                y: HEIGHT - height,
-                height,
-                failed: scaled(figure.failed).min(height),
-                title: format!("{}: {}", figure.label, figure.text),
-            }
+            Bar { x: place * step, y: HEIGHT - height, height, title: format!("{}: {}", figure.label, figure.text) }
         };
         let largest = figures.iter().max_by(|one, other| one.value.total_cmp(&other.value));
         let end = |figure: Option<&Figure>| figure.map(|figure| figure.label.clone()).unwrap_or_default();
@@ -67,15 +58,15 @@ impl Chart {
 mod tests {
     use super::*;
 
-    fn figure(value: f64, failed: f64) -> Figure {
-        Figure { label: "day".to_owned(), value, failed, text: value.to_string() }
+    fn figure(value: f64) -> Figure {
+        Figure { label: "day".to_owned(), value, text: value.to_string() }
     }
 
     #[test]
     fn bars_are_as_high_as_their_share_of_the_largest() {
-        let chart = Chart::of("t", &[figure(10.0, 5.0), figure(5.0, 0.0), figure(0.001, 0.0), figure(0.0, 0.0)]);
-        let heights: Vec<(u32, u32, u32)> = chart.bars.iter().map(|bar| (bar.height, bar.y, bar.failed)).collect();
-        assert_eq!(heights, [(120, 0, 60), (60, 60, 0), (1, 119, 0), (0, 120, 0)]);
+        let chart = Chart::of("t", &[10.0, 5.0, 0.001, 0.0].map(figure));
+        let heights: Vec<(u32, u32)> = chart.bars.iter().map(|bar| (bar.height, bar.y)).collect();
+        assert_eq!(heights, [(120, 0), (60, 60), (1, 119), (0, 120)]);
         assert_eq!((chart.bars[3].x, chart.thickness, &*chart.top), (540, 144, "10"));
         assert!(Chart::of("t", &[]).bars.is_empty());
     }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use tidegate_core::key;
-use tidegate_core::{KeyHash, KeyKind, Money};
+use tidegate_core::{KeyHash, KeyKind, Money, Window};
 use tidegate_gateway::Failure;
 use tidegate_store::keys::{KeyChange, KeyFilter, KeyRow, NewKey};
 use tidegate_store::spend::Spend;
@@ -49,6 +49,9 @@ struct Row {
     spent: String,
     today: String,
     limit: String,
+    /// As it is typed.
+    amount: String,
+    reset: &'static str,
     left: String,
     expires: String,
     used: String,
@@ -111,9 +114,11 @@ fn row(key: &KeyRow, spend: &Spend, workspaces: &[(String, String)]) -> Row {
         label: key.label.to_string(),
         workspace: or_dash(workspace),
         disabled: key.disabled,
-        spent: dollars(spend.credit.all),
-        today: dollars(spend.credit.day),
+        spent: dollars(spend.counted(None, key.include_byok_in_limit)),
+        today: dollars(spend.counted(Some(Window::Daily), key.include_byok_in_limit)),
         limit: or_dash(limit),
+        amount: key.limit.map(|limit| limit.to_string()).unwrap_or_default(),
+        reset: key.limit_reset.map(Window::as_str).unwrap_or_default(),
         left: or_dash(remaining(key, spend).map(dollars)),
         expires: or_dash(key.expires.map(instant)),
         used: or_dash(spend.last_used.map(instant)),
@@ -156,7 +161,7 @@ pub(super) async fn change(viewer: Viewer, mut form: Query) -> Result<Answer, Fa
     super::see_other(&format!("{HERE}?done={action}"))
 }
 
-type Limit = (Option<Money>, Option<tidegate_core::Window>);
+type Limit = (Option<Money>, Option<Window>);
 
 /// What a key may spend; nothing typed is no limit.
 fn limit(form: &mut Query) -> Result<Limit, String> {
@@ -168,12 +173,16 @@ fn limit(form: &mut Query) -> Result<Limit, String> {
         return Err("Limit: must not be negative.".to_owned());
     }
     let reset = form.text("reset");
-    let reset = RESETS.iter().find(|(name, _)| Some(*name) == reset.as_deref()).map(|(_, window)| *window);
+    let known = RESETS.iter().find(|(name, _)| Some(*name) == reset.as_deref()).map(|(_, window)| *window);
+    if reset.is_some() && known.is_none() {
+        return Err("Starts again: is not one of the windows.".to_owned());
+    }
+    let reset = known;
     Ok((limit, reset.filter(|_| limit.is_some())))
 }
 
 async fn create(viewer: Viewer, mut form: Query) -> Result<Answer, Failure> {
-    let typed = Typed { name: form.raw("name").unwrap_or_default(), limit: form.raw("limit").unwrap_or_default() };
+    let typed = Typed { name: form.text("name").unwrap_or_default(), limit: form.raw("limit").unwrap_or_default() };
     let name = typed.name.trim().to_owned();
     if name.is_empty() || name.chars().count() > LONGEST_NAME {
         let problem = format!("Name: must have 1 to {LONGEST_NAME} characters.");

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
+use http::header::{HeaderValue, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::Tenant;
 use tidegate_gateway::Failure;
@@ -83,7 +84,9 @@ impl Viewer {
 
     /// Until what was settled before this look is in the store, if that does not take long.
     async fn settled(&self) {
-        self.app.gateway.ledger.forwarded(SETTLED).await;
+        if !self.app.gateway.ledger.forwarded(SETTLED).await {
+            tracing::warn!("a page is shown without the calls that still wait in the journal");
+        }
     }
 
     async fn workspaces(&self) -> Result<Vec<Workspace>, Failure> {
@@ -138,6 +141,9 @@ where
         let Some(viewer) = Viewer::of(&call) else {
             return sign_in_page(&call.app, &call.head.headers, StatusCode::OK, call.head.uri.path(), None);
         };
+        if let Err(failure) = call.app.gateway.admit_management(&viewer.session.key) {
+            return told(&call.app, Err(failure));
+        }
         told(&call.app, show(viewer).await)
     })
 }
@@ -150,7 +156,10 @@ where
 {
     Box::pin(async move {
         let (app, headers, viewer) = (call.app.clone(), call.head.headers.clone(), Viewer::of(&call));
-        let mut form = form(call).await?;
+        let mut form = match form(call).await {
+            Ok(form) => form,
+            Err(failure) => return told(&app, Err(failure)),
+        };
         let Some(viewer) = viewer else {
             let problem = Some("Your session is over. Sign in again.");
             return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, HOME, problem);
@@ -159,7 +168,11 @@ where
         if !session::is_same_site(&headers) || !viewer.session.is_csrf(&app, &token) {
             return foreign(&app);
         }
-        told(&app, act(viewer, form).await)
+        if let Err(failure) = app.gateway.admit_management(&viewer.session.key) {
+            return told(&app, Err(failure));
+        }
+        let acted = act(viewer, form).await;
+        told(&app, acted)
     })
 }
 
@@ -205,13 +218,13 @@ pub fn sign_in(call: Call) -> Answering {
         let to = form.text("to").filter(|to| is_page(to)).unwrap_or_else(|| HOME.to_owned());
         let token = form.text("key").unwrap_or_default();
         let now = app.gateway.clock.now();
-        match Session::start(&app, token.trim(), peer.ip(), now).await {
-            Ok((cookies, key)) => {
+        match Session::start(&app, token.trim(), peer.ip(), now, HOME).await {
+            Ok((cookie, key)) => {
                 let tenant = Tenant { organisation: key.organisation.clone() };
                 let by = by(&key, request, peer.ip(), now);
                 app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&to)?;
-                session::hand_over(&mut answer, cookies);
+                answer.headers_mut().insert(SET_COOKIE, cookie);
                 Ok(answer)
             }
             Err(failure) => {
@@ -232,7 +245,9 @@ fn is_page(path: &str) -> bool {
 pub fn sign_out(call: Call) -> Answering {
     done(call, async |viewer: Viewer, _| {
         let mut answer = see_other(HOME)?;
-        session::hand_over(&mut answer, session::end(&viewer.app, Some(&viewer.session))?);
+        answer.headers_mut().insert(SET_COOKIE, session::end(&viewer.app, Some(&viewer.session), HOME)?);
+        // Also what the playground kept in this browser.
+        answer.headers_mut().insert("clear-site-data", HeaderValue::from_static("\"storage\""));
         Ok(answer)
     })
 }

@@ -41,6 +41,8 @@ struct Row {
     first: String,
     duration: String,
     attempts: usize,
+    /// The first turn of the loop that it is a turn of.
+    parent: Option<String>,
 }
 
 impl Row {
@@ -60,6 +62,7 @@ impl Row {
             first: generation.first_content_ms.map_or_else(|| "–".to_owned(), |first| millis(first.into())),
             duration: millis(generation.duration_ms.into()),
             attempts: generation.attempts.len(),
+            parent: generation.parent.as_ref().map(ToString::to_string),
         }
     }
 }
