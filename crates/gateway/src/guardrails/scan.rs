@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_providers::translate::carrier::{self, Carrier};
+use tidegate_providers::translate::carrier::Carrier;
 use tidegate_store::guardrails::{Action, Builtin};
 use tidegate_wire::error::ErrorType;
 
@@ -28,6 +28,9 @@ const UNSAID: [&str; 9] = [
     "media_type",
     "caller",
 ];
+
+/// Types of texts whose names do not say so.
+const TEXTS: [&str; 2] = ["application/csv", "application/xhtml+xml"];
 
 /// A request that may go on.
 #[derive(Debug, Default)]
@@ -125,8 +128,7 @@ fn unreadable() -> Box<Blocked> {
     Box::new(Blocked { failure, judged: Judged::default() })
 }
 
-/// Hands out what a message says, with whether a person said it. Thinking that its author signed is left alone: it holds
-/// what the author said and nothing else.
+/// Hands out what a message says, with whether a person said it.
 fn content(said: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, bool)) {
     match said {
         Value::Array(blocks) => blocks.iter_mut().for_each(|block| one_block(block, is_user, look)),
@@ -199,13 +201,10 @@ fn each_said(text: &mut String, look: &mut dyn FnMut(&mut Value, bool)) {
     }
 }
 
-/// Looks at a thought that anybody can have written: one without a signature, or with one of our own making, which proves
-/// nothing and may hold words itself. What was taken something out of is without one after that.
+/// Looks at a thought, whatever its signature: nobody here can tell a provider's from one that somebody made up, and one of
+/// our own making may hold words itself. What was taken something out of is without one after that.
 fn thinking(block: &mut Value, look: &mut dyn FnMut(&mut Value, bool)) {
     let signature = block.get("signature").and_then(Value::as_str).unwrap_or_default();
-    if !signature.is_empty() && !carrier::is_ours(signature) {
-        return;
-    }
     let carrier = Carrier::read(signature);
     let carried = carrier.and_then(|carrier| serde_json::from_str::<Value>(carrier.data.get()).ok());
     let mut carried = carried.unwrap_or_default();
@@ -231,16 +230,25 @@ fn encoded(source: &mut Value, is_user: bool, look: &mut dyn FnMut(&mut Value, b
         (None, Some(kind), Some(data)) => (kind, data),
         _ => return,
     };
-    if !kind.trim_start().get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case("text/")) {
+    if !is_text(kind) {
         return;
     }
+    // Read as those read it who come after: without the head of a data URL, and with a sign where a letter is broken.
+    let data = if data.starts_with("data:") { data.split_once(',').map_or(data, |(_, data)| data) } else { data };
     let data: String = data.chars().filter(|character| !character.is_ascii_whitespace()).collect();
-    let Some(text) = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { return };
+    let Ok(bytes) = STANDARD.decode(data) else { return };
+    let text = String::from_utf8_lossy(&bytes).into_owned();
     let mut said = Value::String(text.clone());
     look(&mut said, is_user);
     if said != text {
         *source = json!({"type": "text", "media_type": "text/plain", "data": said});
     }
+}
+
+/// Whether a document of this type is a text, as those have it who read documents.
+fn is_text(kind: &str) -> bool {
+    let essence = kind.split([';', ',']).next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence.starts_with("text/") || TEXTS.contains(&essence.as_str())
 }
 
 /// Every text inside a block of any kind that a model may get to read.
@@ -477,15 +485,26 @@ mod tests {
         let base64 = |kind: &str| json!({"type": "base64", "media_type": kind, "data": data});
         let blocking = held(&[(own("apollo", None), Action::Block, false)]);
         let redacting = held(&[(Sought::Builtin(Builtin::Email), Action::Redact, false)]);
-        for source in
-            [url("data:text/plain;base64"), url("DATA:text/markdown;charset=utf-8;base64"), base64("text/plain")]
-        {
+        // The head of a data URL where none belongs is no hiding place, nor is a type that does not begin with "text".
+        let headed = json!({
+            "type": "base64", "media_type": "text/plain", "data": format!("data:text/plain;base64,{data}"),
+        });
+        for source in [
+            url("data:text/plain;base64"),
+            url("DATA:text/markdown;charset=utf-8;base64"),
+            base64("text/plain"),
+            base64("application/csv"),
+            headed,
+        ] {
             assert!(blocking.scan(&document(source.clone())).is_err(), "{source}");
             let passed = redacting.scan(&document(source.clone())).map_err(|_| "blocked").unwrap();
             let told: Value = serde_json::from_slice(&passed.body.unwrap()).unwrap();
             let source = &told["messages"][0]["content"][0]["source"];
             assert_eq!((&source["type"], &source["data"]), (&json!("text"), &json!("apollo [EMAIL]")), "{source}");
         }
+        // "\xffapollo": a letter that is broken hides nothing either.
+        let broken = json!({"type": "base64", "media_type": "text/plain", "data": "/2Fwb2xsbw=="});
+        assert!(blocking.scan(&document(broken)).is_err());
         for source in [
             base64("application/pdf"),
             url("data:application/pdf;base64"),
@@ -568,6 +587,7 @@ mod tests {
         let mut expected = body;
         expected["system"][0]["text"] = json!("[REDACTED] [EMAIL]");
         expected["messages"][0]["content"] = json!("[CODE NAME] of [EMAIL]");
+        expected["messages"][1]["content"][0] = json!({"type": "thinking", "thinking": "[EMAIL]", "signature": ""});
         expected["messages"][1]["content"][1]["input"]["to"] = json!(["[EMAIL]"]);
         expected["messages"][2]["content"][0]["content"][0]["text"] = json!("[EMAIL]");
         expected["messages"][2]["content"][1]["source"]["data"] = json!("[EMAIL]");
@@ -648,6 +668,7 @@ mod tests {
             (json!({"type": "thinking", "thinking": "a@b.example"}), "[EMAIL]"),
             (json!({"type": "thinking", "thinking": "a@b.example", "signature": ""}), "[EMAIL]"),
             (json!({"type": "thinking", "thinking": "a@b.example", "signature": plain}), "[EMAIL]"),
+            (json!({"type": "thinking", "thinking": "a@b.example", "signature": "EqQBCgIYAhIM"}), "[EMAIL]"),
             (json!({"type": "thinking", "thinking": "so", "signature": holding}), "so"),
         ] {
             assert!(blocking.scan(&body(&thought)).is_err(), "{thought}");
@@ -658,8 +679,7 @@ mod tests {
         let sealed = r#"[{"type":"reasoning.encrypted","data":"c@d.example"}]"#;
         let sealed = Carrier::new("chat", "ep-1", "m", "reasoning_details", sealed).unwrap().to_signature();
         for signature in ["EqQBCgIYAhIM", &sealed, &plain] {
-            let thinking = if signature == "EqQBCgIYAhIM" { "a@b.example" } else { "so" };
-            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature});
+            let thought = json!({"type": "thinking", "thinking": "so", "signature": signature});
             assert!(blocking.scan(&body(&thought)).unwrap().body.is_none(), "{signature}");
         }
     }
