@@ -24,6 +24,31 @@ pub fn of_tool(schema: &str) -> Cow<'_, str> {
     Cow::Owned(value.to_string())
 }
 
+/// Words that strict mode refuses, or has refused.
+const REFUSED: [&str; 19] = [
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "patternProperties",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "unevaluatedItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "minLength",
+    "maxLength",
+];
+/// Formats of texts that it knows.
+const FORMATS: [&str; 9] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
+
 /// Whether a schema is one that OpenAI's strict mode accepts as it is.
 pub fn is_strict(schema: &Value) -> bool {
     schema.get("type").is_some_and(|kind| kind == "object") && strict_everywhere(schema)
@@ -31,7 +56,8 @@ pub fn is_strict(schema: &Value) -> bool {
 
 fn strict_everywhere(schema: &Value) -> bool {
     let Some(object) = schema.as_object() else { return true };
-    if ["allOf", "not", "if", "patternProperties"].iter().any(|word| object.contains_key(*word)) {
+    let is_known = |format: &Value| format.as_str().is_none_or(|format| FORMATS.contains(&format));
+    if REFUSED.iter().any(|word| object.contains_key(*word)) || !object.get("format").is_none_or(is_known) {
         return false;
     }
     let is_object = object.get("type").is_some_and(|kind| kind == "object") || object.contains_key("properties");
@@ -74,9 +100,13 @@ mod tests {
         optional["required"] = json!([]);
         let mut inner = closed.clone();
         inner["properties"]["ok"] = json!({"type": "object", "properties": {"x": {}}});
-        let mut patterned = closed;
+        let mut patterned = closed.clone();
         patterned["patternProperties"] = json!({});
-        for schema in [open, optional, inner, patterned, json!({"type": "string"}), json!(true)] {
+        let mut unique = closed.clone();
+        unique["properties"]["ok"] = json!({"type": "array", "items": {}, "uniqueItems": true});
+        let mut formed = closed;
+        formed["properties"]["ok"] = json!({"type": "string", "format": "uri"});
+        for schema in [open, optional, inner, patterned, unique, formed, json!({"type": "string"}), json!(true)] {
             assert!(!is_strict(&schema), "{schema}");
         }
         // A property that is named like a keyword is a property.

@@ -10,21 +10,26 @@ use crate::json::{self, Kind, Members};
 const NAMED: [&str; 3] = ["properties", "$defs", "definitions"];
 /// Members that hold lists of schemas.
 const LISTED: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
+/// Of these the parts may be of one object.
+const COMPOSED: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 /// Members that are schemas.
 const SINGLE: [&str; 2] = ["items", "additionalProperties"];
 const MORE: &str = "additionalProperties";
 
-/// A schema whose objects take what they name and nothing else. Those that name nothing are maps, and stay open.
+/// A schema whose objects take what they name and nothing else. Those that name nothing are maps, and stay open, and so do
+/// those that say that they are. Parts of one object are left alone: closed each for itself, they would leave room for
+/// nothing.
 pub(crate) fn closed(schema: &RawValue) -> String {
     let Some(members) = members(schema) else { return schema.get().to_owned() };
     let has_properties = members.get("properties").is_some_and(|value| json::kind(value) == Kind::Object);
-    // To allow more is what leaving it out means, too.
-    let is_open = members.get(MORE).is_none_or(|more| matches!(more.get(), "true" | "null"));
-    let is_closing = has_properties && is_open;
+    let is_silent = members.get(MORE).is_none_or(|more| more.get() == "null");
+    let is_composed = COMPOSED.iter().any(|name| members.get(name).is_some());
+    let is_closing = has_properties && is_silent && !is_composed;
     let mut out = Object::default();
     for (name, value) in members.0.iter().filter(|(name, _)| !is_closing || name != MORE) {
         match name.as_ref() {
             name if NAMED.contains(&name) => out.set(name, &each_named(value)),
+            name if COMPOSED.contains(&name) && (has_properties || name == "allOf") => out.set(name, value.get()),
             name if LISTED.contains(&name) => out.set(name, &each_listed(value)),
             name if SINGLE.contains(&name) && json::kind(value) == Kind::Array => out.set(name, &each_listed(value)),
             name if SINGLE.contains(&name) => out.set(name, &closed(value)),
@@ -69,7 +74,7 @@ mod tests {
                 r#"{"type":"object","properties":{"a":{}},"additionalProperties":false}"#,
             ),
             (
-                r#"{"additionalProperties":true,"properties":{"a":{"type":"array","items":{"properties":{}}}}}"#,
+                r#"{"additionalProperties":null,"properties":{"a":{"type":"array","items":{"properties":{}}}}}"#,
                 r#"{"properties":{"a":{"type":"array","items":{"properties":{},"additionalProperties":false}}},"additionalProperties":false}"#,
             ),
             (
@@ -78,6 +83,16 @@ mod tests {
             ),
             // A map, one that says what else it takes, one that is closed, data, and a property that is named like a keyword.
             (r#"{"type":"object"}"#, r#"{"type":"object"}"#),
+            (r#"{"properties":{},"additionalProperties":true}"#, r#"{"properties":{},"additionalProperties":true}"#),
+            // Parts of one object.
+            (
+                r#"{"allOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}"#,
+                r#"{"allOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}"#,
+            ),
+            (
+                r#"{"properties":{"a":{}},"anyOf":[{"properties":{"b":{}}}]}"#,
+                r#"{"properties":{"a":{}},"anyOf":[{"properties":{"b":{}}}]}"#,
+            ),
             (
                 r#"{"properties":{},"additionalProperties":{"maximum":1e400}}"#,
                 r#"{"properties":{},"additionalProperties":{"maximum":1e400}}"#,
