@@ -189,7 +189,7 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
         pass.keep(Filter::Zdr, |endpoint| byok::can_forget(endpoint, request.own));
     }
     if preferences.deny_collection {
-        pass.keep(Filter::Training, |endpoint| !endpoint.policy.retains && !endpoint.policy.trains);
+        pass.keep(Filter::Training, |endpoint| byok::can_forget(endpoint, request.own) && !endpoint.policy.trains);
     }
     if preferences.distillable {
         pass.keep(Filter::Distillable, |_| model.model.distillable);
@@ -242,7 +242,8 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
 
 /// Whether only those may serve a model who keep nothing of it.
 pub(super) fn must_forget(request: &Request<'_>, model: &Model) -> bool {
-    request.preferences.zdr || request.guard.is_some_and(|guard| guard.zdr.covers(&model.id))
+    let wishes = request.preferences;
+    wishes.zdr || wishes.deny_collection || request.guard.is_some_and(|guard| guard.zdr.covers(&model.id))
 }
 
 struct Pass<'p, 'c> {

@@ -614,6 +614,13 @@ fn what_an_owner_declares_of_a_credential_counts_for_it_alone() {
     let (plain, guard) = (any(), Guard { zdr: Zdr { other: true, ..Zdr::default() }, ..Guard::default() });
     let request = Request { guard: Some(&guard), ..Request::new(&["a/m"], &plain) };
     assert_eq!(with_own(&catalogue, &own, request).unwrap(), expected);
+    // The same for who may not collect anything.
+    let keeps = DataPolicy { retains: true, trains: false };
+    let endpoints =
+        vec![Endpoint { policy: keeps, ..endpoint("p", 1.0) }, Endpoint { policy: forgets, ..endpoint("q", 2.0) }];
+    let collected = Catalogue::new(vec![model("a/m", endpoints)], []);
+    let deny = Preferences { deny_collection: true, ..any() };
+    assert_eq!(with_own(&collected, &own, Request::new(&["a/m"], &deny)).unwrap(), expected);
     // Nobody asks for it: all serve.
     let all = with_own(&catalogue, &own, Request::new(&["a/m"], &plain)).unwrap();
     assert_eq!(all, ["p0 p1", "p0 p2", "q0 q1", "q0 q2", "p0 -", "q0 -"]);
