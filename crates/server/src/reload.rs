@@ -80,7 +80,13 @@ impl Reload {
             Ok((next, self.at_start.changed(&config.at_start)))
         });
         match read {
-            Ok((next, needs_restart)) => {
+            Ok((mut next, needs_restart)) => {
+                // What others read at the start must not be another thing for those who read it now: the ledger would
+                // close calls that are still allowed to run.
+                let running = self.gateway.snapshot();
+                next.settings.public_url.clone_from(&running.settings.public_url);
+                next.settings.total_streamed = running.settings.total_streamed;
+                next.settings.total_whole = running.settings.total_whole;
                 self.gateway.swap(next);
                 if needs_restart.is_empty() {
                     tracing::info!("reloaded");
