@@ -282,11 +282,12 @@ impl Stream {
                     self.put(out, "response.function_call_arguments.delta", &format!(r#"{at},"delta":{piece}"#));
                 }
             }
+            // This format has no word for the others.
             Delta::Citation(delta) => {
                 if let Citation::WebSearch(found) = &delta.citation {
                     self.kept += ITEM + found.url.len() + found.title.as_ref().map_or(0, String::len);
+                    self.citations.push(delta.citation);
                 }
-                self.citations.push(delta.citation);
             }
             _ => {}
         }
