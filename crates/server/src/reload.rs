@@ -9,6 +9,7 @@ use tidegate_store::Store;
 use tidegate_store::audit::{By, Change};
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 
 use crate::config::{AtStart, Source};
 
@@ -54,20 +55,24 @@ pub struct Reload {
 
 impl Reload {
     pub async fn run(self, mut hangup: Signal, mut wishes: mpsc::Receiver<Wish>) {
+        let me = Arc::new(self);
         loop {
             let wish = tokio::select! {
                 Some(()) = hangup.recv() => None,
                 Some(wish) = wishes.recv() => Some(wish),
                 else => return,
             };
-            let done = self.once();
+            // It reads files and may run programs for secrets: requests do not wait for that.
+            let reading = me.clone();
+            let done = spawn_blocking(move || reading.once()).await;
+            let done = done.unwrap_or_else(|_| Err("reading the configuration ended in a panic".to_owned()));
             match wish {
                 Some(wish) => {
-                    self.note(&wish.by, &done).await;
+                    me.note(&wish.by, &done).await;
                     // Whoever does not wait any more can read it in the log.
                     let _ = wish.answer.send(done);
                 }
-                None => self.note(&By::server(self.gateway.clock.now()), &done).await,
+                None => me.note(&By::server(me.gateway.clock.now()), &done).await,
             }
         }
     }
