@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from conftest import MANAGEMENT_KEY
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -65,8 +65,9 @@ def heading(driver):
 
 
 def wait_for(driver, condition):
-    """Pages come and go meanwhile: an element that has just gone is one that is not there yet."""
-    gone = (NoSuchElementException, StaleElementReferenceException)
+    """Pages come and go meanwhile: an element that has just gone is one that is not there yet. The driver tells of some of
+    them as errors of its own."""
+    gone = (WebDriverException,)
     return WebDriverWait(driver, PATIENCE, poll_frequency=0.05, ignored_exceptions=gone).until(condition)
 
 

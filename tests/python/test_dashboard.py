@@ -74,6 +74,35 @@ def test_a_key_is_made_used_and_switched_off(gateway, plain_browser):
     assert next(key for key in keys if key["hash"] == listed["hash"])["disabled"] is True
 
 
+def test_enter_does_what_stands_beside_the_field(gateway, plain_browser):
+    driver = plain_browser
+    first = {"provider": "anthropic", "key": "sk-ant-api03-first-secret-0123456789"}
+    stored = call(gateway, "/api/v1/byok", first, MANAGEMENT_KEY)["data"]
+    open_board(driver, gateway, "/byok")
+    wait_for_heading(driver, "Provider keys")
+    row = driver.find_element(By.XPATH, "//tr[contains(., 'anthropic')]")
+    row.find_element(By.TAG_NAME, "summary").click()
+    row.find_element(By.CSS_SELECTOR, "input[name=key]").send_keys("sk-ant-api03-second-secret-9876543210", Keys.ENTER)
+    wait_for(driver, lambda driver: "new key is used" in driver.find_element(By.CLASS_NAME, "said").text)
+    rotated = call(gateway, f"/api/v1/byok/{stored['id']}", key=MANAGEMENT_KEY)["data"]
+    assert (rotated["disabled"], rotated["label"] != stored["label"]) == (False, True)
+
+
+def test_what_is_not_changed_of_a_limit_stays(gateway, plain_browser):
+    driver = plain_browser
+    made = {"name": "kept limit", "limit": 2.5, "limit_reset": "daily"}
+    hash = call(gateway, "/api/v1/keys", made, MANAGEMENT_KEY)["data"]["hash"]
+    open_board(driver, gateway, "/keys")
+    wait_for_heading(driver, "Keys")
+    row = driver.find_element(By.XPATH, "//tr[contains(., 'kept limit')]")
+    row.find_element(By.TAG_NAME, "summary").click()
+    row.find_element(By.XPATH, ".//option[.='weekly']").click()
+    row.find_element(By.XPATH, ".//button[normalize-space()='Set the limit']").click()
+    wait_for(driver, lambda driver: "limit is changed" in driver.find_element(By.CLASS_NAME, "said").text)
+    key = call(gateway, f"/api/v1/keys/{hash}", key=MANAGEMENT_KEY)["data"]
+    assert (key["limit"], key["limit_reset"]) == (2.5, "weekly")
+
+
 def test_the_playground_streams_and_its_request_has_a_story(gateway, browser):
     driver = browser
     open_board(driver, gateway, "/playground")
