@@ -291,7 +291,8 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let inner = Inner::new(api, places, conversation(key, headers, envelope, cache_key), (applied, prepared));
+    let conversation = conversation(key, headers, envelope, cache_key);
+    let inner = Inner::new(api, places, conversation, (applied, prepared)).keyed(cache_key);
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

@@ -113,6 +113,8 @@ pub(crate) struct Inner {
     api: Api,
     places: Arc<Places>,
     conversation: Conversation,
+    /// What the caller keeps requests together by, where it names no session.
+    cache_key: Option<Box<str>>,
     /// The preset that the request was made with.
     applied: Option<Applied>,
     /// What plugins made of it.
@@ -130,14 +132,20 @@ impl Inner {
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
-        Self { api, places, conversation, applied, prepared, root: OnceLock::new(), used: Mutex::default() }
+        let (cache_key, root, used) = (None, OnceLock::new(), Mutex::default());
+        Self { api, places, conversation, cache_key, applied, prepared, root, used }
+    }
+
+    #[must_use]
+    pub fn keyed(self, cache_key: Option<&str>) -> Self {
+        Self { cache_key: cache_key.map(Into::into), ..self }
     }
 
     /// For a call that a tool makes: part of the same request, and a conversation of its own.
     pub fn beside(&self, conversation: Conversation) -> Self {
         let places = self.places.clone();
         let (root, used) = (self.root.clone(), Mutex::default());
-        Self { api: self.api, places, conversation, applied: None, prepared: None, root, used }
+        Self { api: self.api, places, conversation, cache_key: None, applied: None, prepared: None, root, used }
     }
 
     /// A tool was run; the next turn tells of it.
@@ -300,7 +308,7 @@ impl Gateway {
         }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         let turn = Some((inner, searching));
-        let head = Head { headers, query, api: inner.api, words: Words::Own, cache_key: None };
+        let head = Head { headers, query, api: inner.api, words: Words::Own, cache_key: inner.cache_key.as_deref() };
         Box::pin(self.served(snapshot, key, head, (body.clone(), envelope, None, None), turn)).await
     }
 

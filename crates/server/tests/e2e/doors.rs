@@ -179,6 +179,9 @@ async fn a_cache_key_keeps_requests_together() {
         let keyed = json!({"prompt_cache_key": "c"});
         let shared = of(&one, keyed.clone()).await;
         assert_eq!(shared, of(&other, keyed).await);
+        // Also where the turns are a loop's.
+        let looped = json!({"prompt_cache_key": "c", "tools": [{"type": "tidegate:datetime"}]});
+        assert_eq!(shared, of(&other, looped).await);
         assert_ne!(of(&one, json!({})).await, of(&other, json!({})).await);
         let session = json!({"session_id": "s", "prompt_cache_key": "c"});
         assert_eq!(of(&one, session).await, of(&other, json!({"session_id": "s"})).await);
