@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tidegate_core::{GenerationId, Money, Outcome, Tenant};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 use tidegate_store::Store;
 use tidegate_store::generations::Generation;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -158,6 +158,19 @@ async fn lif_4_a_reload_that_is_asked_for_says_what_came_of_it() {
     let said = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && said.contains("max_body_bytes"), "{said}");
     assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
+}
+
+/// The ledger waits for calls as long as was said at the start: they must not be given more, or less.
+#[tokio::test]
+async fn lif_4_what_needs_a_restart_stays_as_it_was() {
+    let slow = Sim::start(Script::says("slow").first_byte(Duration::from_millis(900))).await;
+    let builder = || Tidegate::start().endpoint(MODEL, &slow);
+    let gate = builder().run().await;
+    gate.place.write_config(&builder().config("[upstream]\ntotal_whole_ms = 300\n").text());
+    let reply = gate.ask("POST", "/api/v1/reload").key(MANAGEMENT_KEY).send().await;
+    assert_eq!(reply.json()["data"]["needs_restart"], json!(["upstream.total_whole_ms"]), "{}", reply.body_text());
+    let answered = gate.messages(hello(MODEL)).await;
+    assert_eq!((answered.status, &*answered.text()), (200, "slow"));
 }
 
 #[tokio::test]
