@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tidegate_core::{KeyHash, Secret};
-use tidegate_gateway::{Failure, broadcast};
-use tidegate_observe::broadcast::target::Config;
+use tidegate_gateway::{Failure, Gateway, broadcast};
+use tidegate_observe::broadcast::target::{Config, Target};
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDestination, new_destination_id};
 use tidegate_store::{Refused, StoreError};
@@ -403,6 +403,29 @@ fn read(form: &mut Form<'_>, known: DestinationSettings) -> Wanted {
     Wanted { name, enabled, config, settings }
 }
 
+/// Whether a destination is there and lets us in; what it answered where it does not, and what that means.
+pub async fn tried(
+    gateway: &Gateway,
+    (kind, id): (Kind, &str),
+    target: Target,
+) -> Result<(), (Option<u16>, &'static str)> {
+    let destination = Destination {
+        id: id.to_owned(),
+        kind,
+        target,
+        scope: Scope::default(),
+        is_private: true,
+        tells: Tells::default(),
+        is_operators: false,
+    };
+    match broadcast::test(gateway, &destination).await {
+        Ok(200..300) => Ok(()),
+        Ok(400) if kind == Kind::Webhook => Ok(()),
+        Ok(status) => Err((Some(status), "it does not take what it is told")),
+        Err(problem) => Err((None, problem)),
+    }
+}
+
 /// Looks whether a destination can be reached with this configuration, and seals it.
 async fn checked(
     request: &Request,
@@ -416,31 +439,14 @@ async fn checked(
         let member = kind.address();
         return Err(refused(&format!("config.{member}"), problem));
     }
-    let destination = Destination {
-        id: id.to_owned(),
-        kind,
-        target,
-        scope: Scope::default(),
-        is_private: true,
-        tells: Tells::default(),
-        is_operators: false,
-    };
-    if !skips {
-        let (status, detail) = match broadcast::test(gateway, &destination).await {
-            Ok(200..300) => (None, None),
-            Ok(400) if kind == Kind::Webhook => (None, None),
-            Ok(status) => (Some(status), Some("it does not take what it is told")),
-            Err(problem) => (None, Some(problem)),
-        };
-        if let Some(detail) = detail {
-            let mut failure = Failure::new(
-                400,
-                ErrorType::InvalidRequest,
-                "The destination did not pass its connection test; `?skip_test=true` leaves it out",
-            );
-            failure.more_mut().metadata = Some(json!({"test": {"status": status, "detail": detail}}).to_string());
-            return Err(failure);
-        }
+    if !skips && let Err((status, detail)) = tried(gateway, (kind, id), target).await {
+        let mut failure = Failure::new(
+            400,
+            ErrorType::InvalidRequest,
+            "The destination did not pass its connection test; `?skip_test=true` leaves it out",
+        );
+        failure.more_mut().metadata = Some(json!({"test": {"status": status, "detail": detail}}).to_string());
+        return Err(failure);
     }
     ring(request).await;
     broadcast::sealed_config(&request.app.vault, id, config).ok_or_else(Failure::internal)

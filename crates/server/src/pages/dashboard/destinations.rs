@@ -2,12 +2,13 @@
 
 use askama::Template;
 use tidegate_gateway::{Failure, broadcast};
-use tidegate_observe::broadcast::{Destination, Kind, Scope, Tells};
+use tidegate_observe::broadcast::Kind;
 use tidegate_store::destinations::DestinationRow;
 
 use super::words::{count, instant};
 use super::{Frame, Viewer, page};
 use crate::api::account::{internal, not_found};
+use crate::api::destinations;
 use crate::api::form::{Query, parse_uuid};
 use crate::router::Answer;
 
@@ -81,19 +82,9 @@ async fn tried(viewer: &Viewer, row: &DestinationRow) -> Result<String, String> 
     let target = config.target(kind).map_err(|wrong| format!("{} {}.", wrong.member, wrong.message))?;
     broadcast::may_be_called(&target.url, &gateway.snapshot().settings.egress)
         .map_err(|problem| format!("its address {problem}."))?;
-    let destination = Destination {
-        id: row.id.clone(),
-        kind,
-        target,
-        scope: Scope::default(),
-        is_private: true,
-        tells: Tells::default(),
-        is_operators: false,
-    };
-    match broadcast::test(gateway, &destination).await {
-        Ok(200..300) => Ok(format!("{} answers and lets us in.", row.name)),
-        Ok(400) if kind == Kind::Webhook => Ok(format!("{} answers.", row.name)),
-        Ok(status) => Err(format!("it does not take what it is told (status {status}).")),
-        Err(problem) => Err(format!("{problem}.")),
+    match destinations::tried(gateway, (kind, &row.id), target).await {
+        Ok(()) => Ok(format!("{} answers and lets us in.", row.name)),
+        Err((Some(status), problem)) => Err(format!("{problem} (status {status}).")),
+        Err((None, problem)) => Err(format!("{problem}.")),
     }
 }
