@@ -41,7 +41,7 @@ use group::{Group, OpenRow, SettledRow};
 pub use outbox::{Fate, Letter, LetterId, Payload, Waiting};
 pub use read::{Cursor, JournalReader, JournalRow, Open, Settled};
 use recent::Recent;
-use ring::Replay;
+use ring::{RING_BYTES, Replay, Shape};
 use sheets::Sheets;
 use write::Moved;
 
@@ -86,7 +86,7 @@ pub struct Progress {
 }
 
 /// Where a settled call stands in the file, until it is forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// The number of a sheet or of a row.
     row: i64,
@@ -182,6 +182,9 @@ impl Journal {
         let last = "SELECT COALESCE((SELECT MAX(id) FROM opened), 0), COALESCE((SELECT MAX(id) FROM settled), 0), \
                     COALESCE((SELECT MAX(id) FROM bundles), 0)";
         let (opened, settled, bundles): (i64, i64, i64) = sqlx::query_as(last).fetch_one(&mut connection).await?;
+        // A file keeps the pages that it was made with.
+        let page: i64 = sqlx::query_scalar("PRAGMA page_size").fetch_one(&mut connection).await?;
+        let shape = Shape::of_pages(usize::try_from(page).unwrap_or(PAGE as usize));
         let replay = Replay::read(&mut connection).await?;
         if !replay.broken.is_empty() {
             tracing::error!(
@@ -195,7 +198,7 @@ impl Journal {
             node: Node { id, epoch },
             is_full_sync: true,
             open: Map::default(),
-            sheets: Sheets::new(&replay.slots, replay.last),
+            sheets: Sheets::new(shape, &replay.slots, replay.last),
             moved: Map::default(),
             moved_from: Map::default(),
             doubted: Set::default(),
@@ -441,20 +444,24 @@ impl Journal {
     }
 }
 
-/// All slots of the ring, and what the tables have in use.
-const PAGES_AT_HAND: &str = "1300";
+/// Bytes of a page: few are written then for a group, and it is the number of them that costs.
+const PAGE: u32 = 8 << 10;
+/// What of the file stays at hand, in KiB below zero as SQLite wants it: all slots of the ring, and what the tables have in
+/// use.
+const AT_HAND: i64 = -((RING_BYTES as i64 >> 10) + 1_536);
 
 async fn connect(path: &Path) -> Result<SqliteConnection> {
     let options = SqliteConnectOptions::from_str("sqlite:")
         .map_err(JournalError::from)?
         .filename(path)
         .create_if_missing(true)
+        .page_size(PAGE)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         // Folding is seen to apart, so that nobody waits for it.
         .pragma("wal_autocheckpoint", "0")
         // A slot is written over as a whole, but SQLite reads a page before that: all of them stay at hand.
-        .pragma("cache_size", PAGES_AT_HAND)
+        .pragma("cache_size", AT_HAND.to_string())
         .busy_timeout(LOCK_WAIT)
         .statement_cache_capacity(STATEMENTS)
         .disable_statement_logging();

@@ -17,20 +17,61 @@ use tidegate_core::map::{Map, Set};
 use super::Result;
 
 pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS ring (slot INTEGER PRIMARY KEY, data BLOB NOT NULL)";
-/// How many slots there are at most, and bytes of one: the most that a page of 4 096 holds beside its own head.
-pub(super) const SLOTS: usize = 1_024;
-const SLOT: usize = 4_048;
+/// How long the slots are together.
+pub(super) const RING_BYTES: usize = 4 << 20;
+/// What a page of the file takes for itself, and a slot for its place among the others.
+const PAGE_HEAD: usize = 48;
 const HEAD: usize = 32;
-const BODY: usize = SLOT - HEAD;
-/// The longest group that is written here.
-pub(super) const LONGEST: usize = SLOTS / 4 * BODY;
 
 /// On a sheet that only says that others are gone.
 pub(super) const NOTHING: &str = "N\t\n";
 
-/// How many slots a text takes.
-pub(super) fn slots(text: &str) -> usize {
-    text.len().div_ceil(BODY).max(1)
+/// Slots of a file: each is as long as what one of its pages holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// How many there are at most.
+    pub slots: usize,
+    slot: usize,
+}
+
+impl Shape {
+    pub fn of_pages(bytes: usize) -> Self {
+        Self { slots: RING_BYTES / bytes, slot: bytes - PAGE_HEAD }
+    }
+
+    fn body(self) -> usize {
+        self.slot - HEAD
+    }
+
+    /// The longest group that is written here.
+    pub fn longest(self) -> usize {
+        self.slots / 4 * self.body()
+    }
+
+    /// How many slots a text takes.
+    pub fn slots_of(self, text: &str) -> usize {
+        text.len().div_ceil(self.body()).max(1)
+    }
+
+    /// A sheet as it stands in its slots.
+    pub fn images(self, head: Head, text: &str) -> Vec<Vec<u8>> {
+        let parts = self.slots_of(text);
+        let image = |part: usize| {
+            let body = &text.as_bytes()[part * self.body()..text.len().min((part + 1) * self.body())];
+            let mut image = Vec::with_capacity(self.slot);
+            for number in [head.number, head.first, head.epoch] {
+                image.extend_from_slice(&number.to_le_bytes());
+            }
+            for number in [part, parts, body.len()] {
+                image.extend_from_slice(&(number as u16).to_le_bytes());
+            }
+            image.resize(HEAD, 0);
+            image.extend_from_slice(body);
+            image.resize(self.slot, 0);
+            image
+        };
+        (0..parts).map(image).collect()
+    }
 }
 
 /// Where a sheet stands among the others.
@@ -41,26 +82,6 @@ pub(super) struct Head {
     pub first: i64,
     /// The start that wrote it.
     pub epoch: i64,
-}
-
-/// A sheet as it stands in its slots.
-pub(super) fn images(head: Head, text: &str) -> Vec<Vec<u8>> {
-    let parts = slots(text);
-    let image = |part: usize| {
-        let body = &text.as_bytes()[part * BODY..text.len().min((part + 1) * BODY)];
-        let mut image = Vec::with_capacity(SLOT);
-        for number in [head.number, head.first, head.epoch] {
-            image.extend_from_slice(&number.to_le_bytes());
-        }
-        for number in [part, parts, body.len()] {
-            image.extend_from_slice(&(number as u16).to_le_bytes());
-        }
-        image.resize(HEAD, 0);
-        image.extend_from_slice(body);
-        image.resize(SLOT, 0);
-        image
-    };
-    (0..parts).map(image).collect()
 }
 
 struct Part<'a> {
@@ -302,22 +323,24 @@ mod tests {
     use tidegate_core::Timestamp;
 
     const HEAD: Head = Head { number: 7, first: 7, epoch: 3 };
+    const SHAPE: Shape = Shape { slots: 16, slot: 4_048 };
 
     fn rows(sheets: &[(Head, &str)]) -> Vec<(i64, Vec<u8>)> {
-        let images = sheets.iter().flat_map(|(head, text)| images(*head, text));
+        let images = sheets.iter().flat_map(|(head, text)| SHAPE.images(*head, text));
         (1..).zip(images).collect()
     }
 
     #[test]
     fn a_text_of_any_length_is_cut_into_slots_of_one_length_and_put_together_again() {
         let id = GenerationId::new(Timestamp(1));
-        for length in [0, 1, BODY - 40, BODY - 34, BODY, 3 * BODY, 5 * BODY + 17] {
+        let body = SHAPE.body();
+        for length in [0, 1, body - 40, body - 34, body, 3 * body, 5 * body + 17] {
             let mut lines = Lines::default();
             let data = "é".repeat(length / 2);
             lines.open(&id, &data);
             let mut rows = rows(&[(HEAD, &lines.0)]);
-            assert!(rows.iter().all(|(_, image)| image.len() == SLOT), "{length}");
-            assert_eq!(rows.len(), slots(&lines.0));
+            assert!(rows.iter().all(|(_, image)| image.len() == SHAPE.slot), "{length}");
+            assert_eq!(rows.len(), SHAPE.slots_of(&lines.0));
             rows.reverse();
             let replay = Replay::of(&rows);
             assert_eq!(
@@ -380,7 +403,7 @@ mod tests {
         let mut good = Lines::default();
         good.open(&id, "{}");
         let whole = rows(&[(HEAD, &good.0)]);
-        for image in [vec![], vec![0; 31], vec![255; SLOT], vec![b'x'; 5_000]] {
+        for image in [vec![], vec![0; 31], vec![255; SHAPE.slot], vec![b'x'; 5_000]] {
             let replay = Replay::of(&[whole[0].clone(), (2, image)]);
             assert!(!replay.broken.is_empty() && replay.opened.contains_key(&id) && replay.last == 7);
         }
@@ -390,7 +413,7 @@ mod tests {
             assert_eq!((&*replay.broken, replay.opened.len()), (&[odd.to_owned()][..], 1), "{odd}");
         }
         let mut long = Lines::default();
-        long.open(&id, &"y".repeat(2 * BODY));
+        long.open(&id, &"y".repeat(2 * SHAPE.body()));
         let mut torn = rows(&[(HEAD, &long.0)]);
         torn.remove(1);
         torn.extend(rows(&[(Head { number: 8, ..HEAD }, &good.0)]));

@@ -8,7 +8,7 @@ use tidegate_core::map::{Map, Set};
 
 use super::Home;
 use super::bundle::Bundle;
-use super::ring::{Lines, Posted, SLOTS, slots};
+use super::ring::{Lines, Posted, Shape};
 
 /// What was written together.
 #[derive(Debug, Default)]
@@ -46,6 +46,7 @@ impl Sheet {
 
 #[derive(Debug)]
 pub(super) struct Sheets {
+    pub shape: Shape,
     /// In their order, without a gap.
     sheets: VecDeque<Sheet>,
     /// The number of the one that comes next.
@@ -62,8 +63,9 @@ pub(super) struct Sheets {
 
 impl Sheets {
     /// Nothing is needed of what stands in these slots. The last sheet was this.
-    pub fn new(slots: &[i64], last: i64) -> Self {
+    pub fn new(shape: Shape, slots: &[i64], last: i64) -> Self {
         Self {
+            shape,
             sheets: VecDeque::new(),
             next: last + 1,
             free: slots.to_vec(),
@@ -138,9 +140,9 @@ impl Sheets {
     /// Which of the oldest sheets give their slots to a text that is to be written: those of which nothing is needed, and,
     /// where there is no room else, as many of the others as give some to the next ones, too.
     pub fn make_room(&self, needed: usize, open: &Map<GenerationId, Home>, may_end: bool) -> usize {
-        let mut room = self.free.len() + SLOTS.saturating_sub((self.grown - 1) as usize);
+        let mut room = self.free.len() + self.shape.slots.saturating_sub((self.grown - 1) as usize);
         let mut count = 0;
-        let wanted = if room < needed { needed.max(SLOTS / 4) } else { 0 };
+        let wanted = if room < needed { needed.max(self.shape.slots / 4) } else { 0 };
         for (number, sheet) in (self.first()..).zip(&self.sheets) {
             let is_over = (may_end || wanted > 0) && self.is_over(number, sheet, open);
             if room >= wanted && !is_over {
@@ -167,7 +169,7 @@ impl Sheets {
     pub fn slots_for(&self, text: &str, going: usize) -> Vec<(i64, bool)> {
         let gone = self.sheets.iter().take(going).rev().flat_map(|sheet| sheet.slots.iter().rev());
         let old = gone.chain(self.free.iter().rev()).map(|slot| (*slot, false));
-        old.chain((self.grown..).map(|slot| (slot, true))).take(slots(text)).collect()
+        old.chain((self.grown..).map(|slot| (slot, true))).take(self.shape.slots_of(text)).collect()
     }
 
     /// A sheet was written, and the oldest ones are gone.

@@ -6,7 +6,7 @@ use super::bundle::{self, Bundle};
 use super::draft::Draft;
 use super::group::{self, Group, OpenRow, SettledRow};
 use super::recent::Fresh;
-use super::ring::{self, Head, LONGEST, Lines};
+use super::ring::{self, Head, Lines};
 use super::sheets::{Settled, Sheet};
 use super::{DEAD, Entry, Home, Journal, Letter, MOST, Payload, Place, Result};
 
@@ -171,7 +171,8 @@ impl Journal {
         let taken = if is_needed { self.sheets.slots_for(&sheet.text, going) } else { Vec::new() };
         if is_needed {
             let first = self.sheets.first_after(going);
-            let images = ring::images(Head { number: self.sheets.next, first, epoch: self.node.epoch }, &sheet.text);
+            let head = Head { number: self.sheets.next, first, epoch: self.node.epoch };
+            let images = self.sheets.shape.images(head, &sheet.text);
             group.slots = taken.iter().zip(images).map(|((slot, _), image)| (*slot, image)).collect();
         }
         let grown = group.bytes();
@@ -188,7 +189,7 @@ impl Journal {
         let mut draft = Draft::of(entries, &self.open);
         let mut plan = Plan { over: draft.settles.iter().map(|(id, _)| *id).collect(), ..Plan::default() };
         let mut lines = Lines::with_capacity(draft.bytes());
-        let is_long = draft.bytes() > LONGEST;
+        let is_long = draft.bytes() > self.sheets.shape.longest();
         plan.group.amended = std::mem::take(&mut draft.amended);
         plan.group.marked = std::mem::take(&mut draft.marked);
         for (id, progress) in draft.risen.clone() {
@@ -216,7 +217,7 @@ impl Journal {
         let may_end = self.dead.is_empty() || self.dead.len() >= DEAD;
         plan.going = match is_last {
             true => usize::MAX,
-            false => self.sheets.make_room(ring::slots(&lines.0), &self.open, may_end),
+            false => self.sheets.make_room(self.sheets.shape.slots_of(&lines.0), &self.open, may_end),
         };
         self.move_oldest(&draft, &mut plan);
         if !self.dead.is_empty() && (plan.going > 0 || self.dead.len() >= DEAD) {

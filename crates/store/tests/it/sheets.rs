@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, WorkspaceId};
 use tidegate_store::journal::{
@@ -57,9 +59,20 @@ fn text(id: GenerationId, length: usize) -> String {
     serde_json::to_string(&exchange).unwrap()
 }
 
+/// A file as an older release made it: the pages of a file stay as long as they are.
+async fn make_with_small_pages(folder: &TempDir) {
+    let options = SqliteConnectOptions::new().filename(folder.path().join("ledger.db")).create_if_missing(true);
+    let mut made = options.page_size(4_096).connect().await.unwrap();
+    sqlx::query("CREATE TABLE ring (slot INTEGER PRIMARY KEY, data BLOB NOT NULL)").execute(&mut made).await.unwrap();
+    made.close().await.unwrap();
+}
+
 impl Desk {
     async fn open(seed: u64) -> Self {
         let folder = TempDir::new().unwrap();
+        if seed == 1 {
+            make_with_small_pages(&folder).await;
+        }
         let journal = Journal::open(folder.path()).await.unwrap();
         let reader = journal.reader();
         Self {
