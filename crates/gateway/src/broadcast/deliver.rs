@@ -26,6 +26,8 @@ use crate::{Gateway, tasks};
 
 /// How long the first letter of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
+/// How many it does not wait with: a few calls that are full.
+const MANY: u64 = 4 * BATCH as u64;
 /// How long it stays known that a letter was given up.
 const BURIED_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// So many go at once where too many wait: the journal's writer has other things to do.
@@ -91,7 +93,7 @@ impl Worker {
         let mut times = Set::default();
         let mut tidied = None;
         loop {
-            posted.borrow_and_update();
+            let before = *posted.borrow_and_update();
             let now = self.gateway.clock.now();
             // Before anything is read: what goes must not be sent as well.
             let instant = self.gateway.clock.instant();
@@ -113,7 +115,8 @@ impl Worker {
             let youth = due.first().map(|first| GATHER.as_millis() as i64 - (now.0 - first.created_at));
             let is_fresh = due.len() <= gait.size() / 2 && due.first().is_some_and(|first| first.attempts == 0);
             if let Some(wait) = youth.filter(|wait| is_fresh && *wait > 0) {
-                sleep(Duration::from_millis(u64::try_from(wait).unwrap_or(0))).await;
+                let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(0));
+                let _ = timeout(wait, posted.wait_for(|count| count - before >= MANY)).await;
                 continue;
             }
             if due.is_empty() {

@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 const MOST: usize = 16_384;
+/// What is sent to the store at once: a round number of the rows that one statement inserts.
+pub const BATCH: usize = 512;
 
 #[derive(Default)]
 pub struct Outgoing {
@@ -18,6 +20,7 @@ pub struct Outgoing {
     pub arrived: Notify,
     emptied: Notify,
     hurry: Notify,
+    crowd: Notify,
 }
 
 #[derive(Default)]
@@ -36,7 +39,7 @@ impl Outgoing {
     }
 
     pub fn push(&self, exchange: Box<Exchange>, place: Place) {
-        let is_first = {
+        let waiting = {
             let mut inner = self.lock();
             inner.came += 1;
             if inner.has_spilled || inner.waiting.len() >= MOST {
@@ -44,10 +47,12 @@ impl Outgoing {
             } else {
                 inner.waiting.push_back((exchange, place));
             }
-            inner.waiting.len() <= 1
+            inner.waiting.len()
         };
-        if is_first {
-            self.arrived.notify_one();
+        match waiting {
+            0 | 1 => self.arrived.notify_one(),
+            BATCH => self.crowd.notify_one(),
+            _ => {}
         }
     }
 
@@ -122,8 +127,46 @@ impl Outgoing {
         timeout(limit, wait).await.is_ok()
     }
 
+    /// There are enough for a batch: whatever is longer in the journal than it must be costs a row of its own there.
+    pub async fn crowded(&self) {
+        self.crowd.notified().await;
+    }
+
     /// Somebody waits for the store to have everything.
     pub async fn hurried(&self) {
         self.hurry.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{KeyHash, OrganisationId, Timestamp, WorkspaceId};
+
+    use super::*;
+
+    fn call(number: usize) -> Box<Exchange> {
+        let at = Timestamp(number as i64);
+        let (organisation, workspace) = (OrganisationId("org".into()), WorkspaceId("w".into()));
+        Box::new(Exchange::new(GenerationId::new(at), organisation, workspace, KeyHash::of(b"k"), "v/m".into(), at))
+    }
+
+    /// Whether somebody who waits need not.
+    async fn is_told(wait: impl Future<Output = ()>) -> bool {
+        timeout(Duration::ZERO, wait).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_batch_is_told_of_once_and_at_once() {
+        let outgoing = Outgoing::default();
+        for number in 1..BATCH {
+            outgoing.push(call(number), Place::default());
+        }
+        assert!(is_told(outgoing.arrived.notified()).await, "the first one is told of");
+        assert!(!is_told(outgoing.crowded()).await);
+        outgoing.push(call(BATCH), Place::default());
+        assert!(is_told(outgoing.crowded()).await);
+        outgoing.push(call(BATCH + 1), Place::default());
+        assert!(!is_told(outgoing.crowded()).await);
+        assert_eq!((outgoing.take(BATCH).0.len(), outgoing.len()), (BATCH, 1));
     }
 }

@@ -106,7 +106,7 @@ pub struct Queue {
     pub(super) state: AtomicU8,
     pub(super) closing: AtomicBool,
     metrics: Arc<Metrics>,
-    /// Grows with every group that destinations are to be told of.
+    /// Grows with every letter that was written for destinations.
     pub(super) posted: watch::Sender<u64>,
 }
 

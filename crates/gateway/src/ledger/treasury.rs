@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::applications::Applications;
 use super::book::Rule;
+use super::outgoing::BATCH;
 use super::rules::Limits;
 use super::{Ledger, fail, locked};
 
-/// Calls per batch, and how long the first of them waits for others.
-const BATCH: usize = 500;
+/// How long the first call of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(100);
 /// Between two tries after the store failed.
 const RETRY: Duration = Duration::from_millis(500);
@@ -145,6 +145,7 @@ impl Treasury {
                     None => break false,
                 },
                 () = outgoing.hurried() => forward = Some(Instant::now()),
+                () = outgoing.crowded() => {}
                 () = outgoing.arrived.notified(), if forward.is_none() => forward = Some(Instant::now() + GATHER),
                 () = sleep_until(next) => {}
             }

@@ -267,7 +267,7 @@ impl Writer {
                     }
                 }
             } else if !letters.is_empty() {
-                self.queue.posted.send_modify(|groups| *groups += 1);
+                self.queue.posted.send_modify(|count| *count += letters.len() as u64);
             }
             match written {
                 Ok(places) => {
