@@ -9,6 +9,7 @@ mod properties;
 mod replay;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use bytes::Bytes;
 use serde::de::Deserializer as _;
@@ -57,6 +58,25 @@ pub struct Malformed;
 pub struct Message<'a> {
     object: Part<'a>,
     usage: Option<Usage<'a>>,
+    doubt: Doubt,
+}
+
+/// Whether some count of a usage cannot be true, once somebody has looked: they are read for the price and for the answer.
+#[derive(Default)]
+struct Doubt(Cell<Option<bool>>);
+
+impl Doubt {
+    fn counts(&self, usage: &Usage<'_>) -> Counts {
+        let counts = Counts::of(usage);
+        self.0.set(Some(counts.is_bad));
+        counts
+    }
+
+    fn mend(&self, usage: &Usage<'_>, splice: &mut Splice) {
+        if self.0.get().unwrap_or_else(|| Counts::of(usage).is_bad) {
+            mend::mend(usage, splice);
+        }
+    }
 }
 
 impl<'a> Message<'a> {
@@ -70,7 +90,8 @@ impl<'a> Message<'a> {
     fn of(whole: &'a str, text: &'a str) -> Result<Self, Malformed> {
         let end = json::span(whole, text).start + text.rfind('}').ok_or(Malformed)?;
         // It is many bytes, and made where it is given back from.
-        let mut message = Ok(Self { object: Part::new(whole, end), usage: Some(Usage::new(whole, end)) });
+        let mut message =
+            Ok(Self { object: Part::new(whole, end), usage: Some(Usage::new(whole, end)), doubt: Doubt::default() });
         if !message.as_mut().is_ok_and(|message| message.read_plain(text)) {
             message = Self::read_carefully(whole, text, end);
         }
@@ -79,7 +100,7 @@ impl<'a> Message<'a> {
 
     /// Reads a message and its usage in one pass; false when they are not as they usually are.
     fn read_plain(&mut self, text: &'a str) -> bool {
-        let Self { object, usage: Some(usage) } = self else { return false };
+        let Self { object, usage: Some(usage), .. } = self else { return false };
         let mut reader = json::Reader::new(text);
         reader.deserialize_map(Plain { message: object, usage }).and_then(|()| reader.end()).is_ok()
     }
@@ -90,7 +111,7 @@ impl<'a> Message<'a> {
         let mut object = Part::new(whole, end);
         object.read(text).map_err(|_| Malformed)?;
         let usage = object.get(Name::Usage).and_then(|usage| Usage::within(whole, usage));
-        Ok(Self { object, usage })
+        Ok(Self { object, usage, doubt: Doubt::default() })
     }
 
     /// False for an answer that carries an error, or anything else, in a 200.
@@ -100,7 +121,7 @@ impl<'a> Message<'a> {
     }
 
     pub fn counts(&self) -> Option<Counts> {
-        self.usage.as_ref().map(Counts::of)
+        self.usage.as_ref().map(|usage| self.doubt.counts(usage))
     }
 
     pub fn id(&self) -> Option<String> {
@@ -151,6 +172,7 @@ impl<'a> Message<'a> {
     fn complete(&mut self, splice: &mut Splice, additions: &Additions<'_>, is_finished: bool) {
         // What is added to one object is written in one go, if nothing else comes in between.
         if let Some(usage) = &mut self.usage {
+            self.doubt.mend(usage, splice);
             complete_usage(usage, splice, additions);
         }
         let object = &mut self.object;
@@ -197,7 +219,7 @@ impl<'a> Event<'a> {
         let Self(event) = self;
         let delta = event.get(Name::Delta).and_then(|value| Part::within(event.whole, value));
         let usage = event.get(Name::Usage).and_then(|value| Usage::within(event.whole, value));
-        Delta { event, delta, usage }
+        Delta { event, delta, usage, doubt: Doubt::default() }
     }
 
     /// The error object of an `error` event: its type and message.
@@ -220,11 +242,12 @@ pub struct Delta<'a> {
     event: Part<'a>,
     delta: Option<Part<'a>>,
     usage: Option<Usage<'a>>,
+    doubt: Doubt,
 }
 
 impl Delta<'_> {
     pub fn counts(&self) -> Option<Counts> {
-        self.usage.as_ref().map(Counts::of)
+        self.usage.as_ref().map(|usage| self.doubt.counts(usage))
     }
 
     /// Why the answer ended, if this event says it.
@@ -236,7 +259,7 @@ impl Delta<'_> {
     /// answer ended if this event does not say it: what an earlier one said, or that there was content, so that an end
     /// without a reason is an end all the same.
     pub fn completed(self, known: &Counts, charge: Option<&Charge<'_>>, reason: Option<&str>) -> Bytes {
-        let Self { event, delta, usage } = self;
+        let Self { event, delta, usage, doubt } = self;
         let mut splice = Splice::default();
         if let Some(mut delta) = delta {
             stop_details(&delta, &mut splice);
@@ -244,7 +267,10 @@ impl Delta<'_> {
             delta.fill(&mut splice, &STOP, "null");
         }
         match usage {
-            Some(mut usage) => complete_delta_usage(&mut usage, &mut splice, known, charge),
+            Some(mut usage) => {
+                doubt.mend(&usage, &mut splice);
+                complete_delta_usage(&mut usage, &mut splice, known, charge);
+            }
             // Left out: what is known goes there all the same, and so does the cost.
             None => {
                 let usage = made(|usage, splice| complete_delta_usage(usage, splice, known, charge));
@@ -273,7 +299,6 @@ fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&st
 }
 
 fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additions<'_>) {
-    mend::mend(usage, splice);
     match additions.used {
         None => usage.fill(splice, &[Used::Input, Used::Output], "0"),
         Some((input, output)) => {
@@ -291,7 +316,6 @@ fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additi
 }
 
 fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Counts, charge: Option<&Charge<'_>>) {
-    mend::mend(usage, splice);
     let counts = [
         (Used::Input, known.input),
         (Used::Output, Some(known.output.unwrap_or(0))),

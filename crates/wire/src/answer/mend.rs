@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use super::counts::{Counts, count};
+use super::counts::count;
 use super::object::{Usage, Used};
 use crate::json::{self, Kind, Members};
 use crate::splice::Splice;
@@ -11,15 +11,9 @@ use crate::splice::Splice;
 /// How far inside a usage numbers are looked for: entries of a list hold counts, and objects of such.
 const DEEPEST: usize = 3;
 
-/// Puts counts in the place of what is none; a usage without such a number is left as it came.
-pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
-    if Counts::of(usage).is_bad {
-        mended(usage, splice);
-    }
-}
-
+/// Puts counts in the place of what is none.
 #[cold]
-fn mended(usage: &Usage<'_>, splice: &mut Splice) {
+pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
     for (name, value) in usage.known() {
         match name {
             Used::Input | Used::Output => number(usage.whole, value, "0", splice),

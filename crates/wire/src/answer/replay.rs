@@ -47,7 +47,7 @@ impl Message<'_> {
     }
 
     fn replay(self, id: &str, is_charged: bool) -> Bytes {
-        let Self { mut object, usage } = self;
+        let Self { mut object, usage, .. } = self;
         let mut splice = Splice::default();
         object.set_by(&mut splice, Name::Id, |out| json::quote(id, out));
         if let Some(mut usage) = usage {
