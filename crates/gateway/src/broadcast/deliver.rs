@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::call::{Answer, CALL, call, headers};
-use super::gait::{AT_ONCE, BATCH, Gait, Round};
+use super::gait::{BATCH, Gait, Round, at_once};
 use super::share::{LONGEST_WAIT_MS, OLDEST_MS, Opened, again, later, parcels, together};
 use super::tally::End;
 use super::{LABEL, OPEN, PACKED, told_again};
@@ -231,10 +231,10 @@ impl Worker {
         batch: &[Opened],
         parcels: Vec<Parcel>,
     ) -> Vec<(Vec<usize>, Answer)> {
-        let mut parcels = parcels.into_iter();
+        let (mut parcels, most) = (parcels.into_iter(), at_once(destination.is_operators));
         let (mut answers, mut running) = (Vec::new(), JoinSet::new());
         loop {
-            while running.len() < AT_ONCE
+            while running.len() < most
                 && let Some(parcel) = parcels.next()
             {
                 let letters: Vec<&Waiting> = parcel.letters.iter().map(|place| &batch[*place].0).collect();

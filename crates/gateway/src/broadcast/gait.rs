@@ -4,7 +4,14 @@
 pub(super) const BATCH: usize = 100;
 pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// Calls to one destination at a time.
-pub(super) const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 8;
+/// To one that is not the operator's: all of those share their room, and a slow one must leave some to the others.
+const AT_ONCE_OF_MANY: usize = 4;
+
+/// Calls to a destination at a time.
+pub(super) fn at_once(is_operators: bool) -> usize {
+    if is_operators { AT_ONCE } else { AT_ONCE_OF_MANY }
+}
 
 #[derive(Debug)]
 pub(super) struct Gait {
@@ -88,6 +95,11 @@ mod tests {
         assert_eq!(after(&[few]).most(true).0, 100);
         assert_eq!(after(&[TAKEN, few]).most(true).0, 800);
         assert_eq!(after(&[Round { bytes: 3 << 20, ..few }]).most(true).0, 800, "long ones are much, too");
+    }
+
+    #[test]
+    fn who_shares_the_room_with_others_takes_little_of_it() {
+        assert_eq!((at_once(true), at_once(false)), (8, 4));
     }
 
     #[test]

@@ -40,6 +40,8 @@ const TOTAL: Duration = Duration::from_secs(15);
 const MOST_REDIRECTS: usize = 3;
 /// Fetches at a time on this node, and lookups: what those who ask cannot make us hold more of.
 const FETCHES: usize = 64;
+/// Calls to destinations at a time; each of them has a few at most, so it takes many slow ones to keep the rest waiting.
+const DELIVERIES: usize = 256;
 const LOOKUPS: usize = 32;
 const HEAD: usize = 64 << 10;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
@@ -117,6 +119,8 @@ pub struct Egress {
     /// Made at the first fetch over TLS: reading the system's trust store takes time.
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     slots: Semaphore,
+    /// Nobody waits for a request's sake until a destination has answered.
+    deliveries: Semaphore,
     /// Those who may take their time must not keep all others waiting.
     conversations: Semaphore,
     /// What the rules did not let through, by reason.
@@ -131,8 +135,14 @@ impl Default for Egress {
 
 impl Egress {
     pub fn with(resolver: impl Resolve + 'static) -> Self {
-        let (tls, slots, conversations) = (OnceLock::new(), Semaphore::new(FETCHES), Semaphore::new(FETCHES));
-        Self { resolver: Box::new(resolver), tls, slots, conversations, refusals: Refusals::default() }
+        Self {
+            resolver: Box::new(resolver),
+            tls: OnceLock::new(),
+            slots: Semaphore::new(FETCHES),
+            deliveries: Semaphore::new(DELIVERIES),
+            conversations: Semaphore::new(FETCHES),
+            refusals: Refusals::default(),
+        }
     }
 
     /// The same, counting what is refused there.
@@ -187,7 +197,7 @@ impl Egress {
         rules: &Rules,
     ) -> Result<(u16, Option<u64>), Refused> {
         let work = async {
-            let _slot = self.slots.acquire().await.map_err(|_| Reason::Busy)?;
+            let _slot = self.deliveries.acquire().await.map_err(|_| Reason::Busy)?;
             let place = name::place(url, rules)?;
             let mut request = Request::new(Full::new(body));
             *request.method_mut() = method;

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -287,6 +289,27 @@ async fn egr_6_who_is_slow_is_left() {
     let url = format!("http://{address}/");
     assert!(is_slow(image_of(&egress, &url, &rules).await));
     assert!(since.elapsed() <= Duration::from_secs(16), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn egr_6_destinations_that_are_slow_keep_no_fetch_waiting() {
+    let server = Server::start(&[image()]).await;
+    // Connections are taken and never answered.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let rules = Rules { ports: vec![address.port(), server.address.port()], ..server.rules() };
+    let (egress, rules) = (Arc::new(Egress::default()), Arc::new(rules));
+    let mut sending = JoinSet::new();
+    for _ in 0..100 {
+        let (egress, rules, url) = (egress.clone(), rules.clone(), format!("http://{address}/"));
+        sending.spawn(async move { egress.send(&url, Method::POST, HeaderMap::new(), Bytes::new(), &rules).await });
+    }
+    // All of them begin before the fetch does; a turn of the runtime takes some of them.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(image_of(&egress, &server.url("127.0.0.1"), &rules).await, Ok("image/png"));
+    assert!(sending.try_join_next().is_none(), "the fetch has waited for a destination");
 }
 
 #[tokio::test]
