@@ -1,10 +1,12 @@
 //! `/observability/destinations`: who is told of a workspace's requests. Secrets go in and come out masked.
 
+mod config;
+
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tidegate_core::{KeyHash, Secret};
+use tidegate_core::KeyHash;
 use tidegate_gateway::{Failure, Gateway, broadcast};
 use tidegate_observe::broadcast::target::{Config, Target};
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
@@ -12,15 +14,13 @@ use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDesti
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 
+use self::config::{Given, shown};
 use super::account::{Answering, Instant, Request, answer, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
 
 const LONGEST_NAME: usize = 255;
-const LONGEST_VALUE: usize = 8_192;
 const MOST_KEYS: usize = 1_000;
-/// From so many characters on the ends of a secret are shown.
-const SHOWN_FROM: usize = 16;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -68,35 +68,6 @@ impl<'a> Shown<'a> {
             updated_at: Instant(row.updated),
         }
     }
-}
-
-fn masked(secret: &Secret) -> String {
-    secret.expose(|bytes| {
-        let text = String::from_utf8_lossy(bytes);
-        let letters: Vec<char> = text.chars().collect();
-        if letters.len() < SHOWN_FROM {
-            return "***".to_owned();
-        }
-        let ends = |part: &[char]| part.iter().collect::<String>();
-        format!("{}...{}", ends(&letters[..3]), ends(&letters[letters.len() - 4..]))
-    })
-}
-
-/// A configuration as it is shown: of secrets and headers only what a mask leaves.
-fn shown(kind: &str, config: &Config) -> Map<String, Value> {
-    let fields = Kind::parse(kind).map(Kind::fields).unwrap_or_default();
-    let is_secret = |name: &str| fields.iter().any(|field| field.name == name && field.is_secret);
-    let mut members = Map::new();
-    for (name, value) in &config.values {
-        let plain = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        members.insert(name.clone(), json!(if is_secret(name) { masked(value) } else { value.expose(plain) }));
-    }
-    if !config.headers.is_empty() {
-        let headers: Map<String, Value> =
-            config.headers.iter().map(|(name, value)| (name.clone(), json!(masked(value)))).collect();
-        members.insert("headers".to_owned(), Value::Object(headers));
-    }
-    members
 }
 
 pub fn list(call: Call) -> Answering {
@@ -211,8 +182,8 @@ pub fn update(call: Call) -> Answering {
         let mut is_sealed_anew = false;
         if let (Some(config), Some(kind)) = (wanted.config, Kind::parse(&row.kind)) {
             let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
-            let masks = shown(&row.kind, &known);
-            row.sealed = checked(&request, (kind, &row.id), &config.onto(known, &masks), skips).await?;
+            let config = config.onto_its_own(kind, known)?;
+            row.sealed = checked(&request, (kind, &row.id), &config, skips).await?;
             is_sealed_anew = true;
         }
         row.updated = request.by.at;
@@ -293,76 +264,11 @@ struct Wanted {
     settings: DestinationSettings,
 }
 
-/// A configuration as a body gives it; a member that is null is taken away.
-struct Given {
-    values: Vec<(String, Option<Secret>)>,
-    headers: Option<Vec<(String, Secret)>>,
-}
-
-impl Given {
-    /// The whole of it: what is not given stays, and so does what comes back as it was shown.
-    fn onto(self, known: Config, masks: &Map<String, Value>) -> Config {
-        let mut config = known;
-        let is_mask = |shown: Option<&Value>, value: &Secret| {
-            let shown = shown.and_then(Value::as_str).filter(|text| text.contains("...") || *text == "***");
-            shown.is_some_and(|shown| value.expose(|bytes| bytes == shown.as_bytes()))
-        };
-        for (name, value) in self.values {
-            match value {
-                None => drop(config.values.remove(&name)),
-                Some(value) if is_mask(masks.get(&name), &value) => {}
-                Some(value) => drop(config.values.insert(name, value)),
-            }
-        }
-        if let Some(headers) = self.headers {
-            let mut old = std::mem::take(&mut config.headers);
-            for (name, value) in headers {
-                let mask = masks.get("headers").and_then(|headers| headers.get(&name));
-                let kept = is_mask(mask, &value).then(|| old.remove(&name)).flatten();
-                config.headers.insert(name, kept.unwrap_or(value));
-            }
-        }
-        config
-    }
-}
-
 fn read(form: &mut Form<'_>, known: DestinationSettings) -> Wanted {
     let mut settings = known;
     let name = form.text("name", 1..=LONGEST_NAME);
     let enabled = form.flag("enabled");
-    let config = form.value("config", |reader, raw| {
-        let Ok(Value::Object(members)) = serde_json::from_str::<Value>(raw.get()) else {
-            return reader.refuse("must be an object");
-        };
-        let mut given = Given { values: Vec::new(), headers: None };
-        for (name, value) in members {
-            match (name.as_str(), value) {
-                ("headers", Value::Null) => given.headers = Some(Vec::new()),
-                ("headers", Value::Object(headers)) => {
-                    let mut read = Vec::new();
-                    for (header, value) in headers {
-                        match value {
-                            Value::String(text) if text.len() <= LONGEST_VALUE => {
-                                read.push((header, Secret::new(text)))
-                            }
-                            _ => {
-                                return reader.refuse(format!(
-                                    "headers.{header} must be a string of at most {LONGEST_VALUE} bytes"
-                                ));
-                            }
-                        }
-                    }
-                    given.headers = Some(read);
-                }
-                (_, Value::Null) => given.values.push((name, None)),
-                (_, Value::String(text)) if text.len() <= LONGEST_VALUE => {
-                    given.values.push((name, Some(Secret::new(text))))
-                }
-                _ => return reader.refuse(format!("{name} must be a string of at most {LONGEST_VALUE} bytes")),
-            }
-        }
-        Some(given)
-    });
+    let config = form.value("config", Given::read);
     let keys = form.nullable("api_key_hashes", |reader, raw| {
         reader.list(raw, 1..=MOST_KEYS, |reader, raw| reader.key_hash(raw).map(|hash: KeyHash| hash.to_hex()))
     });

@@ -31,6 +31,7 @@ mod count_tokens;
 mod credits;
 mod dashboard;
 mod deploy;
+mod destinations;
 mod documents;
 mod doors;
 mod explain;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 /// Where people may have somebody told: not the address of the database, which nobody may point at.
 pub const ELSEWHERE: &str = "127.0.0.2:0";
-const ALLOWED: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n";
+pub const ALLOWED: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n";
 /// Nobody answers.
 pub const HANGS: u16 = 0;
 

@@ -1,0 +1,48 @@
+//! People of a workspace change whom it tells of their requests, and lose neither their secrets nor their changes by that.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Sim};
+
+use crate::harness::receiver::{ALLOWED, ELSEWHERE, Receiver};
+use crate::harness::{Account, Tidegate, assert_refused, on_both};
+
+const MODEL: &str = "vendor/m";
+const DESTINATIONS: &str = "/observability/destinations";
+
+fn webhook(url: &str) -> Value {
+    json!({"type": "webhook", "name": "hook", "config": {"url": url, "headers": {"x-secret": "planted-header-secret"}}})
+}
+
+on_both! {
+    async fn what_nobody_is_shown_does_not_go_to_another_address(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
+        let thief = Receiver::at(ELSEWHERE).await;
+        let allowed = format!("{}ports = [80, 443, {}, {}]\n", ALLOWED, hook.address.port(), thief.address.port());
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&allowed)).await;
+        let made = account.data("POST", DESTINATIONS, Some(webhook(&hook.url())), 201).await;
+        let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+        let mask = made["config"]["headers"].clone();
+        for config in [json!({"url": thief.url()}), json!({"url": thief.url(), "headers": mask})] {
+            let refused = account.send("PATCH", &path, json!({"config": config})).await;
+            assert_refused(&refused, "config.headers.x-secret");
+        }
+        assert!(thief.told().is_empty() && thief.refused().is_empty(), "it was not even tried");
+        // Another path is the same place, and who knows the secret may take it along.
+        let moved = format!("http://{}/other", hook.address);
+        let changed = account.data("PATCH", &path, Some(json!({"config": {"url": moved}})), 200).await;
+        assert_eq!(changed["config"], json!({"url": moved, "headers": mask}));
+        let known = json!({"url": thief.url(), "headers": {"x-secret": "another-header-secret"}});
+        account.data("PATCH", &path, Some(json!({"config": known})), 200).await;
+        assert_eq!(thief.told()[0].headers["x-secret"], "another-header-secret");
+        let changed = account.data("PATCH", &path, Some(json!({"config": {"url": hook.url(), "headers": null}})), 200).await;
+        assert_eq!(changed["config"], json!({"url": hook.url()}), "what is taken away need not be given");
+
+        let names = json!({"bucketName": "box", "accessKeyId": "AKIAEXAMPLE", "secretAccessKey": "s", "endpoint": hook.url()});
+        let bucket = account.data("POST", DESTINATIONS, Some(json!({"type": "s3", "name": "box", "config": names})), 201).await;
+        let path = format!("{DESTINATIONS}/{}", bucket["id"].as_str().unwrap());
+        let refused = account.send("PATCH", &path, json!({"config": {"endpoint": thief.url(), "accessKeyId": "k"}})).await;
+        assert_refused(&refused, "config.secretAccessKey");
+    }
+}
