@@ -10,17 +10,22 @@ use tidegate_core::KeyHash;
 use tidegate_gateway::{Failure, Gateway, broadcast};
 use tidegate_observe::broadcast::target::{Config, Target};
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
-use tidegate_store::destinations::{DestinationRow, DestinationSettings, NewDestination, new_destination_id};
+use tidegate_store::destinations::{
+    Changed, ConfigChange, DestinationChange, DestinationRow, DestinationSettings, NewDestination, SettingsChange,
+    new_destination_id,
+};
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 
 use self::config::{Given, shown};
-use super::account::{Answering, Instant, Request, answer, data, deleted, internal, not_found, page};
+use super::account::{Answering, Instant, Request, answer, conflict, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
 
 const LONGEST_NAME: usize = 255;
 const MOST_KEYS: usize = 1_000;
+/// So often a change of a configuration is made anew of what others made of it meanwhile.
+const TRIES: usize = 3;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -140,12 +145,12 @@ pub fn create(call: Call) -> Answering {
         let workspace = form.uuid("workspace_id");
         let kind = form.value("type", |reader, raw| reader.word(raw, &Kind::ALL));
         let kind = form.require("type", kind);
-        let wanted = read(&mut form, DestinationSettings::default());
-        let name = form.require("name", wanted.name);
+        let wanted = read(&mut form);
+        let name = form.require("name", wanted.change.name);
         let config = wanted.config.map(|config| config.onto(Config::default(), &Map::new()));
         let config = form.require("config", config);
         form.finish()?;
-        may_set(&request, &DestinationSettings::default(), &wanted.settings)?;
+        may_set(&request, &DestinationSettings::default(), &wanted.change.settings)?;
         let (Some(kind), Some(name), Some(config)) = (kind, name, config) else { return Err(Failure::internal()) };
         let workspace = request.workspace("workspace_id", workspace).await?;
         let id = new_destination_id(request.by.at);
@@ -155,8 +160,8 @@ pub fn create(call: Call) -> Answering {
             workspace,
             kind: kind.as_str().to_owned(),
             name,
-            enabled: wanted.enabled.unwrap_or(true),
-            settings: wanted.settings,
+            enabled: wanted.change.enabled.unwrap_or(true),
+            settings: wanted.change.settings.applied_to(&DestinationSettings::default()),
             sealed,
         };
         let made = request.app.store.create_destination(&request.tenant, &request.by, new).await.map_err(refusal)?;
@@ -171,29 +176,32 @@ pub fn update(call: Call) -> Answering {
         let skips = request.query.flag("skip_test").unwrap_or(false);
         request.query.check()?;
         let body = request.body().await?;
-        let mut row = addressed(&request).await?;
         let mut form = Form::read(&body)?;
-        let wanted = read(&mut form, row.settings.clone());
+        let wanted = read(&mut form);
         form.finish()?;
-        may_set(&request, &row.settings, &wanted.settings)?;
-        row.settings = wanted.settings;
-        row.name = wanted.name.unwrap_or(row.name);
-        row.enabled = wanted.enabled.unwrap_or(row.enabled);
-        let mut is_sealed_anew = false;
-        if let (Some(config), Some(kind)) = (wanted.config, Kind::parse(&row.kind)) {
-            let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
-            let config = config.onto_its_own(kind, known)?;
-            row.sealed = checked(&request, (kind, &row.id), &config, skips).await?;
-            is_sealed_anew = true;
+        let mut change = wanted.change;
+        for _ in 0..TRIES {
+            let row = addressed(&request).await?;
+            may_set(&request, &row.settings, &change.settings)?;
+            change.config = None;
+            if let (Some(given), Some(kind)) = (&wanted.config, Kind::parse(&row.kind)) {
+                let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
+                let config = given.onto_its_own(kind, known)?;
+                let sealed = checked(&request, (kind, &row.id), &config, skips).await?;
+                change.config = Some(ConfigChange { before: row.sealed, sealed });
+            }
+            let (store, by) = (&request.app.store, &request.by);
+            match store.change_destination(&request.tenant, by, &row.id, &change).await.map_err(refusal)? {
+                Changed::Done(row) => {
+                    request.app.destinations_changed().await;
+                    return Ok(data(StatusCode::OK, &Shown::of(&row, &request)));
+                }
+                Changed::Missing => return Err(not_found()),
+                // The test takes its time, and somebody has changed it meanwhile.
+                Changed::Outrun => {}
+            }
         }
-        row.updated = request.by.at;
-        let (store, by) = (&request.app.store, &request.by);
-        let written = store.write_destination(&request.tenant, by, &row, is_sealed_anew).await.map_err(refusal)?;
-        if !written {
-            return Err(not_found());
-        }
-        request.app.destinations_changed().await;
-        Ok(data(StatusCode::OK, &Shown::of(&row, &request)))
+        Err(conflict())
     })
 }
 
@@ -223,7 +231,7 @@ async fn ring(request: &Request) {
 }
 
 /// Where the operator has locked what destinations may know, nobody changes it; to say what is there already is no change.
-fn may_set(request: &Request, known: &DestinationSettings, wanted: &DestinationSettings) -> Result<(), Failure> {
+fn may_set(request: &Request, known: &DestinationSettings, wanted: &SettingsChange) -> Result<(), Failure> {
     let locked = |settings: &DestinationSettings| {
         let DestinationSettings {
             api_key_hashes,
@@ -238,18 +246,18 @@ fn may_set(request: &Request, known: &DestinationSettings, wanted: &DestinationS
         (api_key_hashes, privacy_mode, flags)
     };
     let is_locked = request.app.gateway.snapshot().settings.audience.locks_privacy;
-    if is_locked && locked(known) != locked(wanted) {
+    if is_locked && locked(known) != locked(&wanted.applied_to(known)) {
         return Err(Failure::new(403, ErrorType::PermissionDenied, "Privacy settings are locked"));
     }
     Ok(())
 }
 
 fn refusal(error: StoreError) -> Failure {
-    let conflict = |text: &str| Failure::new(409, ErrorType::InvalidRequest, text.to_owned());
+    let taken = |text: &str| Failure::new(409, ErrorType::InvalidRequest, text.to_owned());
     match error {
-        StoreError::Conflict => conflict("The workspace has a destination with this name"),
+        StoreError::Conflict => taken("The workspace has a destination with this name"),
         StoreError::Refused(Refused::TooManyDestinations) => {
-            conflict("The workspace has as many destinations of this type as it may have")
+            taken("The workspace has as many destinations of this type as it may have")
         }
         StoreError::Missing => refused("workspace_id", "is not a workspace of this account"),
         error => internal(error),
@@ -258,25 +266,20 @@ fn refusal(error: StoreError) -> Failure {
 
 /// The members of a body.
 struct Wanted {
-    name: Option<String>,
-    enabled: Option<bool>,
+    /// All but what is given of its configuration.
+    change: DestinationChange,
     config: Option<Given>,
-    settings: DestinationSettings,
 }
 
-fn read(form: &mut Form<'_>, known: DestinationSettings) -> Wanted {
-    let mut settings = known;
+fn read(form: &mut Form<'_>) -> Wanted {
     let name = form.text("name", 1..=LONGEST_NAME);
     let enabled = form.flag("enabled");
     let config = form.value("config", Given::read);
-    let keys = form.nullable("api_key_hashes", |reader, raw| {
+    let api_key_hashes = form.nullable("api_key_hashes", |reader, raw| {
         reader.list(raw, 1..=MOST_KEYS, |reader, raw| reader.key_hash(raw).map(|hash: KeyHash| hash.to_hex()))
     });
-    if let Some(keys) = keys {
-        settings.api_key_hashes = keys;
-    }
     let mut mistake = None;
-    let rules = form.nullable("filter_rules", |reader, raw: &RawValue| {
+    let filter_rules = form.nullable("filter_rules", |reader, raw: &RawValue| {
         let Ok(value) = serde_json::from_str::<Value>(raw.get()) else { return reader.refuse("must be an object") };
         match Filter::read(&value) {
             Ok(_) => Some(value),
@@ -290,23 +293,16 @@ fn read(form: &mut Form<'_>, known: DestinationSettings) -> Wanted {
     if let Some(wrong) = mistake {
         form.issues.add(format!("filter_rules.{}", wrong.path), wrong.message);
     }
-    if let Some(rules) = rules {
-        settings.filter_rules = rules;
-    }
-    if let Some(share) = form.value("sampling_rate", |reader, raw| reader.number(raw, 0.0001..=1.0)) {
-        settings.sampling_rate = share;
-    }
-    for (name, kept) in [
-        ("privacy_mode", &mut settings.privacy_mode),
-        ("broadcast_generation_cost", &mut settings.broadcast_generation_cost),
-        ("broadcast_generation_identity", &mut settings.broadcast_generation_identity),
-        ("broadcast_generation_request_context", &mut settings.broadcast_generation_request_context),
-    ] {
-        if let Some(said) = form.flag(name) {
-            *kept = said;
-        }
-    }
-    Wanted { name, enabled, config, settings }
+    let settings = SettingsChange {
+        api_key_hashes,
+        filter_rules,
+        sampling_rate: form.value("sampling_rate", |reader, raw| reader.number(raw, 0.0001..=1.0)),
+        privacy_mode: form.flag("privacy_mode"),
+        broadcast_generation_cost: form.flag("broadcast_generation_cost"),
+        broadcast_generation_identity: form.flag("broadcast_generation_identity"),
+        broadcast_generation_request_context: form.flag("broadcast_generation_request_context"),
+    };
+    Wanted { change: DestinationChange { name, enabled, settings, config: None }, config }
 }
 
 /// Whether a destination is there and lets us in; what it answered where it does not, and what that means.

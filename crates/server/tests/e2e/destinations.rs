@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::harness::receiver::{ALLOWED, ELSEWHERE, Receiver};
 use crate::harness::{Account, Tidegate, assert_refused, on_both};
@@ -44,5 +46,44 @@ on_both! {
         let path = format!("{DESTINATIONS}/{}", bucket["id"].as_str().unwrap());
         let refused = account.send("PATCH", &path, json!({"config": {"endpoint": thief.url(), "accessKeyId": "k"}})).await;
         assert_refused(&refused, "config.secretAccessKey");
+    }
+
+    async fn a_change_that_waits_for_its_test_takes_nothing_back(database: &Database) {
+        let (sim, listener) = (Sim::start(Behaviour::Echo).await, TcpListener::bind(ELSEWHERE).await.unwrap());
+        let address = listener.local_addr().unwrap();
+        let allowed = format!("{ALLOWED}ports = [80, 443, {}]\n", address.port());
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&allowed)).await;
+        let config = json!({"endpoint": format!("http://{address}/v1/traces")});
+        let new = json!({"type": "otel-collector", "name": "slow", "config": config});
+        let made = account.data("POST", &format!("{DESTINATIONS}?skip_test=true"), Some(new), 201).await;
+        let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+        let untested = format!("{path}?skip_test=true");
+        let others = [json!({"privacy_mode": true, "name": "slower"}), json!({"config": {"protocol": "http/protobuf"}})];
+        let collector = async {
+            // Each time it is asked, somebody else changes the destination before it answers; at last nobody does.
+            for other in others.into_iter().map(Some).chain([None]) {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                if let Some(other) = other {
+                    account.data("PATCH", &untested, Some(other), 200).await;
+                }
+                let mut head = Vec::new();
+                while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+                    assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            }
+        };
+        let changes = async {
+            let mut last = Value::Null;
+            for change in [json!({"config": {"compression": "gzip"}}), json!({"config": {"compression": "none"}})] {
+                last = account.data("PATCH", &path, Some(change), 200).await;
+                assert_eq!((&last["privacy_mode"], &last["name"]), (&json!(true), &json!("slower")));
+            }
+            last
+        };
+        let both = async { tokio::join!(collector, changes) };
+        let ((), last) = tokio::time::timeout(std::time::Duration::from_secs(30), both).await.expect("it is tested again after another change");
+        assert_eq!((&last["config"]["compression"], &last["config"]["protocol"]), (&json!("none"), &json!("http/protobuf")));
+        assert_eq!(account.data("GET", &path, None, 200).await, last);
     }
 }

@@ -1,0 +1,136 @@
+//! Destinations come, change and go.
+
+use serde_json::json;
+use tidegate_core::Tenant;
+
+use super::{
+    Changed, DESTINATIONS_CHANGED, DestinationChange, DestinationRow, NewDestination, Raw, select_destinations,
+};
+use crate::audit::{By, Change, append_audit};
+use crate::{Refused, Result, Store, StoreError, dialect};
+
+/// Of one type in a workspace.
+const MOST_OF_A_KIND: i64 = 5;
+
+impl Store {
+    /// Makes a destination. [`StoreError::Conflict`] when the workspace has one with this name.
+    pub async fn create_destination(&self, tenant: &Tenant, by: &By, new: NewDestination) -> Result<DestinationRow> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            let count: i64 = sqlx::query_scalar(
+                "SELECT COUNT(*) FROM destinations \
+                 WHERE organisation_id = $1 AND workspace_id = $2 AND kind = $3 AND deleted_at IS NULL",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(&*new.workspace.0)
+            .bind(&new.kind)
+            .fetch_one(&mut *transaction)
+            .await?;
+            if count >= MOST_OF_A_KIND {
+                return Err(Refused::TooManyDestinations.into());
+            }
+            let inserted = sqlx::query(
+                "INSERT INTO destinations (id, organisation_id, workspace_id, kind, name, enabled, settings, sealed, \
+                 created_at, updated_at) SELECT $1, organisation_id, id, $4, $5, $6, $7, $8, $9, $9 \
+                 FROM workspaces WHERE organisation_id = $2 AND id = $3 AND deleted_at IS NULL",
+            )
+            .bind(&new.id)
+            .bind(&*tenant.organisation.0)
+            .bind(&*new.workspace.0)
+            .bind(&new.kind)
+            .bind(&new.name)
+            .bind(new.enabled)
+            .bind(new.settings.text())
+            .bind(&new.sealed)
+            .bind(by.at.0)
+            .execute(&mut *transaction)
+            .await?;
+            if inserted.rows_affected() == 0 {
+                return Err(StoreError::Missing);
+            }
+            let values = json!({"type": new.kind, "name": new.name, "workspace_id": &*new.workspace.0, "enabled": new.enabled});
+            append_audit!(transaction, tenant.organisation, by, Change::new("destination.created", &new.id).with(values));
+            transaction.commit().await?;
+            Ok(DestinationRow {
+                id: new.id,
+                organisation: tenant.organisation.clone(),
+                workspace: new.workspace,
+                kind: new.kind,
+                name: new.name,
+                enabled: new.enabled,
+                settings: new.settings,
+                sealed: new.sealed,
+                created: by.at,
+                updated: by.at,
+            })
+        })
+    }
+
+    /// Changes a destination as it is now, all of it or nothing.
+    pub async fn change_destination(
+        &self,
+        tenant: &Tenant,
+        by: &By,
+        id: &str,
+        change: &DestinationChange,
+    ) -> Result<Changed> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            let found: Option<Raw> =
+                sqlx::query_as(concat!(select_destinations!(), " AND organisation_id = $1 AND id = $2"))
+                    .bind(&*tenant.organisation.0)
+                    .bind(id)
+                    .fetch_optional(&mut *transaction)
+                    .await?;
+            let Some(old) = found else { return Ok(Changed::Missing) };
+            let old = DestinationRow::try_from(old)?;
+            // No two seals are alike, so this is a revision of it.
+            if change.config.as_ref().is_some_and(|config| config.before != old.sealed) {
+                return Ok(Changed::Outrun);
+            }
+            let new = change.applied_to(&old, by.at);
+            sqlx::query(
+                "UPDATE destinations SET name = $3, enabled = $4, settings = $5, sealed = COALESCE($6, sealed), \
+                 updated_at = $7 WHERE organisation_id = $1 AND id = $2",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(id)
+            .bind(&new.name)
+            .bind(new.enabled)
+            .bind(new.settings.text())
+            .bind(change.config.as_ref().map(|config| &config.sealed))
+            .bind(new.updated.0)
+            .execute(&mut *transaction)
+            .await?;
+            let values = json!({"name": new.name, "enabled": new.enabled});
+            append_audit!(transaction, tenant.organisation, by, Change::new("destination.updated", id).with(values));
+            transaction.commit().await?;
+            Ok(Changed::Done(Box::new(new)))
+        })
+    }
+
+    /// Takes a destination away; its secrets are gone with that. False when there is none.
+    pub async fn delete_destination(&self, tenant: &Tenant, by: &By, id: &str) -> Result<bool> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+            let gone = sqlx::query(
+                "UPDATE destinations SET deleted_at = $3, sealed = NULL \
+                 WHERE organisation_id = $1 AND id = $2 AND deleted_at IS NULL",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(id)
+            .bind(by.at.0)
+            .execute(&mut *transaction)
+            .await?;
+            if gone.rows_affected() == 0 {
+                return Ok(false);
+            }
+            append_audit!(transaction, tenant.organisation, by, Change::new("destination.deleted", id));
+            transaction.commit().await?;
+            Ok(true)
+        })
+    }
+}
