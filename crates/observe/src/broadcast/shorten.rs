@@ -15,14 +15,15 @@ pub(super) fn shortened(letter: &[u8]) -> Option<Vec<u8>> {
     let mut room = Room { left: MOST, has_cut: false };
     let shorter = match letter.first()? {
         b'{' => {
-            // Rows are objects of one line each.
+            // Rows are objects of one line each; elements of a list stand beside each other on one.
             let lines: Option<Vec<String>> = std::str::from_utf8(letter)
                 .ok()?
                 .lines()
                 .map(|line| {
-                    let mut value: Value = serde_json::from_str(line).ok()?;
-                    room.value(&mut value);
-                    Some(value.to_string())
+                    let mut values: Vec<Value> = serde_json::from_str(&format!("[{line}]")).ok()?;
+                    values.iter_mut().for_each(|value| room.value(value));
+                    let values: Vec<String> = values.iter().map(Value::to_string).collect();
+                    Some(values.join(","))
                 })
                 .collect();
             lines?.join("\n").into_bytes()
@@ -104,11 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_objects_and_protobuf_are_read_in_their_own_forms() {
+    fn rows_elements_objects_and_protobuf_are_read_in_their_own_forms() {
         let long = "x".repeat(70_000);
         let rows = format!("{}\n{}", json!({"INPUT": long}), json!({"OUTPUT": "short"}));
         let shorter = String::from_utf8(shortened(rows.as_bytes()).unwrap()).unwrap();
         assert!(shorter.lines().count() == 2 && shorter.len() < MOST + 1_000);
+        let elements = format!("{},{}", json!({"name": "a", "input": long}), json!({"name": "b"}));
+        let shorter = String::from_utf8(shortened(elements.as_bytes()).unwrap()).unwrap();
+        assert!(shorter.len() < MOST + 1_000);
+        let read: Vec<Value> = serde_json::from_str(&format!("[{shorter}]")).unwrap();
+        assert_eq!((read.len(), &read[0]["name"], &read[1]), (2, &json!("a"), &json!({"name": "b"})));
         let object = format!("prefix/2026/x.json\n{}", json!({"input": long}));
         let shorter = String::from_utf8(shortened(object.as_bytes()).unwrap()).unwrap();
         assert!(shorter.starts_with("prefix/2026/x.json\n{") && shorter.len() < MOST + 1_000);
