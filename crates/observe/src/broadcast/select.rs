@@ -286,10 +286,12 @@ impl Scope {
     }
 }
 
-/// What is drawn as a whole: the session, else the trace, else the request with all of its turns.
+/// What is drawn as a whole: the session, else the trace, by the body or by its header, else the request with all of its
+/// turns.
 fn unit<'a>(exchange: &'a Exchange, said: &'a Said) -> &'a str {
     let alone = exchange.parent.as_ref().unwrap_or(&exchange.id).as_str();
-    exchange.session.as_deref().or_else(|| said.named("trace_id")).unwrap_or(alone)
+    let trace = said.named("trace_id").or_else(|| said.parent.as_ref().map(|(trace, _)| trace.as_str()));
+    exchange.session.as_deref().or(trace).unwrap_or(alone)
 }
 
 fn is_drawn(share: f64, destination: &str, unit: &str) -> bool {
@@ -387,6 +389,19 @@ mod tests {
         ] {
             assert_eq!(Filter::read(&rules).unwrap_err().path, path, "{rules}");
         }
+    }
+
+    #[test]
+    fn a_session_is_drawn_as_a_whole_and_else_a_trace_and_else_a_request() {
+        let mut exchange = exchange();
+        let alone = exchange.id.as_str().to_owned();
+        let header = Said { parent: Some(("0af7".to_owned(), "b7ad".to_owned())), ..Said::default() };
+        let trace = json!({"trace_id": "job"}).as_object().unwrap().clone();
+        let both = Said { trace, ..header.clone() };
+        assert_eq!(unit(&exchange, &Said::default()), alone);
+        assert_eq!((unit(&exchange, &header), unit(&exchange, &both)), ("0af7", "job"));
+        exchange.session = Some("s".into());
+        assert_eq!(unit(&exchange, &both), "s");
     }
 
     #[test]
