@@ -158,11 +158,14 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
             (theirs!("gen_ai.request.temperature"), "temperature"),
             (theirs!("gen_ai.request.top_p"), "top_p"),
             (theirs!("gen_ai.request.top_k"), "top_k"),
-            (theirs!("gen_ai.request.stop_sequences"), "stop_sequences"),
         ] {
             if let Some(value) = asked(member) {
                 to.value(name, value);
             }
+        }
+        // It may say anything. The request can be known where others may hear what was said in it.
+        if let Some(value) = asked("stop_sequences").filter(|_| !sight.is_private) {
+            to.value(theirs!("gen_ai.request.stop_sequences"), value);
         }
     }
     if let Some(noted) = noted {
@@ -251,5 +254,31 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
         to.some_text(ours!("request.referer"), exchange.referer.as_deref());
         to.some_text(ours!("request.user_agent"), exchange.user_agent.as_deref());
         to.some_text(ours!("request.preset_id"), exchange.preset.as_deref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{KeyHash, OrganisationId, Timestamp, WorkspaceId};
+
+    use super::super::{Service, Tells};
+    use super::*;
+
+    #[test]
+    fn stop_sequences_are_told_to_those_alone_who_may_hear_what_was_said() {
+        let (at, service) = (Timestamp(0), Service::default());
+        let (organisation, workspace) = (OrganisationId("o".into()), WorkspaceId("w".into()));
+        let exchange = Exchange::new(GenerationId::new(at), organisation, workspace, KeyHash::of(b"k"), "m".into(), at);
+        // Another destination hears what was said, so the request is known.
+        let request = json!({"model": "m", "max_tokens": 9, "stop_sequences": ["secret"], "messages": []});
+        let said = Said { request: Some(request), ..Said::default() };
+        let maker = Maker { key_name: "k", creator: None, service: &service };
+        let told = |is_private| {
+            let told = attributes(&exchange, &said, Sight { is_private, tells: Tells::default() }, maker);
+            let value = |name: &str| told.iter().find(|told| told.name == name).map(|told| told.value.clone());
+            (value("gen_ai.request.max_tokens"), value("gen_ai.request.stop_sequences"))
+        };
+        assert_eq!(told(true), (Some(json!(9)), None));
+        assert_eq!(told(false), (Some(json!(9)), Some(json!(["secret"]))));
     }
 }

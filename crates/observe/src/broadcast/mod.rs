@@ -158,8 +158,8 @@ impl Destination {
     }
 
     /// Whether [`Destination::told_again`] can say the same of a request, with nothing but its record: what was said is no
-    /// part of that, nor what the caller calls it. Custom metadata may say anything, and so may a stop sequence, which is
-    /// told where the request is known. A key may have another name by then, or be gone.
+    /// part of that, nor what the caller calls it. Custom metadata may say anything. A key may have another name by then, or
+    /// be gone.
     pub fn can_be_told_again(&self, said: &Said) -> bool {
         let Said { trace, parent, request, answer, tools } = said;
         let knows_nothing = request.is_none() && answer.is_empty() && tools.is_empty();
