@@ -12,7 +12,7 @@ use super::rows::Table;
 use super::snowflake::Warehouse;
 
 /// Names that a caller must not give a header: they belong to the connection or to somebody's cloud.
-const FORBIDDEN: [&str; 9] = [
+const FORBIDDEN: [&str; 11] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -20,8 +20,10 @@ const FORBIDDEN: [&str; 9] = [
     "upgrade",
     "te",
     "trailer",
+    "metadata",
     "metadata-flavor",
     "x-aws-ec2-metadata-token",
+    "x-aws-ec2-metadata-token-ttl-seconds",
 ];
 
 /// A configuration as it was written; values may be secrets, so all of them are kept as such.
@@ -148,8 +150,7 @@ impl Config {
             }
             Kind::Sentry => {
                 let dsn = text("dsn");
-                let key = dsn.strip_prefix("https://").and_then(|rest| rest.split_once('@')).map(|(key, _)| key);
-                let Some(key) = key.filter(|key| !key.is_empty()) else {
+                let Some(key) = key_of(&dsn) else {
                     return Err(wrong("dsn", "must look like https://<key>@<host>/<project>"));
                 };
                 let header = format!("sentry sentry_version=7, sentry_key={key}");
@@ -258,6 +259,22 @@ impl Config {
         }
         Ok(Target { url, is_put, headers, is_packed, shape })
     }
+}
+
+/// The key in one of Sentry's addresses, `https://<key>@<host>/<project>`. Older ones have a second key behind a colon, which
+/// nobody asks for any more, and some stand under a path.
+fn key_of(dsn: &str) -> Option<&str> {
+    let (keys, rest) = dsn.strip_prefix("https://")?.split_once('@')?;
+    let (host, path) = rest.split_once('/')?;
+    let key = keys.split(':').next()?;
+    let (name, port) = host.split_once(':').unwrap_or((host, "443"));
+    let project = path.rsplit('/').next()?;
+    let is_made_of = |text: &str, more: &[u8]| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+    };
+    let is_whole =
+        is_made_of(key, b"-_") && is_made_of(name, b"-.") && port.parse::<u16>().is_ok() && is_made_of(project, b"-_");
+    is_whole.then_some(key)
 }
 
 #[cfg(test)]

@@ -83,6 +83,13 @@ fn what_is_missing_or_wrong_is_named() {
         (Kind::OtelCollector, &[("endpoint", "https://x"), ("stranger", "1")], &[], "stranger"),
         (Kind::Webhook, &[("url", "https://w"), ("method", "GET")], &[], "method"),
         (Kind::Webhook, &webhook, &[("Host", "evil")], "headers.Host"),
+        (Kind::Webhook, &webhook, &[("Metadata", "true")], "headers.Metadata"),
+        (
+            Kind::Webhook,
+            &webhook,
+            &[("X-aws-ec2-metadata-token-ttl-seconds", "9")],
+            "headers.X-aws-ec2-metadata-token-ttl-seconds",
+        ),
         (Kind::Webhook, &webhook, &[("Content-Encoding", "gzip")], "headers.Content-Encoding"),
         (Kind::Webhook, &webhook, &[("Proxy-Authorization", "x")], "headers.Proxy-Authorization"),
         (Kind::Webhook, &webhook, &[("x-a", "b\r\nx-c: d")], "headers.x-a"),
@@ -99,6 +106,26 @@ fn what_is_missing_or_wrong_is_named() {
     ] {
         let wrong = config(values, headers).target(kind).err().map(|wrong| wrong.member);
         assert_eq!(wrong.as_deref(), Some(member));
+    }
+}
+
+#[test]
+fn an_address_of_sentry_names_a_key_a_host_and_a_project() {
+    for (dsn, key) in [
+        ("https://abc@s.io/1", Some("abc")),
+        ("https://abc:def@o1.ingest.sentry.io:8443/under/1", Some("abc")),
+        ("https://abc@", None),
+        ("https://abc@/1", None),
+        ("https://abc@s.io", None),
+        ("https://abc@s.io/", None),
+        ("https://abc@s.io:x/1", None),
+        ("https://@s.io/1", None),
+        ("https://a b@s.io/1", None),
+        ("https://abc, sentry_client=x@s.io/1", None),
+        ("http://abc@s.io/1", None),
+        ("https://s.io/1", None),
+    ] {
+        assert_eq!(key_of(dsn), key, "{dsn}");
     }
 }
 
