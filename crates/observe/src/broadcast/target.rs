@@ -157,6 +157,10 @@ impl Config {
                 ("otlpEndpoint", text("otlpEndpoint"), vec![("x-sentry-auth".to_owned(), Secret::new(header))])
             }
             Kind::Arize => {
+                // It files traces by what the sender says it is.
+                let resource =
+                    ["openinference.project.name", "model_id"].map(|name| (name.to_owned(), text("modelId")));
+                shape = Shape::Otlp(Otlp { resource: resource.into(), ..Otlp::default() });
                 let headers = vec![
                     with("api_key", "apiKey"),
                     with("space_id", "spaceKey"),

@@ -75,6 +75,20 @@ fn each_vendor_is_reached_where_it_listens() {
 }
 
 #[test]
+fn some_vendors_file_what_comes_by_what_its_sender_is() {
+    let resource = |kind, values: &[(&str, &str)]| {
+        let target = config(values, &[]).target(kind).map_err(|wrong| wrong.member).unwrap();
+        let Shape::Otlp(otlp) = target.shape else { panic!("it takes OTLP") };
+        otlp.resource.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+    };
+    let arize = [("apiKey", "k"), ("spaceKey", "s"), ("modelId", "shop")];
+    assert_eq!(resource(Kind::Arize, &arize), ["openinference.project.name=shop", "model_id=shop"]);
+    let weave = [("apiKey", "k"), ("entity", "e"), ("project", "p")];
+    assert_eq!(resource(Kind::Weave, &weave), ["wandb.entity=e", "wandb.project=p"]);
+    assert!(resource(Kind::Ramp, &[("apiKey", "k")]).is_empty());
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_named() {
     let webhook = [("url", "https://w")];
     for (kind, values, headers, member) in [
