@@ -220,7 +220,7 @@ impl Gateway {
     pub async fn follow(&self) {
         let mut ticks = tokio::time::interval(POLL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut healthy = true;
+        let (mut healthy, mut has_ring) = (true, true);
         loop {
             ticks.tick().await;
             let result = async {
@@ -234,6 +234,13 @@ impl Gateway {
                 self.presets.refresh().await
             };
             let result = result.await;
+            // Letters are sealed by whoever settles, who does not look for another ring.
+            let ring = self.vault.refresh_if_changed().await;
+            if std::mem::replace(&mut has_ring, ring.is_ok())
+                && let Err(error) = ring
+            {
+                tracing::warn!(%error, "the ring of master keys cannot be read: the one at hand stays");
+            }
             self.credentials.sweep(self.clock.now());
             self.answers.sweep(self.clock.now());
             // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.

@@ -11,9 +11,11 @@ use tidegate_core::{OrganisationId, Tenant, Timestamp, WorkspaceId};
 use crate::error::Unreadable;
 use crate::{Result, Store, StoreError};
 
-pub use change::{Changed, ConfigChange, DestinationChange, NewDestination, SettingsChange, new_destination_id};
+pub use change::{
+    Changed, ConfigChange, DestinationChange, NewConfig, NewDestination, SettingsChange, new_destination_id,
+};
 
-/// Taken first in every transaction that changes a destination.
+/// Taken first in every transaction that changes a destination; where something is sealed, behind the credentials' lock.
 pub(crate) const DESTINATIONS_CHANGED: &str = "UPDATE sequences SET value = value + 1 WHERE name = 'destinations'";
 
 #[derive(Clone, Debug, PartialEq)]

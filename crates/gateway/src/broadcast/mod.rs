@@ -35,7 +35,7 @@ use crate::keys::KeyEntry;
 
 pub use call::test;
 pub use deliver::deliver;
-pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, sealed as sealed_config};
+pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, plain as plain_config};
 pub use tally::{Standing, Tallies};
 
 /// What is kept of an answer on its way out, in bytes; what is told of it is far less.

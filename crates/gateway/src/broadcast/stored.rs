@@ -81,16 +81,15 @@ struct Plain {
     headers: BTreeMap<String, String>,
 }
 
-/// Seals a configuration for the destination with this id.
-pub fn sealed(vault: &Vault, id: &str, config: &Config) -> Option<Vec<u8>> {
+/// A configuration as it is sealed.
+pub fn plain(config: &Config) -> Option<Secret> {
     let text = |value: &Secret| value.expose(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let plain = |map: &BTreeMap<String, Secret>| map.iter().map(|(name, value)| (name.clone(), text(value))).collect();
     let plain = Plain { values: plain(&config.values), headers: plain(&config.headers) };
-    let plain = Secret::new(serde_json::to_vec(&plain).ok()?);
-    plain.expose(|bytes| vault.seal_blob(LABEL, id.as_bytes(), bytes)).ok()
+    Some(Secret::new(serde_json::to_vec(&plain).ok()?))
 }
 
-/// The opposite.
+/// The configuration that is sealed for the destination with this id.
 pub fn opened(vault: &Vault, id: &str, sealed: &[u8]) -> Option<Config> {
     let plain = Secret::new(vault.open_blob(LABEL, id.as_bytes(), sealed)?);
     let plain: Plain = plain.expose(|bytes| serde_json::from_slice(bytes)).ok()?;

@@ -6,13 +6,13 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tidegate_core::KeyHash;
+use tidegate_core::{KeyHash, Secret};
 use tidegate_gateway::{Failure, Gateway, broadcast};
 use tidegate_observe::broadcast::target::{Config, Target};
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::{
-    Changed, ConfigChange, DestinationChange, DestinationRow, DestinationSettings, NewDestination, SettingsChange,
-    new_destination_id,
+    Changed, ConfigChange, DestinationChange, DestinationRow, DestinationSettings, NewConfig, NewDestination,
+    SettingsChange, new_destination_id,
 };
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
@@ -146,23 +146,23 @@ pub fn create(call: Call) -> Answering {
         let kind = form.value("type", |reader, raw| reader.word(raw, &Kind::ALL));
         let kind = form.require("type", kind);
         let wanted = read(&mut form);
-        let name = form.require("name", wanted.change.name);
+        let name = form.require("name", wanted.name);
         let config = wanted.config.map(|config| config.onto(Config::default(), &Map::new()));
         let config = form.require("config", config);
         form.finish()?;
-        may_set(&request, &DestinationSettings::default(), &wanted.change.settings)?;
+        may_set(&request, &DestinationSettings::default(), &wanted.settings)?;
         let (Some(kind), Some(name), Some(config)) = (kind, name, config) else { return Err(Failure::internal()) };
         let workspace = request.workspace("workspace_id", workspace).await?;
         let id = new_destination_id(request.by.at);
-        let sealed = checked(&request, (kind, &id), &config, skips).await?;
+        let plain = checked(&request, (kind, &id), &config, skips).await?;
         let new = NewDestination {
             id,
             workspace,
             kind: kind.as_str().to_owned(),
             name,
-            enabled: wanted.change.enabled.unwrap_or(true),
-            settings: wanted.change.settings.applied_to(&DestinationSettings::default()),
-            sealed,
+            enabled: wanted.enabled.unwrap_or(true),
+            settings: wanted.settings.applied_to(&DestinationSettings::default()),
+            config: sealed_later(&request, &plain),
         };
         let made = request.app.store.create_destination(&request.tenant, &request.by, new).await.map_err(refusal)?;
         request.app.destinations_changed().await;
@@ -179,16 +179,17 @@ pub fn update(call: Call) -> Answering {
         let mut form = Form::read(&body)?;
         let wanted = read(&mut form);
         form.finish()?;
-        let mut change = wanted.change;
         for _ in 0..TRIES {
             let row = addressed(&request).await?;
-            may_set(&request, &row.settings, &change.settings)?;
-            change.config = None;
+            may_set(&request, &row.settings, &wanted.settings)?;
+            let plain;
+            let (name, enabled, settings) = (wanted.name.clone(), wanted.enabled, wanted.settings.clone());
+            let mut change = DestinationChange { name, enabled, settings, config: None };
             if let (Some(given), Some(kind)) = (&wanted.config, Kind::parse(&row.kind)) {
                 let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
                 let config = given.onto_its_own(kind, known)?;
-                let sealed = checked(&request, (kind, &row.id), &config, skips).await?;
-                change.config = Some(ConfigChange { before: row.sealed, sealed });
+                plain = checked(&request, (kind, &row.id), &config, skips).await?;
+                change.config = Some(ConfigChange { before: row.sealed, after: sealed_later(&request, &plain) });
             }
             let (store, by) = (&request.app.store, &request.by);
             match store.change_destination(&request.tenant, by, &row.id, &change).await.map_err(refusal)? {
@@ -222,8 +223,8 @@ async fn addressed(request: &Request) -> Result<DestinationRow, Failure> {
     found.ok_or_else(not_found)
 }
 
-/// Takes over another ring of master keys: what was read may be sealed under a key that came a moment ago, and what is
-/// sealed next must not be under one that is gone. Where it cannot be read, the one at hand stays.
+/// Takes over another ring of master keys: what was read may be sealed under a key that came a moment ago. Where it cannot
+/// be read, the one at hand stays.
 async fn ring(request: &Request) {
     if let Err(error) = request.app.vault.refresh_if_changed().await {
         tracing::warn!(%error, "the ring of master keys cannot be read");
@@ -266,8 +267,9 @@ fn refusal(error: StoreError) -> Failure {
 
 /// The members of a body.
 struct Wanted {
-    /// All but what is given of its configuration.
-    change: DestinationChange,
+    name: Option<String>,
+    enabled: Option<bool>,
+    settings: SettingsChange,
     config: Option<Given>,
 }
 
@@ -302,7 +304,7 @@ fn read(form: &mut Form<'_>) -> Wanted {
         broadcast_generation_identity: form.flag("broadcast_generation_identity"),
         broadcast_generation_request_context: form.flag("broadcast_generation_request_context"),
     };
-    Wanted { change: DestinationChange { name, enabled, settings, config: None }, config }
+    Wanted { name, enabled, settings, config }
 }
 
 /// Whether a destination is there and lets us in; what it answered where it does not, and what that means.
@@ -328,13 +330,8 @@ pub async fn tried(
     }
 }
 
-/// Looks whether a destination can be reached with this configuration, and seals it.
-async fn checked(
-    request: &Request,
-    (kind, id): (Kind, &str),
-    config: &Config,
-    skips: bool,
-) -> Result<Vec<u8>, Failure> {
+/// Looks whether a destination can be reached with this configuration; as it is sealed.
+async fn checked(request: &Request, (kind, id): (Kind, &str), config: &Config, skips: bool) -> Result<Secret, Failure> {
     let target = config.target(kind).map_err(|wrong| refused(&format!("config.{}", wrong.member), wrong.message))?;
     let gateway = &request.app.gateway;
     if let Err(problem) = broadcast::may_be_called(&target.url, &gateway.snapshot().settings.egress) {
@@ -350,6 +347,9 @@ async fn checked(
         failure.more_mut().metadata = Some(json!({"test": {"status": status, "detail": detail}}).to_string());
         return Err(failure);
     }
-    ring(request).await;
-    broadcast::sealed_config(&request.app.vault, id, config).ok_or_else(Failure::internal)
+    broadcast::plain_config(config).ok_or_else(Failure::internal)
+}
+
+fn sealed_later<'a>(request: &'a Request, plain: &'a Secret) -> NewConfig<'a> {
+    NewConfig { vault: &request.app.vault, label: broadcast::CONFIG_LABEL, plain }
 }

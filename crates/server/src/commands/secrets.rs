@@ -1,7 +1,8 @@
 //! `tidegate secrets`: the master keys that protect stored secrets. All of it works beside a running server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use tidegate_core::Tenant;
@@ -11,11 +12,15 @@ use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::journal::JournalReader;
 use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key, remove_keys};
+use tokio::time::{Instant, sleep_until};
 
 use super::keys::open;
 use super::out::say;
 use crate::cli::Place;
 use crate::serve::prove_ring;
+
+/// A server looks for another ring every half second, and writes down what it has sealed in less.
+const LEARNT: Duration = Duration::from_secs(2);
 
 #[derive(Subcommand)]
 pub enum Secrets {
@@ -51,15 +56,8 @@ impl Secrets {
         let code = match rotation {
             Some(remove_old) => {
                 prove_ring(&store, &vault, &config).await?;
-                // Nobody could read them any more, and they were promised to somebody.
-                let letters = if remove_old { waiting(&config.data_dir).await? } else { 0 };
-                if letters > 0 {
-                    eprintln!(
-                        "{letters} letters wait for destinations, sealed under a key of now: no key is removed; run this \
-                         again when they are delivered"
-                    );
-                }
-                rotate(&store, &tenant, &vault, &config.master_key, remove_old && letters == 0).await?
+                let (folder, source) = (&config.data_dir, &config.master_key);
+                rotate(&store, &tenant, &vault, source, remove_old.then_some(folder)).await?
             }
             None => verify(&store, &tenant, &vault).await?,
         };
@@ -81,7 +79,7 @@ async fn rotate(
     tenant: &Tenant,
     vault: &Vault,
     source: &MasterKeySource,
-    remove_old: bool,
+    remove_old: Option<&PathBuf>,
 ) -> anyhow::Result<ExitCode> {
     let check = store.vault_check().await?;
     let is_unfinished = check.is_some_and(|check| check.master_key != vault.active_id())
@@ -105,8 +103,23 @@ async fn rotate(
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let known_since = Instant::now();
     let failed = rewrap(store, tenant, vault).await?;
-    give_up_old(store, vault, source, remove_old).await?;
+    let mut is_removed = remove_old.is_some();
+    if let Some(folder) = remove_old {
+        // Whoever seals letters beside us knows of the new key by then, and those under the old one are here to be counted.
+        sleep_until(known_since + LEARNT).await;
+        let letters = waiting(folder).await?;
+        if letters > 0 {
+            // Nobody could read them any more, and they were promised to somebody.
+            eprintln!(
+                "{letters} letters wait for destinations, sealed under a key of now: no key is removed; run this \
+                 again when they are delivered"
+            );
+            is_removed = false;
+        }
+    }
+    give_up_old(store, vault, source, is_removed).await?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -425,6 +425,23 @@ on_both! {
         eventually("nothing waits any more", Duration::from_secs(20), removed).await;
     }
 
+    async fn sec_5_what_is_told_after_a_rotation_can_be_opened_after_a_start(database: &Database) {
+        let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).config(&collector.config("otel-collector", ""));
+        let Account { gate, store, .. } = Account::start(database, builder).await;
+        store.close().await;
+        // Nothing else is sealed that would have the server look for another ring.
+        let rotated = gate.place.run(&["secrets", "rotate", "--remove-old"]).await;
+        let out = String::from_utf8_lossy(&rotated.stdout).into_owned();
+        assert!(rotated.status.success() && out.contains("removed master key"), "{out}");
+        collector.says(503);
+        let id = asked(&gate, hello(MODEL)).await;
+        let gate = gate.stop().await.1.serve().await;
+        collector.says(200);
+        heard(&collector, &id).await;
+        drop(gate);
+    }
+
     async fn what_cannot_be_a_destination_is_refused_by_name(database: &Database) {
         let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
         let builder = Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed());

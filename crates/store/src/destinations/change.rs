@@ -1,21 +1,40 @@
 //! What a destination is to be.
 
 use serde_json::Value;
-use tidegate_core::{Timestamp, WorkspaceId};
+use tidegate_core::{Secret, Timestamp, WorkspaceId};
 
 use super::{DestinationRow, DestinationSettings};
+use crate::Result;
+use crate::vault::{Vault, VaultError};
 use crate::workspaces::new_id;
 
+/// Where and with which secrets a destination is reached. It is sealed when it is written, and not before: until then the
+/// ring may become another one.
+#[derive(Clone, Copy)]
+pub struct NewConfig<'a> {
+    pub vault: &'a Vault,
+    pub label: &'a str,
+    pub plain: &'a Secret,
+}
+
+impl NewConfig<'_> {
+    /// To be called where nobody can give a master key up.
+    pub(super) async fn sealed(&self, id: &str) -> Result<Vec<u8>> {
+        self.vault.refresh_if_changed().await.map_err(VaultError::from)?;
+        Ok(self.plain.expose(|plain| self.vault.seal_blob(self.label, id.as_bytes(), plain))?)
+    }
+}
+
 /// What a destination is to be from now on.
-#[derive(Clone, Debug)]
-pub struct NewDestination {
+#[derive(Clone)]
+pub struct NewDestination<'a> {
     pub id: String,
     pub workspace: WorkspaceId,
     pub kind: String,
     pub name: String,
     pub enabled: bool,
     pub settings: DestinationSettings,
-    pub sealed: Vec<u8>,
+    pub config: NewConfig<'a>,
 }
 
 /// The id of a destination that is about to be made: what is sealed for it is bound to it.
@@ -24,12 +43,12 @@ pub fn new_destination_id(now: Timestamp) -> String {
 }
 
 /// A change of a destination; what is not named stays as it is.
-#[derive(Clone, Debug, Default)]
-pub struct DestinationChange {
+#[derive(Clone, Default)]
+pub struct DestinationChange<'a> {
     pub name: Option<String>,
     pub enabled: Option<bool>,
     pub settings: SettingsChange,
-    pub config: Option<ConfigChange>,
+    pub config: Option<ConfigChange<'a>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -43,12 +62,12 @@ pub struct SettingsChange {
     pub broadcast_generation_request_context: Option<bool>,
 }
 
-/// Where and with which secrets it is reached from now on.
-#[derive(Clone, Debug)]
-pub struct ConfigChange {
+/// What it holds from now on.
+#[derive(Clone)]
+pub struct ConfigChange<'a> {
     /// As it was sealed when the change was made of it.
     pub before: Vec<u8>,
-    pub sealed: Vec<u8>,
+    pub after: NewConfig<'a>,
 }
 
 /// What became of a change.
@@ -79,16 +98,20 @@ impl SettingsChange {
     }
 }
 
-impl DestinationChange {
-    pub(super) fn applied_to(&self, known: &DestinationRow, now: Timestamp) -> DestinationRow {
-        DestinationRow {
+impl DestinationChange<'_> {
+    pub(super) async fn applied_to(&self, known: &DestinationRow, now: Timestamp) -> Result<DestinationRow> {
+        let sealed = match &self.config {
+            Some(config) => config.after.sealed(&known.id).await?,
+            None => known.sealed.clone(),
+        };
+        Ok(DestinationRow {
             name: self.name.clone().unwrap_or_else(|| known.name.clone()),
             enabled: self.enabled.unwrap_or(known.enabled),
             settings: self.settings.applied_to(&known.settings),
-            sealed: self.config.as_ref().map_or(&known.sealed, |config| &config.sealed).clone(),
+            sealed,
             // Whoever came first may have waited longer.
             updated: known.updated.max(now),
             ..known.clone()
-        }
+        })
     }
 }

@@ -7,6 +7,7 @@ use super::{
     Changed, DESTINATIONS_CHANGED, DestinationChange, DestinationRow, NewDestination, Raw, select_destinations,
 };
 use crate::audit::{By, Change, append_audit};
+use crate::credentials::HOLD_CREDENTIALS;
 use crate::{Refused, Result, Store, StoreError, dialect};
 
 /// Of one type in a workspace.
@@ -14,9 +15,16 @@ const MOST_OF_A_KIND: i64 = 5;
 
 impl Store {
     /// Makes a destination. [`StoreError::Conflict`] when the workspace has one with this name.
-    pub async fn create_destination(&self, tenant: &Tenant, by: &By, new: NewDestination) -> Result<DestinationRow> {
+    pub async fn create_destination(
+        &self,
+        tenant: &Tenant,
+        by: &By,
+        new: NewDestination<'_>,
+    ) -> Result<DestinationRow> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
+            // As long as this is held, no master key is given up.
+            sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             let count: i64 = sqlx::query_scalar(
                 "SELECT COUNT(*) FROM destinations \
@@ -30,6 +38,7 @@ impl Store {
             if count >= MOST_OF_A_KIND {
                 return Err(Refused::TooManyDestinations.into());
             }
+            let sealed = new.config.sealed(&new.id).await?;
             let inserted = sqlx::query(
                 "INSERT INTO destinations (id, organisation_id, workspace_id, kind, name, enabled, settings, sealed, \
                  created_at, updated_at) SELECT $1, organisation_id, id, $4, $5, $6, $7, $8, $9, $9 \
@@ -42,7 +51,7 @@ impl Store {
             .bind(&new.name)
             .bind(new.enabled)
             .bind(new.settings.text())
-            .bind(&new.sealed)
+            .bind(&sealed)
             .bind(by.at.0)
             .execute(&mut *transaction)
             .await?;
@@ -60,7 +69,7 @@ impl Store {
                 name: new.name,
                 enabled: new.enabled,
                 settings: new.settings,
-                sealed: new.sealed,
+                sealed,
                 created: by.at,
                 updated: by.at,
             })
@@ -73,10 +82,13 @@ impl Store {
         tenant: &Tenant,
         by: &By,
         id: &str,
-        change: &DestinationChange,
+        change: &DestinationChange<'_>,
     ) -> Result<Changed> {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
+            if change.config.is_some() {
+                sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
+            }
             sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             let found: Option<Raw> =
                 sqlx::query_as(concat!(select_destinations!(), " AND organisation_id = $1 AND id = $2"))
@@ -90,7 +102,7 @@ impl Store {
             if change.config.as_ref().is_some_and(|config| config.before != old.sealed) {
                 return Ok(Changed::Outrun);
             }
-            let new = change.applied_to(&old, by.at);
+            let new = change.applied_to(&old, by.at).await?;
             sqlx::query(
                 "UPDATE destinations SET name = $3, enabled = $4, settings = $5, sealed = COALESCE($6, sealed), \
                  updated_at = $7 WHERE organisation_id = $1 AND id = $2",
@@ -100,7 +112,7 @@ impl Store {
             .bind(&new.name)
             .bind(new.enabled)
             .bind(new.settings.text())
-            .bind(change.config.as_ref().map(|config| &config.sealed))
+            .bind(change.config.as_ref().map(|_| &new.sealed))
             .bind(new.updated.0)
             .execute(&mut *transaction)
             .await?;

@@ -1,8 +1,11 @@
-use tidegate_core::{Timestamp, WorkspaceId};
+use tidegate_core::{Secret, Timestamp, WorkspaceId};
 use tidegate_store::destinations::{
-    Changed, ConfigChange, DestinationChange, DestinationSettings, NewDestination, SettingsChange, new_destination_id,
+    Changed, ConfigChange, DestinationChange, DestinationSettings, NewConfig, NewDestination, SettingsChange,
+    new_destination_id,
 };
+use tidegate_store::vault::{add_active_key, remove_keys};
 
+use crate::credentials::vault;
 use crate::databases::{NOW, by};
 use crate::on_both;
 use crate::workspaces::new as new_workspace;
@@ -12,7 +15,9 @@ const LATER: Timestamp = Timestamp(NOW.0 + 1);
 on_both! {
     async fn a_change_is_made_to_what_is_there_by_then(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![]).await;
-        let store = &database.store;
+        let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
+        let (yesterday, today) = (Secret::new("of yesterday"), Secret::new("of today"));
+        let config = |plain| NewConfig { vault: &vault, label: "test", plain };
         let new = NewDestination {
             id: new_destination_id(NOW),
             workspace: made.workspace,
@@ -20,16 +25,15 @@ on_both! {
             name: "first".to_owned(),
             enabled: true,
             settings: DestinationSettings::default(),
-            sealed: b"under a key of yesterday".to_vec(),
+            config: config(&yesterday),
         };
         let read = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         // Others change it between the look at the row and the writing of it.
-        let config = |before: &[u8], sealed: &[u8]| Some(ConfigChange { before: before.to_vec(), sealed: sealed.to_vec() });
-        let change = async |change: DestinationChange| {
+        let change = async |change: DestinationChange<'_>| {
             store.change_destination(&tenant, &by(LATER), &read.id, &change).await.unwrap()
         };
-        let today = b"under a key of today";
-        let sealed = DestinationChange { config: config(&read.sealed, today), ..DestinationChange::default() };
+        let config = Some(ConfigChange { before: read.sealed.clone(), after: config(&today) });
+        let sealed = DestinationChange { config, ..DestinationChange::default() };
         assert!(matches!(change(sealed.clone()).await, Changed::Done(_)));
         let settings = SettingsChange { privacy_mode: Some(true), ..SettingsChange::default() };
         assert!(matches!(change(DestinationChange { settings, ..DestinationChange::default() }).await, Changed::Done(_)));
@@ -37,7 +41,8 @@ on_both! {
         let renamed = DestinationChange { name, enabled: Some(false), ..DestinationChange::default() };
         let Changed::Done(renamed) = change(renamed).await else { panic!("it is there") };
         let now = store.find_destination(&tenant, &read.id).await.unwrap().unwrap();
-        assert_eq!((now.name.as_str(), now.enabled, &now.sealed[..]), ("second", false, &today[..]));
+        let held = vault.open_blob("test", now.id.as_bytes(), &now.sealed).unwrap();
+        assert_eq!((now.name.as_str(), now.enabled, &held[..]), ("second", false, &b"of today"[..]));
         assert!(now.settings.privacy_mode, "whoever names it alone changes it alone");
         assert_eq!((&now, now.updated), (&*renamed, LATER));
         // What was made of a configuration that is another one now is not written, and nothing beside it.
@@ -48,9 +53,44 @@ on_both! {
         assert_eq!(nobody.unwrap(), Changed::Missing);
     }
 
+    async fn sec_5_what_a_destination_holds_is_sealed_under_the_ring_of_that_moment(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (stale, path), plain) = (&database.store, vault(&database.folder).await, Secret::new("held"));
+        let config = NewConfig { vault: &stale, label: "test", plain: &plain };
+        // Others have given the only key up that this vault knows.
+        let rotated = || {
+            let old = stale.ids();
+            add_active_key(&path).unwrap();
+            remove_keys(&path, &old.iter().map(|id| &**id).collect::<Vec<_>>()).unwrap();
+        };
+        rotated();
+        let new = NewDestination {
+            id: new_destination_id(NOW),
+            workspace: made.workspace,
+            kind: "webhook".to_owned(),
+            name: "first".to_owned(),
+            enabled: true,
+            settings: DestinationSettings::default(),
+            config,
+        };
+        let row = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
+        let opens = async |sealed: &[u8]| {
+            let (fresh, _) = vault(&database.folder).await;
+            fresh.open_blob("test", row.id.as_bytes(), sealed).is_some()
+        };
+        assert!(opens(&row.sealed).await);
+        rotated();
+        let config = Some(ConfigChange { before: row.sealed.clone(), after: config });
+        let change = DestinationChange { config, ..DestinationChange::default() };
+        let Changed::Done(row) = store.change_destination(&tenant, &by(NOW), &row.id, &change).await.unwrap() else {
+            panic!("it is there");
+        };
+        assert!(opens(&row.sealed).await);
+    }
+
     async fn a_workspace_that_goes_switches_its_destinations_off(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![]).await;
-        let store = &database.store;
+        let (store, (vault, _), plain) = (&database.store, vault(&database.folder).await, Secret::new("held"));
         let team = store.create_workspace(&tenant, &by(NOW), new_workspace("team")).await.unwrap().id;
         let make = async |workspace: &WorkspaceId, name: &str| {
             let new = NewDestination {
@@ -60,7 +100,7 @@ on_both! {
                 name: name.to_owned(),
                 enabled: true,
                 settings: DestinationSettings::default(),
-                sealed: Vec::new(),
+                config: NewConfig { vault: &vault, label: "test", plain: &plain },
             };
             store.create_destination(&tenant, &by(NOW), new).await.unwrap().id
         };
