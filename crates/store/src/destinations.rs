@@ -6,6 +6,7 @@ mod seals;
 mod write;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tidegate_core::{OrganisationId, Tenant, Timestamp, WorkspaceId};
 
 use crate::error::Unreadable;
@@ -58,6 +59,17 @@ impl Default for DestinationSettings {
             broadcast_generation_identity: false,
             broadcast_generation_request_context: false,
         }
+    }
+}
+
+impl DestinationRow {
+    /// What the log says of it.
+    fn logged(&self, config: Value) -> Value {
+        let mut values = json!(self.settings);
+        values["name"] = json!(self.name);
+        values["enabled"] = json!(self.enabled);
+        values["config"] = config;
+        values
     }
 }
 

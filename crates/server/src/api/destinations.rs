@@ -17,7 +17,7 @@ use tidegate_store::destinations::{
 use tidegate_store::{Refused, StoreError};
 use tidegate_wire::error::ErrorType;
 
-use self::config::{Given, shown};
+use self::config::{Given, logged, shown};
 use super::account::{Answering, Instant, Request, answer, conflict, data, deleted, internal, not_found, page};
 use super::form::{Form, parse_uuid, refused};
 use crate::router::Call;
@@ -163,6 +163,7 @@ pub fn create(call: Call) -> Answering {
             enabled: wanted.enabled.unwrap_or(true),
             settings: wanted.settings.applied_to(&DestinationSettings::default()),
             config: sealed_later(&request, &plain),
+            logged: logged(kind, &Config::default(), &config).1,
         };
         let made = request.app.store.create_destination(&request.tenant, &request.by, new).await.map_err(refusal)?;
         request.app.destinations_changed().await;
@@ -186,10 +187,12 @@ pub fn update(call: Call) -> Answering {
             let (name, enabled, settings) = (wanted.name.clone(), wanted.enabled, wanted.settings.clone());
             let mut change = DestinationChange { name, enabled, settings, config: None };
             if let (Some(given), Some(kind)) = (&wanted.config, Kind::parse(&row.kind)) {
-                let known = broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
-                let config = given.onto_its_own(kind, known)?;
+                let known = || broadcast::opened(&request.app.vault, &row.id, &row.sealed).unwrap_or_default();
+                let config = given.onto_its_own(kind, known())?;
+                let logged = logged(kind, &known(), &config);
                 plain = checked(&request, (kind, &row.id), &config, skips).await?;
-                change.config = Some(ConfigChange { before: row.sealed, after: sealed_later(&request, &plain) });
+                change.config =
+                    Some(ConfigChange { before: row.sealed, after: sealed_later(&request, &plain), logged });
             }
             let (store, by) = (&request.app.store, &request.by);
             match store.change_destination(&request.tenant, by, &row.id, &change).await.map_err(refusal)? {

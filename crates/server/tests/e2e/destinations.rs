@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
 use serde_json::{Value, json};
+use tidegate_core::Timestamp;
 use tidegate_sim::{Behaviour, Sim};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -40,6 +41,21 @@ on_both! {
         assert_eq!(thief.told()[0].headers["x-secret"], "another-header-secret");
         let changed = account.data("PATCH", &path, Some(json!({"config": {"url": hook.url(), "headers": null}})), 200).await;
         assert_eq!(changed["config"], json!({"url": hook.url()}), "what is taken away need not be given");
+        // The log says what changed, of a secret only that it did, and of an address where it leads.
+        let logged = account.store.list_audit(&account.tenant, Timestamp(0), 0, 4).await.unwrap();
+        let values = |text: &Option<String>| serde_json::from_str::<Value>(text.as_ref().unwrap()).unwrap()["config"].clone();
+        let [here, there] = [&hook, &thief].map(|receiver| format!("http://{}", receiver.address));
+        let (changed, secret) = ("[changed]", "headers.x-secret");
+        for (entry, old, new) in [
+            (2, json!({"url": here}), json!({"url": changed})),
+            (1, json!({"url": here, secret: changed}), json!({"url": there, secret: changed})),
+            (0, json!({"url": there, secret: changed}), json!({"url": here})),
+        ] {
+            assert_eq!((values(&logged[entry].old), values(&logged[entry].new)), (old, new));
+        }
+        let made: Value = serde_json::from_str(logged[3].new.as_ref().unwrap()).unwrap();
+        assert_eq!(made["config"], json!({"url": here, secret: changed}));
+        assert_eq!((&made["privacy_mode"], &made["type"]), (&json!(false), &json!("webhook")));
 
         let names = json!({"bucketName": "box", "accessKeyId": "AKIAEXAMPLE", "secretAccessKey": "s", "endpoint": hook.url()});
         let bucket = account.data("POST", DESTINATIONS, Some(json!({"type": "s3", "name": "box", "config": names})), 201).await;

@@ -35,6 +35,8 @@ pub struct NewDestination<'a> {
     pub enabled: bool,
     pub settings: DestinationSettings,
     pub config: NewConfig<'a>,
+    /// What the log may say of its configuration.
+    pub logged: Value,
 }
 
 /// The id of a destination that is about to be made: what is sealed for it is bound to it.
@@ -68,6 +70,8 @@ pub struct ConfigChange<'a> {
     /// As it was sealed when the change was made of it.
     pub before: Vec<u8>,
     pub after: NewConfig<'a>,
+    /// What the log may say of it, before and after: of its members those that differ.
+    pub logged: (Value, Value),
 }
 
 /// What became of a change.

@@ -58,10 +58,7 @@ impl Store {
             if inserted.rows_affected() == 0 {
                 return Err(StoreError::Missing);
             }
-            let values = json!({"type": new.kind, "name": new.name, "workspace_id": &*new.workspace.0, "enabled": new.enabled});
-            append_audit!(transaction, tenant.organisation, by, Change::new("destination.created", &new.id).with(values));
-            transaction.commit().await?;
-            Ok(DestinationRow {
+            let row = DestinationRow {
                 id: new.id,
                 organisation: tenant.organisation.clone(),
                 workspace: new.workspace,
@@ -72,7 +69,13 @@ impl Store {
                 sealed,
                 created: by.at,
                 updated: by.at,
-            })
+            };
+            let mut values = row.logged(new.logged);
+            values["type"] = json!(row.kind);
+            values["workspace_id"] = json!(&*row.workspace.0);
+            append_audit!(transaction, tenant.organisation, by, Change::new("destination.created", &row.id).with(values));
+            transaction.commit().await?;
+            Ok(row)
         })
     }
 
@@ -116,8 +119,9 @@ impl Store {
             .bind(new.updated.0)
             .execute(&mut *transaction)
             .await?;
-            let values = json!({"name": new.name, "enabled": new.enabled});
-            append_audit!(transaction, tenant.organisation, by, Change::new("destination.updated", id).with(values));
+            let (before, after) = change.config.as_ref().map(|config| config.logged.clone()).unwrap_or_default();
+            let values = Change::new("destination.updated", id).between(&old.logged(before), &new.logged(after));
+            append_audit!(transaction, tenant.organisation, by, values);
             transaction.commit().await?;
             Ok(Changed::Done(Box::new(new)))
         })

@@ -1,3 +1,4 @@
+use serde_json::{Value, json};
 use tidegate_core::{Secret, Timestamp, WorkspaceId};
 use tidegate_store::destinations::{
     Changed, ConfigChange, DestinationChange, DestinationSettings, NewConfig, NewDestination, SettingsChange,
@@ -26,13 +27,18 @@ on_both! {
             enabled: true,
             settings: DestinationSettings::default(),
             config: config(&yesterday),
+            logged: json!({"url": "https://a"}),
         };
         let read = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         // Others change it between the look at the row and the writing of it.
         let change = async |change: DestinationChange<'_>| {
             store.change_destination(&tenant, &by(LATER), &read.id, &change).await.unwrap()
         };
-        let config = Some(ConfigChange { before: read.sealed.clone(), after: config(&today) });
+        let config = Some(ConfigChange {
+            before: read.sealed.clone(),
+            after: config(&today),
+            logged: (json!({"url": "https://a"}), json!({"url": "https://b"})),
+        });
         let sealed = DestinationChange { config, ..DestinationChange::default() };
         assert!(matches!(change(sealed.clone()).await, Changed::Done(_)));
         let settings = SettingsChange { privacy_mode: Some(true), ..SettingsChange::default() };
@@ -51,6 +57,19 @@ on_both! {
         assert_eq!(store.find_destination(&tenant, &read.id).await.unwrap().unwrap(), now);
         let nobody = store.change_destination(&tenant, &by(LATER), "x", &DestinationChange::default()).await;
         assert_eq!(nobody.unwrap(), Changed::Missing);
+        let entries = store.list_audit(&tenant, Timestamp(0), 0, 100).await.unwrap();
+        let values = |text: Option<String>| text.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+        let logged: Vec<(String, Value, Value)> =
+            entries.into_iter().rev().map(|entry| (entry.action, values(entry.old), values(entry.new))).collect();
+        let [.., (made, _, all), sealed, settings, renamed] = &logged[..] else { panic!("{logged:?}") };
+        assert_eq!((made.as_str(), &all["privacy_mode"], &all["sampling_rate"]), ("destination.created", &json!(false), &json!(1.0)));
+        assert_eq!((&all["type"], &all["config"]), (&json!("webhook"), &json!({"url": "https://a"})));
+        let updated = |old: Value, new: Value| ("destination.updated".to_owned(), old, new);
+        let config = |url: &str| json!({"config": {"url": url}});
+        assert_eq!(*sealed, updated(config("https://a"), config("https://b")));
+        assert_eq!(*settings, updated(json!({"privacy_mode": false}), json!({"privacy_mode": true})));
+        let of = |name: &str, enabled: bool| json!({"name": name, "enabled": enabled});
+        assert_eq!(*renamed, updated(of("first", true), of("second", false)));
     }
 
     async fn sec_5_what_a_destination_holds_is_sealed_under_the_ring_of_that_moment(database: &Database) {
@@ -72,6 +91,7 @@ on_both! {
             enabled: true,
             settings: DestinationSettings::default(),
             config,
+            logged: Value::Null,
         };
         let row = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         let opens = async |sealed: &[u8]| {
@@ -80,7 +100,7 @@ on_both! {
         };
         assert!(opens(&row.sealed).await);
         rotated();
-        let config = Some(ConfigChange { before: row.sealed.clone(), after: config });
+        let config = Some(ConfigChange { before: row.sealed.clone(), after: config, logged: Default::default() });
         let change = DestinationChange { config, ..DestinationChange::default() };
         let Changed::Done(row) = store.change_destination(&tenant, &by(NOW), &row.id, &change).await.unwrap() else {
             panic!("it is there");
@@ -101,6 +121,7 @@ on_both! {
                 enabled: true,
                 settings: DestinationSettings::default(),
                 config: NewConfig { vault: &vault, label: "test", plain: &plain },
+                logged: Value::Null,
             };
             store.create_destination(&tenant, &by(NOW), new).await.unwrap().id
         };

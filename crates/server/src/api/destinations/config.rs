@@ -13,6 +13,8 @@ use crate::api::form::{Issues, Reader};
 const LONGEST_VALUE: usize = 8_192;
 /// From so many characters on the ends of a secret are shown.
 const SHOWN_FROM: usize = 16;
+/// What the log says of a secret.
+const CHANGED: &str = "[changed]";
 
 fn masked(secret: &Secret) -> String {
     secret.expose(|bytes| {
@@ -41,6 +43,45 @@ pub(super) fn shown(kind: &str, config: &Config) -> Map<String, Value> {
         members.insert("headers".to_owned(), Value::Object(headers));
     }
     members
+}
+
+/// What the log says of a change: the members that differ. Of secrets and headers it says only that they do, and of an address
+/// where it leads, because the rest of it may be what lets one in.
+pub(super) fn logged(kind: Kind, old: &Config, new: &Config) -> (Value, Value) {
+    let (mut before, mut after) = (Map::new(), Map::new());
+    let is_same = |one: Option<&Secret>, other: Option<&Secret>| {
+        let bytes = |secret: Option<&Secret>| secret.map(|secret| secret.expose(<[u8]>::to_vec));
+        bytes(one) == bytes(other)
+    };
+    let text = |name: &str, value: &Secret| {
+        let text = value.expose(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        match Url::parse(&text).ok().filter(Url::has_host) {
+            _ if is_secret(kind, name) => CHANGED.to_owned(),
+            Some(url) => url.origin().ascii_serialization(),
+            None => text,
+        }
+    };
+    for name in old.values.keys().chain(new.values.keys()) {
+        let (was, is) = (old.values.get(name), new.values.get(name));
+        if is_same(was, is) {
+            continue;
+        }
+        let (was, is) = (was.map(|value| text(name, value)), is.map(|value| text(name, value)));
+        // Where it leads is the same.
+        let is = if was == is { is.map(|_| CHANGED.to_owned()) } else { is };
+        was.map(|text| before.insert(name.clone(), json!(text)));
+        is.map(|text| after.insert(name.clone(), json!(text)));
+    }
+    for name in old.headers.keys().chain(new.headers.keys()) {
+        let (was, is) = (old.headers.get(name), new.headers.get(name));
+        if is_same(was, is) {
+            continue;
+        }
+        let name = format!("headers.{name}");
+        was.map(|_| before.insert(name.clone(), json!(CHANGED)));
+        is.map(|_| after.insert(name.clone(), json!(CHANGED)));
+    }
+    (Value::Object(before), Value::Object(after))
 }
 
 /// A configuration as a body gives it; a member that is null is taken away.
