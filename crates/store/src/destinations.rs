@@ -110,6 +110,16 @@ impl Store {
         Ok((seq, raw.into_iter().map(DestinationRow::try_from).collect::<Result<_>>()?))
     }
 
+    /// Those that were taken away since an instant, of all tenants: their ids and kinds.
+    pub async fn destinations_gone_since(&self, since: Timestamp) -> Result<Vec<(String, String)>> {
+        on_reader!(self, pool => {
+            Ok(sqlx::query_as("SELECT id, kind FROM destinations WHERE deleted_at >= $1 ORDER BY id")
+                .bind(since.0)
+                .fetch_all(pool)
+                .await?)
+        })
+    }
+
     pub async fn find_destination(&self, tenant: &Tenant, id: &str) -> Result<Option<DestinationRow>> {
         let raw: Option<Raw> = on_reader!(self, pool => {
             Ok(sqlx::query_as(concat!(select_destinations!(), " AND organisation_id = $1 AND id = $2"))

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::call::{Answer, CALL, call, headers};
+use super::departed::Departed;
 use super::gait::{BATCH, Gait, Round, at_once};
 use super::share::{LONGEST_WAIT_MS, OLDEST_MS, Opened, again, later, parcels, together};
 use super::tally::End;
@@ -29,9 +30,9 @@ const GATHER: Duration = Duration::from_millis(500);
 /// How many it does not wait with: a few calls that are full.
 const MANY: u64 = 4 * BATCH as u64;
 /// How long it stays known that a letter was given up.
-const BURIED_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+pub(super) const BURIED_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// So many go at once where too many wait: the journal's writer has other things to do.
-const PORTION: u64 = 2_000;
+pub(super) const PORTION: u64 = 2_000;
 /// How often it is looked how much waits, and for whom nobody will ever fetch it.
 const TIDY: Duration = Duration::from_secs(10);
 const CLEAR: Duration = Duration::from_secs(60 * 60);
@@ -45,18 +46,24 @@ const LOOK: Duration = Duration::from_secs(1);
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     let mut workers: HashMap<String, Running> = HashMap::new();
     let mut cleared = gateway.clock.instant();
+    // Some may have been taken away while nobody was here to notice.
+    let mut left = Departed::new(&gateway).await;
     loop {
         let known: Vec<Arc<Destination>> = {
             let (snapshot, stored) = (gateway.snapshot(), gateway.told.list());
             snapshot.settings.audience.destinations.iter().chain(stored.iter()).cloned().collect()
         };
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
-        workers.retain(|id, worker| is_known(id) && !worker.0.is_finished());
+        for (id, worker) in workers.extract_if(|id, _| !is_known(id)) {
+            left.add(id, worker);
+        }
+        left.drop_letters(&gateway).await;
+        workers.retain(|_, worker| !worker.task.is_finished());
         gateway.tallies.retain(is_known);
         for destination in &known {
             workers.entry(destination.id.clone()).or_insert_with(|| {
                 let worker = Worker { gateway: gateway.clone(), reader: reader.clone(), id: destination.id.clone() };
-                Running(tasks::spawn("tell a destination", worker.run()))
+                Running { kind: destination.kind, task: tasks::spawn("tell a destination", worker.run()) }
             });
         }
         let now = gateway.clock.instant();
@@ -71,11 +78,14 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
 }
 
 /// A task that ends with whoever holds it.
-struct Running(JoinHandle<()>);
+pub(super) struct Running {
+    pub kind: Kind,
+    pub task: JoinHandle<()>,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 

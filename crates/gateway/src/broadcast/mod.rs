@@ -4,6 +4,7 @@
 
 mod call;
 mod deliver;
+mod departed;
 mod gait;
 mod share;
 mod stored;

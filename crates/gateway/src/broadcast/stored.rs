@@ -1,12 +1,12 @@
 //! Destinations that people of a workspace made, as they are used: all in memory, fresh within a second of any change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tidegate_core::{KeyHash, Secret};
+use tidegate_core::{KeyHash, Secret, Timestamp};
 use tidegate_observe::broadcast::target::Config;
 use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
 use tidegate_store::destinations::DestinationRow;
@@ -31,6 +31,12 @@ impl Stored {
 
     pub(crate) fn list(&self) -> Arc<Vec<Arc<Destination>>> {
         self.list.load_full()
+    }
+
+    /// Those that were taken away since an instant, by their ids.
+    pub(crate) async fn gone_since(&self, since: Timestamp) -> Result<HashMap<String, Kind>, StoreError> {
+        let gone = self.store.destinations_gone_since(since).await?;
+        Ok(gone.into_iter().filter_map(|(id, kind)| Some((id, Kind::parse(&kind)?))).collect())
     }
 
     /// Takes over what changed in the store since the last call.

@@ -2,16 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_core::Timestamp;
 use tidegate_sim::{Behaviour, Sim};
+use tidegate_store::journal::JournalReader;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::harness::receiver::{ALLOWED, ELSEWHERE, Receiver};
-use crate::harness::{Account, Tidegate, assert_refused, on_both};
+use crate::harness::{Account, Tidegate, assert_refused, eventually, hello, on_both};
 
 const MODEL: &str = "vendor/m";
+const PATIENCE: Duration = Duration::from_secs(30);
 const DESTINATIONS: &str = "/observability/destinations";
 
 fn webhook(url: &str) -> Value {
@@ -62,6 +66,30 @@ on_both! {
         let path = format!("{DESTINATIONS}/{}", bucket["id"].as_str().unwrap());
         let refused = account.send("PATCH", &path, json!({"config": {"endpoint": thief.url(), "accessKeyId": "k"}})).await;
         assert_refused(&refused, "config.secretAccessKey");
+    }
+
+    async fn what_waits_goes_with_its_destination_and_stays_with_one_that_is_off(database: &Database) {
+        let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed())).await;
+        let made = async |name: &str| {
+            let body = json!({"type": "webhook", "name": name, "config": {"url": hook.url()}});
+            account.data("POST", DESTINATIONS, Some(body), 201).await["id"].as_str().unwrap().to_owned()
+        };
+        let (off, gone) = (made("off").await, made("gone").await);
+        hook.says(503);
+        let reply = account.gate.messages(hello(MODEL)).await;
+        let generation = reply.header("x-generation-id").unwrap().to_owned();
+        let journal = JournalReader::open(&account.gate.place.data_dir()).unwrap();
+        let waiting = async || (journal.outbox_standing(&off).await.unwrap().0, journal.outbox_standing(&gone).await.unwrap().0);
+        assert_eq!(waiting().await, (1, 1));
+        let path = format!("{DESTINATIONS}/{off}");
+        account.data("PATCH", &path, Some(json!({"enabled": false})), 200).await;
+        assert_eq!(account.ask("DELETE", &format!("{DESTINATIONS}/{gone}")).await.status, 200);
+        eventually("its letter goes with it", PATIENCE, async || waiting().await == (1, 0)).await;
+        hook.says(200);
+        account.data("PATCH", &path, Some(json!({"enabled": true})), 200).await;
+        eventually("what waited is told", PATIENCE, async || hook.generations().contains(&generation)).await;
+        journal.close().await;
     }
 
     async fn a_change_that_waits_for_its_test_takes_nothing_back(database: &Database) {
