@@ -55,7 +55,7 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
         };
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
         for (id, worker) in workers.extract_if(|id, _| !is_known(id)) {
-            left.add(id, worker);
+            left.add(&gateway, id, worker).await;
         }
         left.drop_letters(&gateway).await;
         workers.retain(|_, worker| !worker.task.is_finished());

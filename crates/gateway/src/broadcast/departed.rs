@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tidegate_core::Timestamp;
 use tidegate_observe::broadcast::Kind;
-use tidegate_observe::metrics::Untold;
+use tidegate_observe::metrics::{Receiver, Untold};
 
 use super::deliver::{BURIED_MS, PORTION, Running};
 use super::share::OLDEST_MS;
@@ -21,9 +21,14 @@ impl Departed {
     }
 
     /// Takes one whose task is to end.
-    pub fn add(&mut self, id: String, worker: Running) {
+    pub async fn add(&mut self, gateway: &Gateway, id: String, mut worker: Running) {
         let kind = worker.kind;
-        drop(worker);
+        // To its end: it would say again how much waits.
+        worker.task.abort();
+        let _ = (&mut worker.task).await;
+        let labels = Receiver { destination_type: kind.as_str(), destination: id.clone() };
+        gateway.metrics.broadcast_queue.remove(&labels);
+        gateway.metrics.flow.broadcast_oldest.remove(&labels);
         self.0.insert(id, kind);
     }
 

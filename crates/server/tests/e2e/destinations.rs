@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::harness::receiver::{ALLOWED, ELSEWHERE, Receiver};
-use crate::harness::{Account, Tidegate, assert_refused, eventually, hello, on_both};
+use crate::harness::{Account, MANAGEMENT_KEY, Tidegate, assert_refused, eventually, hello, on_both};
 
 const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,10 +82,21 @@ on_both! {
         let journal = JournalReader::open(&account.gate.place.data_dir()).unwrap();
         let waiting = async || (journal.outbox_standing(&off).await.unwrap().0, journal.outbox_standing(&gone).await.unwrap().0);
         assert_eq!(waiting().await, (1, 1));
+        let told = async || {
+            let metrics = account.gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await;
+            let metrics = metrics.body_text().to_owned();
+            let says = |id: &str| ["queue", "oldest_seconds"].map(|name| {
+                let line = format!("tidegate_broadcast_{name}{{destination_type=\"webhook\",destination=\"{id}\"}}");
+                metrics.contains(&line)
+            });
+            (says(&off), says(&gone))
+        };
+        eventually("both are measured", PATIENCE, async || told().await == ([true; 2], [true; 2])).await;
         let path = format!("{DESTINATIONS}/{off}");
         account.data("PATCH", &path, Some(json!({"enabled": false})), 200).await;
         assert_eq!(account.ask("DELETE", &format!("{DESTINATIONS}/{gone}")).await.status, 200);
         eventually("its letter goes with it", PATIENCE, async || waiting().await == (1, 0)).await;
+        eventually("neither is measured", PATIENCE, async || told().await == ([false; 2], [false; 2])).await;
         hook.says(200);
         account.data("PATCH", &path, Some(json!({"enabled": true})), 200).await;
         eventually("what waited is told", PATIENCE, async || hook.generations().contains(&generation)).await;
