@@ -240,6 +240,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Whether it is the fee of a tool: money in the name of who did the work, and nothing else. No model was called, and
+    /// nobody asked for it.
+    pub fn is_fee(&self) -> bool {
+        let is_beside = self.parent.is_some_and(|root| root != self.id) && self.attempts.is_empty();
+        let is_paid = self.outcome == Outcome::Complete && !self.provider.is_empty();
+        is_beside && is_paid && self.cache_source.is_none()
+    }
+
     /// A request of which nothing is known yet but that it came.
     pub fn new(
         id: GenerationId,

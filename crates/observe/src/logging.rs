@@ -89,7 +89,7 @@ fn prefix(key: &KeyHash) -> String {
 
 /// The line of a finished call of a model: ids, counts and durations; never a key, a prompt or an answer.
 pub fn finished(exchange: &Exchange) {
-    if !tells_of_requests() {
+    if !tells_of_requests() || exchange.is_fee() {
         return;
     }
     tracing::info!(

@@ -102,7 +102,6 @@ struct Ended {
     outcome: Outcome,
     stop_reason: Box<str>,
     is_byok: bool,
-    is_tool: bool,
     has_list_price: bool,
     generations: Counter,
     answered: Counter,
@@ -113,18 +112,11 @@ struct Ended {
     at_list_price: Spend,
 }
 
-/// A fee of a tool is paid in a record without any attempt, in the name of who did the work.
-fn is_of_a_tool(exchange: &Exchange) -> bool {
-    let is_paid = exchange.outcome == Outcome::Complete && exchange.attempts.is_empty();
-    is_paid && !exchange.provider.is_empty() && exchange.cache_source.is_none()
-}
-
 impl Ended {
     fn is_for(&self, exchange: &Exchange, stop_reason: &str) -> bool {
         self.outcome == exchange.outcome
             && self.is_byok == exchange.is_byok
             && self.has_list_price == exchange.list_cost.is_some()
-            && self.is_tool == is_of_a_tool(exchange)
             && *self.stop_reason == *stop_reason
             && (self.model == exchange.model || exchange.provider.is_empty())
             && self.provider == exchange.provider
@@ -338,6 +330,9 @@ impl Metrics {
 
     /// Counts a finished request. Called off the request's path; `handles` belongs to the caller and saves look-ups.
     pub fn record(&self, exchange: &Exchange, handles: &mut Handles) {
+        if exchange.is_fee() {
+            return self.paid(exchange);
+        }
         let stop_reason = known_reason(exchange.stop_reason.as_deref());
         let ended = handles.0.iter().find(|known| known.is_for(exchange, stop_reason));
         let ended = match ended {
@@ -385,6 +380,15 @@ impl Metrics {
         }
     }
 
+    /// Counts the fee of a tool, which is no request.
+    fn paid(&self, exchange: &Exchange) {
+        let labels =
+            Tokens { model: exchange.model.to_string(), provider: exchange.provider.to_string(), kind: "tool" };
+        if let Some(cost) = exchange.cost.and_then(|cost| u64::try_from(cost.0).ok()) {
+            self.cost.get_or_create(&labels).inner().add(cost);
+        }
+    }
+
     fn ended(&self, exchange: &Exchange, stop_reason: &str) -> Ended {
         // Until a provider was chosen the model is whatever the caller wrote, which is no label.
         let model = if exchange.provider.is_empty() { "unknown" } else { &exchange.model };
@@ -397,7 +401,7 @@ impl Metrics {
             true => self.tokens.get_or_create_owned(&of_kind(kind)),
             false => Counter::default(),
         };
-        let (is_tool, has_list_price) = (is_of_a_tool(exchange), exchange.list_cost.is_some());
+        let has_list_price = exchange.list_cost.is_some();
         Ended {
             model: exchange.model.clone(),
             provider: exchange.provider.clone(),
@@ -412,7 +416,7 @@ impl Metrics {
             first_token: self.first_token.get_or_create_owned(&served),
             duration: self.duration.get_or_create_owned(&served),
             cost: match has_provider {
-                true => self.cost.get_or_create_owned(&of_kind(if is_tool { "tool" } else { "credits" })),
+                true => self.cost.get_or_create_owned(&of_kind("credits")),
                 false => Spend::default(),
             },
             // Only shown where there are credentials of customers.
@@ -421,7 +425,6 @@ impl Metrics {
             } else {
                 Spend::default()
             },
-            is_tool,
             has_list_price,
             generations: self.generations.get_or_create_owned(&Generation {
                 model: model.clone(),
@@ -580,6 +583,7 @@ mod tests {
         }
         // What a tool cost, and what a customer's own credential saved, are neither of them an answer that was paid for.
         let tool = Exchange {
+            parent: Some(GenerationId::new(Timestamp(1))),
             provider: "engine".into(),
             attempts: Vec::new(),
             cost: Some(Money(5_000_000)),
@@ -597,6 +601,8 @@ mod tests {
             r#"cost_usd_total{provider="engine",kind="tool"} 0.005"#,
         ];
         assert_eq!(spent, expected);
+        let of_engine: Vec<_> = lines.iter().filter(|line| line.contains("engine")).collect();
+        assert_eq!(of_engine, [expected[2]], "it is no generation");
         // The same model that ends differently is another kind of end, on the same tokens.
         metrics.record(&Exchange { outcome: Outcome::Cancelled, ..exchange("a/b") }, &mut handles);
         let lines = lines_of(&metrics, "a/b");

@@ -87,7 +87,7 @@ impl Metering {
             clock: clock.clone(),
             metrics: metrics.clone(),
             settled: Box::new(move |exchange, place| {
-                if let Some(traces) = &traces {
+                if let Some(traces) = traces.as_ref().filter(|_| !exchange.is_fee()) {
                     traces.offer(&exchange);
                 }
                 outgoing.push(exchange, place);

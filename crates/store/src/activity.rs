@@ -54,7 +54,10 @@ impl Activities {
         };
         let tokens = |count: u64| i64::try_from(count.min(MOST_TOKENS)).unwrap_or(i64::MAX);
         let activity = self.0.entry(place).or_default();
-        activity.totals.add(totals);
+        // The fee of a tool belongs to a request that is counted already. Days of accounts count it: they are proved by
+        // their records, of which it is one.
+        let requests = if exchange.is_fee() { 0 } else { totals.requests };
+        activity.totals.add(Totals { requests, ..totals });
         for (sum, count) in [
             (&mut activity.prompt, exchange.usage.prompt()),
             (&mut activity.completion, exchange.usage.output),

@@ -1,4 +1,4 @@
-use tidegate_core::{Exchange, Money, Timestamp, WorkspaceId};
+use tidegate_core::{Exchange, GenerationId, Money, Timestamp, WorkspaceId};
 use tidegate_store::spend::{Amounts, Spend};
 use tokio::task::JoinSet;
 
@@ -56,6 +56,21 @@ on_both! {
         }
         assert_eq!(store.total_usage(&tenant("org_1")).await.unwrap(), Money(654_328));
         assert_eq!(store.total_usage(&tenant("org_2")).await.unwrap(), Money(0));
+    }
+
+    async fn the_fee_of_a_tool_is_spent_and_is_no_request(database: &Database) {
+        let asked = exchange(hash("a"), Some(30), at("2026-09-02T12:00:00Z"));
+        let fee = Exchange {
+            id: GenerationId::new(asked.started),
+            parent: Some(asked.id),
+            provider: "engine".into(),
+            cost: Some(Money(5)),
+            ..asked.clone()
+        };
+        database.store.insert_generations(&[asked, fee]).await.unwrap();
+        assert_eq!(database.store.total_usage(&tenant("org_1")).await.unwrap(), Money(35));
+        assert_eq!(database.number("SELECT CAST(SUM(requests) AS BIGINT) FROM activity_days").await, 1);
+        assert!(database.store.verify_spend().await.unwrap().is_clean(), "as a record it counts");
     }
 
     async fn led_21_a_repeated_batch_counts_once(database: &Database) {
