@@ -198,9 +198,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     })
     .await;
 
-    let finished = tokio::select! {
-        finished = timeout(drain_timeout, graceful.shutdown()) => finished.is_ok(),
-        () = stop.received() => false,
+    let (finished, is_hurried) = tokio::select! {
+        finished = timeout(drain_timeout, graceful.shutdown()) => (finished.is_ok(), false),
+        () = stop.received() => (false, true),
     };
     if !finished {
         tracing::warn!(
@@ -209,6 +209,13 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         );
         gateway.abort();
         sleep(GOODBYE).await;
+    }
+    if !is_hurried {
+        // Destinations hear of the last requests as well, if they can be reached.
+        tokio::select! {
+            () = broadcast::delivered(&gateway, &metering.reader) => {}
+            () = stop.received() => {}
+        }
     }
     let tasks = [following, measuring, telling, purging, counting, reloading];
     for task in tasks.into_iter().chain(metrics_task).chain(sharing).chain(exporting) {

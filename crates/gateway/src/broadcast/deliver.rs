@@ -41,6 +41,9 @@ const FAILURES: u32 = 5;
 const PROBE: Duration = Duration::from_secs(30);
 /// Between two looks at who is to be told, and at how many letters wait.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a process that ends still brings what is due, and how often it is looked whether there is any.
+const FAREWELL: Duration = Duration::from_secs(10);
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Keeps a task for each destination, of the configuration and of the store.
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
@@ -49,10 +52,7 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     // Some may have been taken away while nobody was here to notice.
     let mut left = Departed::new(&gateway).await;
     loop {
-        let known: Vec<Arc<Destination>> = {
-            let (snapshot, stored) = (gateway.snapshot(), gateway.told.list());
-            snapshot.settings.audience.destinations.iter().chain(stored.iter()).cloned().collect()
-        };
+        let known = known(&gateway);
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
         for (id, worker) in workers.extract_if(|id, _| !is_known(id)) {
             left.add(&gateway, id, worker).await;
@@ -75,6 +75,33 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
         }
         sleep(LOOK).await;
     }
+}
+
+/// Done when nothing is due any more, or when it has taken too long: whatever is left is told after the next start.
+pub async fn delivered(gateway: &Gateway, reader: &JournalReader) {
+    let _ = timeout(FAREWELL, async {
+        while is_anything_due(gateway, reader).await {
+            sleep(GLANCE).await;
+        }
+    })
+    .await;
+}
+
+/// Who is left alone for its failures is not waited for.
+async fn is_anything_due(gateway: &Gateway, reader: &JournalReader) -> bool {
+    for destination in known(gateway) {
+        let due = reader.due(&destination.id, gateway.clock.now(), 1).await;
+        if due.is_ok_and(|(due, _)| !due.is_empty()) && !gateway.tallies.is_resting(&destination.id) {
+            return true;
+        }
+    }
+    false
+}
+
+/// All that are told, by the configuration and by the store.
+fn known(gateway: &Gateway) -> Vec<Arc<Destination>> {
+    let (snapshot, stored) = (gateway.snapshot(), gateway.told.list());
+    snapshot.settings.audience.destinations.iter().chain(stored.iter()).cloned().collect()
 }
 
 /// A task that ends with whoever holds it.
@@ -198,7 +225,9 @@ impl Worker {
             }
             self.note(&fates);
             if gait.failures() >= FAILURES {
+                self.gateway.tallies.rest(&self.id, true);
                 sleep(PROBE).await;
+                self.gateway.tallies.rest(&self.id, false);
             }
         }
     }

@@ -35,7 +35,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 
 pub use call::test;
-pub use deliver::deliver;
+pub use deliver::{deliver, delivered};
 pub use stored::{LABEL as CONFIG_LABEL, Stored, opened, plain as plain_config};
 pub use tally::{Standing, Tallies};
 

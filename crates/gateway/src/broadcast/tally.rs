@@ -36,6 +36,8 @@ struct Tally {
     hours: VecDeque<(i64, [u64; 3])>,
     last_error: Option<String>,
     last_success: Option<Timestamp>,
+    /// It fails so often that it is left alone for a while.
+    is_resting: bool,
 }
 
 impl Tallies {
@@ -57,6 +59,15 @@ impl Tallies {
 
     pub(crate) fn failed(&self, destination: &str, error: &str) {
         self.with(destination, |tally| tally.last_error = Some(error.to_owned()));
+    }
+
+    pub(crate) fn rest(&self, destination: &str, is_resting: bool) {
+        self.with(destination, |tally| tally.is_resting = is_resting);
+    }
+
+    /// Whether nothing will be brought there soon, whatever waits.
+    pub(crate) fn is_resting(&self, destination: &str) -> bool {
+        self.with(destination, |tally| tally.is_resting)
     }
 
     /// Keeps those that are still told.

@@ -274,6 +274,25 @@ async fn what_waits_for_a_destination_survives_it_and_us() {
 }
 
 #[tokio::test]
+async fn who_stops_tells_first_what_is_due() {
+    let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(&collector.config("otel-collector", "")).run().await;
+    let id = asked(&gate, hello(MODEL)).await;
+    // Letters wait half a second for others; this one is told all the same.
+    let (status, place) = gate.stop().await;
+    assert!(status.success() && collector.generations().contains(&id), "{status}");
+    // Who cannot be reached now is told after the next start.
+    collector.says(503);
+    let gate = place.serve().await;
+    let later = asked(&gate, hello(MODEL)).await;
+    let place = gate.stop().await.1;
+    assert!(!collector.refused().is_empty() && !collector.generations().contains(&later));
+    collector.says(200);
+    let _gate = place.serve().await;
+    heard(&collector, &later).await;
+}
+
+#[tokio::test]
 async fn fifty_kills_lose_nothing_that_a_client_heard_of() {
     let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
     let quiet = "[log]\nlevel = \"error\"\n";
