@@ -70,7 +70,10 @@ impl Metric {
             Self::ThroughputP50 => "MAX(CASE WHEN speed_rank = (speed_count * 50 + 99) / 100 THEN speed END)",
             Self::CacheHitRate => "SUM(cached) / NULLIF(SUM(prompt), 0)",
             Self::ToolCalls => "SUM(tools)",
-            Self::FallbackRate => "SUM(fell) / NULLIF(SUM(is_request), 0)",
+            Self::FallbackRate => {
+                "CAST(COUNT(DISTINCT CASE WHEN fell THEN request END) AS DOUBLE PRECISION) \
+                 / NULLIF(COUNT(DISTINCT request), 0)"
+            }
         }
     }
 
@@ -249,7 +252,7 @@ const COUNTED: &str = "\
     AND g.duration_ms > g.first_content_ms \
     THEN CAST(g.output_tokens AS DOUBLE PRECISION) * 1000 / (g.duration_ms - g.first_content_ms) END AS speed, \
     CAST(g.web_searches + g.web_fetches AS DOUBLE PRECISION) AS tools, \
-    CAST(CASE WHEN g.attempts LIKE '%\"status\":%\"status\":%' THEN 1 ELSE 0 END AS DOUBLE PRECISION) AS fell";
+    COALESCE(g.parent_id, g.id) AS request, g.attempts LIKE '%\"status\":%\"status\":%' AS fell";
 
 /// A text with its values.
 pub(super) struct Statement {

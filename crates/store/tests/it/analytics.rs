@@ -79,6 +79,27 @@ fn ids(line: &Line) -> Vec<Option<&str>> {
 }
 
 on_both! {
+    async fn a_request_falls_back_once_however_many_of_its_turns_do(database: &Database) {
+        let (tenant, _, exchanges) = filled(database).await;
+        let rate = async |dimensions: &[Dimension]| {
+            let lines = answered(&database.store, &tenant, &asked(&[Metric::FallbackRate], dimensions)).await;
+            lines.into_iter().map(|line| line.figures[0].unwrap()).collect::<Vec<_>>()
+        };
+        let turns: Vec<Exchange> = (0..20)
+            .map(|number| Exchange {
+                id: GenerationId::new(Timestamp(NOW.0 + number)),
+                parent: Some(exchanges[0].id),
+                provider: if number < 10 { "P".into() } else { "Q".into() },
+                attempts: vec![attempt(500), attempt(200)],
+                ..exchanges[0].clone()
+            })
+            .collect();
+        database.store.insert_generations(&turns).await.unwrap();
+        assert_eq!(rate(&[]).await, [2.0 / 9.0]);
+        // Of those that came there, whoever was called first.
+        assert_eq!(rate(&[Dimension::Provider]).await, [1.0, 2.0 / 9.0]);
+    }
+
     async fn figures_are_what_the_records_add_up_to(database: &Database) {
         let (tenant, workspace, _) = filled(database).await;
         let all = answered(&database.store, &tenant, &asked(&Metric::ALL, &[])).await;
