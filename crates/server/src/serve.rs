@@ -136,7 +136,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let telling = tasks::spawn("tell destinations", broadcast::deliver(gateway.clone(), metering.reader.clone()));
     let contents = gateway.contents.clone();
     let keeping = tasks::spawn("keep what is said", contents.clone().keep());
-    let counting = tasks::spawn("count secrets", count_secrets(store.clone(), gateway.metrics.clone()));
+    let counting = tasks::spawn("count secrets", count_secrets(store.clone(), vault.clone(), gateway.metrics.clone()));
     let remembering = tasks::spawn("keep results of tools", {
         let gateway = gateway.clone();
         async move { gateway.write_results().await }
@@ -277,12 +277,12 @@ async fn purge(store: Arc<Store>, gateway: Arc<Gateway>) {
 }
 
 /// Shows how many secrets each master key protects: after a rotation none may be left under the old one.
-async fn count_secrets(store: Arc<Store>, metrics: Arc<Metrics>) {
+async fn count_secrets(store: Arc<Store>, vault: Arc<Vault>, metrics: Arc<Metrics>) {
     let mut ticks = tokio::time::interval(COUNT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Ok(counts) = store.count_by_master_key().await else { continue };
+        let Ok(counts) = store.count_by_master_key(&vault, broadcast::CONFIG_LABEL).await else { continue };
         metrics.flow.secrets.clear();
         for (kek_id, count) in counts {
             metrics.flow.secrets.get_or_create(&MasterKey { kek_id }).set(count);

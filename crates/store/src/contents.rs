@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_core::{GenerationId, OrganisationId, Tenant, Timestamp, WorkspaceId};
 
 use crate::audit::{By, Change, append_audit};
-use crate::credentials::HOLD_CREDENTIALS;
+use crate::credentials::{Failed, HOLD_CREDENTIALS, Verified};
 use crate::error::Unreadable;
 use crate::vault::{Vault, VaultError};
 use crate::{Result, Store, dialect};
@@ -18,6 +18,9 @@ pub(crate) const CONTENTS_CHANGED: &str = "UPDATE sequences SET value = value + 
 
 /// Keeps what is sealed here apart from other uses of the same key.
 const LABEL: &str = "content";
+
+/// Read at a time when each is opened: they can be long.
+const PAGE: i64 = 100;
 
 /// What a workspace wants kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +121,37 @@ impl Store {
         // Another node may know a newer ring.
         vault.refresh().await.map_err(VaultError::from)?;
         open().map(Some).ok_or_else(|| VaultError::DoesNotOpen.into())
+    }
+
+    /// Opens what was said in every request of everyone; `progress` hears how many were opened.
+    pub async fn verify_contents(&self, vault: &Vault, mut progress: impl FnMut(u64)) -> Result<Verified> {
+        let (mut verified, mut after) = (Verified::default(), String::new());
+        loop {
+            let page: Vec<(String, Vec<u8>)> = on_reader!(self, pool => {
+                Ok(sqlx::query_as(
+                    "SELECT generation_id, sealed FROM generation_contents WHERE generation_id > $1 \
+                     ORDER BY generation_id LIMIT $2",
+                )
+                .bind(&after)
+                .bind(PAGE)
+                .fetch_all(pool)
+                .await?)
+            })?;
+            let Some((last, _)) = page.last() else { return Ok(verified) };
+            after.clone_from(last);
+            for (id, sealed) in page {
+                verified.count += 1;
+                if vault.open_blob(LABEL, id.as_bytes(), &sealed).is_some() {
+                    continue;
+                }
+                // It may have come with a newer ring.
+                vault.refresh().await.map_err(VaultError::from)?;
+                if vault.open_blob(LABEL, id.as_bytes(), &sealed).is_none() {
+                    verified.failed.push(Failed { id, error: VaultError::DoesNotOpen });
+                }
+            }
+            progress(verified.count);
+        }
     }
 
     /// Takes what was said in these requests of the tenant's away; how many had any of it kept.

@@ -186,7 +186,8 @@ async fn verify(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result
     let verified = store.verify_credentials(tenant, vault, |count| eprintln!("opened {count}")).await?;
     let files = store.verify_files(tenant, vault).await?;
     let destinations = store.verify_destinations(vault, broadcast::CONFIG_LABEL).await?;
-    for record in verified.failed.iter().chain(&files.failed).chain(&destinations.failed) {
+    let contents = store.verify_contents(vault, |count| eprintln!("opened what was said in {count} requests")).await?;
+    for record in verified.failed.iter().chain(&files.failed).chain(&destinations.failed).chain(&contents.failed) {
         eprintln!("tidegate: {} {}", record.id, record.error);
     }
     let failed = verified.failed.len() as u64;
@@ -199,6 +200,10 @@ async fn verify(store: &Store, tenant: &Tenant, vault: &Vault) -> anyhow::Result
     if destinations.count > 0 {
         say!("{} destinations open, {closed} do not", destinations.count - closed)?;
     }
-    let failed = failed + broken + closed;
+    let unheard = contents.failed.len() as u64;
+    if contents.count > 0 {
+        say!("{} requests open, {unheard} do not", contents.count - unheard)?;
+    }
+    let failed = failed + broken + closed + unheard;
     Ok(if is_right && failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,8 @@
 //! What concerns all sealed secrets at once: wrapping them under another master key, opening each to see that it opens,
 //! and giving up master keys that nothing is sealed under any more.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use tidegate_core::Tenant;
 
@@ -59,19 +61,28 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// How many credentials of anyone are sealed under each master key.
-    pub async fn count_by_master_key(&self) -> Result<Vec<(String, i64)>> {
-        on_reader!(self, pool => {
+    /// How much of anyone is sealed under each master key: credentials, files, what was said in requests, and what
+    /// destinations hold, which alone does not say under which it is and has a `label` of its own.
+    pub async fn count_by_master_key(&self, vault: &Vault, label: &str) -> Result<BTreeMap<String, i64>> {
+        let counts: Vec<(String, i64)> = on_reader!(self, pool => {
             Ok(sqlx::query_as(
                 "SELECT master_key_id, CAST(SUM(number) AS BIGINT) FROM ( \
                  SELECT master_key_id, COUNT(*) AS number FROM credentials \
                  WHERE master_key_id IS NOT NULL AND ciphertext IS NOT NULL GROUP BY master_key_id \
-                 UNION ALL SELECT master_key_id, COUNT(*) FROM files GROUP BY master_key_id) AS sealed \
-                 GROUP BY master_key_id ORDER BY 1",
+                 UNION ALL SELECT master_key_id, COUNT(*) FROM files GROUP BY master_key_id \
+                 UNION ALL SELECT master_key_id, COUNT(*) FROM generation_contents GROUP BY master_key_id) AS sealed \
+                 GROUP BY master_key_id",
             )
             .fetch_all(pool)
             .await?)
-        })
+        })?;
+        let mut counts: BTreeMap<String, i64> = counts.into_iter().collect();
+        for (id, sealed) in self.sealed_destinations().await? {
+            if let Some(key) = vault.key_of_blob(label, id.as_bytes(), &sealed) {
+                *counts.entry(key.into()).or_default() += 1;
+            }
+        }
+        Ok(counts)
     }
 
     /// Wraps the data keys of the next credentials behind `after` under the active master key, all of them or none. The

@@ -42,14 +42,19 @@ impl Store {
 
     /// Opens what every destination of everyone holds.
     pub async fn verify_destinations(&self, vault: &Vault, label: &str) -> Result<Verified> {
-        let rows: Vec<(String, Vec<u8>)> = on_reader!(self, pool => {
-            Ok(sqlx::query_as("SELECT id, sealed FROM destinations WHERE sealed IS NOT NULL ORDER BY id")
-                .fetch_all(pool)
-                .await?)
-        })?;
+        let rows = self.sealed_destinations().await?;
         let mut verified = Verified { count: rows.len() as u64, ..Verified::default() };
         let broken = rows.into_iter().filter(|(id, sealed)| vault.open_blob(label, id.as_bytes(), sealed).is_none());
         verified.failed = broken.map(|(id, _)| Failed { id, error: VaultError::Broken }).collect();
         Ok(verified)
+    }
+
+    /// What every destination of everyone holds, by their ids.
+    pub(crate) async fn sealed_destinations(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        on_reader!(self, pool => {
+            Ok(sqlx::query_as("SELECT id, sealed FROM destinations WHERE sealed IS NOT NULL ORDER BY id")
+                .fetch_all(pool)
+                .await?)
+        })
     }
 }

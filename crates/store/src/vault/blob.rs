@@ -43,6 +43,12 @@ impl Vault {
         plain.expose(|plain| self.seal_blob(label, about, plain)).map(Some)
     }
 
+    /// The id of the master key that opens it.
+    pub fn key_of_blob(&self, label: &str, about: &[u8], sealed: &[u8]) -> Option<Box<str>> {
+        let ring = self.ring.load();
+        ring.keys().iter().find(|master| open(master, label, about, sealed).is_some()).map(|master| master.id.clone())
+    }
+
     /// Opens what any key of the ring sealed for the same label and the same thing.
     pub fn open_blob(&self, label: &str, about: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         self.ring.load().keys().iter().find_map(|master| open(master, label, about, sealed))

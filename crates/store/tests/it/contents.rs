@@ -1,5 +1,8 @@
-use tidegate_core::{GenerationId, OrganisationId, Tenant, Timestamp, WorkspaceId};
+use std::collections::BTreeMap;
+
+use tidegate_core::{GenerationId, OrganisationId, Secret, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::contents::{Content, KeptOf};
+use tidegate_store::destinations::{DestinationSettings, NewConfig, NewDestination, new_destination_id};
 use tidegate_store::vault::{add_active_key, remove_keys};
 use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 
@@ -43,6 +46,42 @@ on_both! {
         let ids = [other.generation.as_str(), one.generation.as_str()];
         database.execute("UPDATE generation_contents SET generation_id = $2 WHERE generation_id = $1", &ids).await;
         assert!(store.find_content(&tenant, &vault, &one.generation).await.is_err());
+    }
+
+    async fn words_are_counted_and_opened_with_the_other_secrets(database: &Database) {
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (vault, path)) = (&database.store, vault(&database.folder).await);
+        let old = vault.active_id();
+        let all: Vec<Content> = (0..250).map(|number| content(&tenant, &made.workspace, Timestamp(NOW.0 + number), "words")).collect();
+        store.keep_contents(&vault, &all[..249]).await.unwrap();
+        let plain = Secret::new("held");
+        let destination = NewDestination {
+            id: new_destination_id(NOW),
+            workspace: made.workspace.clone(),
+            kind: "webhook".to_owned(),
+            name: "hook".to_owned(),
+            enabled: true,
+            settings: DestinationSettings::default(),
+            config: NewConfig { vault: &vault, label: "test", plain: &plain },
+            logged: serde_json::Value::Null,
+        };
+        store.create_destination(&tenant, &by(NOW), destination).await.unwrap();
+        let new = add_active_key(&path).unwrap();
+        store.keep_contents(&vault, &all[249..]).await.unwrap();
+        let counted = async || store.count_by_master_key(&vault, "test").await.unwrap();
+        let counts = |of_old, of_new| BTreeMap::from([(old.to_string(), of_old), (new.to_string(), of_new)]);
+        assert_eq!(counted().await, counts(250, 1));
+        assert_eq!(store.reseal_destinations(&vault, "test").await.unwrap().count, 1);
+        assert_eq!(counted().await, counts(249, 2));
+
+        let verified = async || store.verify_contents(&vault, |_| {}).await.unwrap();
+        assert_eq!((verified().await.count, verified().await.failed.len()), (250, 0));
+        let ids = [all[7].generation.as_str(), all[8].generation.as_str()];
+        database.execute("DELETE FROM generation_contents WHERE generation_id = $1", &ids[1..]).await;
+        database.execute("UPDATE generation_contents SET generation_id = $2 WHERE generation_id = $1", &ids).await;
+        let verified = verified().await;
+        let failed: Vec<_> = verified.failed.iter().map(|failed| failed.id.as_str()).collect();
+        assert_eq!((verified.count, failed), (249, vec![ids[1]]), "it was said in another request");
     }
 
     async fn words_leave_for_their_age_oldest_first(database: &Database) {
