@@ -232,6 +232,9 @@ pub struct Exchange {
     /// The id of the preset that it named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Box<str>>,
+    /// The name that stood for a choice of models, where it was made with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub api: Api,
     /// Only where destinations hear of it that must not hear what was said: the others read it from the request itself.
@@ -299,6 +302,7 @@ impl Exchange {
             response_bytes: 0,
             cache_source: None,
             preset: None,
+            router: None,
             api: Api::Messages,
             asked: None,
         }

@@ -20,7 +20,7 @@ use crate::words::{Words, own};
 use crate::{Result, Store, dialect};
 pub use list::Newest;
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 49.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 50.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static PLAIN_INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
@@ -101,6 +101,7 @@ pub struct Generation {
     pub response_bytes: u64,
     pub cache_source: Option<GenerationId>,
     pub preset: Option<String>,
+    pub router: Option<String>,
     /// The first turn of the loop that it is a turn of.
     pub parent: Option<GenerationId>,
     pub api: Api,
@@ -202,7 +203,8 @@ impl Store {
                         .bind(exchange.cache_source.as_ref().map(GenerationId::as_str))
                         .bind(exchange.preset.as_deref())
                         .bind(exchange.parent.as_ref().map(GenerationId::as_str))
-                        .bind((exchange.api != Api::default()).then(|| exchange.api.as_str()));
+                        .bind((exchange.api != Api::default()).then(|| exchange.api.as_str()))
+                        .bind(exchange.router.as_deref().map(storable));
                 }
                 let inserted = insert.execute(&mut *transaction).await?.rows_affected();
                 if inserted == chunk.len() as u64 {
@@ -274,7 +276,7 @@ impl Store {
     }
 }
 
-macro_rules! columns {
+macro_rules! plain_columns {
     () => {
         "id, organisation_id, workspace_id, key_hash, model, provider, streamed, stop_reason, upstream_id, \
          native_stop_reason, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, thinking_tokens, \
@@ -285,7 +287,14 @@ macro_rules! columns {
          referer, title, response_cache_source_id, preset_id, parent_id, api"
     };
 }
+
+macro_rules! columns {
+    () => {
+        concat!($crate::generations::plain_columns!(), ", router")
+    };
+}
 use columns;
+pub(crate) use plain_columns;
 
 /// Whether a record has what is [`USUAL`] in all columns but its own.
 fn is_plain(exchange: &Exchange) -> bool {
@@ -300,6 +309,7 @@ fn is_plain(exchange: &Exchange) -> bool {
     let is_odd = exchange.error_type.is_some()
         || exchange.cache_source.is_some()
         || exchange.parent.is_some()
+        || exchange.router.is_some()
         || exchange.api != Api::default();
     let is_priced = exchange.reported_cost.is_some() || exchange.cache_discount.is_some();
     let own = Usage {
@@ -313,15 +323,17 @@ fn is_plain(exchange: &Exchange) -> bool {
     is_usual && !(is_said || is_odd || is_priced) && *usage == own
 }
 
-/// The places of one record, of a plain one first.
-static PLACES: LazyLock<[String; 2]> =
-    LazyLock::new(|| [USUAL, ["?"; USUAL.len()]].map(|rest| [&["?"; OWN][..], &rest].concat().join(", ")));
+/// The places of one record, of a plain one first. Those have none for what came last: it is nothing by itself.
+static PLACES: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let others: [&[&str]; 2] = [&USUAL, &["?"; USUAL.len() + 1]];
+    others.map(|rest| [&["?"; OWN][..], rest].concat().join(", "))
+});
 
 fn insert_text(rows: usize, numbered: bool, is_plain: bool) -> &'static str {
     let [plain, full] = &*PLACES;
     let (shapes, place) = if is_plain { (&PLAIN_INSERTS, plain) } else { (&INSERTS, full) };
     shapes.text(rows, numbered, place, |values| {
-        let columns = columns!();
+        let columns = if is_plain { plain_columns!() } else { columns!() };
         format!("INSERT INTO generations ({columns}) VALUES {values} ON CONFLICT (id) DO NOTHING")
     })
 }
@@ -375,6 +387,7 @@ struct RawGeneration {
     response_bytes: i64,
     response_cache_source_id: Option<String>,
     preset_id: Option<String>,
+    router: Option<String>,
     parent_id: Option<String>,
     api: Option<String>,
 }
@@ -478,6 +491,7 @@ impl TryFrom<RawGeneration> for Generation {
             },
             parent: raw.parent_id.as_deref().and_then(GenerationId::parse),
             preset: raw.preset_id,
+            router: raw.router,
             api: match raw.api.as_deref() {
                 None => Api::Messages,
                 Some(name) => Api::parse(name).ok_or_else(|| unreadable("api"))?,

@@ -44,6 +44,7 @@ const PAIRS: &[Pair] = &[
     pair!(14, "choices", "0014_choices.sql"),
     pair!(15, "api", "0015_api.sql"),
     pair!(16, "cached_tokens", "0016_cached_tokens.sql"),
+    pair!(17, "router", "0017_router.sql"),
 ];
 
 /// The number of the last change to the tables that this build knows.

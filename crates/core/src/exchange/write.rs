@@ -75,6 +75,7 @@ impl Exchange {
             response_bytes,
             cache_source,
             preset,
+            router,
             api,
             asked,
         } = self;
@@ -124,6 +125,7 @@ impl Exchange {
         object.count(member!("response_bytes"), *response_bytes);
         object.some_id(member!("cache_source"), cache_source.as_ref());
         object.some_text(member!("preset"), preset.as_deref());
+        object.some_text(member!("router"), router.as_deref());
         if *api != Api::default() {
             object.plain(member!("api"), api.as_str().as_bytes());
         }

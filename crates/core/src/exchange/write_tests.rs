@@ -59,7 +59,7 @@ prop_compose! {
         let (started, first_content_ms, duration_ms, request_bytes, response_bytes) = times;
         let another = GenerationId::new(Timestamp(5));
         let outcomes = [Outcome::Complete, Outcome::Cancelled, Outcome::Failed, Outcome::Broken];
-        let preset = title.clone();
+        let (preset, router) = (title.clone(), title.clone());
         let posting = |(account, window, first_day, amount)| Posting {
             slot: Slot { account, window, first_day }, amount: Money(amount),
         };
@@ -77,7 +77,7 @@ prop_compose! {
             list_cost, upstream_cost, reported_cost, cache_discount, service_tier, session, user, user_agent,
             referer, title, attempts: attempts.into_iter().map(attempt).collect(), started: Timestamp(started),
             first_content_ms, duration_ms, request_bytes, response_bytes,
-            cache_source: has_source.then_some(another), preset,
+            cache_source: has_source.then_some(another), preset, router,
             asked: asked.map(|(model, max_tokens, numbers)| {
                 let [temperature, top_p, top_k] = numbers.map(|number| number.map(String::into_boxed_str));
                 Box::new(Asked { model: model.into(), max_tokens, temperature, top_p, top_k, is_structured: draws })

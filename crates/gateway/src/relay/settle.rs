@@ -293,6 +293,13 @@ impl Ticket {
         if is_first {
             self.beside = told.fee;
         }
+        // By our own name, whatever the caller calls us, and without what follows it.
+        if let (Some(_), Some(name)) = (told.strategy, told.requested.first()) {
+            let name = name.trim();
+            let (_, slug) = name.split(':').next().unwrap_or(name).split_once('/').unwrap_or(("", name));
+            let router = format!("{}/{slug}", self.snapshot.settings.brand);
+            self.edit().router = Some(router.into());
+        }
         self.told = Some(Box::new(told.clone()));
     }
 

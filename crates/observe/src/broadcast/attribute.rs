@@ -235,6 +235,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.number(ours!("attempt"), exchange.attempts.len() as u64);
     to.flag(ours!("is_byok"), exchange.is_byok);
     to.flag(ours!("cache.hit"), exchange.cache_source.is_some());
+    to.some_text(ours!("router"), exchange.router.as_deref());
     to.some_text(ours!("preset"), exchange.preset.as_deref());
     if sight.tells.cost {
         to.dollars(ours!("cost.total"), exchange.cost);

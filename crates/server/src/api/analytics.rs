@@ -276,7 +276,7 @@ fn read(body: &bytes::Bytes, now: Timestamp) -> Result<Asked, Failure> {
     let most = |limit: Option<i64>| limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(USUAL_LINES);
     let mut warnings = Vec::new();
     for (name, dimension) in &dimensions {
-        if matches!(dimension, Dimension::Router | Dimension::Country) {
+        if matches!(dimension, Dimension::Country) {
             warnings.push(format!("{name}: records do not hold it, so it is null"));
         }
     }

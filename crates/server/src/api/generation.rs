@@ -72,6 +72,7 @@ struct Shown<'a> {
 struct Response<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
+    endpoint_id: String,
     provider_name: &'a str,
     model_permaslug: &'a str,
     /// Null when nothing answered.
@@ -188,7 +189,7 @@ fn shown<'a>(
         upstream_id: generation.upstream_id.as_deref(),
         model: &generation.model,
         provider_name: Some(generation.provider.as_str()).filter(|name| !name.is_empty()),
-        router: None,
+        router: generation.router.as_deref(),
         api_type,
         created_at: Instant(generation.started),
         latency: generation.first_content_ms,
@@ -239,6 +240,7 @@ fn responses(generation: &Generation) -> Vec<Response<'_>> {
     let attempts = generation.attempts.iter().enumerate();
     let responses = attempts.map(|(place, attempt)| Response {
         id: generation.upstream_id.as_deref().filter(|_| place == last && attempt.status < 300),
+        endpoint_id: format!("{}:{}", attempt.provider, attempt.model),
         provider_name: &attempt.provider,
         model_permaslug: &attempt.model,
         status: (attempt.status != 0).then_some(attempt.status),

@@ -1,9 +1,13 @@
 //! Plugins and routers: a model that is chosen, an answer that is repaired.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello};
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Five models at one to five dollars, and one that costs nothing; each says its name.
 async fn six(config: &str) -> (Vec<Sim>, Tidegate) {
@@ -48,6 +52,14 @@ async fn auto_chooses_by_what_is_allowed_and_by_price_and_remembers_it() {
         assert_eq!((&told["requested"], &told["strategy"]), (&json!("tidegate/auto"), &json!("auto")), "{told}");
         assert_eq!(told["pipeline"][0]["name"], "auto-router", "{told}");
         assert_eq!(reply.json()["model"], model);
+        let path = format!("/api/v1/generation?id={}", reply.header("x-generation-id").unwrap());
+        let known = async || gate.ask("GET", &path).key(INFERENCE_KEY).send().await;
+        eventually("it is on record", PATIENCE, async || known().await.status == 200).await;
+        let record = known().await.json();
+        let (record, endpoint) =
+            (&record["data"], format!("{}:{model}", record["data"]["provider_name"].as_str().unwrap()));
+        assert_eq!((&record["router"], &record["model"]), (&json!("tidegate/auto"), &json!(model)), "{record}");
+        assert_eq!(record["provider_responses"][0]["endpoint_id"], endpoint, "{record}");
     }
     // The same conversation stays with its model, although another would be chosen now.
     let reply = asked(&gate, &auto("0", json!({"cost_tier": "max"}))).await;

@@ -134,7 +134,8 @@ impl Dimension {
             Self::Session => "COALESCE(g.session_id, '')",
             Self::IsByok => "CASE WHEN g.is_byok THEN 'true' ELSE 'false' END",
             // Records do not hold these.
-            Self::Router | Self::Country => "''",
+            Self::Router => "COALESCE(g.router, '')",
+            Self::Country => "''",
         }
     }
 

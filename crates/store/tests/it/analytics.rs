@@ -100,6 +100,16 @@ on_both! {
         assert_eq!(rate(&[Dimension::Provider]).await, [1.0, 2.0 / 9.0]);
     }
 
+    async fn requests_are_told_apart_by_their_router(database: &Database) {
+        let (tenant, _, exchanges) = filled(database).await;
+        let (id, router) = (GenerationId::new(NOW), Some("tidegate/auto".into()));
+        let routed = Exchange { id, router, ..exchanges[0].clone() };
+        database.store.insert_generations(&[routed]).await.unwrap();
+        let by_router = answered(&database.store, &tenant, &asked(&[Metric::RequestCount], &[Dimension::Router])).await;
+        let told: Vec<_> = by_router.iter().map(|line| (ids(line)[0], line.figures[0])).collect();
+        assert_eq!(told, [(None, Some(9.0)), (Some("tidegate/auto"), Some(1.0))]);
+    }
+
     async fn figures_are_what_the_records_add_up_to(database: &Database) {
         let (tenant, workspace, _) = filled(database).await;
         let all = answered(&database.store, &tenant, &asked(&Metric::ALL, &[])).await;

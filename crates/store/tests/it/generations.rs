@@ -35,7 +35,7 @@ fn assert_same(read: Generation, sent: &Exchange) {
     assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
     assert_eq!(read.cache_source, sent.cache_source);
     assert_eq!((read.preset.as_deref(), read.parent), (sent.preset.as_deref(), sent.parent));
-    assert_eq!(read.api, sent.api);
+    assert_eq!((read.api, read.router.as_deref()), (sent.api, sent.router.as_deref()));
     assert_eq!(read.error_type.as_deref(), sent.error_type.as_deref());
     assert_eq!((read.usage, read.usage_reported, read.cost), (sent.usage, sent.usage_reported, sent.cost));
     assert_eq!((read.is_byok, read.list_cost), (sent.is_byok, sent.list_cost));
@@ -131,7 +131,7 @@ on_both! {
             service_tier: Some("standard".into()),
             ..exchange(hash("k"), Some(177_000), NOW)
         };
-        let changes: [fn(&mut Exchange); 23] = [
+        let changes: [fn(&mut Exchange); 24] = [
             |_| {},
             |call| call.outcome = Outcome::Cancelled,
             |call| call.status = 499,
@@ -155,6 +155,7 @@ on_both! {
             |call| call.preset = Some("p".into()),
             |call| call.parent = Some(GenerationId::first_at(NOW)),
             |call| call.api = Api::Images,
+            |call| call.router = Some("tidegate/auto".into()),
         ];
         let mut batch: Vec<Exchange> = Vec::new();
         // As many plain ones as have a statement of their own, and some more.

@@ -401,6 +401,7 @@ fn generation() -> Value {
         &["status"],
         json!({
             "id": {"type": "string", "description": "The message; only of the one that answered."},
+            "endpoint_id": {"type": "string"},
             "provider_name": {"type": "string"},
             "model_permaslug": {"type": "string"},
             "status": or_null(json!({"type": "integer", "minimum": 100, "maximum": 599})),

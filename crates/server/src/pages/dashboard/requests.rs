@@ -217,6 +217,7 @@ fn facts(generation: &Generation, key: String) -> Vec<(&'static str, String)> {
         ("User", generation.user.clone()),
         ("Application", generation.title.clone().or_else(|| generation.referer.clone())),
         ("Client", generation.user_agent.clone()),
+        ("Router", generation.router.clone()),
         ("Preset", generation.preset.clone()),
         ("Turn of", generation.parent.as_ref().map(ToString::to_string)),
         ("Answered from the cache by", generation.cache_source.as_ref().map(ToString::to_string)),
