@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::call::{Answer, CALL, call, headers};
-use super::departed::Departed;
+use super::departed::{self, Departed};
 use super::gait::{BATCH, Gait, Round, at_once};
 use super::share::{LONGEST_WAIT_MS, OLDEST_MS, Opened, again, later, parcels, together};
 use super::tally::End;
@@ -49,15 +49,16 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
     let mut workers: HashMap<String, Running> = HashMap::new();
     let mut cleared = gateway.clock.instant();
-    // Some may have been taken away while nobody was here to notice.
-    let mut left = Departed::new(&gateway).await;
+    let mut departed = Departed::default();
     loop {
+        // Before the list, which is then at least as new.
+        let seq = gateway.told.seq();
         let known = known(&gateway);
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
         for (id, worker) in workers.extract_if(|id, _| !is_known(id)) {
-            left.add(&gateway, id, worker).await;
+            departed::end(&gateway, id, worker).await;
         }
-        left.drop_letters(&gateway).await;
+        departed.drop_letters(&gateway, seq, is_known).await;
         workers.retain(|_, worker| !worker.task.is_finished());
         gateway.tallies.retain(is_known);
         for destination in &known {

@@ -33,6 +33,11 @@ impl Stored {
         self.list.load_full()
     }
 
+    /// Which change of the store the list has.
+    pub(crate) fn seq(&self) -> i64 {
+        self.seen.load(Ordering::SeqCst)
+    }
+
     /// Those that were taken away since an instant, by their ids.
     pub(crate) async fn gone_since(&self, since: Timestamp) -> Result<HashMap<String, Kind>, StoreError> {
         let gone = self.store.destinations_gone_since(since).await?;

@@ -75,13 +75,16 @@ on_both! {
             let body = json!({"type": "webhook", "name": name, "config": {"url": hook.url()}});
             account.data("POST", DESTINATIONS, Some(body), 201).await["id"].as_str().unwrap().to_owned()
         };
-        let (off, gone) = (made("off").await, made("gone").await);
+        let (off, gone, both) = (made("off").await, made("gone").await, made("both").await);
         hook.says(503);
         let reply = account.gate.messages(hello(MODEL)).await;
         let generation = reply.header("x-generation-id").unwrap().to_owned();
         let journal = JournalReader::open(&account.gate.place.data_dir()).unwrap();
-        let waiting = async || (journal.outbox_standing(&off).await.unwrap().0, journal.outbox_standing(&gone).await.unwrap().0);
-        assert_eq!(waiting().await, (1, 1));
+        let waiting = async || {
+            let waiting = async |id: &str| journal.outbox_standing(id).await.unwrap().0;
+            [waiting(&off).await, waiting(&gone).await, waiting(&both).await]
+        };
+        assert_eq!(waiting().await, [1; 3]);
         let told = async || {
             let metrics = account.gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await;
             let metrics = metrics.body_text().to_owned();
@@ -89,16 +92,20 @@ on_both! {
                 let line = format!("tidegate_broadcast_{name}{{destination_type=\"webhook\",destination=\"{id}\"}}");
                 metrics.contains(&line)
             });
-            (says(&off), says(&gone))
+            [says(&off), says(&gone), says(&both)]
         };
-        eventually("both are measured", PATIENCE, async || told().await == ([true; 2], [true; 2])).await;
-        let path = format!("{DESTINATIONS}/{off}");
-        account.data("PATCH", &path, Some(json!({"enabled": false})), 200).await;
-        assert_eq!(account.ask("DELETE", &format!("{DESTINATIONS}/{gone}")).await.status, 200);
-        eventually("its letter goes with it", PATIENCE, async || waiting().await == (1, 0)).await;
-        eventually("neither is measured", PATIENCE, async || told().await == ([false; 2], [false; 2])).await;
+        eventually("all are measured", PATIENCE, async || told().await == [[true; 2]; 3]).await;
+        let [off_path, gone_path, both_path] = [&off, &gone, &both].map(|id| format!("{DESTINATIONS}/{id}"));
+        for path in [&off_path, &both_path] {
+            account.data("PATCH", path, Some(json!({"enabled": false})), 200).await;
+        }
+        assert_eq!(account.ask("DELETE", &gone_path).await.status, 200);
+        eventually("its letter goes with it", PATIENCE, async || waiting().await == [1, 0, 1]).await;
+        eventually("none is measured", PATIENCE, async || told().await == [[false; 2]; 3]).await;
+        assert_eq!(account.ask("DELETE", &both_path).await.status, 200);
+        eventually("so does that of one that was off", PATIENCE, async || waiting().await == [1, 0, 0]).await;
         hook.says(200);
-        account.data("PATCH", &path, Some(json!({"enabled": true})), 200).await;
+        account.data("PATCH", &off_path, Some(json!({"enabled": true})), 200).await;
         eventually("what waited is told", PATIENCE, async || hook.generations().contains(&generation)).await;
         journal.close().await;
     }
