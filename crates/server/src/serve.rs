@@ -1,5 +1,6 @@
 //! The start of the server, in the order that loses nothing when a step fails, and its end.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -21,10 +22,10 @@ use tidegate_observe::logging;
 use tidegate_observe::metrics::text::accepted;
 use tidegate_observe::metrics::{Group, MasterKey, Metrics};
 use tidegate_sim::{Behaviour, Script, Sim};
-use tidegate_store::Store;
 use tidegate_store::keys::{LimitReset, NewKey};
 use tidegate_store::organisations::Bootstrap;
 use tidegate_store::vault::{MasterRing, Vault};
+use tidegate_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -49,8 +50,9 @@ const ANALYTICS: usize = 2;
 /// How often codes that are over are looked for, and how long they are kept.
 const PURGE: Duration = Duration::from_secs(60 * 60);
 const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
-/// How often secrets are counted.
+/// How often secrets are counted, and how often what was said in requests, of which there may be very much.
 const COUNT: Duration = Duration::from_secs(60);
+const COUNT_CONTENTS: Duration = Duration::from_secs(60 * 60);
 /// Requests whose words are taken away in one transaction.
 const PURGED: u32 = 500;
 /// Streams notice an abort at their next sign of life; they get that long to say goodbye.
@@ -276,16 +278,51 @@ async fn purge(store: Arc<Store>, gateway: Arc<Gateway>) {
     }
 }
 
-/// Shows how many secrets each master key protects: after a rotation none may be left under the old one.
+/// Shows how much each master key protects: after a rotation nothing may be left under the old one. What cannot be counted
+/// stays as it was counted last, and keeps nothing else from being counted.
 async fn count_secrets(store: Arc<Store>, vault: Arc<Vault>, metrics: Arc<Metrics>) {
     let mut ticks = tokio::time::interval(COUNT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut secrets, mut contents) = (Counts::of("secrets"), Counts::of("what was said in requests"));
+    let mut looked = None;
     loop {
-        ticks.tick().await;
-        let Ok(counts) = store.count_by_master_key(&vault, broadcast::CONFIG_LABEL).await else { continue };
+        let now = ticks.tick().await;
+        secrets.take(store.count_by_master_key(&vault, broadcast::CONFIG_LABEL).await);
+        if looked.is_none_or(|last| now >= last + COUNT_CONTENTS) {
+            looked = Some(now);
+            contents.take(store.count_contents_by_master_key().await);
+        }
+        let mut sums = secrets.last.clone();
+        for (kek_id, count) in &contents.last {
+            *sums.entry(kek_id.clone()).or_default() += count;
+        }
         metrics.flow.secrets.clear();
-        for (kek_id, count) in counts {
+        for (kek_id, count) in sums {
             metrics.flow.secrets.get_or_create(&MasterKey { kek_id }).set(count);
+        }
+    }
+}
+
+/// How much there is of something under each master key, as it was counted last.
+struct Counts {
+    of: &'static str,
+    last: BTreeMap<String, i64>,
+    is_failing: bool,
+}
+
+impl Counts {
+    fn of(of: &'static str) -> Self {
+        Self { of, last: BTreeMap::new(), is_failing: false }
+    }
+
+    fn take(&mut self, counted: Result<BTreeMap<String, i64>, StoreError>) {
+        let was_failing = std::mem::replace(&mut self.is_failing, counted.is_err());
+        match counted {
+            Ok(counted) => self.last = counted,
+            Err(error) if !was_failing => {
+                tracing::warn!(%error, of = self.of, "what each master key protects could not be counted");
+            }
+            Err(_) => {}
         }
     }
 }

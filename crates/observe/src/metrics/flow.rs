@@ -136,7 +136,8 @@ impl Flow {
         let help = "Calls of the database, by what they are about";
         registry.register_with_unit("db_query_duration", help, Unit::Seconds, flow.db_query.clone());
         registry.register("db_pool_in_use", "Connections to the database that are at work", flow.db_pool.clone());
-        registry.register("secrets_by_kek", "Credentials sealed under a master key", flow.secrets.clone());
+        let help = "What is sealed under a master key, of what was said in requests as it was within the last hour";
+        registry.register("secrets_by_kek", help, flow.secrets.clone());
         let help = "How long the oldest letter has waited for a destination";
         registry.register_with_unit("broadcast_oldest", help, Unit::Seconds, flow.broadcast_oldest.clone());
         let help = "Models of a provider that are not asked for a while because its key was refused for now";

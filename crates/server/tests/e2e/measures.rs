@@ -36,12 +36,14 @@ on_both! {
         let limits = "[limits]\nmanagement_rpm = 60000\n";
         let builder = builder.config(&collector.config("otel-collector", "")).config(limits).config(&database.config());
         let account = Account::start_at(database, clocked(builder.place(), 0)).await;
+        let kept = json!({"is_observability_io_logging_enabled": true});
+        assert_eq!(account.send("PATCH", "/workspaces/default", kept).await.status, 200);
         assert_eq!(account.gate.messages(hello(MODEL)).await.status, 200);
         let made = account.send("POST", "/byok", json!({"provider": "p2", "key": "sk-some-credential-of-ours"})).await;
         assert_eq!(made.status, 201);
         let deleted = account.send("POST", "/byok", json!({"provider": "p2", "key": "sk-another-of-them"})).await.json();
         account.ask("DELETE", &format!("/byok/{}", deleted["data"]["id"].as_str().unwrap())).await;
-        // Secrets are counted at the start and every minute, and an hour later the letter is an hour old.
+        // Secrets and words are counted at the start, and an hour later the letter is an hour old.
         let (_, place) = account.gate.stop().await;
         let account = Account::start_at(database, clocked(place, 1)).await;
         let gate = &account.gate;
@@ -49,9 +51,9 @@ on_both! {
         let mut body = hello(MODEL);
         body["provider"] = json!({"order": ["p0", "p1"]});
         assert_eq!(gate.messages(body).await.status, 200);
-        eventually("secrets are counted", PATIENCE, async || {
+        eventually("a credential and what was said are counted", PATIENCE, async || {
             let text = gate.managed("/metrics").await.body_text().to_owned();
-            text.lines().any(|line| line.starts_with("tidegate_secrets_by_kek{kek_id=") && line.ends_with("} 1"))
+            text.lines().any(|line| line.starts_with("tidegate_secrets_by_kek{kek_id=") && line.ends_with("} 2"))
         })
         .await;
         assert_eq!(measured(gate, r#"tidegate_credential_cooldown{provider="P0"}"#).await, Some(1.0));

@@ -61,16 +61,15 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// How much of anyone is sealed under each master key: credentials, files, what was said in requests, and what
-    /// destinations hold, which alone does not say under which it is and has a `label` of its own.
+    /// How much of anyone is sealed under each master key: credentials, files, and what destinations hold, which alone does
+    /// not say under which it is and has a `label` of its own.
     pub async fn count_by_master_key(&self, vault: &Vault, label: &str) -> Result<BTreeMap<String, i64>> {
         let counts: Vec<(String, i64)> = on_reader!(self, pool => {
             Ok(sqlx::query_as(
                 "SELECT master_key_id, CAST(SUM(number) AS BIGINT) FROM ( \
                  SELECT master_key_id, COUNT(*) AS number FROM credentials \
                  WHERE master_key_id IS NOT NULL AND ciphertext IS NOT NULL GROUP BY master_key_id \
-                 UNION ALL SELECT master_key_id, COUNT(*) FROM files GROUP BY master_key_id \
-                 UNION ALL SELECT master_key_id, COUNT(*) FROM generation_contents GROUP BY master_key_id) AS sealed \
+                 UNION ALL SELECT master_key_id, COUNT(*) FROM files GROUP BY master_key_id) AS sealed \
                  GROUP BY master_key_id",
             )
             .fetch_all(pool)
@@ -83,6 +82,17 @@ impl Store {
             }
         }
         Ok(counts)
+    }
+
+    /// How much of what was said in requests of anyone is sealed under each master key. It may be very much, and take as
+    /// long as a statement may.
+    pub async fn count_contents_by_master_key(&self) -> Result<BTreeMap<String, i64>> {
+        let counts: Vec<(String, i64)> = on_reader!(self, pool => {
+            Ok(sqlx::query_as("SELECT master_key_id, COUNT(*) FROM generation_contents GROUP BY master_key_id")
+                .fetch_all(pool)
+                .await?)
+        })?;
+        Ok(counts.into_iter().collect())
     }
 
     /// Wraps the data keys of the next credentials behind `after` under the active master key, all of them or none. The
