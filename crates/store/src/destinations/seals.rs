@@ -11,6 +11,8 @@ impl Store {
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
+            // Servers load them again, and the ring with them. Before any row is taken, as everybody does who changes one.
+            sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
             vault.refresh_if_changed().await.map_err(VaultError::from)?;
             let rows: Vec<(String, Vec<u8>)> =
                 sqlx::query_as("SELECT id, sealed FROM destinations WHERE sealed IS NOT NULL ORDER BY id")
@@ -32,10 +34,8 @@ impl Store {
                 }
             }
             if done.count > 0 {
-                // Servers load them again, and the ring with them.
-                sqlx::query(DESTINATIONS_CHANGED).execute(&mut *transaction).await?;
+                transaction.commit().await?;
             }
-            transaction.commit().await?;
             Ok(done)
         })
     }

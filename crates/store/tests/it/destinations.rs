@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 use tidegate_core::{Secret, Timestamp, WorkspaceId};
+use tidegate_store::Store;
 use tidegate_store::destinations::{
     Changed, ConfigChange, DestinationChange, DestinationSettings, NewConfig, NewDestination, SettingsChange,
     new_destination_id,
@@ -106,6 +107,41 @@ on_both! {
             panic!("it is there");
         };
         assert!(opens(&row.sealed).await);
+    }
+
+    async fn whoever_seals_destinations_anew_waits_for_those_who_change_one(database: &Database) {
+        let Store::Postgres(pool) = &database.store else { return };
+        let (tenant, made) = database.bootstrap(vec![]).await;
+        let (store, (vault, path), plain) = (&database.store, vault(&database.folder).await, Secret::new("held"));
+        let new = NewDestination {
+            id: new_destination_id(NOW),
+            workspace: made.workspace,
+            kind: "webhook".to_owned(),
+            name: "first".to_owned(),
+            enabled: true,
+            settings: DestinationSettings::default(),
+            config: NewConfig { vault: &vault, label: "test", plain: &plain },
+            logged: Value::Null,
+        };
+        store.create_destination(&tenant, &by(NOW), new).await.unwrap();
+        add_active_key(&path).unwrap();
+        let mut other = pool.begin().await.unwrap();
+        let process: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *other).await.unwrap();
+        let changed = "UPDATE sequences SET value = value + 1 WHERE name = 'destinations'";
+        sqlx::query(changed).execute(&mut *other).await.unwrap();
+        let change = async {
+            let waits = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))";
+            while !sqlx::query_scalar::<_, bool>(waits).bind(process).fetch_one(pool).await.unwrap() {}
+            let free = sqlx::query("SELECT id FROM destinations FOR UPDATE NOWAIT").execute(&mut *other).await;
+            other.commit().await.unwrap();
+            free
+        };
+        let (sealed, free) = tokio::join!(store.reseal_destinations(&vault, "test"), change);
+        assert!(free.is_ok(), "it has taken none before its turn: {free:?}");
+        assert_eq!(sealed.unwrap().count, 1);
+        let seq = store.destinations_seq().await.unwrap();
+        assert_eq!(store.reseal_destinations(&vault, "test").await.unwrap().count, 0);
+        assert_eq!(store.destinations_seq().await.unwrap(), seq, "nothing changed");
     }
 
     async fn a_workspace_that_goes_switches_its_destinations_off(database: &Database) {
