@@ -223,6 +223,14 @@ impl Gateway {
         let (mut healthy, mut has_ring) = (true, true);
         loop {
             ticks.tick().await;
+            // Letters are sealed by whoever settles, who does not look for another ring; a store that is slow must not keep
+            // this from being seen.
+            let ring = self.vault.refresh_if_changed().await;
+            if std::mem::replace(&mut has_ring, ring.is_ok())
+                && let Err(error) = ring
+            {
+                tracing::warn!(%error, "the ring of master keys cannot be read: the one at hand stays");
+            }
             let result = async {
                 self.keys.refresh().await?;
                 self.credentials.refresh().await?;
@@ -234,13 +242,6 @@ impl Gateway {
                 self.presets.refresh().await
             };
             let result = result.await;
-            // Letters are sealed by whoever settles, who does not look for another ring.
-            let ring = self.vault.refresh_if_changed().await;
-            if std::mem::replace(&mut has_ring, ring.is_ok())
-                && let Err(error) = ring
-            {
-                tracing::warn!(%error, "the ring of master keys cannot be read: the one at hand stays");
-            }
             self.credentials.sweep(self.clock.now());
             self.answers.sweep(self.clock.now());
             // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.
