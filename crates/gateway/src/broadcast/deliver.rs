@@ -55,7 +55,9 @@ pub async fn deliver(gateway: Arc<Gateway>, reader: JournalReader) {
         let seq = gateway.told.seq();
         let known = known(&gateway);
         let is_known = |id: &str| known.iter().any(|destination| destination.id == id);
-        for (id, worker) in workers.extract_if(|id, _| !is_known(id)) {
+        // One whose type is another now is measured as another, and begins anew.
+        let is_same = |id: &str, kind| known.iter().any(|destination| destination.id == id && destination.kind == kind);
+        for (id, worker) in workers.extract_if(|id, worker| !is_same(id, worker.kind)) {
             departed::end(&gateway, id, worker).await;
         }
         departed.drop_letters(&gateway, seq, is_known).await;

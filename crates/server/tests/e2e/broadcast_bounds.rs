@@ -50,6 +50,26 @@ async fn journal_left(place: &Place) -> SqliteConnection {
 }
 
 #[tokio::test]
+async fn a_destination_whose_type_changes_is_measured_as_what_it_is() {
+    let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(&hook.config("webhook", "")).run().await;
+    let types = async || {
+        let metrics = gate.ask("GET", "/metrics").key(MANAGEMENT_KEY).send().await;
+        ["webhook", "otel-collector"].map(|kind| {
+            ["queue", "oldest_seconds"].map(|name| {
+                let line = format!("tidegate_broadcast_{name}{{destination_type=\"{kind}\",destination=\"hook\"}}");
+                metrics.body_text().contains(&line)
+            })
+        })
+    };
+    eventually("it is a webhook", PATIENCE, async || types().await == [[true; 2], [false; 2]]).await;
+    let collector = hook.config("otel-collector", "").replace("\"collector\"", "\"hook\"");
+    gate.place.write_config(&Tidegate::start().endpoint(MODEL, &sim).config(&collector).text());
+    gate.signal(Signal::HUP);
+    eventually("it is a collector", PATIENCE, async || types().await == [[false; 2], [true; 2]]).await;
+}
+
+#[tokio::test]
 async fn bro_1_a_hundred_thousand_letters_that_nobody_takes_stay_within_bounds() {
     let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
     hook.says(503);
