@@ -1,6 +1,7 @@
 //! Where it goes, from what was written about it. Most destinations take OTLP and differ in address and headers only.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -266,19 +267,24 @@ impl Config {
 }
 
 /// The key in one of Sentry's addresses, `https://<key>@<host>/<project>`. Older ones have a second key behind a colon, which
-/// nobody asks for any more, and some stand under a path.
+/// nobody asks for any more, some stand under a path, and some have a query, which says nothing here.
 fn key_of(dsn: &str) -> Option<&str> {
     let (keys, rest) = dsn.strip_prefix("https://")?.split_once('@')?;
     let (host, path) = rest.split_once('/')?;
     let key = keys.split(':').next()?;
-    let (name, port) = host.split_once(':').unwrap_or((host, "443"));
-    let project = path.rsplit('/').next()?;
+    let (path, _) = path.split_once(['?', '#']).unwrap_or((path, ""));
+    let project = path.trim_end_matches('/').rsplit('/').next()?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.split_once(']'));
+    let (name, port) = bracketed.unwrap_or_else(|| host.split_at(host.find(':').unwrap_or(host.len())));
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     let is_made_of = |text: &str, more: &[u8]| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
     };
-    let is_whole =
-        is_made_of(key, b"-_") && is_made_of(name, b"-.") && port.parse::<u16>().is_ok() && is_made_of(project, b"-_");
-    is_whole.then_some(key)
+    let is_host = match bracketed {
+        Some(_) => name.parse::<Ipv6Addr>().is_ok(),
+        None => is_made_of(name, b"-._"),
+    };
+    (is_made_of(key, b"-_") && is_host && is_port && is_made_of(project, b"-_")).then_some(key)
 }
 
 #[cfg(test)]
