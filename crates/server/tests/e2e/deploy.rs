@@ -29,10 +29,28 @@ fn the_container_is_built_with_the_compiler_of_the_repository() {
 fn a_stop_takes_no_longer_than_it_is_given() {
     let settings = read("tidegate.example.toml");
     let seconds = |text: &str| text.trim_end_matches('s').parse::<u32>().unwrap();
-    let draining = ["# drain_delay =", "# drain_timeout ="].map(|name| seconds(behind(&settings, name))).iter().sum();
+    let draining: u32 =
+        ["# drain_delay =", "# drain_timeout ="].map(|name| seconds(behind(&settings, name))).iter().sum();
+    // Then destinations are told, and tasks get some time each to write what they have.
+    let [serve, metering, deliver] =
+        ["server/src/serve.rs", "server/src/metering.rs", "gateway/src/broadcast/deliver.rs"]
+            .map(|name| read(&format!("crates/{name}")));
+    let length = |text: &str, name: &str| {
+        let said = behind(text, &format!("const {name}: Duration = Duration::from_secs("));
+        seconds(said.trim_end_matches(");"))
+    };
+    let (_, stop) = metering.split_once("pub async fn stop(").unwrap();
+    let (stop, _) = stop.split_once("\n    }\n").unwrap();
+    let waits = |text: &str, words: [&str; 2]| words.map(|words| text.matches(words).count()).iter().sum::<usize>();
+    let of_metering = waits(stop, ["+ patience", "timeout(patience,"]);
+    let of_others = waits(&serve, ["(GOODBYE)", "timeout(GOODBYE,"]) - serve.matches("metering.stop(GOODBYE)").count();
+    assert_eq!((of_metering, of_others), (3, 3), "waits that this test knows");
+    let writing = length(&serve, "GOODBYE") * u32::try_from(of_metering + of_others).unwrap();
+    let stopping = length(&deliver, "FAREWELL") + writing;
     let chart = read("deploy/helm/tidegate/values.yaml");
-    assert!(seconds(behind(&chart, "terminationGracePeriodSeconds:")) > draining);
-    assert!(seconds(behind(&read("deploy/compose.yaml"), "stop_grace_period:")) > draining);
+    assert!(chart.contains(&format!("the {stopping} seconds together")));
+    assert!(seconds(behind(&chart, "terminationGracePeriodSeconds:")) > draining + stopping);
+    assert!(seconds(behind(&read("deploy/compose.yaml"), "stop_grace_period:")) > draining + stopping);
 }
 
 #[tokio::test]
