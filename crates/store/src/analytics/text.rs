@@ -133,8 +133,8 @@ impl Dimension {
             Self::FinishReason => "COALESCE(g.stop_reason, '')",
             Self::Session => "COALESCE(g.session_id, '')",
             Self::IsByok => "CASE WHEN g.is_byok THEN 'true' ELSE 'false' END",
-            // Records do not hold these.
             Self::Router => "COALESCE(g.router, '')",
+            // Records do not hold it.
             Self::Country => "''",
         }
     }
