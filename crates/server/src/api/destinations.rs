@@ -191,8 +191,10 @@ pub fn update(call: Call) -> Answering {
                 let config = given.onto_its_own(kind, known())?;
                 let logged = logged(kind, &known(), &config);
                 plain = checked(&request, (kind, &row.id), &config, skips).await?;
-                change.config =
-                    Some(ConfigChange { before: row.sealed, after: sealed_later(&request, &plain), logged });
+                if logged != (json!({}), json!({})) {
+                    change.config =
+                        Some(ConfigChange { before: row.sealed, after: sealed_later(&request, &plain), logged });
+                }
             }
             let (store, by) = (&request.app.store, &request.by);
             match store.change_destination(&request.tenant, by, &row.id, &change).await.map_err(refusal)? {

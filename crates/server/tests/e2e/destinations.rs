@@ -45,6 +45,8 @@ on_both! {
         assert_eq!(thief.told()[0].headers["x-secret"], "another-header-secret");
         let changed = account.data("PATCH", &path, Some(json!({"config": {"url": hook.url(), "headers": null}})), 200).await;
         assert_eq!(changed["config"], json!({"url": hook.url()}), "what is taken away need not be given");
+        let same = json!({"config": {"url": hook.url()}, "enabled": true});
+        assert_eq!(account.data("PATCH", &path, Some(same), 200).await, changed, "nothing is another one by that");
         // The log says what changed, of a secret only that it did, and of an address where it leads.
         let logged = account.store.list_audit(&account.tenant, Timestamp(0), 0, 4).await.unwrap();
         let values = |text: &Option<String>| serde_json::from_str::<Value>(text.as_ref().unwrap()).unwrap()["config"].clone();

@@ -79,7 +79,7 @@ impl Store {
         })
     }
 
-    /// Changes a destination as it is now, all of it or nothing.
+    /// Changes a destination as it is now, all of it or nothing. A change that changes nothing leaves no trace.
     pub async fn change_destination(
         &self,
         tenant: &Tenant,
@@ -106,6 +106,10 @@ impl Store {
                 return Ok(Changed::Outrun);
             }
             let new = change.applied_to(&old, by.at).await?;
+            let is_same = (&new.name, new.enabled, &new.settings) == (&old.name, old.enabled, &old.settings);
+            if is_same && change.config.is_none() {
+                return Ok(Changed::Done(Box::new(old)));
+            }
             sqlx::query(
                 "UPDATE destinations SET name = $3, enabled = $4, settings = $5, sealed = COALESCE($6, sealed), \
                  updated_at = $7 WHERE organisation_id = $1 AND id = $2",

@@ -52,6 +52,14 @@ on_both! {
         assert_eq!((now.name.as_str(), now.enabled, &held[..]), ("second", false, &b"of today"[..]));
         assert!(now.settings.privacy_mode, "whoever names it alone changes it alone");
         assert_eq!((&now, now.updated), (&*renamed, LATER));
+        // To say again what is so leaves no trace, in the log either.
+        let before = store.destinations_seq().await.unwrap();
+        let settings = SettingsChange { privacy_mode: Some(true), ..SettingsChange::default() };
+        let same = DestinationChange { name: Some("second".to_owned()), settings, ..DestinationChange::default() };
+        let much_later = by(Timestamp(LATER.0 + 1));
+        let same = store.change_destination(&tenant, &much_later, &read.id, &same).await.unwrap();
+        assert_eq!(same, Changed::Done(Box::new(now.clone())));
+        assert_eq!(store.destinations_seq().await.unwrap(), before);
         // What was made of a configuration that is another one now is not written, and nothing beside it.
         let late = DestinationChange { name: Some("third".to_owned()), ..sealed };
         assert_eq!(change(late).await, Changed::Outrun);
