@@ -1,5 +1,6 @@
 //! Runs the calls of a turn, side by side, and puts their results behind it.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,11 +54,8 @@ impl Conductor {
 
     /// Shows the model these tools from the next turn on.
     pub fn find(&mut self, names: Vec<String>) {
-        for name in names {
-            if !self.found.contains(&name) {
-                self.found.push(name);
-            }
-        }
+        let mut known: HashSet<String> = self.found.iter().cloned().collect();
+        self.found.extend(names.into_iter().filter(|name| known.insert(name.clone())));
     }
 
     /// Asks for the next turn while there is time. Whoever listens is told now and then that somebody is still there.

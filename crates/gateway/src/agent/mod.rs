@@ -32,6 +32,7 @@ mod tell;
 mod turn;
 mod usage;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -273,7 +274,8 @@ pub(crate) async fn serve(
     let Some(Value::Array(messages)) = request.remove("messages") else { return Err(Failure::internal()) };
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let now = gate.clock.now();
-    let has = |name: &str| roster.tools.iter().any(|tool| tool.kind.name() == name || tool.block == name);
+    let names: HashSet<&str> = roster.tools.iter().flat_map(|tool| [tool.kind.name(), tool.block.as_str()]).collect();
+    let has = |name: &str| names.contains(name);
     let terms = reopen::Terms { brand, has: &has, has_tools: true };
     let mut sought = replay::sought(&messages, &roster, brand, &gate.results.of(&key.workspace, now));
     sought.extend(if envelope.traits.own_calls { reopen::sought(&messages, &terms) } else { Vec::new() });

@@ -3,11 +3,12 @@
 //! tools at all: a vendor may refuse calls then. What others sealed stays as it is.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 use tidegate_wire::envelope::Brand;
 
-use super::replay::{self, Memory, id, is_generic, upstream_id};
+use super::replay::{self, Memory, generics, text, upstream_id};
 use super::sandbox;
 use super::search::{self, SEALED};
 use super::turn::is;
@@ -43,6 +44,8 @@ fn is_assistants(message: &Value) -> bool {
 pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory, terms: &Terms<'_>) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::with_capacity(messages.len());
     let mut heard: Vec<Value> = Vec::new();
+    let generics = generics(terms.brand);
+    let is_generic = |block: &Value| generics.iter().any(|kind| is(block, kind));
     for message in messages {
         let is_users = message.get("role").and_then(Value::as_str) == Some("user");
         if is_users && !heard.is_empty() {
@@ -56,20 +59,32 @@ pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory, terms: &Terms<'_
         }
         let blocks = message.get("content").and_then(Value::as_array).filter(|_| is_assistants(&message));
         let ours = if blocks.is_some() { ours(&message, terms) } else { Vec::new() };
-        let holds_generic = blocks.is_some_and(|blocks| blocks.iter().any(|block| is_generic(block, terms.brand)));
+        let holds_generic = blocks.is_some_and(|blocks| blocks.iter().any(is_generic));
         if ours.is_empty() && !holds_generic {
             made.push(message);
             continue;
         }
         let blocks = blocks.cloned().unwrap_or_default();
+        // Looked up, not looked for: a message may hold very many calls. Of several the first counts.
+        let known: HashMap<&str, &Ours> = ours.iter().rev().map(|call| (call.id.as_str(), call)).collect();
+        let shown: HashMap<&str, &Value> =
+            blocks.iter().rev().filter(|block| is_generic(block)).filter_map(of_call).collect();
+        let calls = blocks.iter().filter(|block| is(block, "server_tool_use"));
+        let calls: HashSet<&str> = calls.filter_map(|call| text(call, "id")).collect();
+        // Whether a result belongs to a call of the message that stays as it is.
+        let belongs = |result: &Value| {
+            text(result, "tool_use_id").is_some_and(|of| calls.contains(of) && !known.contains_key(of))
+        };
         let mut said: Vec<Value> = Vec::new();
         for block in &blocks {
-            let of = |name: &str| ours.iter().find(|call| block.get(name).and_then(Value::as_str) == Some(&call.id));
+            let of = |name: &str| text(block, name).and_then(|id| known.get(id));
             if let Some(call) = of("id").filter(|_| is(block, "server_tool_use")) {
                 let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
                 if call.is_named_by_us {
                     // What nobody remembers is left out, call and all.
-                    let Some(text) = result_of(call, &blocks, memory, terms) else { continue };
+                    let shown =
+                        shown.get(call.id.as_str()).and_then(|block| block.get("content")).map(replay::shown_text);
+                    let Some(text) = shown.or_else(|| memory.result(&call.id)) else { continue };
                     let (call, result) = call.told(&input, text, terms.has_tools);
                     said.push(call);
                     heard.push(result);
@@ -83,7 +98,7 @@ pub(super) fn retold(messages: Vec<Value>, memory: &dyn Memory, terms: &Terms<'_
                     _ => sandbox::told(&content).0,
                 };
                 heard.push(json!({"type": "text", "text": text}));
-            } else if is_generic(block, terms.brand) && !belongs(block, &blocks, &ours) {
+            } else if is_generic(block) && !belongs(block) {
                 // It stands behind its call, or has none.
             } else {
                 // A call of the client's own belongs to the same turn.
@@ -113,20 +128,9 @@ fn told(heard: &mut Vec<Value>) -> Value {
     json!({"role": "user", "content": heard})
 }
 
-/// Whether a result belongs to a call of the message that stays as it is.
-fn belongs(result: &Value, blocks: &[Value], ours: &[Ours]) -> bool {
-    let Some(of) = id(result, "tool_use_id") else { return false };
-    let mut calls = blocks.iter().filter(|block| is(block, "server_tool_use"));
-    calls.any(|call| id(call, "id").as_ref() == Some(&of)) && !ours.iter().any(|call| call.id == of)
-}
-
-/// What the model read of a call: as the client was shown it, or as it is remembered.
-fn result_of(call: &Ours, blocks: &[Value], memory: &dyn Memory, terms: &Terms<'_>) -> Option<String> {
-    let of_call = |block: &&Value| {
-        is_generic(block, terms.brand) && block.get("tool_use_id").and_then(Value::as_str) == Some(&call.id)
-    };
-    let shown = blocks.iter().find(of_call).and_then(|block| block.get("content")).map(replay::shown_text);
-    shown.or_else(|| memory.result(&call.id))
+/// A result by the id of its call.
+fn of_call(block: &Value) -> Option<(&str, &Value)> {
+    Some((text(block, "tool_use_id")?, block))
 }
 
 impl Ours {
@@ -158,19 +162,18 @@ fn ours(message: &Value, terms: &Terms<'_>) -> Vec<Ours> {
     };
     let shown = |block: &Value| {
         let tool = tool_of(block).filter(|tool| !(terms.has)(tool))?;
-        Some(Ours { id: id(block, "tool_use_id")?, tool: tool.into(), is_named_by_us: false })
+        Some(Ours { id: text(block, "tool_use_id")?.to_owned(), tool: tool.into(), is_named_by_us: false })
     };
     let mut ours: Vec<Ours> = blocks.iter().filter_map(shown).collect();
+    let with_block: HashSet<&str> =
+        blocks.iter().filter(|block| tool_of(block).is_some()).filter_map(|block| text(block, "tool_use_id")).collect();
     for block in blocks.iter().filter(|block| is(block, "server_tool_use")) {
-        let (Some(id), Some(name)) = (id(block, "id"), id(block, "name")) else { continue };
-        let bare = terms.brand.tool(&name);
+        let (Some(id), Some(name)) = (text(block, "id"), text(block, "name")) else { continue };
+        let bare = terms.brand.tool(name);
         let is_ours = bare.is_some() || name.starts_with("mcp__");
-        let is_there = (terms.has)(bare.unwrap_or(&name)) || (terms.has)(&name);
-        let has_block = blocks
-            .iter()
-            .any(|block| replay::id(block, "tool_use_id").as_ref() == Some(&id) && tool_of(block).is_some());
-        if is_ours && !is_there && !has_block {
-            ours.push(Ours { id, tool: name.into(), is_named_by_us: true });
+        let is_there = (terms.has)(bare.unwrap_or(name)) || (terms.has)(name);
+        if is_ours && !is_there && !with_block.contains(id) {
+            ours.push(Ours { id: id.to_owned(), tool: name.to_owned().into(), is_named_by_us: true });
         }
     }
     ours
@@ -231,6 +234,21 @@ mod tests {
             vec![json!({"role": "assistant", "content": [call, result]}), json!({"role": "user", "content": "and?"})];
         let made = again(given, |_| false, false);
         assert_eq!((made.len(), &made[1]["content"][1]), (2, &text("and?")));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    fn a_message_may_hold_very_many_calls() {
+        const MANY: usize = 40_000;
+        let call = |id: &str| json!({"type": "server_tool_use", "id": id, "name": "tidegate:datetime", "input": {}});
+        let shown = |id: &str| json!({"type": "tidegate_tool_result", "tool_use_id": id, "content": "six"});
+        let ids: Vec<String> = (0..MANY).map(|number| format!("srvtoolu_{number}")).collect();
+        let blocks: Vec<Value> = ids.iter().map(|id| call(id)).chain(ids.iter().map(|id| shown(id))).collect();
+        let began = std::time::Instant::now();
+        let made = again(vec![json!({"role": "assistant", "content": blocks})], |_| false, true);
+        assert_eq!(made[1]["content"].as_array().unwrap().len(), MANY);
+        // Each is looked up once; looking through all of them for each takes minutes.
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     }
 
     #[test]

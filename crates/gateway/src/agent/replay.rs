@@ -1,11 +1,13 @@
 //! Earlier calls of server tools, as clients send them back: in one message of the assistant stand the calls and the
 //! results of several turns. The model gets them as the calls and results that they were.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value, json};
 use tidegate_core::RequestId;
 use tidegate_wire::envelope::Brand;
 
-use super::roster::{Kind, Roster, Tool};
+use super::roster::{Kind, Named, Roster, Tool};
 use super::turn::is;
 use super::{advisor, fetch, find, native, sandbox, search};
 
@@ -36,10 +38,9 @@ pub(super) fn generic(brand: &str) -> String {
     format!("{brand}_tool_result")
 }
 
-/// Whether a block is such a one.
-pub(super) fn is_generic(block: &Value, brand: Brand<'_>) -> bool {
-    let mut brands = std::iter::once(brand.name).chain(brand.aliases.iter().map(String::as_str));
-    brands.any(|brand| is(block, &generic(brand)))
+/// The kinds of such blocks, by all of the deployment's names.
+pub(super) fn generics(brand: Brand<'_>) -> Vec<String> {
+    std::iter::once(brand.name).chain(brand.aliases.iter().map(String::as_str)).map(generic).collect()
 }
 
 /// What the model read of a result that such a block shows.
@@ -78,10 +79,11 @@ pub(super) fn rebuilt(
     let mut made: Vec<Value> = Vec::with_capacity(messages.len());
     let paused = paused(&messages, memory).filter(|_| foreign == Foreign::Kept);
     let mut waiting: Vec<Value> = Vec::new();
+    let named = roster.named(brand);
     for message in messages {
         let is_assistant = message.get("role").and_then(Value::as_str) == Some("assistant");
         let blocks = message.get("content").and_then(Value::as_array);
-        let ours = Ours::of(blocks.filter(|_| is_assistant), roster, brand, (foreign, paused.as_deref()));
+        let ours = Ours::of(blocks.filter(|_| is_assistant), &named, (foreign, paused.as_deref()));
         if !waiting.is_empty() {
             let joins = message.get("role").and_then(Value::as_str) == Some("user");
             if joins {
@@ -93,7 +95,7 @@ pub(super) fn rebuilt(
         match (!ours.0.is_empty(), message) {
             (true, Value::Object(mut message)) => {
                 let Some(Value::Array(blocks)) = message.remove("content") else { continue };
-                waiting = turns(blocks, &message, &mut made, (roster, brand, &ours), memory);
+                waiting = turns(blocks, &message, &mut made, (roster, &named, &ours), memory);
             }
             (_, message) => made.push(message),
         }
@@ -115,15 +117,17 @@ fn paused(messages: &[Value], memory: &dyn Memory) -> Option<String> {
 
 /// The calls of ours whose results are not in memory and do not stand in the message, or not all of them.
 pub(super) fn sought(messages: &[Value], roster: &Roster, brand: Brand<'_>, memory: &dyn Memory) -> Vec<String> {
-    let mut sought: Vec<String> = Vec::new();
+    let (mut sought, mut seen) = (Vec::new(), HashSet::new());
+    let named = roster.named(brand);
     let of_assistant = messages.iter().filter(|message| message.get("role") == Some(&json!("assistant")));
     for blocks in of_assistant.filter_map(|message| message.get("content")?.as_array()) {
+        // Looked up, not looked for: a message may hold very many calls.
+        let results = blocks.iter().filter(|block| is_result(block));
+        let shown: HashSet<&str> = results.filter_map(|block| text(block, "tool_use_id")).collect();
         for block in blocks.iter().filter(|block| is(block, "server_tool_use")) {
-            let (Some(of), Some(tool)) = (id(block, "id"), tool_of(block, roster, brand)) else { continue };
-            let is_shown =
-                || blocks.iter().any(|block| is_result(block) && id(block, "tool_use_id").as_ref() == Some(&of));
-            if (is_advice(tool) || !is_shown()) && !sought.contains(&of) && memory.result(&of).is_none() {
-                sought.push(of);
+            let (Some(of), Some(tool)) = (text(block, "id"), tool_of(block, &named)) else { continue };
+            if (is_advice(tool) || !shown.contains(of)) && seen.insert(of) && memory.result(of).is_none() {
+                sought.push(of.to_owned());
             }
         }
     }
@@ -135,33 +139,30 @@ fn is_advice(tool: &Tool) -> bool {
 }
 
 /// The ids of the calls of a message that are taken apart.
-struct Ours(Vec<String>);
+struct Ours(HashSet<String>);
 
 impl Ours {
-    fn of(
-        blocks: Option<&Vec<Value>>,
-        roster: &Roster,
-        brand: Brand<'_>,
-        (foreign, paused): (Foreign, Option<&str>),
-    ) -> Self {
+    fn of(blocks: Option<&Vec<Value>>, named: &Named<'_>, (foreign, paused): (Foreign, Option<&str>)) -> Self {
         let blocks = blocks.map_or(&[][..], Vec::as_slice);
-        let calls =
-            blocks.iter().filter(|block| is(block, "server_tool_use") && tool_of(block, roster, brand).is_some());
-        let is_kept = |of: &String| {
-            let result = blocks.iter().find(|block| id(block, "tool_use_id").as_ref() == Some(of));
-            let is_foreign = foreign == Foreign::Kept && result.is_some_and(native::is_sealed_elsewhere);
-            is_foreign || paused == Some(of)
-        };
-        Self(calls.filter_map(|block| id(block, "id")).filter(|of| !is_kept(of)).collect())
+        let calls = blocks.iter().filter(|block| is(block, "server_tool_use") && tool_of(block, named).is_some());
+        // Of several results of one call the first counts.
+        let mut results: HashMap<&str, &Value> = HashMap::new();
+        if foreign == Foreign::Kept {
+            let all = blocks.iter().rev();
+            results.extend(all.filter_map(|block| Some((text(block, "tool_use_id")?, block))));
+        }
+        let is_kept =
+            |of: &str| results.get(of).is_some_and(|result| native::is_sealed_elsewhere(result)) || paused == Some(of);
+        Self(calls.filter_map(|block| text(block, "id")).filter(|of| !is_kept(of)).map(str::to_owned).collect())
     }
 
     fn holds(&self, block: &Value) -> bool {
-        is(block, "server_tool_use") && id(block, "id").is_some_and(|of| self.0.contains(&of))
+        is(block, "server_tool_use") && text(block, "id").is_some_and(|of| self.0.contains(of))
     }
 }
 
-fn tool_of<'r>(block: &Value, roster: &'r Roster, brand: Brand<'_>) -> Option<&'r Tool> {
-    roster.told(block.get("name")?.as_str()?, brand)
+fn tool_of<'r>(block: &Value, named: &Named<'r>) -> Option<&'r Tool> {
+    named.told(text(block, "name")?)
 }
 
 /// Takes one message of the assistant apart. Gives back the results at its end, which wait for the next message.
@@ -169,16 +170,16 @@ fn turns(
     blocks: Vec<Value>,
     message: &Map<String, Value>,
     made: &mut Vec<Value>,
-    (roster, brand, ours): (&Roster, Brand<'_>, &Ours),
+    (roster, named, ours): (&Roster, &Named<'_>, &Ours),
     memory: &dyn Memory,
 ) -> Vec<Value> {
     let mut said: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     // Results that stand in the message, by the id of their call.
-    let told: Vec<(String, Value)> = blocks.iter().filter_map(result_of).collect();
+    let told: HashMap<String, Value> = blocks.iter().rev().filter_map(result_of).collect();
     for block in blocks {
-        if let Some(of) = id(&block, "tool_use_id").filter(|_| is_result(&block))
-            && ours.0.contains(&of)
+        if let Some(of) = text(&block, "tool_use_id").filter(|_| is_result(&block))
+            && ours.0.contains(of)
         {
             // It has been put behind its call already; what follows it is the next turn.
             flush(&mut said, &mut results, message, made);
@@ -193,12 +194,12 @@ fn turns(
             said.push(block);
             continue;
         }
-        let (Some(of), Some(tool)) = (id(&block, "id"), tool_of(&block, roster, brand)) else { continue };
+        let (Some(of), Some(tool)) = (id(&block, "id"), tool_of(&block, named)) else { continue };
         let input = block.get("input").cloned().unwrap_or_else(|| json!({}));
-        let shown = told.iter().find(|(known, _)| *known == of).map(|(_, content)| content);
+        let shown = told.get(&of);
         // Of several advisors it is the one that the result names.
-        let named = shown.and_then(|content| content.get("name")?.as_str()).filter(|_| is_advice(tool));
-        let tool = named.and_then(|name| roster.advisor(name)).unwrap_or(tool);
+        let advised = shown.and_then(|content| content.get("name")?.as_str()).filter(|_| is_advice(tool));
+        let tool = advised.and_then(|name| roster.advisor(name)).unwrap_or(tool);
         // A block of advice does not hold all that the model read.
         let exact = memory.result(&of).filter(|_| is_advice(tool)).map(|text| (text, false));
         let shown = exact.or_else(|| shown.map(|content| retold(&tool.kind, &input, content, memory)));
@@ -238,7 +239,11 @@ fn spoken(said: Vec<Value>, message: &Map<String, Value>) -> Value {
 }
 
 pub(super) fn id(block: &Value, name: &str) -> Option<String> {
-    block.get(name).and_then(Value::as_str).map(str::to_owned)
+    text(block, name).map(str::to_owned)
+}
+
+pub(super) fn text<'b>(block: &'b Value, name: &str) -> Option<&'b str> {
+    block.get(name).and_then(Value::as_str)
 }
 
 /// What the model read of a result that the client was shown, and whether it was an error.
@@ -315,7 +320,7 @@ mod tests {
         json!({"type": "tool_result", "tool_use_id": format!("toolu_{id}"), "content": format!("result of srvtoolu_{id}")})
     }
 
-    fn text(text: &str) -> Value {
+    fn words(text: &str) -> Value {
         json!({"type": "text", "text": text})
     }
 
@@ -332,22 +337,22 @@ mod tests {
         let given = json!([
             user(json!("hi")),
             model(json!([
-                text("let me see"),
+                words("let me see"),
                 server("known1"),
                 server("known2"),
-                text("then"),
+                words("then"),
                 server("known3"),
-                text("so")
+                words("so")
             ])),
             user(json!("and?")),
         ]);
         let wanted = json!([
             user(json!("hi")),
-            model(json!([text("let me see"), call("known1"), call("known2")])),
+            model(json!([words("let me see"), call("known1"), call("known2")])),
             user(json!([result("known1"), result("known2")])),
-            model(json!([text("then"), call("known3")])),
+            model(json!([words("then"), call("known3")])),
             user(json!([result("known3")])),
-            model(json!([text("so")])),
+            model(json!([words("so")])),
             user(json!("and?")),
         ]);
         assert_eq!(run(given), wanted);
@@ -366,9 +371,12 @@ mod tests {
     #[test]
     fn what_nobody_remembers_is_left_out_and_what_is_not_ours_stays() {
         let foreign = json!({"type": "server_tool_use", "id": "srvtoolu_x", "name": "code_execution", "input": {}});
-        let given =
-            json!([user(json!("hi")), model(json!([text("a"), server("lost"), text("b"), foreign])), user(json!("c"))]);
-        let wanted = json!([user(json!("hi")), model(json!([text("a"), text("b"), foreign])), user(json!("c"))]);
+        let given = json!([
+            user(json!("hi")),
+            model(json!([words("a"), server("lost"), words("b"), foreign])),
+            user(json!("c"))
+        ]);
+        let wanted = json!([user(json!("hi")), model(json!([words("a"), words("b"), foreign])), user(json!("c"))]);
         assert_eq!(run(given), wanted);
         let plain = json!([user(json!("hi")), model(json!("text")), user(json!("c"))]);
         assert_eq!(run(plain.clone()), plain);
@@ -385,6 +393,25 @@ mod tests {
         let blocks = json!([server("known1"), server("lost"), server("lost"), server("shown"), shown, foreign]);
         let messages = [user(json!([server("users")])), model(blocks), model(json!("text"))];
         assert_eq!(sought(&messages, &roster, brand, &Known), ["srvtoolu_lost"]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    fn a_message_may_hold_very_many_calls() {
+        let settings = Settings::default();
+        let tools = json!([{"type": "tidegate:datetime"}]);
+        let roster = Roster::of(tools.as_array().unwrap(), &settings, false).unwrap();
+        let brand = Brand { name: "tidegate", aliases: &[] };
+        const MANY: usize = 40_000;
+        let mut blocks: Vec<Value> = (0..MANY).map(|number| server(&format!("lost{number}"))).collect();
+        let ids: Vec<Value> = blocks.iter().map(|block| block["id"].clone()).collect();
+        let began = std::time::Instant::now();
+        assert_eq!(sought(&[model(json!(blocks))], &roster, brand, &Known).len(), MANY);
+        blocks.extend(ids.iter().map(|id| json!({"type": "tidegate_tool_result", "tool_use_id": id, "content": "x"})));
+        let made = rebuilt(vec![model(json!(blocks))], &roster, brand, &Known, Foreign::Kept);
+        assert_eq!(made[1]["content"].as_array().unwrap().len(), MANY);
+        // Each is looked up once; looking through all of them for each takes minutes.
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     }
 
     #[test]

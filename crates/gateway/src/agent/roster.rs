@@ -1,6 +1,6 @@
 //! The server tools of a request: which there are, what the model sees of them, and what their calls are called.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -105,7 +105,8 @@ impl Roster {
     pub fn of(given: &[Value], settings: &Settings, emulates: bool) -> Result<Self, Failure> {
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
         let mut roster = Self { brand: settings.brand.clone(), ..Self::default() };
-        let mut names: Vec<&str> = Vec::new();
+        let mut names: HashSet<&str> = HashSet::new();
+        let mut functions: HashSet<String> = HashSet::new();
         let wire_of = |entry: &'_ Value| entry.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
         let finds = |wire: &str| find::is_vendors(wire) || brand.tool(wire) == Some(find::NAME);
         let has_search = given.iter().any(|entry| finds(&wire_of(entry)));
@@ -158,7 +159,7 @@ impl Roster {
                     return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
                 }
                 roster.has_others = true;
-                names.push(sandbox::BASH);
+                names.insert(sandbox::BASH);
                 let mut own = json!({"type": CLIENTS_BASH, "name": sandbox::BASH});
                 if let Some(control) = entry.get("cache_control") {
                     own["cache_control"] = control.clone();
@@ -169,7 +170,7 @@ impl Roster {
             }
             let kind = kind(name, &wire, &reader, vendors.is_some(), (settings, &roster.tools))?;
             let function = kind.function(&settings.brand);
-            if roster.tools.iter().any(|tool| tool.function == function) {
+            if !functions.insert(function.clone()) {
                 return Err(wrong(place, "type", &format!("'{wire}' is used more than once")));
             }
             let mut shown = definition(&kind, &function, entry.get("cache_control"));
@@ -268,10 +269,14 @@ impl Roster {
         self.tools.iter().find(|tool| matches!(&tool.kind, Kind::Advisor(advisor) if advisor.name() == Some(name)))
     }
 
-    /// The tool whose calls are called so in answers, by any of the deployment's names.
-    pub fn told(&self, block: &str, brand: Brand<'_>) -> Option<&Tool> {
-        let bare = brand.tool(block);
-        self.tools.iter().find(|tool| tool.block == block || bare == Some(tool.kind.name()))
+    /// The tools by what their calls are called in answers.
+    pub fn named<'r>(&'r self, brand: Brand<'r>) -> Named<'r> {
+        let mut named = Named { brand, blocks: HashMap::new(), kinds: HashMap::new() };
+        for (place, tool) in self.tools.iter().enumerate() {
+            named.blocks.entry(&tool.block).or_insert((place, tool));
+            named.kinds.entry(tool.kind.name()).or_insert((place, tool));
+        }
+        named
     }
 
     pub fn has_deferred(&self) -> bool {
@@ -287,8 +292,12 @@ impl Roster {
     /// The tools as the model gets to see them: what was found stands at the end, so that a cache of what stands before
     /// it stays good.
     pub fn upstream_with(&self, found: &[String]) -> Vec<Value> {
-        let named = |name: &String| self.deferred.iter().find(|tool| tool.get("name") == Some(&json!(name)));
-        self.upstream.iter().chain(found.iter().filter_map(named)).cloned().collect()
+        // Of several with one name the first is meant, and it is shown once.
+        let deferred = self.deferred.iter().rev().filter(|_| !found.is_empty());
+        let mut named: HashMap<&str, &Value> =
+            deferred.filter_map(|tool| Some((tool.get("name")?.as_str()?, tool))).collect();
+        let found = found.iter().filter_map(|name| named.remove(name.as_str()));
+        self.upstream.iter().chain(found).cloned().collect()
     }
 
     fn search(&self) -> Option<&Search> {
@@ -363,6 +372,23 @@ impl Roster {
     /// The tool that a `tool_choice` names, by its type or by its function.
     pub fn chosen(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.wire == name || tool.block == name || tool.function == name)
+    }
+}
+
+/// The tools of a roster by what their calls are called in answers. Made once for a conversation, however many calls it
+/// holds.
+pub(super) struct Named<'r> {
+    brand: Brand<'r>,
+    blocks: HashMap<&'r str, (usize, &'r Tool)>,
+    kinds: HashMap<&'static str, (usize, &'r Tool)>,
+}
+
+impl<'r> Named<'r> {
+    /// The tool whose calls are called so, by any of the deployment's names. The first one where there are several.
+    pub fn told(&self, block: &str) -> Option<&'r Tool> {
+        let by_kind = self.brand.tool(block).and_then(|bare| self.kinds.get(bare));
+        let both = self.blocks.get(block).into_iter().chain(by_kind);
+        both.min_by_key(|(place, _)| *place).map(|(_, tool)| *tool)
     }
 }
 
@@ -642,8 +668,19 @@ mod tests {
         assert!(made.upstream[0]["description"].as_str().unwrap().len() <= 600);
         assert!(made.called("tidegate_datetime").is_some() && made.called("get_price").is_none());
         let brand = Brand { name: "tidegate", aliases: &["older".to_owned()] };
-        assert!(made.told("tidegate:datetime", brand).is_some() && made.told("older:datetime", brand).is_some());
-        assert!(made.told("web_search", brand).is_none());
+        let named = made.named(brand);
+        assert!(named.told("tidegate:datetime").is_some() && named.told("older:datetime").is_some());
+        assert!(named.told("web_search").is_none());
+    }
+
+    #[test]
+    fn what_was_found_is_shown_once_however_often_it_is_referred_to() {
+        let tool = |name: &str| json!({"name": name, "input_schema": {}, "defer_loading": true});
+        let made = roster(json!([{"type": "tidegate:tool_search"}, tool("a"), tool("b")])).unwrap();
+        let found = ["b", "c", "b", "a", "b"].map(str::to_owned);
+        let shown = made.upstream_with(&found);
+        let names: Vec<&str> = shown.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        assert_eq!(names, ["tool_search_tool_regex", "b", "a"]);
     }
 
     #[test]
