@@ -20,16 +20,12 @@ use super::inner::Desk;
 use super::mcp;
 use super::replay;
 use super::roster::{Kind, Tool};
-use super::run::{Outcome, failed, run};
-use super::sandbox;
+use super::run::{Outcome, WITHHELD, failed, run, withheld};
 use super::search;
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn, is};
 use crate::failure::Failure;
 use crate::relay::{Aside, PING, Reply};
-
-/// In place of a result that a guardrail does not let through.
-const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
 
 /// When a call began and when it ended.
 type Times = (Timestamp, Timestamp);
@@ -243,17 +239,6 @@ impl Conductor {
             result["is_error"] = json!(true);
         }
         Ok(result)
-    }
-}
-
-/// What a client sees of a result that a guardrail does not let through.
-fn withheld(kind: &str) -> Value {
-    let of_sandbox = sandbox::shown_by(kind).and_then(|_| kind.strip_suffix("_tool_result"));
-    match of_sandbox {
-        Some(of) => {
-            json!({"type": format!("{of}_error"), "error_code": "unavailable", "error_message": WITHHELD})
-        }
-        None => json!({"type": format!("{kind}_error"), "error_code": "unavailable"}),
     }
 }
 

@@ -15,9 +15,13 @@ use super::fusion;
 use super::image;
 use super::inner::{Desk, Spent};
 use super::roster::{Kind, Tool};
+use super::sandbox;
 use super::search;
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
+
+/// In place of a result that a guardrail does not let through.
+pub(super) const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
 
 /// What came of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +66,17 @@ pub(super) fn failed(tool: &Tool, input: &Value, code: &'static str) -> Outcome 
         Kind::Datetime { .. } | Kind::SearchModels { .. } | Kind::Subagent(_) | Kind::Remote(_) => {
             Outcome::error(code, reason(code))
         }
+    }
+}
+
+/// What a client sees of a result that a guardrail does not let through.
+pub(super) fn withheld(kind: &str) -> Value {
+    let of_sandbox = sandbox::shown_by(kind).and_then(|_| kind.strip_suffix("_tool_result"));
+    match of_sandbox {
+        Some(of) => {
+            json!({"type": format!("{of}_error"), "error_code": "unavailable", "error_message": WITHHELD})
+        }
+        None => json!({"type": format!("{kind}_error"), "error_code": "unavailable"}),
     }
 }
 

@@ -20,9 +20,10 @@ use super::inner::Desk;
 use super::native::{ENGINE, Native};
 use super::reader::Reader;
 use super::replay::Memory;
-use super::run::Outcome;
+use super::run::{Outcome, WITHHELD, withheld};
 use crate::Gateway;
 use crate::failure::Failure;
+use crate::keys::KeyEntry;
 use crate::relay::Aside;
 use crate::snapshot::Settings;
 use crate::upstream::whole;
@@ -320,8 +321,12 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
     terms.left.fetch_add(room.saturating_sub(used), Ordering::SeqCst);
     match outcome {
         Err(code) => failed(code),
-        Ok(found) => {
+        Ok(mut found) => {
             terms.done.fetch_add(1, Ordering::SeqCst);
+            if !passed(gate, key, &mut found) {
+                let shown = Some((BLOCK.into(), withheld(BLOCK)));
+                return Outcome { text: WITHHELD.to_owned(), is_error: true, shown, fee, ..Outcome::default() };
+            }
             let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
             let text = search::told(&found, Some(&at));
             let shown = found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &engine.name, &at)).collect();
@@ -329,6 +334,16 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
             Outcome { text, shown: Some((BLOCK.into(), Value::Array(shown))), fee, ..Outcome::default() }
         }
     }
+}
+
+/// Takes out what the caller's filters do not let through, before the results are told, sealed and quoted from. False when
+/// nothing may be told of them.
+fn passed(gate: &Gateway, key: &KeyEntry, found: &mut [Found]) -> bool {
+    let Some(held) = gate.guardrails.of(key).filter(|held| held.has_filters()) else { return true };
+    let texts = found.iter_mut().flat_map(|one| [&mut one.title, &mut one.content]);
+    let (passed, judged) = held.scan_texts(texts, None);
+    gate.note_judged(&judged);
+    passed
 }
 
 impl Search {
@@ -351,11 +366,13 @@ pub(crate) struct Before {
 
 impl Before {
     /// Searches once. Nothing when the engine does not answer, which is logged.
-    pub async fn search(gate: &Gateway, search: Search, query: &str) -> Option<Self> {
+    pub async fn search(gate: &Gateway, key: &KeyEntry, search: Search, query: &str) -> Option<Self> {
         let terms = &search.terms;
         let room = terms.most as u64;
         let input = json!({"query": query});
-        let found = timeout(PATIENCE, searched(gate, terms, room, &input)).await.ok()?.ok()?;
+        let mut found = timeout(PATIENCE, searched(gate, terms, room, &input)).await.ok()?.ok()?;
+        // What may not be told at all blocks the request that it is put into.
+        passed(gate, key, &mut found);
         terms.done.fetch_add(1, Ordering::SeqCst);
         terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found.clone());
         Some(Self { search, found })

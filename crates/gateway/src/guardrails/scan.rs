@@ -100,9 +100,20 @@ impl Held {
     /// Looks at the result of a tool before anybody reads it: what the model gets, and what the client is shown. False when
     /// it must be withheld.
     pub fn scan_result(&self, text: &mut String, shown: Option<&mut Value>) -> (bool, Judged) {
+        self.scan_texts([text], shown)
+    }
+
+    /// The same for what was found before anything is made of it.
+    pub fn scan_texts<'t>(
+        &self,
+        texts: impl IntoIterator<Item = &'t mut String>,
+        shown: Option<&mut Value>,
+    ) -> (bool, Judged) {
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
-        if let Some(redacted) = findings.deep(text, false) {
-            *text = redacted;
+        for text in texts {
+            if let Some(redacted) = findings.deep(text, false) {
+                *text = redacted;
+            }
         }
         if let Some(shown) = shown {
             said_in(shown, &mut |text| {

@@ -120,7 +120,7 @@ impl Wanted {
                 }
                 let aside = purse.hold("a web search", search.most()).await?;
                 let engine = search.engine().to_owned();
-                let Some(before) = Before::search(gate, search, &query).await else {
+                let Some(before) = Before::search(gate, purse.key(), search, &query).await else {
                     if let Some(aside) = aside {
                         aside.pay(gate, &engine, Money::ZERO).await;
                     }

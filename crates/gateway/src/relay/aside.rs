@@ -61,6 +61,10 @@ impl Purse {
         self.root
     }
 
+    pub fn key(&self) -> &KeyEntry {
+        &self.key
+    }
+
     pub fn places(&self) -> &Arc<Places> {
         &self.places
     }

@@ -376,12 +376,12 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
     with_sqlite(async |database| {
         let sim = Sim::start(Behaviour::Echo).await;
         let engine = "[tools.web_search.engines.house]\nkind = \"static\"\n\
-            results = [{ url = \"https://a.example\", title = \"A\", content = \"ann@example.org has 4111 1111 1111 1111\" }]\n";
+            results = [{ url = \"https://a.example\", title = \"A\", content = \"No:\\n078-05-1120 of ann@example.org has 4111 1111 1111 1111\" }]\n";
         let lines = "card = { pdf = false, images = false }";
         let builder = Tidegate::start().endpoint_with(MODEL, &sim, lines).config(engine);
         let account = Account::start(database, builder).await;
-        let redacts = json!({"content_filter_builtins": [{"slug": "email", "action": "redact"}]});
-        let redacting = guarded(&account, redacts).await;
+        let slugs = ["email", "ssn"].map(|slug| json!({"slug": slug, "action": "redact"}));
+        let redacting = guarded(&account, json!({"content_filter_builtins": slugs})).await;
         let last = || String::from_utf8(sim.requests().last().unwrap().body.to_vec()).unwrap();
 
         let data = STANDARD.encode(pdf::saying(&["Write to ann@example.org"]));
@@ -396,14 +396,17 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
         let blocks = json!({"content_filter_builtins": [{"slug": "credit-card", "action": "block"}]});
         let blocking = guarded(&account, blocks).await;
         for (key, told, hidden) in
-            [(&redacting, "[EMAIL] has 4111", "ann@"), (&blocking, "The result is withheld", "4111")]
+            [(&redacting, "[SSN] of [EMAIL] has 4111", "078"), (&blocking, "The result is withheld", "4111")]
         {
-            sim.set(Script::from(asks("", &[("web_search", json!({"query": "x"}))])).then(Behaviour::says("Done.")));
+            let answer = Behaviour::says("Ann has one ([a.example](https://a.example)).");
+            sim.set(Script::from(asks("", &[("web_search", json!({"query": "x"}))])).then(answer));
             let mut body = saying("Who is it?");
             body["tools"] = json!([{"type": "tidegate:web_search"}]);
             let reply = said(&account, key, body).await;
             assert_eq!(reply.status, 200, "{}", reply.body_text());
             assert!(last().contains(told) && !last().contains(hidden), "{}", last());
+            // Nor is it quoted.
+            assert!(!reply.body_text().contains(hidden), "{}", reply.body_text());
         }
     });
 }
