@@ -7,6 +7,7 @@ use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use tidegate_observe::metrics::Stopped;
+use tidegate_routing::Catalogue;
 use tidegate_tools::datetime;
 use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::Splitter;
@@ -148,11 +149,7 @@ impl Conductor {
 
     /// Asks for the first turn; what goes wrong here has a status of its own.
     pub async fn begin(&mut self) -> Result<Reply, Failure> {
-        let lists = ["models", "fallbacks"].into_iter().filter_map(|name| self.request.get(name)?.as_array()).flatten();
-        // Of those to fall back to, each is an object that names its model.
-        let names = self.request.get("model").into_iter().chain(lists);
-        let names = names.filter_map(|entry| entry.as_str().or_else(|| entry.get("model")?.as_str()));
-        self.left_to = Left::of(&self.roster, &self.snapshot, names)?;
+        self.left_to = Left::of(&self.roster, &self.snapshot, listed(&self.request))?;
         self.ask(false).await
     }
 
@@ -231,13 +228,12 @@ impl Conductor {
 
     /// The model that answered the first turn answers the others, too.
     fn settle_on(&mut self, turn: &Turn) {
+        let settled = turn.model().map(|model| varied(model, &self.request, &self.snapshot.catalogue));
         for name in ["models", "fallbacks", "route", "preset"] {
             self.request.remove(name);
         }
-        if let Some(model) = turn.model() {
-            let suffix = self.request.get("model").and_then(Value::as_str).and_then(|name| name.split_once(':'));
-            let variants = suffix.map(|(_, variants)| format!(":{variants}")).unwrap_or_default();
-            self.request.insert("model".into(), json!(format!("{model}{variants}")));
+        if let Some(model) = settled {
+            self.request.insert("model".into(), json!(model));
         }
     }
 
@@ -487,6 +483,26 @@ impl Conductor {
             ..std::mem::take(&mut self.tally)
         };
     }
+}
+
+/// The models that a request lists, as they are written there.
+fn listed(request: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let lists = ["models", "fallbacks"].into_iter().filter_map(|name| request.get(name)?.as_array()).flatten();
+    // Of those to fall back to, each is an object that names its model.
+    let entries = request.get("model").into_iter().chain(lists);
+    entries.filter_map(|entry| entry.as_str().or_else(|| entry.get("model")?.as_str()))
+}
+
+/// The model that answered, with the variants of the entry that it answered for.
+fn varied(model: &str, request: &Map<String, Value>, catalogue: &Catalogue) -> String {
+    let known = listed(request).filter_map(|name| catalogue.find(name).ok()).find(|named| *named.model.id == *model);
+    if let Some(named) = known {
+        let variants = named.variants.iter().map(|variant| format!(":{}", variant.as_str()));
+        return variants.fold(model.to_owned(), |name, variant| name + &variant);
+    }
+    // A name that stands for whatever model is set for it.
+    let open = listed(request).find(|name| catalogue.find(name).is_err()).and_then(|name| name.split_once(':'));
+    open.map_or_else(|| model.to_owned(), |(_, variants)| format!("{model}:{variants}"))
 }
 
 /// A budget of thinking must be smaller than what may be written; what is left may be less than it was set for.

@@ -418,6 +418,21 @@ async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
 }
 
 #[tokio::test]
+async fn a_loop_goes_on_with_the_variants_of_the_model_that_answered() {
+    let (sim, broken) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::status(500)).await);
+    let free = "pricing = { input = 0, output = 0 }";
+    let builder = Tidegate::start().protocol_at("vendor/n", "anthropic", &broken.base_url(), free);
+    let priced = "pricing = { input = 1, output = 2 }";
+    let gate = builder.protocol_at(MODEL, "anthropic", &sim.base_url(), priced).run().await;
+    sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::says("It is late.")));
+    // The second one costs something, so it cannot go on by the first one's free name.
+    let listed = json!({"model": "vendor/n:free", "models": [format!("{MODEL}:floor")]});
+    let answer = message(&asked(&gate, &with_clock(false, listed)).await);
+    assert_eq!((kinds(&answer).len(), &answer["model"]), (3, &json!(MODEL)), "{answer}");
+    assert_eq!((broken.calls() > 0, sim.calls()), (true, 2));
+}
+
+#[tokio::test]
 async fn a_turn_that_fails_is_told_and_what_was_served_is_paid() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[0], "").await;
