@@ -34,7 +34,7 @@ pub(crate) use stored::Standing;
 use crate::agent::Before;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{self, Body, Purse, Reply};
+use crate::relay::{self, Body, Purse, Reply, Wish};
 use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot, request};
 use options::Plugins;
@@ -71,6 +71,8 @@ pub(crate) struct Prepared {
     pub is_online: bool,
     /// For whom its conversation is made shorter where it is too long.
     pub compression: Compression,
+    /// What it looks for among the answers that are kept, and what its own is kept by: the request as it came.
+    pub wish: Option<Wish>,
     /// What it pays from, where it had to wait for something; its places in the limits of requests in flight are there.
     pub purse: Option<Arc<Purse>>,
 }
@@ -253,6 +255,21 @@ impl Stage<'_> {
     }
 }
 
+/// How an answer to a request is repaired, for one that was made earlier.
+pub(crate) fn healing(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    key: &KeyEntry,
+    (body, envelope): (&Bytes, &Envelope<'_>),
+) -> Result<Option<Healing>, Failure> {
+    let (plugins, unheard) = entries(envelope, &gate.plugins.standing(&key.workspace, &snapshot.settings))?;
+    if !plugins.healing || envelope.stream {
+        return Ok(None);
+    }
+    let is_unheard = unheard.iter().any(|plugin| plugin == "response-healing");
+    Ok(schema(&request::read(body)?).map(|schema| Healing { schema, is_unheard }))
+}
+
 /// The schema that an answer is to follow.
 fn schema(request: &Map<String, Value>) -> Option<Value> {
     let format =
@@ -284,7 +301,8 @@ fn add_fetch(
 }
 
 /// Repairs the last text of an answer that should be JSON and is not quite.
-pub(crate) fn healed(mut reply: Reply, healing: &Healing, metadata: &str) -> Reply {
+pub(crate) fn healed(mut reply: Reply, healing: Option<&Healing>, metadata: &str) -> Reply {
+    let Some(healing) = healing else { return reply };
     let Body::Full(Some(bytes)) = &reply.body else { return reply };
     let Ok(mut answer) = serde_json::from_slice::<Value>(bytes) else { return reply };
     let ended = answer.get("stop_reason").and_then(Value::as_str);

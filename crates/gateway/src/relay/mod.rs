@@ -65,7 +65,7 @@ pub(crate) use admit::Places;
 use attempt::{Done, Job, Native, Start};
 use drain::Attempts;
 pub(crate) use prefer::Wishes;
-use replay::Wish;
+pub(crate) use replay::Wish;
 use settle::{Sender, Ticket};
 
 pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
@@ -221,7 +221,16 @@ impl Gateway {
             judged = passed.judged.entries;
         }
         if plugins::is_for(&envelope, settings) || self.plugins.of(&key.workspace).is_some() {
-            let mut made = Prepared::default();
+            let of_preset = applied.as_ref().map(|applied| applied.cache).unwrap_or_default();
+            let wish = Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset);
+            if let Some(wish) = &wish
+                && let Some(kept) =
+                    Box::pin(self.kept_before(&snapshot, key, head, (&body, &envelope), wish, applied.as_ref())).await?
+            {
+                let healing = plugins::healing(self, &snapshot, key, (&body, &envelope))?;
+                return Ok(plugins::healed(kept, healing.as_ref(), &snapshot.names.metadata_member));
+            }
+            let mut made = Prepared { wish, ..Prepared::default() };
             if let Err(mut failure) =
                 Box::pin(plugins::prepare(self, &snapshot, key, (&body, &envelope), &mut made)).await
             {
@@ -286,10 +295,31 @@ impl Gateway {
             let asked = (body.clone(), envelope, applied.as_ref(), prepared.as_deref());
             self.served(&snapshot, key, head, asked, None).await?
         };
-        Ok(match heals {
-            Some(healing) => plugins::healed(reply, &healing, &snapshot.names.metadata_member),
-            None => reply,
-        })
+        Ok(plugins::healed(reply, heals.as_ref(), &snapshot.names.metadata_member))
+    }
+
+    /// The answer that is kept for a request, before plugins do what must be paid for.
+    async fn kept_before(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        key: &Arc<KeyEntry>,
+        Head { headers, api, .. }: Head<'_>,
+        (body, envelope): (&Bytes, &Envelope<'_>),
+        wish: &Wish,
+        applied: Option<&Applied>,
+    ) -> Result<Option<Reply>, Failure> {
+        let session = header_session(headers)?;
+        let open = || {
+            let places = self.enter(key, &snapshot.settings)?.into();
+            let sender = sender(headers, &snapshot.names, envelope.session_id.as_deref().or(session));
+            let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender, body);
+            ticket.asked_in(api);
+            if let Some(applied) = applied {
+                ticket.made_with(&applied.id);
+            }
+            Ok(ticket)
+        };
+        wish.look_early(self, snapshot, key, open).await
     }
 
     /// Serves one turn of a loop.
@@ -396,7 +426,11 @@ impl Gateway {
         // A turn is no answer that could be given again.
         let wish = match inner {
             Some(_) => None,
-            None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
+            // What plugins made of a request is not what it was kept by.
+            None => match prepared.and_then(|prepared| prepared.wish) {
+                Some(wish) => Some(wish),
+                None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
+            },
         };
         // Only now: who may not have the model any more may not have what it once said, either.
         let wish = wish.filter(|_| !self.retains_nothing(key, &plan));

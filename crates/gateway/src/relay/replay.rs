@@ -17,7 +17,7 @@ use super::attempt::INTENT;
 use super::pump::{Outbox, encoded};
 use super::settle::{Ticket, Told};
 use super::stream::{Body, StreamBody};
-use super::{Reply, reply};
+use super::{Reply, Wishes, reply};
 use crate::cache::{self, Entry, Preset, Recording, Surface, Terms};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
@@ -25,7 +25,8 @@ use crate::snapshot::Names;
 use crate::{Gateway, Snapshot};
 
 /// What a request that may be answered from what is kept looks for.
-pub(super) struct Wish {
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
     key: KeyHash,
     ttl: Duration,
     clear: bool,
@@ -68,6 +69,36 @@ impl Wish {
         let result = if found.is_some() { "hit" } else { "miss" };
         gate.metrics.response_cache.get_or_create(&Looked { result }).inc();
         found
+    }
+
+    /// The same before anything is done to a request that has its price: a hit needs nothing of it. A miss is one only when
+    /// the request is planned, by the same wish.
+    pub async fn look_early(
+        &self,
+        gate: &Arc<Gateway>,
+        snapshot: &Arc<Snapshot>,
+        key: &KeyEntry,
+        open: impl FnOnce() -> Result<Box<Ticket>, Failure>,
+    ) -> Result<Option<Reply>, Failure> {
+        let entry = gate.answers.find(&self.key, gate.clock.now()).filter(|_| !self.clear);
+        let Some(entry) = entry else { return Ok(None) };
+        let mut ticket = open()?;
+        let may_have = |kept: &Kept| {
+            let model = kept.told.model.as_deref().unwrap_or_default();
+            // Who may not have the model any more may not have what it once said, either.
+            let plan = gate.plan(snapshot, key, &[model], &Wishes::default());
+            plan.is_ok_and(|plan| !gate.retains_nothing(key, &plan)) && gate.may_hear(key, snapshot, &kept.told)
+        };
+        match Kept::of(entry, self.stream, ticket.id()).filter(may_have) {
+            Some(kept) if ticket.admit_free().await => {
+                gate.metrics.response_cache.get_or_create(&Looked { result: "hit" }).inc();
+                kept.give(gate, snapshot, ticket).await.map(Some)
+            }
+            _ => {
+                ticket.refuse();
+                Ok(None)
+            }
+        }
     }
 
     /// For a stream that is to be kept.

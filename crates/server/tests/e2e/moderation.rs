@@ -178,6 +178,28 @@ async fn a_fee_is_on_record_whatever_becomes_of_the_request() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_kept_is_not_judged_again() {
+    let sim = Sim::start(Behaviour::says("At six.")).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], PRICED).await;
+    let cached = async |body: &Value| {
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-cache", "true");
+        ask.json(body.to_string()).send().await
+    };
+    for stream in [false, true] {
+        let body = saying("All is well", stream);
+        let first = cached(&body).await;
+        assert_eq!((first.status, first.header("x-tidegate-cache-status")), (200, Some("MISS")));
+        let (before, calls) = (spent(&gate).await, sim.calls());
+        let again = cached(&body).await;
+        assert_eq!((again.status, again.header("x-tidegate-cache-status")), (200, Some("HIT")));
+        assert_eq!((again.text(), sim.calls()), (first.text(), calls));
+        assert!((spent(&gate).await - before).abs() < 1e-9, "neither the call nor the judgement is paid again");
+        let id = again.header("x-generation-id").unwrap();
+        assert_eq!(record(&gate, id).await["total_cost"].as_f64(), Some(0.0));
+    }
+}
+
+#[tokio::test]
 async fn a_fee_that_nobody_can_pay_is_not_run_up() {
     let (sim, guard) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
     let config = format!("[moderation]\nbackend = \"http\"\nurl = \"{}\"\nprice_per_call = 0.5\n", guard.url("/judge"));
