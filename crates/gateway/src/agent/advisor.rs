@@ -136,14 +136,13 @@ impl Advisor {
         }
         match desk.ask(terms.guide.request(model, messages), SPENT).await {
             Ok(answer) => {
-                let text = json!({"status": "ok", "model": answer.spent.model, "advice": answer.text}).to_string();
+                let text = json!({"status": "ok", "model": answer.model, "advice": answer.text}).to_string();
                 let mut content = json!({"type": "advisor_result", "text": answer.text, "stop_reason": answer.reason});
                 if let Some(name) = self.name() {
                     // Which of several it was, for the case that it comes back.
                     content["name"] = json!(name);
                 }
-                let spent = vec![answer.spent];
-                Outcome { text, shown: Some((BLOCK.into(), content)), spent, ..Outcome::default() }
+                Outcome { text, shown: Some((BLOCK.into(), content)), ..Outcome::default() }
             }
             Err(failure) => failed(code_of(&failure)),
         }

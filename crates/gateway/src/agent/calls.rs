@@ -16,7 +16,7 @@ use tokio::time::{Instant, Interval, interval_at, timeout_at};
 use super::conduct::{Broken, Conductor};
 use super::fetch;
 use super::image;
-use super::inner::Desk;
+use super::inner::{Bill, Desk};
 use super::mcp;
 use super::replay;
 use super::roster::{Kind, Tool};
@@ -92,6 +92,7 @@ impl Conductor {
         let mut times = vec![(began, began); calls.len()];
         let mut running: JoinSet<(usize, Outcome, Times)> = JoinSet::new();
         let desk = self.desk(&calls, turn.model().unwrap_or_default());
+        let bills: Vec<Bill> = calls.iter().map(|_| Bill::default()).collect();
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
         let mut pings = self.pings();
@@ -99,7 +100,7 @@ impl Conductor {
             while running.len() < parallel
                 && let Some((place, call)) = waiting.next()
             {
-                self.start(&mut running, &desk, place, call);
+                self.start(&mut running, Desk { bill: bills[place].clone(), ..desk.clone() }, place, call);
             }
             tokio::select! {
                 joined = running.join_next() => match joined {
@@ -114,7 +115,8 @@ impl Conductor {
                 () = tokio::time::sleep_until(self.hard) => break true,
             }
         };
-        running.abort_all();
+        // Waits until they are gone: what they were charged is known only then.
+        running.shutdown().await;
         let mut results: Vec<Value> = Vec::with_capacity(calls.len());
         for (place, (call, outcome)) in calls.iter().zip(outcomes).enumerate() {
             let Some(tool) = self.roster.called(&call.name) else { continue };
@@ -129,11 +131,15 @@ impl Conductor {
             let taken = self.gate.metrics.flow.tool_duration.get_or_create_owned(&labels);
             taken.observe(to.since(from).as_secs_f64());
             let name = tool.block.clone();
+            bills[place].spent().iter().for_each(|spent| self.sums.add_inner(spent));
             let result = self.told_of(call, outcome, sink).await?;
             self.note_used(name, call, &result, times[place]);
             results.push(result);
         }
         leaving.forget();
+        let missing = self.sums.reach(self.inner.cost());
+        self.sums.tools = self.sums.tools.plus(missing);
+        self.tell_used(turn.model().unwrap_or_default());
         self.sums.is_used = true;
         self.sums.searches = self.roster.searches();
         self.sums.fetches = self.roster.fetches();
@@ -172,13 +178,14 @@ impl Conductor {
             model: model.to_owned(),
             request: if asks { Arc::new(self.request.clone()) } else { Arc::default() },
             messages: if asks { Arc::new(self.messages.clone()) } else { Arc::default() },
+            bill: Bill::default(),
+            place: 0,
         }
     }
 
-    fn start(&self, running: &mut JoinSet<(usize, Outcome, Times)>, desk: &Desk, place: usize, call: &Call) {
+    fn start(&self, running: &mut JoinSet<(usize, Outcome, Times)>, desk: Desk, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
         let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
-        let desk = desk.clone();
         let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool, &call.input)));
         running.spawn(async move {
             let started = desk.gate.clock.now();
@@ -192,7 +199,7 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, mut is_error, mut shown, found, spent, fee } = outcome;
+        let Outcome { mut text, mut is_error, mut shown, found, fee } = outcome;
         if let Some(held) = self.gate.guardrails.of(&self.key).filter(|held| held.has_filters()) {
             let (passed, judged) = held.scan_result(&mut text, shown.as_mut().map(|(_, content)| content));
             self.gate.note_judged(&judged);
@@ -204,7 +211,6 @@ impl Conductor {
             }
         }
         self.find(found);
-        spent.iter().for_each(|spent| self.sums.add_inner(spent));
         self.sums.add_fee(fee);
         if text.len() > self.room
             && let Some((kind, content)) = &mut shown

@@ -13,6 +13,7 @@ use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
+use super::inner::Line;
 use super::native::{self, Left};
 use super::replay::{self, Foreign};
 use super::roster::Roster;
@@ -59,6 +60,8 @@ pub(super) struct Conductor {
     /// Where the vendor runs code for this answer.
     container: Value,
     pub sums: Sums,
+    /// For a loop inside another one: what it uses is told there as it goes.
+    pub line: Option<Line>,
     pub tally: Tally,
     /// How often a vendor's interruption was gone on from; each counts against the budget of calls like one of them.
     pauses: u64,
@@ -136,6 +139,7 @@ impl Conductor {
             left,
             container: Value::Null,
             sums: Sums::after(searches),
+            line: None,
             tally: Tally::default(),
             pauses: 0,
             errors: 0,
@@ -162,6 +166,9 @@ impl Conductor {
             sink.turn();
             let (turn, is_cut) = self.read(reply, sink, is_last, head.is_none()).await?;
             self.sums.add(&turn.usage, turn.model());
+            // One that was cut short did not come to tell its price.
+            self.sums.reach(self.inner.cost());
+            self.tell_used(turn.model().or_else(|| head.as_ref().and_then(Turn::model)).unwrap_or_default());
             self.left = self.left.map(|left| left.saturating_sub(output(&turn)));
             if head.is_none() {
                 self.settle_on(&turn);
@@ -205,6 +212,8 @@ impl Conductor {
             if let Some(condition) = self.stopped_by {
                 self.gate.metrics.loop_stops.get_or_create(&Stopped { condition }).inc();
             }
+            self.sums.reach(self.inner.cost());
+            self.tell_used(first.model().unwrap_or_default());
             tracing::debug!(turns = self.sums.turns(), steps = self.tally.steps, reason, "a loop of tools ended");
             let mut answer = first.head.clone();
             answer.insert("content".into(), Value::Array(Vec::new()));
@@ -214,6 +223,15 @@ impl Conductor {
                 answer.insert(self.snapshot.names.metadata_member.clone(), self.told(metadata));
             }
             return Ok(Value::Object(answer));
+        }
+    }
+
+    /// Tells the loop that this one is inside of what was used so far.
+    pub fn tell_used(&mut self, model: &str) {
+        if let Some(line) = &mut self.line
+            && let Value::Object(usage) = self.sums.told()
+        {
+            line.tell(model, usage);
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::advisor;
 use super::fetch;
-use super::inner::{self, Answer, Desk, Guide, Spent};
+use super::inner::{self, Answer, Desk, Guide};
 use super::mcp;
 use super::reader::Reader;
 use super::roster::Roster;
@@ -110,7 +110,8 @@ impl Fusion {
         let prompt = given.map_or_else(|| last_words(&desk.messages), str::to_owned);
         let mut running = JoinSet::new();
         for (place, model) in self.terms.models.iter().enumerate() {
-            let (desk, terms, model, prompt) = (desk.clone(), self.terms.clone(), model.clone(), prompt.clone());
+            let desk = Desk { place, ..desk.clone() };
+            let (terms, model, prompt) = (self.terms.clone(), model.clone(), prompt.clone());
             running.spawn(async move { (place, terms.ask(&desk, &model, &prompt).await) });
         }
         let mut answers: Vec<Option<Result<Answer, Failure>>> = self.terms.models.iter().map(|_| None).collect();
@@ -120,19 +121,14 @@ impl Fusion {
                 answers[place] = Some(answer);
             }
         }
-        let (mut responses, mut lost, mut failures, mut spent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut responses, mut lost, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (model, answer) in self.terms.models.iter().zip(answers) {
             match answer.unwrap_or_else(|| Err(Failure::internal())) {
-                // What it cost is due, whatever it said.
                 Ok(answer) if answer.text.trim().is_empty() => {
                     lost.push(json!({"model": model, "error": "The model said nothing", "status_code": 502}));
                     failures.push(502);
-                    spent.push(answer.spent);
                 }
-                Ok(answer) => {
-                    responses.push(json!({"model": model, "content": answer.text}));
-                    spent.push(answer.spent);
-                }
+                Ok(answer) => responses.push(json!({"model": model, "content": answer.text})),
                 Err(failure) => {
                     lost.push(json!({"model": model, "error": failure.message, "status_code": failure.status}));
                     failures.push(failure.status);
@@ -146,20 +142,18 @@ impl Fusion {
                 _ => "all_panels_failed",
             };
             let told = json!({"status": "error", "failure_reason": reason, "failed_models": lost});
-            return Outcome { text: told.to_string(), is_error: true, spent, ..Outcome::default() };
+            return Outcome { text: told.to_string(), is_error: true, ..Outcome::default() };
         }
         let mut told = json!({"status": "ok"});
-        if let Some((analysis, used)) = self.terms.analysed(desk, &prompt, &responses).await {
-            spent.push(used);
-            if let Some(analysis) = analysis {
-                told["analysis"] = analysis;
-            }
+        let desk = Desk { place: self.terms.models.len(), ..desk.clone() };
+        if let Some(analysis) = self.terms.analysed(&desk, &prompt, &responses).await {
+            told["analysis"] = analysis;
         }
         told["responses"] = Value::Array(responses);
         if !lost.is_empty() {
             told["failed_models"] = Value::Array(lost);
         }
-        Outcome { text: told.to_string(), spent, ..Outcome::default() }
+        Outcome { text: told.to_string(), ..Outcome::default() }
     }
 }
 
@@ -180,8 +174,8 @@ impl Terms {
         desk.work(request, roster, limits, SPENT).await
     }
 
-    /// What the analyst makes of it, if that is an analysis, and what it cost, which is due in any case.
-    async fn analysed(&self, desk: &Desk, prompt: &str, responses: &[Value]) -> Option<(Option<Value>, Spent)> {
+    /// What the analyst makes of it, if that is an analysis.
+    async fn analysed(&self, desk: &Desk, prompt: &str, responses: &[Value]) -> Option<Value> {
         let model = self.analyst.as_deref().unwrap_or_else(|| desk.model());
         let text = |response: &Value, name: &str| response[name].as_str().unwrap_or_default().to_owned();
         let answers = responses.iter().map(|response| {
@@ -191,7 +185,7 @@ impl Terms {
         let guide = Guide::analyst(ANALYST, TOKENS);
         let request = guide.request(model, vec![json!({"role": "user", "content": told})]);
         let answer = desk.ask(request, SPENT).await.ok()?;
-        Some((analysis(&answer.text), answer.spent))
+        analysis(&answer.text)
     }
 }
 

@@ -2,7 +2,7 @@
 //! their own that name the loop they belong to.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -52,6 +52,50 @@ pub(super) struct Desk {
     pub request: Arc<Map<String, Value>>,
     /// The conversation up to the turn that made the call.
     pub messages: Arc<Vec<Value>>,
+    /// What the call uses of other models, and the place in it of what is asked next.
+    pub bill: Bill,
+    pub place: usize,
+}
+
+/// What a call used of other models so far. It outlives the call: what was used is due, whatever became of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bill(Arc<Mutex<Vec<(usize, Spent)>>>);
+
+impl Bill {
+    fn add(&self, place: usize, spent: Spent) -> usize {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push((place, spent));
+        list.len() - 1
+    }
+
+    /// All of it, by the places.
+    pub fn spent(&self) -> Vec<Spent> {
+        let mut list = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        list.sort_by_key(|(place, _)| *place);
+        list.into_iter().map(|(_, spent)| spent).collect()
+    }
+}
+
+/// Where a loop of another model tells what it has used so far.
+#[derive(Debug)]
+pub(super) struct Line {
+    bill: Bill,
+    place: usize,
+    kind: &'static str,
+    entry: Option<usize>,
+}
+
+impl Line {
+    pub fn tell(&mut self, model: &str, usage: Map<String, Value>) {
+        let spent = Spent { kind: self.kind, model: model.to_owned(), usage };
+        let Some(entry) = self.entry else {
+            self.entry = Some(self.bill.add(self.place, spent));
+            return;
+        };
+        if let Some(known) = self.bill.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(entry) {
+            known.1 = spent;
+        }
+    }
 }
 
 /// What another model's answer used.
@@ -67,7 +111,7 @@ pub(super) struct Spent {
 pub(super) struct Answer {
     pub text: String,
     pub reason: String,
-    pub spent: Spent,
+    pub model: String,
 }
 
 impl Desk {
@@ -88,7 +132,8 @@ impl Desk {
         let turn = Turn::whole(&bytes.clone().unwrap_or_default(), member).ok_or_else(Failure::internal)?;
         let model = turn.model().unwrap_or_default().to_owned();
         let reason = turn.reason().to_owned();
-        Ok(Answer { text: said(&turn.blocks), reason, spent: Spent { kind, model, usage: turn.usage } })
+        self.bill.add(self.place, Spent { kind, model: model.clone(), usage: turn.usage });
+        Ok(Answer { text: said(&turn.blocks), reason, model })
     }
 
     /// Lets another model work with tools of its own. In a box, because its loop may lead here again.
@@ -104,9 +149,10 @@ impl Desk {
         Box::pin(async move {
             let inner = desk.beside(&body, kind);
             let Some(Value::Array(messages)) = body.remove("messages") else { return Err(Failure::internal()) };
-            let Desk { gate, snapshot, key, headers, query, .. } = desk;
+            let Desk { gate, snapshot, key, headers, query, bill, place, .. } = desk;
             let head = (headers, query);
             let mut conductor = Conductor::new(gate, snapshot, key, head, inner, body, messages, roster, limits);
+            conductor.line = Some(Line { bill, place, kind, entry: None });
             let first = conductor.begin().await?;
             let mut sink = Sink::new(None);
             let answer = match conductor.conduct(first, &mut sink).await {
@@ -115,9 +161,7 @@ impl Desk {
                 Err(Broken::Gone) => return Err(Failure::internal()),
             };
             let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let usage = answer.get("usage").and_then(Value::as_object).cloned().unwrap_or_default();
-            let spent = Spent { kind, model: text("model"), usage };
-            Ok(Answer { text: said(&sink.content), reason: text("stop_reason"), spent })
+            Ok(Answer { text: said(&sink.content), reason: text("stop_reason"), model: text("model") })
         })
     }
 

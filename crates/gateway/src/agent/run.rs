@@ -13,7 +13,7 @@ use super::files;
 use super::find;
 use super::fusion;
 use super::image;
-use super::inner::{Desk, Spent};
+use super::inner::Desk;
 use super::roster::{Kind, Tool};
 use super::sandbox;
 use super::search;
@@ -34,8 +34,6 @@ pub(super) struct Outcome {
     pub shown: Option<(Cow<'static, str>, Value)>,
     /// Tools that the model gets to see from now on.
     pub found: Vec<String>,
-    /// What other models used for it.
-    pub spent: Vec<Spent>,
     /// What it cost besides.
     pub fee: Money,
 }

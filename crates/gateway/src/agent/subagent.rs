@@ -132,9 +132,8 @@ impl Subagent {
         };
         match answer {
             Ok(answer) => {
-                let told =
-                    json!({"status": "ok", "model": answer.spent.model, "task_name": task, "outcome": answer.text});
-                Outcome { text: told.to_string(), spent: vec![answer.spent], ..Outcome::default() }
+                let told = json!({"status": "ok", "model": answer.model, "task_name": task, "outcome": answer.text});
+                Outcome { text: told.to_string(), ..Outcome::default() }
             }
             Err(failure) => failed(&format!("{}: {}", failure.error_type.as_str(), failure.message)),
         }

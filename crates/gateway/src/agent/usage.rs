@@ -73,6 +73,18 @@ impl Sums {
         self.tools = self.tools.plus(fee);
     }
 
+    /// Counts what was settled and nobody told of: of turns that were cut short, and of models that did not come to an answer.
+    /// Gives what that was.
+    pub fn reach(&mut self, settled: Money) -> Money {
+        let missing = Money(settled.0.saturating_sub(self.cost().0).max(0));
+        if missing != Money::ZERO {
+            let mut cost = Map::new();
+            cost.insert("cost".into(), Value::Number(dollars(missing)));
+            add(&mut self.total, &cost, true);
+        }
+        missing
+    }
+
     /// Input, cached or not, and output, of all models.
     pub fn tokens(&self) -> u64 {
         tokens(&self.total) + self.inner_tokens
@@ -223,6 +235,15 @@ mod tests {
         assert_eq!(told["server_tool_use"]["web_search_requests"], 1);
         let listed = json!({"type": "advisor_message", "model": "b/n", "input_tokens": 7, "output_tokens": 2});
         assert_eq!(told["iterations"][1], listed);
+    }
+
+    #[test]
+    fn what_was_settled_and_not_told_is_paid_all_the_same() {
+        let mut sums = Sums::default();
+        sums.add(&usage(json!({"input_tokens": 10, "output_tokens": 3, "cost": 0.1})), Some("a/m"));
+        assert_eq!(sums.reach(Money(100_000_000)), Money::ZERO);
+        assert_eq!(sums.reach(Money(350_000_000)), Money(250_000_000));
+        assert_eq!(sums.told()["cost"].to_string(), "0.35");
     }
 
     proptest::proptest! {

@@ -86,6 +86,7 @@ impl Aside {
         if let Some(root) = inner.root.get() {
             ticket.belongs_to(*root);
         }
+        ticket.metered(inner);
         Self(ticket)
     }
 

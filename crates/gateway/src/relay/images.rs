@@ -96,6 +96,9 @@ impl Gateway {
         let sender = sender(headers, &snapshot.names, session);
         ticket.draws(sender.trace.as_deref());
         ticket.sent_by(sender, request.user.as_deref());
+        if let Some(inner) = inner {
+            ticket.metered(inner);
+        }
         if let Some(root) = inner.and_then(Inner::root) {
             ticket.belongs_to(*root);
         }

@@ -14,6 +14,7 @@ mod drain;
 mod follow;
 mod images;
 mod media;
+mod meter;
 mod prefer;
 mod pump;
 mod replay;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{Api, GenerationId, Timestamp};
+use tidegate_core::{Api, GenerationId, Money, Timestamp};
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
@@ -64,6 +65,7 @@ use crate::{Gateway, Snapshot};
 pub(crate) use admit::Places;
 use attempt::{Done, Job, Native, Start};
 use drain::Attempts;
+use meter::Meter;
 pub(crate) use prefer::Wishes;
 pub(crate) use replay::Wish;
 use settle::{Sender, Ticket};
@@ -123,6 +125,8 @@ pub(crate) struct Inner {
     root: OnceLock<GenerationId>,
     /// Tools that were run since the last turn, where somebody wants to hear of them.
     used: Mutex<Vec<Used>>,
+    /// What all of it has cost.
+    meter: Arc<Meter>,
 }
 
 impl Inner {
@@ -133,7 +137,9 @@ impl Inner {
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
     ) -> Self {
         let (cache_key, root, used) = (None, OnceLock::new(), Mutex::default());
-        Self { api, places, conversation, cache_key, applied, prepared, root, used }
+        // What plugins cost is shown with the first turn.
+        let meter = Meter::of(prepared.as_ref().map_or(Money::ZERO, |prepared| prepared.told.fee));
+        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter }
     }
 
     #[must_use]
@@ -144,8 +150,8 @@ impl Inner {
     /// For a call that a tool makes: part of the same request, and a conversation of its own.
     pub fn beside(&self, conversation: Conversation) -> Self {
         let places = self.places.clone();
-        let (root, used) = (self.root.clone(), Mutex::default());
-        Self { api: self.api, places, conversation, cache_key: None, applied: None, prepared: None, root, used }
+        let (root, used, meter) = (self.root.clone(), Mutex::default(), Meter::inside(&self.meter));
+        Self { api: self.api, places, conversation, cache_key: None, applied: None, prepared: None, root, used, meter }
     }
 
     /// A tool was run; the next turn tells of it.
@@ -155,6 +161,11 @@ impl Inner {
 
     fn used(&self) -> Vec<Used> {
         mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What its calls and those of its tools have cost so far, as it was settled.
+    pub fn cost(&self) -> Money {
+        self.meter.cost()
     }
 
     /// The first turn, once it has begun.
@@ -379,6 +390,7 @@ impl Gateway {
         if let Some(inner) = inner {
             ticket.belongs_to(*inner.root.get_or_init(|| id));
             ticket.used(inner);
+            ticket.metered(inner);
         }
         let listed: Vec<String> = envelope.names().map(str::to_owned).collect();
         let names: Vec<&str> = listed.iter().map(String::as_str).collect();

@@ -53,7 +53,13 @@ impl Wish {
     }
 
     /// What is kept for the request, if it may have it: it is let in then, and nobody is called.
-    pub async fn look(&self, gate: &Gateway, snapshot: &Snapshot, key: &KeyEntry, ticket: &mut Ticket) -> Option<Kept> {
+    pub(super) async fn look(
+        &self,
+        gate: &Gateway,
+        snapshot: &Snapshot,
+        key: &KeyEntry,
+        ticket: &mut Ticket,
+    ) -> Option<Kept> {
         let found = if self.clear {
             gate.answers.remove(&self.key);
             None
@@ -73,7 +79,7 @@ impl Wish {
 
     /// The same before anything is done to a request that has its price: a hit needs nothing of it. A miss is one only when
     /// the request is planned, by the same wish.
-    pub async fn look_early(
+    pub(super) async fn look_early(
         &self,
         gate: &Arc<Gateway>,
         snapshot: &Arc<Snapshot>,

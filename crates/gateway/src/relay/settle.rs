@@ -20,6 +20,7 @@ use charge::Carried;
 
 use super::Inner;
 use super::admit::{Held, millis};
+use super::meter::Meter;
 use super::reserve::counted;
 use crate::broadcast::{self, Overheard};
 use crate::failure::Failure;
@@ -123,6 +124,8 @@ pub(super) struct Ticket {
     beside: Money,
     /// What the attempt under way left out, as an entry of the metadata.
     compressed: Option<Box<str>>,
+    /// Of the loop that it is part of.
+    meter: Option<Arc<Meter>>,
 }
 
 /// What the head of a request says about its sender.
@@ -243,6 +246,7 @@ impl Ticket {
             overheard: None,
             beside: Money::ZERO,
             compressed: None,
+            meter: None,
         })
     }
 
@@ -278,6 +282,11 @@ impl Ticket {
     pub fn belongs_to(&mut self, root: GenerationId) {
         let id = self.id();
         self.edit().parent = (root != id).then_some(root);
+    }
+
+    /// What it costs is counted for the loop that it is part of.
+    pub fn metered(&mut self, inner: &Inner) {
+        self.meter = Some(inner.meter.clone());
     }
 
     /// The tools that were run since the turn before this one, for destinations.
@@ -688,6 +697,9 @@ impl Ticket {
         exchange.error_type = error_type.map(Into::into);
         exchange.duration_ms = millis(exchange.started, self.gate.clock.now());
         let (credit, list) = (exchange.cost.unwrap_or_default(), exchange.list_cost);
+        if let Some(meter) = &self.meter {
+            meter.add(credit);
+        }
         let is_free = credit == Money::ZERO && list.unwrap_or_default() == Money::ZERO;
         exchange.settlement =
             if is_free && outcome != Outcome::Complete { Settlement::Released } else { Settlement::Settled };

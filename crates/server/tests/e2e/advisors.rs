@@ -246,6 +246,22 @@ async fn a_task_is_done_by_another_model_with_tools_of_its_own_on_every_protocol
 }
 
 #[tokio::test]
+async fn a_task_that_fails_on_the_way_is_paid_for_as_far_as_it_came() {
+    let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
+    let gate = gate_with(&sim, &wise, PROTOCOLS[0], "").await;
+    for stream in [false, true] {
+        sim.set(Script::from(asks("", &[task("Tell the time.")])).then(Behaviour::says("Nobody knows.")));
+        wise.set(Script::from(asks("", &[("tidegate_datetime", json!({}))])).then(Behaviour::status(500)));
+        let before = spent(&gate).await;
+        let parameters = json!({"model": WISE, "tools": [{"type": "tidegate:datetime"}]});
+        let reply = asked(&gate, &body(stream, json!([{"type": "tidegate:subagent", "parameters": parameters}]))).await;
+        let answer = message(&reply);
+        assert_eq!(types(&answer), ["message", "subagent_message", "message"], "{stream}: {answer}");
+        assert_paid(&gate, before, &reply, &answer, &format!("{stream}")).await;
+    }
+}
+
+#[tokio::test]
 async fn what_other_models_cost_counts_for_the_conditions() {
     let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Yes, and no.")).await);
     let gate = gate_with(&sim, &wise, PROTOCOLS[0], "").await;

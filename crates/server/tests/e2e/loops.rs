@@ -160,7 +160,11 @@ fn asks_the_time() -> [Value; 5] {
 async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
     let hand = Hand::start().await;
     let config = "[tools]\nloop_deadline_ms = 1000\n";
-    let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), "").config(config).run().await;
+    let gate = Tidegate::start()
+        .endpoint_at(MODEL, &hand.base_url(), "pricing = { input = 100, output = 100 }")
+        .config(config)
+        .run()
+        .await;
     let mut body = searching(true);
     body["tools"] = json!([{"type": "tidegate:datetime"}]);
     let called = asks_the_time();
@@ -184,6 +188,13 @@ async fn a_stream_that_does_not_end_in_time_is_closed_with_what_it_said() {
     assert_eq!((&answer["content"][1]["text"], &told(&answer)["stopped_by"]), (&json!("At"), &json!("deadline")));
     let count = |name: &str| reply.events().iter().filter(|event| event.name == name).count();
     assert_eq!(count("content_block_start"), count("content_block_stop"), "every block is closed");
+    // The turn that was cut short is charged, and told.
+    let cost = answer["usage"]["cost"].as_f64().unwrap();
+    // Three tokens of the first turn, and of the second that of its prompt and the one that was heard.
+    let charged = 5.0 * 100.0 / 1e6;
+    let is_charged = async || (spent(&gate).await - charged).abs() < 1e-9;
+    eventually("it is charged", SOON, is_charged).await;
+    assert!((cost - charged).abs() < 1e-9, "{}", answer["usage"]);
 }
 
 #[tokio::test]
