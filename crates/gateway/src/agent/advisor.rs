@@ -10,6 +10,7 @@ use tidegate_wire::error::ErrorType;
 use super::inner::{self, Desk, Guide};
 use super::reader::Reader;
 use super::run::Outcome;
+use super::shares::{Share, Shares};
 use super::turn::is;
 use crate::failure::Failure;
 
@@ -40,8 +41,6 @@ struct Terms {
     forwards: bool,
     most: u64,
     uses: AtomicU64,
-    /// Of all advisors of the request.
-    all: Arc<AtomicU64>,
 }
 
 /// The terms count what a request uses, so they are equal only to themselves.
@@ -72,8 +71,7 @@ impl Advisor {
             let forwards = reader.flag("forward_transcript")?.unwrap_or(false);
             (inner::name(reader, &names)?, Guide::of(reader)?, forwards, MOST)
         };
-        let all = others.first().map_or_else(Arc::default, |first| first.terms.all.clone());
-        let terms = Terms { name, place: others.len(), guide, forwards, most, uses: AtomicU64::new(0), all };
+        let terms = Terms { name, place: others.len(), guide, forwards, most, uses: AtomicU64::new(0) };
         Ok(Self { terms: Arc::new(terms), is_over: true })
     }
 
@@ -90,11 +88,15 @@ impl Advisor {
     }
 
     /// A call of it, which counts.
-    pub fn begun(&self) -> Self {
+    pub fn begun(&self, shares: &Shares) -> Self {
         let terms = &self.terms;
         let own = terms.uses.fetch_add(1, Ordering::SeqCst) >= terms.most;
-        let is_over = own || terms.all.fetch_add(1, Ordering::SeqCst) >= MOST;
-        Self { terms: terms.clone(), is_over }
+        Self { terms: terms.clone(), is_over: own || !shares.take(Share::Advice, MOST) }
+    }
+
+    #[cfg(test)]
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     pub fn required(&self) -> &'static [&'static str] {

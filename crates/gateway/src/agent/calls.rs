@@ -185,9 +185,16 @@ impl Conductor {
 
     fn start(&self, running: &mut JoinSet<(usize, Outcome, Times)>, desk: Desk, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
-        let tool = Tool { kind: tool.kind.begun(), ..tool.clone() };
-        let (input, limit) = (call.input.clone(), self.hard.min(Instant::now() + time_for(&tool, &call.input)));
+        let tool = Tool { kind: tool.kind.begun(self.inner.shares()), ..tool.clone() };
+        let (input, hard) = (call.input.clone(), self.hard);
+        let shares = self.inner.shares().clone();
         running.spawn(async move {
+            // All loops of a request run no more at once than one would.
+            let _place = match tool.kind.lets_work() {
+                true => None,
+                false => timeout_at(hard, shares.running.acquire()).await.ok().and_then(Result::ok),
+            };
+            let limit = hard.min(Instant::now() + time_for(&tool, &input));
             let started = desk.gate.clock.now();
             let work = run(&desk, &tool, &input);
             let late = || failed(&tool, &input, "execution_time_exceeded");

@@ -10,6 +10,7 @@ use tidegate_tools::{charset, datetime};
 
 use super::reader::Reader;
 use super::run::Outcome;
+use super::shares::{Share, Shares};
 use crate::egress::{Domain, Domains, Reason};
 use crate::failure::Failure;
 use crate::{Gateway, Snapshot};
@@ -31,8 +32,8 @@ const UNTRUSTED: &str =
 #[derive(Clone, Debug)]
 pub(super) struct Fetch {
     terms: Arc<Terms>,
-    /// How many there were before it in this request.
-    number: u64,
+    /// No further one may be made.
+    is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -89,12 +90,18 @@ impl Fetch {
             domains: Domains { allowed: list("allowed_domains")?, blocked: list("blocked_domains")? },
             ..Terms::default()
         };
-        Ok(Self { terms: Arc::new(terms), number: 0 })
+        Ok(Self { terms: Arc::new(terms), is_over: true })
     }
 
-    /// A call of it, with the next number.
-    pub fn begun(&self) -> Self {
-        Self { terms: self.terms.clone(), number: self.terms.called.fetch_add(1, Ordering::Relaxed) }
+    /// A call of it, which counts.
+    pub fn begun(&self, shares: &Shares) -> Self {
+        let own = self.terms.called.fetch_add(1, Ordering::Relaxed) >= self.terms.most_uses;
+        Self { terms: self.terms.clone(), is_over: own || !shares.take(Share::Fetch, MOST_USES) }
+    }
+
+    #[cfg(test)]
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Fetches so far.
@@ -130,7 +137,7 @@ impl Fetch {
         if url.len() > LONGEST_URL {
             return Err("url_too_long");
         }
-        if self.number >= self.terms.most_uses {
+        if self.is_over {
             return Err("max_uses_exceeded");
         }
         self.terms.fetched.fetch_add(1, Ordering::Relaxed);

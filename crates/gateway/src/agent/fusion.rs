@@ -2,7 +2,6 @@
 //! do not, and what all of them left out. The model that called reads all of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value, json};
 use tidegate_wire::error::ErrorType;
@@ -16,6 +15,7 @@ use super::reader::Reader;
 use super::roster::Roster;
 use super::run::Outcome;
 use super::search;
+use super::shares::{Share, Shares};
 use super::stop::Limits;
 use super::subagent;
 use super::turn::is;
@@ -57,7 +57,6 @@ struct Terms {
     guide: Guide,
     tools: Vec<Value>,
     calls: u64,
-    uses: AtomicU64,
 }
 
 impl PartialEq for Fusion {
@@ -81,14 +80,13 @@ impl Fusion {
             guide: Guide::of(reader)?.for_panel(TOKENS),
             tools,
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
-            uses: AtomicU64::new(0),
         };
         Ok(Self { terms: Arc::new(terms), is_over: true })
     }
 
     /// A call of it, which counts: there is one in a request.
-    pub fn begun(&self) -> Self {
-        Self { terms: self.terms.clone(), is_over: self.terms.uses.fetch_add(1, Ordering::SeqCst) > 0 }
+    pub fn begun(&self, shares: &Shares) -> Self {
+        Self { terms: self.terms.clone(), is_over: !shares.take(Share::Panel, 1) }
     }
 
     pub fn description(&self) -> (String, Value) {
@@ -168,7 +166,7 @@ impl Terms {
         if self.tools.is_empty() {
             return desk.ask(request, SPENT).await;
         }
-        // Everybody counts anew what the tools may be used for.
+        // Everybody counts anew what the tools were told they may be used for; what a request may is shared.
         let roster = Roster::of(&self.tools, settings, false)?;
         let limits = Limits::of(None, Some(self.calls), settings.tools.max_steps);
         desk.work(request, roster, limits, SPENT).await

@@ -25,6 +25,7 @@ mod roster;
 mod run;
 mod sandbox;
 mod search;
+mod shares;
 mod sink;
 mod stop;
 mod subagent;
@@ -48,6 +49,7 @@ pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
 pub use roster::{SERVER_TOOLS, one_spelling};
 pub(crate) use search::{Before, Search};
+pub(crate) use shares::Shares;
 pub(crate) use turn::{Assembly, Turn};
 
 use crate::failure::Failure;
@@ -294,7 +296,8 @@ pub(crate) async fn serve(
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
     let conversation = conversation(key, headers, envelope, cache_key);
-    let inner = Inner::new(api, places, conversation, (applied, prepared)).keyed(cache_key);
+    let inner = Inner::new(api, places, conversation, (applied, prepared), Shares::of(settings.tools.parallelism));
+    let inner = inner.keyed(cache_key);
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
     let head = (headers.clone(), query.to_owned());
     let mut conductor =

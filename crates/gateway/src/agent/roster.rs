@@ -20,6 +20,7 @@ use super::native::Native;
 use super::reader::Reader;
 use super::sandbox::{self, Sandbox};
 use super::search::{self, Before, Search};
+use super::shares::Shares;
 use super::subagent::{self, Subagent};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
@@ -500,6 +501,11 @@ impl Kind {
         matches!(self, Self::Advisor(_) | Self::Subagent(_) | Self::Fusion(_) | Self::Image(_))
     }
 
+    /// Whether it lets other models work, with tools of their own.
+    pub fn lets_work(&self) -> bool {
+        matches!(self, Self::Subagent(_) | Self::Fusion(_))
+    }
+
     /// As its calls are called in answers: tools that others have too are called as they call them.
     fn block(&self, brand: &str) -> String {
         match self {
@@ -520,13 +526,13 @@ impl Kind {
 
     /// As it is for one call, which takes its share of what a request may use. Taken in the order of the calls, before
     /// they run side by side.
-    pub fn begun(&self) -> Self {
+    pub fn begun(&self, shares: &Shares) -> Self {
         match self {
             Self::WebSearch(search) => Self::WebSearch(search.begun()),
-            Self::WebFetch(fetch) => Self::WebFetch(fetch.begun()),
-            Self::Advisor(advisor) => Self::Advisor(advisor.begun()),
-            Self::Subagent(subagent) => Self::Subagent(subagent.begun()),
-            Self::Fusion(fusion) => Self::Fusion(fusion.begun()),
+            Self::WebFetch(fetch) => Self::WebFetch(fetch.begun(shares)),
+            Self::Advisor(advisor) => Self::Advisor(advisor.begun(shares)),
+            Self::Subagent(subagent) => Self::Subagent(subagent.begun(shares)),
+            Self::Fusion(fusion) => Self::Fusion(fusion.begun(shares)),
             Self::Datetime { .. }
             | Self::SearchModels { .. }
             | Self::ToolSearch(_)
@@ -694,6 +700,23 @@ mod tests {
             (&schema["properties"]["url"]["type"], schema["properties"]["url"].get("maxLength")),
             (&json!("string"), None)
         );
+    }
+
+    #[test]
+    fn what_a_request_may_use_is_shared_by_all_that_belong_to_it() {
+        let shares = Shares::of(8);
+        // Every model that is asked gets tools of its own.
+        let made = || roster(json!([{"type": "tidegate:web_fetch"}, {"type": "tidegate:advisor"}])).unwrap();
+        for (place, most) in [(0, 50), (1, 10)] {
+            for number in 0..most + 2 {
+                let is_over = match made().tools[place].kind.begun(&shares) {
+                    Kind::WebFetch(fetch) => fetch.is_over(),
+                    Kind::Advisor(advisor) => advisor.is_over(),
+                    other => unreachable!("{other:?}"),
+                };
+                assert_eq!(is_over, number >= most, "{place} {number}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! server tools of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
@@ -11,6 +10,7 @@ use super::mcp;
 use super::reader::Reader;
 use super::roster::Roster;
 use super::run::Outcome;
+use super::shares::{Share, Shares};
 use super::stop::Limits;
 use crate::failure::Failure;
 use crate::snapshot::Settings;
@@ -40,8 +40,6 @@ struct Terms {
     guide: Guide,
     tools: Vec<Value>,
     calls: u64,
-    /// Of all subagents of the request.
-    all: Arc<AtomicU64>,
 }
 
 impl PartialEq for Subagent {
@@ -65,7 +63,6 @@ impl Subagent {
             guide: Guide::of(reader)?,
             tools: inner::tools(reader, settings, NAME, &[NAME, mcp::NAME])?.unwrap_or_default(),
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
-            all: others.first().map_or_else(Arc::default, |first| first.terms.all.clone()),
         };
         Ok(Self { terms: Arc::new(terms), is_over: true })
     }
@@ -79,8 +76,8 @@ impl Subagent {
     }
 
     /// A call of it, which counts.
-    pub fn begun(&self) -> Self {
-        Self { terms: self.terms.clone(), is_over: self.terms.all.fetch_add(1, Ordering::SeqCst) >= MOST }
+    pub fn begun(&self, shares: &Shares) -> Self {
+        Self { terms: self.terms.clone(), is_over: !shares.take(Share::Task, MOST) }
     }
 
     pub fn description(&self) -> (String, Value) {
@@ -122,7 +119,7 @@ impl Subagent {
             desk.ask(request, SPENT).await
         } else {
             match Roster::of(&terms.tools, settings, false) {
-                // Every task counts anew what its tools may be used for.
+                // Every task counts anew what its tools were told they may be used for; what a request may is shared.
                 Ok(roster) => {
                     let limits = Limits::of(None, Some(terms.calls), settings.tools.max_steps);
                     desk.work(request, roster, limits, SPENT).await

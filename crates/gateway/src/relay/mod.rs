@@ -51,7 +51,7 @@ pub(crate) use pump::PING;
 pub(crate) use stream::error_frame;
 pub use stream::{Body, StreamBody};
 
-use crate::agent;
+use crate::agent::{self, Shares};
 use crate::choices::Made;
 use crate::failure::{self, Failure};
 use crate::guardrails::{Blocked, Judged};
@@ -127,6 +127,8 @@ pub(crate) struct Inner {
     used: Mutex<Vec<Used>>,
     /// What all of it has cost.
     meter: Arc<Meter>,
+    /// What all of it may use.
+    shares: Arc<Shares>,
 }
 
 impl Inner {
@@ -135,11 +137,12 @@ impl Inner {
         places: Arc<Places>,
         conversation: Conversation,
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
+        shares: Arc<Shares>,
     ) -> Self {
         let (cache_key, root, used) = (None, OnceLock::new(), Mutex::default());
         // What plugins cost is shown with the first turn.
         let meter = Meter::of(prepared.as_ref().map_or(Money::ZERO, |prepared| prepared.told.fee));
-        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter }
+        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter, shares }
     }
 
     #[must_use]
@@ -151,7 +154,19 @@ impl Inner {
     pub fn beside(&self, conversation: Conversation) -> Self {
         let places = self.places.clone();
         let (root, used, meter) = (self.root.clone(), Mutex::default(), Meter::inside(&self.meter));
-        Self { api: self.api, places, conversation, cache_key: None, applied: None, prepared: None, root, used, meter }
+        let shares = self.shares.clone();
+        Self {
+            api: self.api,
+            places,
+            conversation,
+            cache_key: None,
+            applied: None,
+            prepared: None,
+            root,
+            used,
+            meter,
+            shares,
+        }
     }
 
     /// A tool was run; the next turn tells of it.
@@ -166,6 +181,10 @@ impl Inner {
     /// What its calls and those of its tools have cost so far, as it was settled.
     pub fn cost(&self) -> Money {
         self.meter.cost()
+    }
+
+    pub fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// The first turn, once it has begun.
