@@ -231,7 +231,11 @@ impl Stage<'_> {
         let mut request = request::read(body)?;
         let is_unheard = made.told.unheard.iter().any(|plugin| plugin == "response-healing");
         made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
-        if let Some(wanted) = searches {
+        // A plugin that was asked for searches all the same; the name of a model wants a search, and that there is.
+        let is_vague = |wanted: &web::Wanted| plugins.web.is_none() || matches!(wanted, web::Wanted::Native(_));
+        if searches.as_ref().is_some_and(is_vague) && web::has_search(&request, &snapshot.settings) {
+            made.is_online = true;
+        } else if let Some(wanted) = searches {
             let purse = self.purse(made)?;
             let searched = wanted.run(gate, &purse, &mut request, made).await;
             if self.failed("web", searched)? {

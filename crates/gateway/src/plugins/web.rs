@@ -12,6 +12,7 @@ use super::route::last_words;
 use crate::agent::{self, Before, Search};
 use crate::failure::Failure;
 use crate::relay::Purse;
+use crate::snapshot::Settings;
 use crate::{Gateway, Snapshot};
 
 /// Characters of the last user message that are searched for.
@@ -25,6 +26,18 @@ const NATIVE: &str = "web_search_20250305";
 /// Whether the name of a model asks for a search.
 pub(super) fn is_online(name: &str) -> bool {
     name.split(':').skip(1).any(|variant| variant.trim() == "online")
+}
+
+/// Whether a request has a tool that searches the web, ours or a vendor's: then the model decides what is looked for.
+pub(super) fn has_search(request: &Map<String, Value>, settings: &Settings) -> bool {
+    let is_search = |tool: &Value| {
+        let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("type");
+        super::brand(settings).tool(kind) == Some("web_search")
+            || kind.starts_with("web_search_20")
+            || text("name") == "web_search"
+    };
+    request.get("tools").and_then(Value::as_array).is_some_and(|tools| tools.iter().any(is_search))
 }
 
 /// A search that is to be made.
@@ -104,10 +117,6 @@ impl Wanted {
             Self::Native(tool) => {
                 let tools = request.entry("tools").or_insert_with(|| json!([]));
                 let Value::Array(tools) = tools else { return Ok(false) };
-                let is_search = |tool: &Value| tool.get("name").and_then(Value::as_str) == Some("web_search");
-                if tools.iter().any(is_search) {
-                    return Ok(false);
-                }
                 tools.push(tool);
                 made.told.entries.push(entry("native", None, Money::ZERO));
                 Ok(true)
@@ -188,6 +197,23 @@ mod tests {
         );
         let tool = json!({"type": "tool_result", "tool_use_id": "t"});
         assert_eq!(of(json!([{"role": "user", "content": [tool, said]}]))[0]["content"], json!([tool, result, said]));
+    }
+
+    #[test]
+    fn a_search_among_the_tools_is_one_by_its_type_or_its_name() {
+        let settings = Settings { brand: "acme".into(), brand_aliases: vec!["old".into()], ..Settings::default() };
+        for (tools, wanted) in [
+            (json!([{"type": "acme:web_search"}]), true),
+            (json!([{"name": "f"}, {"type": "old:web_search", "parameters": {}}]), true),
+            (json!([{"type": "web_search_20250305", "name": "web_search"}]), true),
+            (json!([{"type": "web_search_20260209"}]), true),
+            (json!([{"name": "web_search", "input_schema": {}}]), true),
+            (json!([{"type": "acme:web_fetch"}, {"name": "search"}]), false),
+            (Value::Null, false),
+        ] {
+            let request = json!({"tools": tools}).as_object().unwrap().clone();
+            assert_eq!(has_search(&request, &settings), wanted, "{tools}");
+        }
     }
 
     #[test]

@@ -558,6 +558,12 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     off["plugins"] = json!([{"id": "web", "enabled": false}]);
     assert_eq!(asked(&chat, &off).await.status, 200);
     assert_eq!(searx.asked().len(), 1);
+    // Where the model can search, it is left to the model.
+    let mut able = body.clone();
+    able["tools"] = json!([{"type": "tidegate:web_search"}]);
+    let reply = asked(&chat, &able).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
+    assert_eq!(searx.asked().len(), 1);
     // An engine that fails does not end the request.
     searx.says("500 Internal Server Error", b"");
     let reply = asked(&chat, &body).await;
