@@ -26,6 +26,7 @@ mod stream;
 pub(crate) mod translate;
 
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -129,6 +130,8 @@ pub(crate) struct Inner {
     meter: Arc<Meter>,
     /// What all of it may use.
     shares: Arc<Shares>,
+    /// Whether it was counted as a request to a free model.
+    is_counted: AtomicBool,
 }
 
 impl Inner {
@@ -139,10 +142,10 @@ impl Inner {
         (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
         shares: Arc<Shares>,
     ) -> Self {
-        let (cache_key, root, used) = (None, OnceLock::new(), Mutex::default());
+        let (cache_key, root, used, is_counted) = (None, OnceLock::new(), Mutex::default(), AtomicBool::new(false));
         // What plugins cost is shown with the first turn.
         let meter = Meter::of(prepared.as_ref().map_or(Money::ZERO, |prepared| prepared.told.fee));
-        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter, shares }
+        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter, shares, is_counted }
     }
 
     #[must_use]
@@ -166,6 +169,7 @@ impl Inner {
             used,
             meter,
             shares,
+            is_counted: AtomicBool::new(false),
         }
     }
 
@@ -181,6 +185,11 @@ impl Inner {
     /// What its calls and those of its tools have cost so far, as it was settled.
     pub fn cost(&self) -> Money {
         self.meter.cost()
+    }
+
+    /// A loop is one request to its model, however many turns it has.
+    fn is_uncounted(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::Relaxed)
     }
 
     pub fn shares(&self) -> &Arc<Shares> {
@@ -471,6 +480,7 @@ impl Gateway {
             return Box::pin(kept.give(self, snapshot, ticket)).await;
         }
         if is_free(&plan)
+            && inner.is_none_or(Inner::is_uncounted)
             && let Err(failure) = self.admit_free(key, settings)
         {
             return Err(refuse(ticket, failure));
@@ -789,9 +799,11 @@ fn as_written<'a>(applied: Option<&'a Applied>, prepared: Option<&'a Prepared>) 
     applied.map(|applied| &applied.requested).or(chosen)
 }
 
-/// Whether the model was asked for by its free name.
+/// Whether the model was asked for by its free name, which may be that of a model of its own.
 fn is_free(plan: &Plan) -> bool {
-    plan.attempts.first().is_some_and(|attempt| attempt.variants.contains(Variant::Free))
+    let is_free_name = |id: &str| id.rsplit_once(':').is_some_and(|(_, variant)| variant == Variant::Free.as_str());
+    let first = plan.attempts.first();
+    first.is_some_and(|one| one.variants.contains(Variant::Free) || is_free_name(&one.endpoint.model))
 }
 
 /// Options that were understood and have no effect yet: said, not hidden.

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 
+use crate::agent::asks;
 use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hash_of, hello};
 
 const MODEL: &str = "vendor/m";
@@ -385,4 +386,25 @@ async fn free_variants_have_limits_of_their_own() {
     let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
     assert_eq!(key["data"]["free_model_daily_requests"], json!({"limit": 3, "used": 3, "remaining": 0}));
     assert_eq!(sim.calls(), 4);
+}
+
+#[tokio::test]
+async fn a_free_request_counts_once_however_many_turns_it_has_and_whatever_its_model_is_called() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let limits = "[limits]\nfree_rpm = 0\nfree_rpd = 3\n";
+    let free = "pricing = { input = 0, output = 0 }";
+    let gate = Tidegate::start().config(limits).endpoint_with(MODEL, &sim, free);
+    let gate = gate.endpoint_with("vendor/own:free", &sim, free).run().await;
+    let used = async || {
+        let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+        key["data"]["free_model_daily_requests"]["used"].as_u64().unwrap()
+    };
+    let mut body = hello("vendor/m:free");
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    let call = asks("", &[("tidegate_datetime", json!({}))]);
+    sim.set(Script::from(call.clone()).then(call).then(Behaviour::says("It is late.")));
+    let reply = gate.messages(body).await;
+    assert_eq!((reply.status, sim.calls(), used().await), (200, 3, 1), "{}", reply.body_text());
+    sim.set(Behaviour::says("hello"));
+    assert_eq!((gate.messages(hello("vendor/own:free")).await.status, used().await), (200, 2));
 }

@@ -583,6 +583,9 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
     let tool = json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 2, "allowed_domains": ["tides.example"]}]);
     assert_eq!(sent["tools"], tool);
+    // It is not given the same tool twice.
+    let reply = asked(&native, &able).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
     assert_eq!(
         answer["tidegate_metadata"]["pipeline"][0]["data"],
         json!({"engine": "native", "results": null, "native": true})
