@@ -15,6 +15,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde_json::{Map, Value, json};
 use tidegate_core::{KeyHash, Secret, Timestamp};
+use tidegate_observe::broadcast::target::is_forbidden;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -52,16 +53,7 @@ const LONGEST_LABEL: usize = 32;
 const LONGEST_FUNCTION: usize = 64;
 const MOST_HEADERS: usize = 16;
 /// Headers that the transport itself says.
-const OWN: [&str; 8] = [
-    "host",
-    "content-type",
-    "content-length",
-    "accept",
-    "connection",
-    "transfer-encoding",
-    "mcp-session-id",
-    "mcp-protocol-version",
-];
+const OWN: [&str; 4] = ["content-type", "accept", "mcp-session-id", "mcp-protocol-version"];
 
 /// A tool as a server lists it.
 #[derive(Clone, Debug, PartialEq)]
@@ -427,7 +419,8 @@ fn headers(reader: &Reader<'_>) -> Result<Vec<(HeaderName, Secret)>, Failure> {
     let fits = |text: &str| HeaderValue::from_str(text).is_ok();
     if let Some(headers) = reader.object("headers")? {
         for (name, value) in headers.members {
-            let header = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| !OWN.contains(&name.as_str()));
+            let may_be_sent = |name: &HeaderName| !OWN.contains(&name.as_str()) && !is_forbidden(name.as_str());
+            let header = HeaderName::from_bytes(name.as_bytes()).ok().filter(may_be_sent);
             let header = header.ok_or_else(|| headers.wrong(name, "cannot be sent: leave it out"))?;
             let text = value.as_str().filter(|text| fits(text));
             let text = text.ok_or_else(|| headers.wrong(name, "must be a string without line breaks"))?;
@@ -491,6 +484,27 @@ mod tests {
         assert_eq!(function("house", "read_file"), "mcp__house__read_file");
         assert_eq!(function("house", "a.b/c"), "mcp__house__a_b_c");
         assert_eq!(function("h", &"x".repeat(100)).len(), 64);
+    }
+
+    #[test]
+    fn headers_of_the_connection_or_of_a_cloud_are_not_the_callers() {
+        let of = |name: &str| {
+            let parameters = json!({"headers": {name: "x"}}).as_object().unwrap().clone();
+            headers(&Reader::of(&parameters, 0)).map(|all| all.len()).map_err(|failure| failure.message.into_owned())
+        };
+        for name in [
+            "Host",
+            "Accept",
+            "Proxy-Authorization",
+            "Metadata-Flavor",
+            "X-aws-ec2-metadata-token",
+            "Mcp-Session-Id",
+            "TE",
+        ] {
+            let wrong = format!("Invalid request: tools[0].parameters.headers.{name} cannot be sent: leave it out");
+            assert_eq!(of(name), Err(wrong));
+        }
+        assert_eq!(of("X-Api-Key"), Ok(1));
     }
 
     #[test]

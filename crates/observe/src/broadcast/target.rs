@@ -27,6 +27,11 @@ const FORBIDDEN: [&str; 11] = [
     "x-aws-ec2-metadata-token-ttl-seconds",
 ];
 
+/// Whether a caller must not give a header of this name, which is in small letters.
+pub fn is_forbidden(name: &str) -> bool {
+    FORBIDDEN.contains(&name) || name.starts_with("proxy-")
+}
+
 /// A configuration as it was written; values may be secrets, so all of them are kept as such.
 #[derive(Default)]
 pub struct Config {
@@ -232,7 +237,7 @@ impl Config {
             let is_token =
                 !small.is_empty() && small.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
             let is_clean = value.expose(|bytes| bytes.iter().all(|byte| *byte >= 0x20 && *byte != 0x7f));
-            if !is_token || FORBIDDEN.contains(&small.as_str()) || small.starts_with("proxy-") {
+            if !is_token || is_forbidden(&small) {
                 return Err(wrong(&format!("headers.{name}"), "is not a header that may be set"));
             }
             if !is_clean {
