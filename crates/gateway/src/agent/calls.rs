@@ -20,7 +20,7 @@ use super::inner::{Bill, Desk};
 use super::mcp;
 use super::replay;
 use super::roster::{Kind, Tool};
-use super::run::{Outcome, WITHHELD, failed, run, withheld};
+use super::run::{Outcome, UNCALLED, WITHHELD, failed, run, withheld};
 use super::search;
 use super::sink::{Gone, Sink};
 use super::turn::{Call, Turn, is};
@@ -186,7 +186,12 @@ impl Conductor {
     fn start(&self, running: &mut JoinSet<(usize, Outcome, Times)>, desk: Desk, place: usize, call: &Call) {
         let Some(tool) = self.roster.called(&call.name) else { return };
         let tool = Tool { kind: tool.kind.begun(self.inner.shares()), ..tool.clone() };
-        let (input, hard) = (call.input.clone(), self.hard);
+        let (mut input, hard) = (call.input.clone(), self.hard);
+        let may_run = self.gate.guardrails.of(&self.key).filter(|held| held.has_filters()).is_none_or(|held| {
+            let (passed, judged) = held.scan_call(&mut input);
+            self.gate.note_judged(&judged);
+            passed
+        });
         let shares = self.inner.shares().clone();
         running.spawn(async move {
             // All loops of a request run no more at once than one would.
@@ -196,6 +201,10 @@ impl Conductor {
             };
             let limit = hard.min(Instant::now() + time_for(&tool, &input));
             let started = desk.gate.clock.now();
+            if !may_run {
+                let uncalled = Outcome { text: UNCALLED.to_owned(), ..failed(&tool, &Value::Null, "unavailable") };
+                return (place, uncalled, (started, started));
+            }
             let work = run(&desk, &tool, &input);
             let late = || failed(&tool, &input, "execution_time_exceeded");
             let outcome = timeout_at(limit, work).await.unwrap_or_else(|_| late());

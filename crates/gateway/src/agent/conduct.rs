@@ -47,6 +47,8 @@ pub(super) struct Conductor {
     /// The request without its messages and tools.
     pub request: Map<String, Value>,
     pub messages: Vec<Value>,
+    /// How many of them the loop began with.
+    begun: usize,
     pub roster: Arc<Roster>,
     /// Tools that were looked for and found.
     pub found: Vec<String>,
@@ -130,6 +132,7 @@ impl Conductor {
             inner: Arc::new(inner),
             requested: None,
             request,
+            begun: messages.len(),
             messages,
             roster: Arc::new(roster),
             found: Vec::new(),
@@ -262,31 +265,31 @@ impl Conductor {
             return Err(Failure::invalid_key());
         }
         let tools = self.roster.upstream_with(&self.found);
-        let searching = self.left_to.as_ref().map(|left| Searching {
-            body: self.body(
-                self.told_to(Foreign::Kept),
-                left.tools(&tools, self.sums.vendors_searches() + self.roster.searches()),
-                is_last,
-            ),
-            searchers: left.searchers,
-            may_serve: left.may_serve,
-            is_alone: left.is_alone,
+        let searching = self.left_to.as_ref().map(|left| {
+            let (messages, begun) = self.told_to(Foreign::Kept);
+            let tools = left.tools(&tools, self.sums.vendors_searches() + self.roster.searches());
+            let body = self.body(messages, tools, is_last);
+            let Left { searchers, may_serve, is_alone, .. } = *left;
+            Searching { body, begun, searchers, may_serve, is_alone }
         });
-        let body = self.body(self.told_to(Foreign::Rebuilt), tools, is_last);
+        let (messages, begun) = self.told_to(Foreign::Rebuilt);
+        let body = self.body(messages, tools, is_last);
         let head = (&self.headers, self.query.as_str());
-        self.gate.turn(&self.snapshot, &self.key, head, (body, searching), &self.inner).await
+        self.gate.turn(&self.snapshot, &self.key, head, (body, begun, searching), &self.inner).await
     }
 
-    /// The conversation so far. Only who sealed results of a search can read them; others get what can be told of them.
-    fn told_to(&self, foreign: Foreign) -> Vec<Value> {
+    /// The conversation so far, and how much of it is older than the loop. Only who sealed results of a search can read them; others get what can be told of them.
+    fn told_to(&self, foreign: Foreign) -> (Vec<Value>, usize) {
         if self.roster.native().is_none() {
-            return self.messages.clone();
+            return (self.messages.clone(), self.begun);
         }
         let settings = &self.snapshot.settings;
         let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
         let results = self.gate.results.of(&self.key.workspace, self.gate.clock.now());
         let memory = Recall { results, vault: &self.gate.vault, workspace: &self.key.workspace };
-        replay::rebuilt(self.messages.clone(), &self.roster, brand, &memory, foreign)
+        let rebuilt = |messages: &[Value]| replay::rebuilt(messages.to_vec(), &self.roster, brand, &memory, foreign);
+        // The first ones become as many messages whatever follows them.
+        (rebuilt(&self.messages), rebuilt(&self.messages[..self.begun]).len())
     }
 
     fn body(&self, messages: Vec<Value>, tools: Vec<Value>, is_last: bool) -> Bytes {

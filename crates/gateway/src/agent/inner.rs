@@ -126,7 +126,7 @@ impl Desk {
         let inner = self.beside(&body, kind);
         let body = Bytes::from(Value::Object(body).to_string());
         let head = (&self.headers, self.query.as_str());
-        let reply = self.gate.turn(&self.snapshot, &self.key, head, (body, None), &inner).await?;
+        let reply = self.gate.turn(&self.snapshot, &self.key, head, (body, usize::MAX, None), &inner).await?;
         let Body::Full(bytes) = &reply.body else { return Err(Failure::internal()) };
         let member = &self.snapshot.names.metadata_member;
         let turn = Turn::whole(&bytes.clone().unwrap_or_default(), member).ok_or_else(Failure::internal)?;

@@ -23,6 +23,9 @@ use crate::{Gateway, Snapshot};
 /// In place of a result that a guardrail does not let through.
 pub(super) const WITHHELD: &str = "The result is withheld: a content filter does not let it through.";
 
+/// In place of the result of a call whose arguments it does not let through.
+pub(super) const UNCALLED: &str = "The call was not made: a content filter does not let its arguments through.";
+
 /// What came of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {

@@ -79,6 +79,12 @@ struct Findings<'h> {
 impl Held {
     /// Looks through the body of a request.
     pub fn scan(&self, body: &Bytes) -> Result<Passed, Box<Blocked>> {
+        self.scan_turn(body, usize::MAX)
+    }
+
+    /// The same for a turn of a loop, of which so many messages were there before it began. What the model itself said since
+    /// then is known to whom it goes, and its calls were looked at before they were run.
+    pub fn scan_turn(&self, body: &Bytes, begun: usize) -> Result<Passed, Box<Blocked>> {
         let Ok(mut request) = serde_json::from_slice::<Value>(body) else { return Err(unreadable()) };
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
         let mut is_changed = false;
@@ -86,9 +92,11 @@ impl Held {
         if let Some(system) = request.get_mut("system") {
             content(system, false, &mut look);
         }
-        for message in request.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
-            let is_user = message.get("role").and_then(Value::as_str) == Some("user");
-            if let Some(said) = message.get_mut("content") {
+        let messages = request.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+        for (place, message) in messages.enumerate() {
+            let role = message.get("role").and_then(Value::as_str);
+            let (is_user, is_own) = (role == Some("user"), role == Some("assistant") && place >= begun);
+            if let Some(said) = message.get_mut("content").filter(|_| !is_own) {
                 content(said, is_user, &mut look);
             }
         }
@@ -101,6 +109,16 @@ impl Held {
     /// it must be withheld.
     pub fn scan_result(&self, text: &mut String, shown: Option<&mut Value>) -> (bool, Judged) {
         self.scan_texts([text], shown)
+    }
+
+    /// Looks at the arguments of a call before it is run. False when it must not be.
+    pub fn scan_call(&self, input: &mut Value) -> (bool, Judged) {
+        let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
+        findings.inside(input, false);
+        match findings.judge(None) {
+            Ok(passed) => (true, passed.judged),
+            Err(blocked) => (false, blocked.judged),
+        }
     }
 
     /// The same for what was found before anything is made of it.

@@ -102,8 +102,9 @@ pub struct Reply {
 
 /// A turn with a search that vendors may run themselves.
 pub(crate) struct Searching {
-    /// As those get it who do.
+    /// As those get it who do, and how many of its messages are older than the loop.
     pub body: Bytes,
+    pub begun: usize,
     pub searchers: Searchers,
     /// Who may serve at all; nothing: everybody.
     pub may_serve: Option<Searchers>,
@@ -367,13 +368,13 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
         (headers, query): (&HeaderMap, &str),
-        (body, mut searching): (Bytes, Option<Searching>),
+        (body, begun, mut searching): (Bytes, usize, Option<Searching>),
         inner: &Inner,
     ) -> Result<Reply, Failure> {
         // What earlier requests found and only we can read is told in words by now.
-        let body = self.passed(key, body)?;
+        let body = self.passed_turn(key, body, begun)?;
         if let Some(searching) = &mut searching {
-            searching.body = self.passed(key, std::mem::take(&mut searching.body))?;
+            searching.body = self.passed_turn(key, std::mem::take(&mut searching.body), searching.begun)?;
         }
         let envelope = read(&body, &snapshot.settings, Purpose::Generate)?;
         let turn = Some((inner, searching));
@@ -628,8 +629,12 @@ impl Gateway {
 
     /// The body with what the caller's filters take out.
     pub(crate) fn passed(&self, key: &KeyEntry, body: Bytes) -> Result<Bytes, Failure> {
+        self.passed_turn(key, body, usize::MAX)
+    }
+
+    fn passed_turn(&self, key: &KeyEntry, body: Bytes, begun: usize) -> Result<Bytes, Failure> {
         let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) else { return Ok(body) };
-        let passed = held.scan(&body).map_err(|blocked| blocked.failure)?;
+        let passed = held.scan_turn(&body, begun).map_err(|blocked| blocked.failure)?;
         Ok(passed.body.unwrap_or(body))
     }
 

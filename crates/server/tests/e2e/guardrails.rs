@@ -410,3 +410,29 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
         }
     });
 }
+
+#[test]
+fn what_a_model_writes_to_a_tool_does_not_leave_and_does_not_end_the_loop() {
+    with_sqlite(async |database| {
+        let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Yes.")).await);
+        let builder = Tidegate::start().endpoint_with(MODEL, &sim, "").endpoint_with(OTHER, &wise, "");
+        let account = Account::start(database, builder).await;
+        let mut body = saying("Who is it?");
+        body["tools"] = json!([{"type": "tidegate:advisor", "parameters": {"model": OTHER}}]);
+        let heard = |sim: &Sim| String::from_utf8(sim.requests().last().unwrap().body.to_vec()).unwrap();
+        let filters = |action: &str| json!({"content_filter_builtins": [{"slug": "email", "action": action}]});
+        let calls = || Script::from(asks("", &[("advisor", json!({"prompt": "Is it ann@example.org?"}))]));
+
+        let blocking = guarded(&account, filters("block")).await;
+        sim.set(calls().then(Behaviour::says("Nobody knows.")));
+        let reply = said(&account, &blocking, body.clone()).await;
+        assert_eq!((reply.status, wise.calls()), (200, 0), "{}", reply.body_text());
+        assert!(heard(&sim).contains("The call was not made"), "{}", heard(&sim));
+
+        let redacting = guarded(&account, filters("redact")).await;
+        sim.set(calls().then(Behaviour::says("It is.")));
+        let reply = said(&account, &redacting, body).await;
+        assert_eq!((reply.status, wise.calls()), (200, 1), "{}", reply.body_text());
+        assert!(heard(&wise).contains("Is it [EMAIL]?"), "{}", heard(&wise));
+    });
+}
