@@ -20,6 +20,15 @@ pub(crate) fn read(body: &[u8]) -> Result<Map<String, Value>, Failure> {
     })
 }
 
+/// The tools of a request, to add to them; `null` is the same as none. Nothing where they are no list.
+pub(crate) fn tools(request: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
+    let tools = request.entry("tools").or_insert(Value::Null);
+    if tools.is_null() {
+        *tools = Value::Array(Vec::new());
+    }
+    tools.as_array_mut()
+}
+
 /// Where the first value is that cannot be read; nothing where all can be.
 fn unreadable(value: &RawValue) -> Option<String> {
     if serde_json::from_str::<Value>(value.get()).is_ok() {
@@ -44,6 +53,17 @@ fn unreadable(value: &RawValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tools_that_are_null_are_none() {
+        for given in ["{}", r#"{"tools":null}"#, r#"{"tools":[]}"#] {
+            let mut request = read(given.as_bytes()).unwrap();
+            tools(&mut request).unwrap().push(Value::Bool(true));
+            assert_eq!(Value::Object(request).to_string(), r#"{"tools":[true]}"#, "{given}");
+        }
+        let mut request = read(br#"{"tools":1}"#).unwrap();
+        assert!(tools(&mut request).is_none());
+    }
 
     #[test]
     fn what_cannot_be_read_is_named_and_not_repeated() {

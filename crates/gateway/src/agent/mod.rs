@@ -88,10 +88,7 @@ fn take_servers(request: &mut Map<String, Value>, envelope: &Envelope<'_>, snaps
     }
     let Some(servers) = request.remove("mcp_servers") else { return Ok(()) };
     let added = mcp::of_request(&servers, &snapshot.settings.brand)?;
-    match request.entry("tools").or_insert_with(|| Value::Array(Vec::new())) {
-        Value::Array(tools) => tools.extend(added),
-        _ => return Err(Failure::internal()),
-    }
+    request::tools(request).ok_or_else(Failure::internal)?.extend(added);
     Ok(())
 }
 

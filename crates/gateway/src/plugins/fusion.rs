@@ -6,6 +6,7 @@ use super::Told;
 use super::options::{Fusion, Plugins};
 use super::route::Router;
 use crate::failure::Failure;
+use crate::request;
 use crate::snapshot::{FusionPreset, Settings};
 
 /// For requests that name no other.
@@ -75,8 +76,7 @@ impl Panel {
     /// Gives the model the tool, unless it has it.
     pub fn add(&self, request: &mut Map<String, Value>, settings: &Settings, told: &mut Told) -> bool {
         let Some(parameters) = &self.parameters else { return false };
-        let tools = request.entry("tools").or_insert_with(|| json!([]));
-        let Value::Array(tools) = tools else { return false };
+        let Some(tools) = request::tools(request) else { return false };
         let kind = |tool: &Value| tool.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         if tools.iter().any(|tool| super::brand(settings).tool(&kind(tool)) == Some("fusion")) {
             return false;

@@ -290,8 +290,7 @@ fn add_fetch(
     told: &mut Told,
 ) -> bool {
     let kind = format!("{}:web_fetch", settings.brand);
-    let tools = request.entry("tools").or_insert_with(|| Value::Array(Vec::new()));
-    let Value::Array(tools) = tools else { return false };
+    let Some(tools) = request::tools(request) else { return false };
     let is_fetch = |tool: &Value| {
         let tool = tool.get("type").and_then(Value::as_str).unwrap_or_default();
         brand(settings).tool(tool) == Some("web_fetch") || tool.starts_with("web_fetch_")

@@ -13,7 +13,7 @@ use crate::agent::{self, Before, Search};
 use crate::failure::Failure;
 use crate::relay::Purse;
 use crate::snapshot::Settings;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, request};
 
 /// Characters of the last user message that are searched for.
 const QUERY: usize = 400;
@@ -115,8 +115,7 @@ impl Wanted {
         };
         match self {
             Self::Native(tool) => {
-                let tools = request.entry("tools").or_insert_with(|| json!([]));
-                let Value::Array(tools) = tools else { return Ok(false) };
+                let Some(tools) = request::tools(request) else { return Ok(false) };
                 tools.push(tool);
                 made.told.entries.push(entry("native", None, Money::ZERO));
                 Ok(true)

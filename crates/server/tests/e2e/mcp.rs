@@ -301,7 +301,8 @@ async fn what_cannot_be_called_is_refused_by_its_path() {
 async fn servers_of_the_vendors_field_are_called_where_nobody_else_does() {
     let (server, sim) = (Server::start(Manner::Events).await, Sim::start(Behaviour::Echo).await);
     let mut body = hello(MODEL);
-    body["max_tokens"] = json!(1000);
+    // No tools of its own, said so.
+    (body["max_tokens"], body["tools"]) = (json!(1000), Value::Null);
     body["mcp_servers"] =
         json!([{"type": "url", "name": "Tides", "url": server.url(), "authorization_token": "token-2"}]);
     for protocol in &PROTOCOLS[1..] {
