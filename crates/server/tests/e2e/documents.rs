@@ -12,7 +12,7 @@ use tidegate_sim::{Behaviour, Sim};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::agent::{MODEL, PROTOCOLS, asked, bodies, message};
-use crate::harness::{Service, Tidegate, pdf};
+use crate::harness::{Service, Tidegate, eventually, pdf};
 
 const TEXT_ONLY: &str = "card = { pdf = false, images = false }\npricing = { input = 1, output = 2 }";
 const NO_FILES: &str = "card = { pdf = false, images = true }\npricing = { input = 1, output = 2 }";
@@ -317,6 +317,23 @@ async fn pages_that_are_pictures_are_read_by_a_service_and_charged() {
             (&json!(url), &json!(true))
         );
     }
+}
+
+#[tokio::test]
+async fn all_pages_of_a_long_scan_are_held_for() {
+    let (sim, service) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
+    service.says("/v1/ocr", &pages(0));
+    let gate = gate(&sim, PROTOCOLS[1], TEXT_ONLY, &ocr(&service)).await;
+    let made = gate.place.run(&["keys", "create", "--name", "poor", "--limit", "1.1"]).await;
+    let key = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let is_known = async || gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200;
+    eventually("the key is known", std::time::Duration::from_secs(10), is_known).await;
+    // At two dollars a thousand: five hundred of them could be paid.
+    let mut body = body(&[document(&pdf::saying(&[""; 600]))]);
+    body["plugins"] = json!([{"id": "file-parser", "pdf": {"engine": "mistral-ocr"}}]);
+    let (status, _, _, text) = gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send().await.error();
+    assert_eq!((status, service.asked().len(), sim.calls()), (402, 0, 0), "{text}");
+    assert!(text.contains("may cost $1.2"), "{text}");
 }
 
 #[tokio::test]

@@ -183,7 +183,8 @@ impl Job<'_> {
         if let Some(text) = self.gate.texts.known(&key, now) {
             return Ok(Told { text, engine, is_known: true, fee: Money::ZERO });
         }
-        let most = if service.price(1) == Money::ZERO { 0 } else { self.pages(bytes).await };
+        let known = if service.price(1) == Money::ZERO { Some(0) } else { self.pages(bytes).await };
+        let most = known.unwrap_or(MOST_PAGES);
         let held = self.purse.hold("reading a scanned document", service.price(most)).await;
         let aside = held.map_err(|failure| Problem::Unpaid(Box::new(failure)))?;
         let read = match self.seen(service, bytes, with_images).await {
@@ -195,7 +196,8 @@ impl Job<'_> {
                 return Err(problem);
             }
         };
-        let fee = service.price(read.pages);
+        // Where nobody could tell how many there are, no more is due than was held.
+        let fee = service.price(if known.is_some() { read.pages } else { read.pages.min(most) });
         if let Some(aside) = aside {
             aside.pay(self.gate, engine.as_str(), fee).await;
         }
@@ -205,10 +207,10 @@ impl Job<'_> {
         Ok(Told { text, engine, is_known: false, fee })
     }
 
-    /// How many pages it has, or as many as there may be where nobody can tell.
-    async fn pages(&self, bytes: &Bytes) -> usize {
+    /// How many pages it has, where anybody can tell.
+    async fn pages(&self, bytes: &Bytes) -> Option<usize> {
         let read = self.embedded(Form::Pdf, bytes.clone()).await;
-        read.ok().and_then(|read| read.pages).map_or(MOST_PAGES, |pages| pages.clamp(1, MOST_PAGES))
+        read.ok().and_then(|read| read.pages).map(|pages| pages.max(1))
     }
 
     async fn seen(&self, service: &ocr::Service, bytes: &Bytes, with_images: bool) -> Result<ocr::Read, Problem> {
