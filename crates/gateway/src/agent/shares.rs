@@ -12,6 +12,8 @@ pub(crate) struct Shares {
     advice: AtomicU64,
     tasks: AtomicU64,
     panels: AtomicU64,
+    /// Calls of models after the first one.
+    calls: AtomicU64,
     /// Places for calls that are run at once. Those that let others work have none: they would wait for themselves.
     pub(super) running: Semaphore,
 }
@@ -27,9 +29,14 @@ pub(super) enum Share {
 
 impl Shares {
     pub fn of(parallelism: usize) -> Arc<Self> {
-        let [fetches, advice, tasks, panels] = [0; 4].map(AtomicU64::new);
+        let [fetches, advice, tasks, panels, calls] = [0; 5].map(AtomicU64::new);
         let running = Semaphore::new(parallelism.clamp(1, Semaphore::MAX_PERMITS));
-        Arc::new(Self { fetches, advice, tasks, panels, running })
+        Arc::new(Self { fetches, advice, tasks, panels, calls, running })
+    }
+
+    /// The number of a further call of a model.
+    pub fn number(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Takes one; false when there were `most` of them before.

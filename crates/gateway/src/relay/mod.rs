@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{Api, GenerationId, Money, Timestamp};
+use tidegate_core::{Api, GenerationId, KeyHash, Money, Timestamp};
 use tidegate_observe::broadcast::Used;
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
@@ -191,6 +191,19 @@ impl Inner {
     /// A loop is one request to its model, however many turns it has.
     fn is_uncounted(&self) -> bool {
         !self.is_counted.swap(true, Ordering::Relaxed)
+    }
+
+    /// What is said of the request with a later call of it. Whoever keeps answers by the name of a request would give the
+    /// first turn's again, so each call has a name of its own, and the same one when all of it is repeated in the same order.
+    fn forwarded(&self, headers: &HeaderMap, body: &[u8]) -> Forwarded {
+        let mut forwarded = forwarded(headers);
+        let number = self.shares.number();
+        forwarded.idempotency_key = forwarded.idempotency_key.and_then(|key| {
+            let hash = KeyHash::of(body).to_hex();
+            let name = [key.as_bytes(), format!("-{number}-{}", &hash[..16]).as_bytes()].concat();
+            HeaderValue::from_bytes(&name).ok()
+        });
+        forwarded
     }
 
     pub fn shares(&self) -> &Arc<Shares> {
@@ -408,8 +421,8 @@ impl Gateway {
         if let Some(applied) = applied {
             ticket.made_with(&applied.id);
         }
+        let is_first = inner.is_none_or(|inner| inner.root.get().is_none());
         if let Some(prepared) = prepared {
-            let is_first = inner.is_none_or(|inner| inner.root.get().is_none());
             ticket.tell(&prepared.told, is_first);
             if let (Some(purse), true) = (&prepared.purse, is_first) {
                 ticket.known_as(purse.root());
@@ -499,7 +512,10 @@ impl Gateway {
             gate: self.clone(),
             ticket,
             stream,
-            forwarded: forwarded(headers),
+            forwarded: match inner.filter(|_| !is_first) {
+                Some(inner) => inner.forwarded(headers, &body),
+                None => forwarded(headers),
+            },
             beta_query: query.split('&').any(|pair| pair == "beta=true"),
             plan,
             requested: as_written(applied, prepared).cloned().unwrap_or(listed),

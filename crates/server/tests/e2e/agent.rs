@@ -418,6 +418,23 @@ async fn what_is_wrong_with_a_tool_is_said_before_anybody_is_called() {
 }
 
 #[tokio::test]
+async fn every_turn_has_a_name_of_its_own_for_those_who_keep_answers() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let names = async || {
+        sim.set(Script::from(asks("", &[clock("UTC")])).then(asks("", &[clock("UTC")])).then(Behaviour::says("Late.")));
+        let before = sim.calls();
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("idempotency-key", "once");
+        assert_eq!(ask.json(with_clock(false, json!({})).to_string()).send().await.status, 200);
+        let seen = sim.requests().split_off(before);
+        seen.iter().map(|seen| seen.header("idempotency-key").unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = names().await;
+    assert_eq!((first.len(), first[0].as_str()), (3, "once"));
+    assert!(first[1].starts_with("once-1-") && first[2].starts_with("once-2-"), "{first:?}");
+}
+
+#[tokio::test]
 async fn a_loop_goes_on_with_the_variants_of_the_model_that_answered() {
     let (sim, broken) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::status(500)).await);
     let free = "pricing = { input = 0, output = 0 }";
