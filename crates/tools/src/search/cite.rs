@@ -1,5 +1,7 @@
 //! Which results a text refers to: links in it that lead to one of them.
 
+use std::collections::{HashMap, HashSet};
+
 use url::Url;
 
 use super::Found;
@@ -8,6 +10,11 @@ use super::Found;
 const QUOTED: usize = 150;
 /// Citations of one text at most.
 const MOST: usize = 100;
+/// Links of one text that are looked at, and shorter forms of one that are tried.
+const MOST_LINKS: usize = 2_000;
+const MOST_CUTS: usize = 16;
+/// Bytes of an address at most.
+const LONGEST: usize = 2_048;
 
 /// A result that a text links to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +27,17 @@ pub struct Citation {
 
 /// The results that a text links to, in the order of the links, each once.
 pub fn cited(text: &str, found: &[Found]) -> Vec<Citation> {
-    let known: Vec<Option<String>> = found.iter().map(|one| normal(&one.url)).collect();
+    // Of results with the same address the first is meant.
+    let known: HashMap<String, usize> =
+        found.iter().enumerate().rev().filter_map(|(place, one)| Some((normal(&one.url)?, place))).collect();
     let mut citations: Vec<Citation> = Vec::new();
-    for (at, link) in links(text) {
+    for (at, link) in links(text).take(MOST_LINKS) {
+        // Nothing is left to be found.
+        if citations.len() >= MOST.min(known.len()) {
+            break;
+        }
         let Some(of) = target(link, &known) else { continue };
-        if citations.iter().any(|citation| citation.of == of) || citations.len() >= MOST {
+        if citations.iter().any(|citation| citation.of == of) {
             continue;
         }
         citations.push(Citation { of, quoted: quoted(&found[of], around(text, at)) });
@@ -37,21 +50,20 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let starts = text.match_indices("http").map(|(at, _)| at);
     starts.filter_map(move |at| {
         let rest = &text[at..];
+        let rest = &rest[..rest.floor_char_boundary(LONGEST)];
         let is_link = rest.starts_with("http://") || rest.starts_with("https://");
         let ends = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '<' | '>' | '"' | '`' | '|');
-        let end = rest.find(ends).unwrap_or(rest.len());
-        is_link.then(|| (at, &rest[..end.min(rest.floor_char_boundary(2_048))]))
+        is_link.then(|| (at, &rest[..rest.find(ends).unwrap_or(rest.len())]))
     })
 }
 
 /// The result that a link leads to. Where an address ends and the text around it goes on cannot be told from the text
 /// alone, so shorter ones are tried, too.
-fn target(link: &str, known: &[Option<String>]) -> Option<usize> {
+fn target(link: &str, known: &HashMap<String, usize>) -> Option<usize> {
     let mut link = link;
-    loop {
-        let normal = normal(link);
-        if let Some(place) = known.iter().position(|known| known.is_some() && *known == normal) {
-            return Some(place);
+    for _ in 0..=MOST_CUTS {
+        if let Some(place) = normal(link).and_then(|normal| known.get(&normal)) {
+            return Some(*place);
         }
         let cut = link.rfind([')', ']', '}', '.', ',', ';', ':', '!', '?', '\'', '*', '_'])?;
         // What is left must still be an address with a host.
@@ -60,6 +72,7 @@ fn target(link: &str, known: &[Option<String>]) -> Option<usize> {
         }
         link = &link[..cut];
     }
+    None
 }
 
 /// What two ways to write the same address have in common.
@@ -81,16 +94,8 @@ fn around(text: &str, at: usize) -> &str {
 
 /// The sentence of a result that has most words in common with what is said.
 fn quoted(found: &Found, said: &str) -> String {
-    let said: Vec<String> = words(said).collect();
-    let score = |sentence: &str| {
-        let mut seen: Vec<String> = Vec::new();
-        for word in words(sentence) {
-            if said.contains(&word) && !seen.contains(&word) {
-                seen.push(word);
-            }
-        }
-        seen.len()
-    };
+    let said: HashSet<String> = words(said).collect();
+    let score = |sentence: &str| words(sentence).filter(|word| said.contains(word)).collect::<HashSet<String>>().len();
     let sentences = found.content.split_inclusive(['.', '!', '?', '\n']).map(str::trim).filter(|one| !one.is_empty());
     let mut best: Option<(usize, &str)> = None;
     for sentence in sentences.take(500) {

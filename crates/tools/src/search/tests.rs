@@ -229,6 +229,21 @@ fn results_are_told_as_data_with_a_warning_before_and_a_request_behind() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+fn very_many_links_are_looked_through_in_a_moment() {
+    let one = |url: String| Found { url, title: "T".into(), content: "A word. ".repeat(2_000), ..Found::default() };
+    let found: Vec<Found> = (0..200).map(|place| one(format!("https://a{place}.org/x"))).collect();
+    let odd = format!("https://b.org/{}", "x.".repeat(1_000));
+    let began = std::time::Instant::now();
+    for text in [odd.clone() + " ", "http".to_owned(), odd.replace("x.", "http://"), "https://a1.org/x ".to_owned()] {
+        let text = text.repeat(2_000_000 / text.len());
+        assert!(cited(&text, &found).len() <= 1);
+    }
+    // Each of them was looked through to the end of the text, and each of its forms among all results.
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+#[test]
 fn links_to_results_are_citations_and_others_are_not() {
     let found = |url: &str, content: &str| Found {
         url: url.to_owned(),
