@@ -19,6 +19,7 @@ use super::shares::{Share, Shares};
 use super::stop::Limits;
 use super::subagent;
 use super::turn::is;
+use crate::Snapshot;
 use crate::failure::Failure;
 use crate::plugins::PRESET;
 use crate::snapshot::Settings;
@@ -57,6 +58,8 @@ struct Terms {
     guide: Guide,
     tools: Vec<Value>,
     calls: u64,
+    /// Of its parameters.
+    path: String,
 }
 
 impl PartialEq for Fusion {
@@ -80,8 +83,14 @@ impl Fusion {
             guide: Guide::of(reader)?.for_panel(TOKENS),
             tools,
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
+            path: reader.path.clone(),
         };
         Ok(Self { terms: Arc::new(terms), is_over: true })
+    }
+
+    /// Whether the models that the tools of its panel name are there.
+    pub fn check(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        inner::check(&self.terms.tools, &self.terms.path, snapshot)
     }
 
     /// A call of it, which counts: there is one in a request.

@@ -336,12 +336,18 @@ pub(super) fn tools(
         };
         return Err(reader.wrong(&format!("tools[{place}]"), &problem));
     }
-    // What is wrong with one of them is said by its path in the whole request.
-    let wrong = |failure: Failure| {
-        let message =
-            failure.message.replace("Invalid request: tools[", &format!("Invalid request: {}.tools[", reader.path));
-        Failure { message: message.into(), ..failure }
-    };
-    Roster::of(&list, settings, false).map_err(wrong)?;
+    Roster::of(&list, settings, false).map_err(|failure| inside(&reader.path, failure))?;
     Ok(Some(list))
+}
+
+/// Looks whether the models that such tools name are there; `path`: that of the tool that they are given by.
+pub(super) fn check(tools: &[Value], path: &str, snapshot: &Snapshot) -> Result<(), Failure> {
+    let checked = Roster::of(tools, &snapshot.settings, false).and_then(|roster| roster.check(snapshot));
+    checked.map_err(|failure| inside(path, failure))
+}
+
+/// What is wrong with one of them is said by its path in the whole request.
+fn inside(path: &str, failure: Failure) -> Failure {
+    let message = failure.message.replace("Invalid request: tools[", &format!("Invalid request: {path}.tools["));
+    Failure { message: message.into(), ..failure }
 }

@@ -194,6 +194,8 @@ impl Roster {
     pub fn check(&self, snapshot: &Snapshot) -> Result<(), Failure> {
         self.tools.iter().try_for_each(|tool| match &tool.kind {
             Kind::Image(image) => image.check(snapshot),
+            Kind::Subagent(subagent) => subagent.check(snapshot),
+            Kind::Fusion(fusion) => fusion.check(snapshot),
             _ => Ok(()),
         })
     }

@@ -12,6 +12,7 @@ use super::roster::Roster;
 use super::run::Outcome;
 use super::shares::{Share, Shares};
 use super::stop::Limits;
+use crate::Snapshot;
 use crate::failure::Failure;
 use crate::snapshot::Settings;
 
@@ -40,6 +41,8 @@ struct Terms {
     guide: Guide,
     tools: Vec<Value>,
     calls: u64,
+    /// Of its parameters.
+    path: String,
 }
 
 impl PartialEq for Subagent {
@@ -63,8 +66,14 @@ impl Subagent {
             guide: Guide::of(reader)?,
             tools: inner::tools(reader, settings, NAME, &[NAME, mcp::NAME])?.unwrap_or_default(),
             calls: reader.number("max_tool_calls", MOST_CALLS)?.unwrap_or(CALLS),
+            path: reader.path.clone(),
         };
         Ok(Self { terms: Arc::new(terms), is_over: true })
+    }
+
+    /// Whether the models that its tools name are there.
+    pub fn check(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        inner::check(&self.terms.tools, &self.terms.path, snapshot)
     }
 
     /// As the model calls it.

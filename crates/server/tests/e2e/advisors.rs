@@ -340,6 +340,13 @@ async fn what_is_wrong_with_those_who_are_asked_is_said_by_its_path() {
             "tools[0].parameters.tools[0] cannot be a subagent: a subagent has none of its own",
         ),
         (
+            json!([subagent(
+                json!({"tools": [{"type": "tidegate:image_generation", "parameters": {"model": "a/nix"}}]})
+            )]),
+            "tools[0].parameters.tools[0].parameters.model 'a/nix' is not a model that makes images; GET /images/models \
+             lists those that do",
+        ),
+        (
             json!([subagent(json!({"tools": [{"type": "tidegate:datetime", "parameters": {"timezone": 1}}]}))]),
             "tools[0].parameters.tools[0].parameters.timezone must be a string",
         ),
