@@ -242,7 +242,8 @@ impl Conductor {
         self.room = self.room.saturating_sub(text.len());
         if let Some(id) = sink.client_id(&call.id).map(str::to_owned) {
             let is_advice = self.roster.called(&call.name).is_some_and(|tool| matches!(tool.kind, Kind::Advisor(_)));
-            if shown.is_none() || (is_advice && !is_error) {
+            // No client gets to see the calls of a loop inside its own, so none can send them back.
+            if self.line.is_none() && (shown.is_none() || (is_advice && !is_error)) {
                 self.gate.results.keep(&self.key, &id, &text, self.gate.clock.now());
             }
             let name = self.roster.called(&call.name).map(|tool| tool.block.clone());

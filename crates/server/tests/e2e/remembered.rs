@@ -87,6 +87,25 @@ on_both! {
         let gate = place.serve().await;
         assert_eq!(sent(&gate, &sim, INFERENCE_KEY, &conversation).await, (0, vec![]), "nobody remembers it");
     }
+
+    async fn results_that_another_model_got_are_nobodys_to_send_back(database: &Database) {
+        let (sim, other) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
+        let builder = Tidegate::start().endpoint(MODEL, &sim).endpoint("vendor/n", &other);
+        let account = Account::start(database, builder).await;
+        let task = json!({"task_name": "time", "task_description": "Tell the time."});
+        sim.set(Script::from(asks("", &[("tidegate_subagent", task)])).then(Behaviour::says("It is late.")));
+        other.set(Script::from(asks("", &[("tidegate_datetime", json!({}))])).then(Behaviour::says("Late.")));
+        let mut body = body();
+        let parameters = json!({"model": "vendor/n", "tools": body["tools"]});
+        body["tools"] = json!([{"type": "tidegate:subagent", "parameters": parameters}]);
+        assert_eq!(kinds(&message(&asked(&account.gate, &body).await)), ["server_tool_use", "text"]);
+        assert_eq!(other.calls(), 2);
+        let store = &account.store;
+        let (status, _) = account.gate.stop().await;
+        assert!(status.success());
+        // That of the task is kept, and that of the call which the task made is not.
+        assert_eq!(store.purge_tool_results(Timestamp(i64::MAX)).await.unwrap(), 1);
+    }
 }
 
 #[tokio::test]
