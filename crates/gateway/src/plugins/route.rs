@@ -65,6 +65,9 @@ impl Router {
     }
 }
 
+/// Models that a request may list beside the first one.
+const MOST_MODELS: usize = 16;
+
 /// The chosen models, and behind them those that the request names itself.
 fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &str, envelope: &Envelope<'_>) {
     let named = |id: &String| match variants {
@@ -74,6 +77,8 @@ fn name_models(request: &mut Map<String, Value>, models: &[String], variants: &s
     let mut list: Vec<String> = models.iter().map(named).collect();
     list.extend(envelope.names().skip(1).map(str::to_owned));
     request.remove("fallbacks");
+    // What was chosen comes first, so what is one too many is the caller's last.
+    list.truncate(1 + MOST_MODELS);
     request.insert("model".into(), json!(list[0]));
     if list.len() > 1 {
         request.insert("models".into(), json!(list[1..]));

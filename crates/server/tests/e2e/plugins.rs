@@ -75,6 +75,18 @@ async fn auto_chooses_by_what_is_allowed_and_by_price_and_remembers_it() {
     let mut beta = auto("b", json!({"allowed_models": ["c/five"]}));
     beta["model"] = json!("tidegate/auto-beta");
     assert_ne!(asked(&gate, &beta).await.text(), "c/five");
+    // Those that the caller lists stand behind what is chosen, as far as there is room.
+    let mut long = auto("l", json!({}));
+    let named = |place: usize| {
+        format!(
+            "{}{}",
+            ["a/one", "a/two", "b/three", "b/four"][place % 4],
+            ["", ":floor", ":nitro", ":exacto"][place / 4]
+        )
+    };
+    long["models"] = json!((0..16).map(named).collect::<Vec<_>>());
+    let reply = asked(&gate, &long).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
 }
 
 #[tokio::test]
