@@ -56,8 +56,8 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
-use crate::relay::{Body, Head, Inner, Reply};
-use crate::snapshot::Settings;
+use crate::relay::{Body, Head, Inner, Reply, Wish};
+use crate::snapshot::{Names, Settings};
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
 use conduct::{Broken, Conductor};
@@ -255,7 +255,7 @@ pub(crate) async fn serve(
     Head { headers, query, api, cache_key, .. }: Head<'_>,
     body: &Bytes,
     envelope: &Envelope<'_>,
-    (applied, prepared): (Option<Applied>, Option<Box<Prepared>>),
+    (applied, prepared, wish): (Option<Applied>, Option<Box<Prepared>>, Option<Wish>),
 ) -> Result<Reply, Failure> {
     let settings = &snapshot.settings;
     let mut request = request::read(body)?;
@@ -302,25 +302,37 @@ pub(crate) async fn serve(
     conductor.requested = requested;
     conductor.find(found);
     let first = conductor.begin().await?;
-    let reply_headers = first.headers.clone();
+    let mut reply_headers = first.headers.clone();
+    let source = conductor.inner.root().copied();
+    let kept = wish.zip(source).map(|(wish, source)| {
+        wish.missed(&mut reply_headers, &snapshot.names);
+        (wish, source, warned(&reply_headers, &snapshot.names))
+    });
     if !stream {
         let mut sink = Sink::new(None);
         return match conductor.conduct(first, &mut sink).await {
             Ok(mut answer) => {
                 answer["content"] = Value::Array(sink.content);
-                let body = Body::full(ordered(answer, &member).to_string());
-                Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body })
+                let is_whole = is_whole(&answer);
+                let body = Bytes::from(ordered(answer, &member).to_string());
+                if let Some((wish, source, warnings)) = kept.filter(|_| is_whole) {
+                    wish.keep(gate, source, &body, Some(&member), &warnings);
+                }
+                Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body: Body::full(body) })
             }
             Err(Broken::Failure(failure)) => Err(failure),
             Err(Broken::Gone) => Err(Failure::internal()),
         };
     }
     let (sender, frames) = mpsc::channel(WAITING);
+    let recording = kept.map(|(wish, source, warnings)| wish.recording(gate, source, &warnings));
     let work = async move {
-        let mut sink = Sink::new(Some(sender));
+        let mut sink = Sink::new(Some(sender)).recorded(recording);
         match conductor.conduct(first, &mut sink).await {
             Ok(answer) => {
-                let _ = conductor.end(&answer, &sink).await;
+                if conductor.end(&answer, &sink).await.is_ok() && is_whole(&answer) {
+                    sink.keep(conductor.gate.clock.now());
+                }
             }
             Err(Broken::Failure(failure)) => conductor.fail(&failure, &sink).await,
             Err(Broken::Gone) => {}
@@ -328,6 +340,17 @@ pub(crate) async fn serve(
     };
     let body = Body::Loop(Box::new(LoopBody::new(frames, work)));
     Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body })
+}
+
+/// Whether an answer came to its end; one that ran out of time is not what another request is to get.
+fn is_whole(answer: &Value) -> bool {
+    answer.get("stop_reason").and_then(Value::as_str) != Some("pause_turn")
+}
+
+/// What the head of an answer says was left out.
+fn warned(headers: &HeaderMap, names: &Names) -> Vec<String> {
+    let said = headers.get(&names.warnings_header).and_then(|said| said.to_str().ok());
+    said.map(|said| said.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
 /// All turns of a request are one conversation, and stay where the first one was served.

@@ -1,13 +1,17 @@
 //! Where the blocks of a loop go: into one answer, or into one stream, with the same blocks in the same order.
 
+use std::sync::{Mutex, PoisonError};
+
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value, json};
+use tidegate_core::Timestamp;
 use tidegate_wire::sse;
 use tokio::sync::mpsc;
 
 use super::replay::client_id;
 use super::roster::Roster;
 use super::turn::is;
+use crate::cache::Recording;
 
 /// What the client gets, block by block.
 pub(super) struct Sink {
@@ -19,6 +23,8 @@ pub(super) struct Sink {
     places: Vec<Option<usize>>,
     /// Ids of calls of server tools in this turn: as the model calls them, and as the client does.
     ids: Vec<(String, String)>,
+    /// Of a stream that is to be kept.
+    recording: Mutex<Option<Box<Recording>>>,
 }
 
 /// The client has gone.
@@ -27,7 +33,26 @@ pub(super) struct Gone;
 
 impl Sink {
     pub fn new(frames: Option<mpsc::Sender<Bytes>>) -> Self {
-        Self { content: Vec::new(), frames, places: Vec::new(), ids: Vec::new() }
+        Self { content: Vec::new(), frames, places: Vec::new(), ids: Vec::new(), recording: Mutex::default() }
+    }
+
+    #[must_use]
+    pub fn recorded(self, recording: Option<Box<Recording>>) -> Self {
+        Self { recording: Mutex::new(recording), ..self }
+    }
+
+    /// The stream is whole, and kept where it was to be.
+    pub fn keep(&self, now: Timestamp) {
+        if let Some(recording) = self.recording.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            recording.keep(now);
+        }
+    }
+
+    /// Takes an event of the stream that is kept, which need not be quite the one that leaves.
+    fn record(&self, frame: &[u8]) {
+        if let Some(recording) = &mut *self.recording.lock().unwrap_or_else(PoisonError::into_inner) {
+            recording.take(frame);
+        }
     }
 
     /// A turn begins.
@@ -150,9 +175,19 @@ impl Sink {
     }
 
     pub async fn send(&self, kind: &str, event: &Value) -> Result<(), Gone> {
-        let mut out = BytesMut::new();
-        sse::encode(&mut out, kind, event.to_string().as_bytes());
-        self.raw(out.freeze()).await
+        let frame = encoded(kind, event);
+        self.record(&frame);
+        self.raw(frame).await
+    }
+
+    /// The last event, with what is said of the routing to this client alone.
+    pub async fn stop(&self, (member, metadata): (&str, Option<&Value>)) -> Result<(), Gone> {
+        let mut event = json!({"type": "message_stop"});
+        self.record(&encoded("message_stop", &event));
+        if let Some(metadata) = metadata {
+            event[member] = metadata.clone();
+        }
+        self.raw(encoded("message_stop", &event)).await
     }
 
     /// Sends bytes as they are; nothing where the answer is sent whole.
@@ -162,6 +197,12 @@ impl Sink {
             None => Ok(()),
         }
     }
+}
+
+fn encoded(kind: &str, event: &Value) -> Bytes {
+    let mut out = BytesMut::new();
+    sse::encode(&mut out, kind, event.to_string().as_bytes());
+    out.freeze()
 }
 
 /// The citations of a text that has none of its own, once something was searched here.

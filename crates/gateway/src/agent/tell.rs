@@ -64,11 +64,7 @@ impl Conductor {
             event["context_management"] = edits.clone();
         }
         sink.send("message_delta", &event).await?;
-        let mut stop = json!({"type": "message_stop"});
-        if let Some(metadata) = answer.get(member) {
-            stop[member.as_str()] = metadata.clone();
-        }
-        sink.send("message_stop", &stop).await
+        sink.stop((member, answer.get(member))).await
     }
 
     /// A failure of a later turn as one of the whole request: the caller knows that by the id of the first turn, whose

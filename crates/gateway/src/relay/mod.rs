@@ -343,7 +343,22 @@ impl Gateway {
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());
         let has_searched = prepared.as_ref().is_some_and(|prepared| prepared.searched.is_some());
         let reply = if has_searched || agent::is_for(&envelope, &snapshot) {
-            Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared))).await?
+            let known = prepared.as_ref().and_then(|prepared| prepared.wish);
+            let of_preset = applied.as_ref().map(|applied| applied.cache).unwrap_or_default();
+            let wish = || Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset);
+            let wish = known.or_else(wish);
+            if let Some(wish) = wish.filter(|_| known.is_none())
+                && let Some(kept) =
+                    Box::pin(self.kept_before(&snapshot, key, head, (&body, &envelope), &wish, applied.as_ref()))
+                        .await?
+            {
+                return Ok(kept);
+            }
+            let wish = wish.filter(|_| self.may_keep(&snapshot, key, &envelope));
+            if let Some(wish) = &wish {
+                wish.miss(self);
+            }
+            Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared, wish))).await?
         } else {
             let asked = (body.clone(), envelope, applied.as_ref(), prepared.as_deref());
             self.served(&snapshot, key, head, asked, None).await?

@@ -107,6 +107,14 @@ impl Wish {
         }
     }
 
+    /// Nothing is kept for the request, or nothing that it may have.
+    pub fn miss(&self, gate: &Gateway) {
+        if self.clear {
+            gate.answers.remove(&self.key);
+        }
+        gate.metrics.response_cache.get_or_create(&Looked { result: "miss" }).inc();
+    }
+
     /// For a stream that is to be kept.
     pub fn recording(&self, gate: &Gateway, source: GenerationId, warnings: &[String]) -> Box<Recording> {
         let mut recording = Recording::new(&gate.answers, self.key, source, self.ttl);
@@ -140,6 +148,13 @@ impl Gateway {
     pub(super) fn retains_nothing(&self, key: &KeyEntry, plan: &Plan) -> bool {
         let zdr = self.guardrails.of(key).map(|held| held.guard.zdr).unwrap_or_default();
         plan.attempts.iter().any(|attempt| zdr.covers(&attempt.endpoint.model))
+    }
+
+    /// Whether what the models of a loop say may be kept.
+    pub(super) fn may_keep(&self, snapshot: &Snapshot, key: &KeyEntry, envelope: &Envelope<'_>) -> bool {
+        let names: Vec<&str> = envelope.names().collect();
+        let plan = self.plan(snapshot, key, &names, &Wishes::default());
+        plan.is_ok_and(|plan| !self.retains_nothing(key, &plan))
     }
 
     /// Whether a caller may have what a model once said at a provider: another model of the request may be all that is left.

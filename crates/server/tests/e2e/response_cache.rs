@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
+use crate::agent::asks;
 use crate::harness::{
     Account, Ask, Database, Hand, INFERENCE_KEY, Reply, Tidegate, eventually, hello, hello_streamed, on_both, soon,
     tale,
@@ -418,6 +419,43 @@ async fn tools_are_called_once_more() {
         };
         assert!(content(&first).contains("tool_use"));
         assert_eq!(content(&first), content(&again));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_with_tools_of_ours_is_given_once_more_for_nothing() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let engine = "[tools.web_search.engines.house]\nkind = \"static\"\nprice_per_call = 0.5\n\
+        results = [{ url = \"https://a.example\", title = \"A\", content = \"At six.\" }]\n";
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, PRICED).config(engine).run().await;
+    let spent = async || {
+        let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
+        key["data"]["usage"].as_f64().unwrap()
+    };
+    for (model, tools) in [(MODEL, json!([{"type": "tidegate:web_search"}])), ("vendor/m:online", json!([]))] {
+        for is_stream in [false, true] {
+            let mut body = hello(model);
+            (body["tools"], body["stream"]) = (tools.clone(), json!(is_stream));
+            let says = Behaviour::says("See [a.example](https://a.example).");
+            let script = match model {
+                MODEL => Script::from(asks("", &[("web_search", json!({"query": "tides"}))])).then(says),
+                _ => Script::from(says),
+            };
+            sim.set(script);
+            let first = cached(&gate, &body).header("x-tidegate-metadata", "enabled").send().await;
+            assert_eq!(status(&first), Some("MISS"), "{model} {is_stream}");
+            let (calls, before) = (sim.calls(), spent().await);
+            let again = cached(&gate, &body).header("x-tidegate-metadata", "enabled").send().await;
+            assert_eq!(status(&again), Some("HIT"), "{model} {is_stream}");
+            assert_eq!((sim.calls(), again.text()), (calls, first.text()), "{model} {is_stream}");
+            assert!((spent().await - before).abs() < 1e-9, "{model} {is_stream}");
+            let (first, again) = (first.body_text(), again.body_text());
+            assert_eq!(
+                first.matches("web_search_tool_result").count(),
+                again.matches("web_search_tool_result").count()
+            );
+            assert!(first.contains("tidegate_metadata") && !again.contains("tidegate_metadata"), "{again}");
+        }
     }
 }
 
