@@ -1,6 +1,7 @@
 //! `advisor`: another model that is asked for advice. It remembers what it was asked before in the same conversation, and
 //! has no tools.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -192,8 +193,13 @@ pub(super) fn told(content: &Value) -> (String, bool) {
 fn remembered(messages: &[Value], function: &str, prompt: &str) -> Vec<Value> {
     let blocks = || messages.iter().filter_map(|message| message.get("content")?.as_array()).flatten();
     let text = |block: &Value, name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    // Looked up, not looked for: a conversation may hold very many of them. Of several the first counts.
+    let mut results: HashMap<&str, &Value> = HashMap::new();
+    for block in blocks().filter(|block| is(block, "tool_result")) {
+        results.entry(block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default()).or_insert(block);
+    }
     let answer = |id: &str| {
-        let result = blocks().find(|block| is(block, "tool_result") && text(block, "tool_use_id") == id)?;
+        let result = *results.get(id)?;
         let told: Value = serde_json::from_str(&text(result, "content")).ok()?;
         Some(told.get("advice")?.as_str()?.to_owned())
     };
@@ -206,10 +212,15 @@ fn remembered(messages: &[Value], function: &str, prompt: &str) -> Vec<Value> {
         })
         .collect();
     // What lies in the middle is missed least.
-    while pairs.iter().map(|(asked, answer)| asked.len() + answer.len()).sum::<usize>() > MEMORY {
-        pairs.remove(pairs.len() / 2);
+    let size = |(asked, answer): &(String, String)| asked.len() + answer.len();
+    let mut whole: usize = pairs.iter().map(size).sum();
+    let mut later: VecDeque<(String, String)> = pairs.split_off(pairs.len() / 2).into();
+    while whole > MEMORY {
+        let middle = (pairs.len() + later.len()) / 2;
+        let Some(gone) = (if middle < pairs.len() { pairs.pop() } else { later.pop_front() }) else { break };
+        whole -= size(&gone);
     }
-    let turns = pairs.into_iter().flat_map(|(asked, answer)| {
+    let turns = pairs.into_iter().chain(later).flat_map(|(asked, answer)| {
         [json!({"role": "user", "content": asked}), json!({"role": "assistant", "content": answer})]
     });
     turns.chain([json!({"role": "user", "content": prompt})]).collect()
@@ -301,6 +312,19 @@ mod tests {
         let asked: Vec<&str> = made.iter().step_by(2).filter_map(|turn| turn["content"].as_str()).collect();
         // Of four the middle ones go first, until the rest fits.
         assert_eq!(asked, ["0", "9", "new?"]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    fn a_conversation_may_hold_very_many_consultations() {
+        let ids: Vec<String> = (0..40_000).map(|id| id.to_string()).collect();
+        let advice = json!({"advice": "yes"});
+        let calls = ids.iter().map(|id| call(id, "advisor", "sure?"));
+        let messages: Vec<Value> = calls.chain(ids.iter().map(|id| result(id, advice.clone()))).collect();
+        let began = std::time::Instant::now();
+        // Eight characters each.
+        assert_eq!(remembered(&messages, "advisor", "new?").len(), 2 * MEMORY / 8 + 1);
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     }
 
     #[test]
