@@ -406,6 +406,7 @@ impl Findings<'_> {
     fn deep(&mut self, text: &str, is_user: bool) -> Option<String> {
         let (mut made, mut done) = (String::new(), 0);
         let (mut from, mut broken, mut is_json) = (0, 0, false);
+        let (first, last) = (text.len() - text.trim_start().len(), text.trim_end().len());
         while let Some(start) = opening(text, from).filter(|_| broken < MOST_BROKEN) {
             let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
             let Some(Ok(mut value)) = values.next() else {
@@ -414,7 +415,7 @@ impl Findings<'_> {
                 continue;
             };
             let end = start + values.byte_offset();
-            is_json |= text[..start].trim().is_empty() && text[end..].trim().is_empty();
+            is_json |= start == first && end == last;
             if self.inside(&mut value, is_user) {
                 made.push_str(&text[done..start]);
                 made.push_str(&value.to_string());
@@ -825,6 +826,12 @@ Cite it."#
         // Lines that are no JSON at all cost little.
         let many = "[\n".repeat(200_000);
         assert!(blocking.scan(&said(&many)).is_ok());
+        // And so do values without end, whatever stands before and behind them.
+        let (space, values) = (" ".repeat(1_000_000), "[]".repeat(1_000_000));
+        assert!(blocking.scan(&said(&format!("{space}{values}{space}"))).is_ok());
+        let passed = pair.scan(&said("\n {\"pin\": \"1234\"} \n")).map_err(|_| "blocked").unwrap();
+        let made: Value = serde_json::from_slice(&passed.body.unwrap()).unwrap();
+        assert_eq!(made["messages"][0]["content"], r#""\n {[PIN]} \n""#);
     }
 
     #[test]
