@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::Regex;
+use serde_json::Number;
 use tidegate_store::guardrails::Builtin;
 
 use super::injection;
@@ -47,7 +48,7 @@ pub fn find(builtin: Builtin, text: &str) -> Vec<Range<usize>> {
         Builtin::Email => all(&EMAIL, text, |_| true),
         Builtin::Phone => all(&PHONE, text, |found| is_phone(text, found)),
         Builtin::Ssn => all(&SSN, text, |found| is_ssn(&text[found.clone()])),
-        Builtin::CreditCard => all(&CARD, text, |found| is_card(&text[found.clone()])),
+        Builtin::CreditCard => all(&CARD, text, |found| is_card(&text[found.clone()]) && !is_fraction(text, found)),
         Builtin::IpAddress => {
             let mut found = all(&IPV4, text, |found| text[found.clone()].parse::<Ipv4Addr>().is_ok());
             found.extend(all(&IPV6, text, |found| text[found.clone()].parse::<Ipv6Addr>().is_ok()));
@@ -78,6 +79,7 @@ fn is_phone(text: &str, found: &Range<usize>) -> bool {
         && !is_digit(bytes.get(found.end))
         && !is_date
         && !is_address
+        && !is_decimal(said)
         && (said.starts_with('+') || !is_card(said))
         && !is_ssn(said)
 }
@@ -93,10 +95,39 @@ fn is_ssn(text: &str) -> bool {
         && serial != "0000"
 }
 
-/// The check digit that all cards have.
+/// A number with a point in it; those to call have none, or several, or begin with a zero.
+fn is_decimal(text: &str) -> bool {
+    let is_whole = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    !text.starts_with('0') && text.split_once('.').is_some_and(|(whole, rest)| is_whole(whole) && is_whole(rest))
+}
+
+/// Whether digits in one row stand behind the point of a number.
+fn is_fraction(text: &str, found: &Range<usize>) -> bool {
+    let is_row = text.as_bytes()[found.clone()].iter().all(u8::is_ascii_digit);
+    let before = text[..found.start].strip_suffix('.').and_then(|before| before.bytes().last());
+    is_row && before.is_some_and(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a number may be that of a card, which is found out in a moment: none with so many digits as the time in
+/// milliseconds has is in use.
+pub fn may_be_card(number: &Number) -> bool {
+    const DIGITS: Range<u64> = 10_u64.pow(13)..10_u64.pow(19);
+    // Up to here every number without a fraction is one of its own.
+    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(53));
+    let integer = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+    integer.or_else(|| float().map(|float| float.abs() as u64)).is_some_and(|integer| DIGITS.contains(&integer))
+}
+
+/// Who gives out cards: those with these digits in front.
+fn is_issued(digits: &[u32]) -> bool {
+    let front = digits.iter().take(4).fold(0, |front, digit| front * 10 + digit);
+    matches!(front, 2221..=2720 | 3000..=6999)
+}
+
+/// The check digit that all cards have, behind the digits of an issuer.
 fn is_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|each| each.to_digit(10)).collect();
-    if !(13..=19).contains(&digits.len()) || digits.iter().all(|digit| *digit == 0) {
+    if !(13..=19).contains(&digits.len()) || !is_issued(&digits) {
         return false;
     }
     let sum: u32 = digits
@@ -134,6 +165,19 @@ mod tests {
             (CreditCard, "4111 1111 1111 1111, 4111-1111-1111-1112", &["4111 1111 1111 1111"]),
             (CreditCard, "378282246310005", &["378282246310005"]),
             (CreditCard, "0000000000000000", &[]),
+            (
+                CreditCard,
+                "2221000000000009, 2720990000000007, 2721000000000004",
+                &["2221000000000009", "2720990000000007"],
+            ),
+            (CreditCard, "0.8474337369372327 and 0.4111111111111111, since 1700000000004", &[]),
+            (
+                CreditCard,
+                "Card no.4111111111111111. Or 2.4111 1111 1111 1111",
+                &["4111111111111111", "4111 1111 1111 1111"],
+            ),
+            (Phone, "at 37.77493,-122.41942 for 1234.5678", &[]),
+            (Phone, "0341.12345 or 415.555.2671", &["0341.12345", "415.555.2671"]),
             (IpAddress, "from 10.1.2.3 and 2001:db8::1, not 300.1.2.3 or 12:30:45", &["10.1.2.3", "2001:db8::1"]),
             (Secret, "key sk-ant-api03-abcdefghijklmnopqrstuvwx done", &["sk-ant-api03-abcdefghijklmnopqrstuvwx"]),
             (Secret, "AKIAIOSFODNN7EXAMPLE", &["AKIAIOSFODNN7EXAMPLE"]),

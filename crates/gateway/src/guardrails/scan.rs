@@ -7,12 +7,12 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 use tidegate_providers::translate::carrier::Carrier;
 use tidegate_store::guardrails::{Action, Builtin};
 use tidegate_wire::error::ErrorType;
 
-use super::{Filter, Held, Sought, injection};
+use super::{Filter, Held, Sought, find, injection};
 use crate::failure::Failure;
 
 /// Phrases that are told at most.
@@ -375,7 +375,7 @@ impl Findings<'_> {
         let redacted = match value {
             Value::Null | Value::Bool(_) => None,
             Value::String(text) => self.deep(text, is_user),
-            Value::Number(number) => self.text(&number.to_string(), is_user),
+            Value::Number(number) => self.number(number, is_user),
             Value::Array(values) => {
                 let changed =
                     values.iter_mut().map(|value| self.inside(value, is_user)).filter(|is_changed| *is_changed);
@@ -430,11 +430,30 @@ impl Findings<'_> {
         Some(if is_broken { Value::String(redacted).to_string() } else { redacted })
     }
 
+    /// The same for a number. Of what is built in only a card is written as one: measurements, places and times look like
+    /// much else.
+    fn number(&mut self, number: &Number, is_user: bool) -> Option<String> {
+        let may_be_card = find::may_be_card(number);
+        let can_match = |filter: &Filter| match filter.sought {
+            Sought::Builtin(builtin) => may_be_card && builtin == Builtin::CreditCard,
+            Sought::Pattern(..) => true,
+        };
+        if !self.held.filters.iter().any(can_match) {
+            return None;
+        }
+        self.sought(&number.to_string(), is_user, can_match)
+    }
+
     /// Notes what a text holds; the text without it where something is to be taken out.
     fn text(&mut self, text: &str, is_user: bool) -> Option<String> {
+        self.sought(text, is_user, |_| true)
+    }
+
+    /// The same by some of the filters.
+    fn sought(&mut self, text: &str, is_user: bool, by: impl Fn(&Filter) -> bool) -> Option<String> {
         let mut cuts: Vec<(Range<usize>, &str)> = Vec::new();
         for (place, filter) in self.held.filters.iter().enumerate() {
-            if filter.user_only && !is_user {
+            if (filter.user_only && !is_user) || !by(filter) {
                 continue;
             }
             let found: Vec<Range<usize>> = match &filter.sought {
@@ -447,7 +466,7 @@ impl Findings<'_> {
                     }
                     found.into_iter().map(|(range, _)| range).collect()
                 }
-                Sought::Builtin(builtin) => super::find::find(*builtin, text),
+                Sought::Builtin(builtin) => find::find(*builtin, text),
                 Sought::Pattern(pattern, _) => {
                     // What matches nothing at all cannot be taken out.
                     pattern.find_iter(text).map(|found| found.range()).filter(|found| !found.is_empty()).collect()
@@ -832,6 +851,49 @@ Cite it."#
         let passed = pair.scan(&said("\n {\"pin\": \"1234\"} \n")).map_err(|_| "blocked").unwrap();
         let made: Value = serde_json::from_slice(&passed.body.unwrap()).unwrap();
         assert_eq!(made["messages"][0]["content"], r#""\n {[PIN]} \n""#);
+    }
+
+    #[test]
+    fn of_numbers_only_cards_are_found_and_what_the_operator_seeks() {
+        use Builtin::{CreditCard, IpAddress, Phone, Ssn};
+        let held_to = |more: &[(Sought, Action, bool)]| {
+            let builtin =
+                [CreditCard, IpAddress, Phone, Ssn].map(|kind| (Sought::Builtin(kind), Action::Redact, false));
+            held(&[&builtin, more].concat())
+        };
+        let scanned = |held: &Held, input: &Value| {
+            let call = json!({"type": "tool_use", "id": "t", "name": "f", "input": input});
+            let body = Bytes::from(json!({"messages": [{"role": "assistant", "content": [call]}]}).to_string());
+            let made = held.scan(&body).map_err(|_| "blocked").unwrap().body;
+            made.map(|body| {
+                serde_json::from_slice::<Value>(&body).unwrap()["messages"][0]["content"][0]["input"].take()
+            })
+        };
+        let plain = held_to(&[]);
+        // Some of them have the check digit of a card.
+        let stamps: Vec<u64> = (1_700_000_000_000..1_700_000_000_020).collect();
+        let harmless = [
+            json!({"score": 0.8474337369372327, "odds": [0.4111111111111111, 5.0e-324, 1234.5678]}),
+            json!({"at": [37.77493, -122.41942]}),
+            json!({"stamps": stamps}),
+        ];
+        for input in harmless {
+            assert_eq!(scanned(&plain, &input), None, "{input}");
+            let said = json!({"messages": [{"role": "user", "content": input.to_string()}]}).to_string();
+            assert!(plain.scan(&said.into()).is_ok_and(|passed| passed.body.is_none()), "{input}");
+        }
+        let lengths = json!({"short": 4222222222222_u64, "long": 12345678901234567890_u64, "zero": 0});
+        assert_eq!(scanned(&plain, &lengths), None);
+        for card in ["4111111111111111", "378282246310005", "-5555555555554444", "4111111111111111.0"] {
+            let input = serde_json::from_str(&format!(r#"{{"card":{card}}}"#)).unwrap();
+            let made = scanned(&plain, &input).unwrap_or_default();
+            assert!(made["card"].as_str().is_some_and(|said| said.contains("[CREDIT_CARD]")), "{card}: {made}");
+        }
+        let more = held_to(&[(own(r"^7\.5$", Some("RATE")), Action::Redact, false)]);
+        assert_eq!(
+            scanned(&more, &json!({"rate": 7.5, "other": 17.5})),
+            Some(json!({"rate": "[RATE]", "other": 17.5}))
+        );
     }
 
     #[test]
