@@ -32,6 +32,8 @@ const UNSAID: [&str; 9] = [
 
 /// Places of a text that look like JSON and are not; those behind them are looked at as they are written.
 const MOST_BROKEN: usize = 16;
+/// Levels of JSON in texts of JSON that are read; deeper ones are looked at as they are written.
+const MOST_LEVELS: usize = 4;
 
 /// Types of texts whose names do not say so.
 const TEXTS: [&str; 2] = ["application/csv", "application/xhtml+xml"];
@@ -88,7 +90,7 @@ impl Held {
         let Ok(mut request) = serde_json::from_slice::<Value>(body) else { return Err(unreadable()) };
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
         let mut is_changed = false;
-        let mut look = |value: &mut Value, is_user: bool| is_changed |= findings.inside(value, is_user);
+        let mut look = |value: &mut Value, is_user: bool| is_changed |= findings.inside(value, is_user, 0);
         if let Some(system) = request.get_mut("system") {
             content(system, false, &mut look);
         }
@@ -114,7 +116,7 @@ impl Held {
     /// Looks at the arguments of a call before it is run. False when it must not be.
     pub fn scan_call(&self, input: &mut Value) -> (bool, Judged) {
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
-        findings.inside(input, false);
+        findings.inside(input, false, 0);
         match findings.judge(None) {
             Ok(passed) => (true, passed.judged),
             Err(blocked) => (false, blocked.judged),
@@ -129,13 +131,13 @@ impl Held {
     ) -> (bool, Judged) {
         let mut findings = Findings { held: self, counts: vec![0; self.filters.len()], phrases: Vec::new() };
         for text in texts {
-            if let Some(redacted) = findings.deep(text, false) {
+            if let Some(redacted) = findings.deep(text, false, 0) {
                 *text = redacted;
             }
         }
         if let Some(shown) = shown {
             said_in(shown, &mut |text| {
-                if let Some(redacted) = findings.deep(text, false) {
+                if let Some(redacted) = findings.deep(text, false, 0) {
                     *text = redacted;
                 }
             });
@@ -370,23 +372,24 @@ impl Filter {
 }
 
 impl Findings<'_> {
-    /// Looks at all that a value says: texts, numbers, and the names of members. Whether something was taken out.
-    fn inside(&mut self, value: &mut Value, is_user: bool) -> bool {
+    /// Looks at all that a value says, so many levels of JSON deep: texts, numbers, and the names of members. Whether
+    /// something was taken out.
+    fn inside(&mut self, value: &mut Value, is_user: bool, level: usize) -> bool {
         let redacted = match value {
             Value::Null | Value::Bool(_) => None,
-            Value::String(text) => self.deep(text, is_user),
+            Value::String(text) => self.deep(text, is_user, level),
             Value::Number(number) => self.number(number, is_user),
             Value::Array(values) => {
                 let changed =
-                    values.iter_mut().map(|value| self.inside(value, is_user)).filter(|is_changed| *is_changed);
+                    values.iter_mut().map(|value| self.inside(value, is_user, level)).filter(|is_changed| *is_changed);
                 return changed.count() > 0;
             }
             Value::Object(members) => {
                 let mut is_changed = false;
                 let mut renamed: HashMap<String, String> = HashMap::new();
                 for (name, value) in members.iter_mut() {
-                    is_changed |= self.inside(value, is_user);
-                    renamed.extend(self.deep(name, is_user).map(|redacted| (name.clone(), redacted)));
+                    is_changed |= self.inside(value, is_user, level);
+                    renamed.extend(self.deep(name, is_user, level).map(|redacted| (name.clone(), redacted)));
                 }
                 if !renamed.is_empty() {
                     *members = called_otherwise(std::mem::take(members), &renamed);
@@ -403,7 +406,10 @@ impl Findings<'_> {
 
     /// The same for a text that may itself be JSON or hold some on lines of its own, as results of tools do. That is
     /// looked at as it is read, and the whole as it is written, too: what only looks like JSON hides nothing.
-    fn deep(&mut self, text: &str, is_user: bool) -> Option<String> {
+    fn deep(&mut self, text: &str, is_user: bool, level: usize) -> Option<String> {
+        if level >= MOST_LEVELS {
+            return self.text(text, is_user);
+        }
         let (mut made, mut done) = (String::new(), 0);
         let (mut from, mut broken, mut is_json) = (0, 0, false);
         let (first, last) = (text.len() - text.trim_start().len(), text.trim_end().len());
@@ -416,7 +422,7 @@ impl Findings<'_> {
             };
             let end = start + values.byte_offset();
             is_json |= start == first && end == last;
-            if self.inside(&mut value, is_user) {
+            if self.inside(&mut value, is_user, level + 1) {
                 made.push_str(&text[done..start]);
                 made.push_str(&value.to_string());
                 done = end;
@@ -894,6 +900,20 @@ Cite it."#
             scanned(&more, &json!({"rate": 7.5, "other": 17.5})),
             Some(json!({"rate": "[RATE]", "other": 17.5}))
         );
+    }
+
+    #[test]
+    fn json_in_texts_of_json_is_read_some_levels_deep() {
+        let held = held(&[(Sought::Builtin(Builtin::Ssn), Action::Block, false)]);
+        let nested = |text: &str, levels: usize| (0..levels).fold(text.to_owned(), |text, _| json!([text]).to_string());
+        let passes = |text: String| {
+            held.scan(&json!({"messages": [{"role": "user", "content": text}]}).to_string().into()).is_ok()
+        };
+        // Where it is not read, the break before the number is a letter.
+        let broken = "No:\n078-05-1120";
+        let read: Vec<bool> = (0..8).map(|levels| !passes(nested(broken, levels))).collect();
+        assert_eq!(read, [true, true, true, true, true, false, false, false]);
+        assert!((0..8).all(|levels| !passes(nested("No: 078-05-1120", levels))));
     }
 
     #[test]
