@@ -313,7 +313,7 @@ pub(crate) async fn serve(
         return match conductor.conduct(first, &mut sink).await {
             Ok(mut answer) => {
                 answer["content"] = Value::Array(sink.content);
-                let is_whole = is_whole(&answer);
+                let is_whole = is_whole(&answer, conductor.stopped_by);
                 let body = Bytes::from(ordered(answer, &member).to_string());
                 if let Some((wish, source, warnings)) = kept.filter(|_| is_whole) {
                     wish.keep(gate, source, &body, Some(&member), &warnings);
@@ -330,7 +330,7 @@ pub(crate) async fn serve(
         let mut sink = Sink::new(Some(sender)).recorded(recording);
         match conductor.conduct(first, &mut sink).await {
             Ok(answer) => {
-                if conductor.end(&answer, &sink).await.is_ok() && is_whole(&answer) {
+                if conductor.end(&answer, &sink).await.is_ok() && is_whole(&answer, conductor.stopped_by) {
                     sink.keep(conductor.gate.clock.now());
                 }
             }
@@ -342,9 +342,10 @@ pub(crate) async fn serve(
     Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body })
 }
 
-/// Whether an answer came to its end; one that ran out of time is not what another request is to get.
-fn is_whole(answer: &Value) -> bool {
-    answer.get("stop_reason").and_then(Value::as_str) != Some("pause_turn")
+/// Whether an answer came to its end; one that ran out of time or money is not what another request is to get.
+fn is_whole(answer: &Value, stopped_by: Option<&str>) -> bool {
+    let is_paused = answer.get("stop_reason").and_then(Value::as_str) == Some("pause_turn");
+    !is_paused && !matches!(stopped_by, Some("budget" | "deadline"))
 }
 
 /// What the head of an answer says was left out.

@@ -57,12 +57,17 @@ async fn what_was_said_is_the_answer_when_the_money_ends_between_two_turns() {
             let mut body = searching(stream);
             body["tools"] = json!([{"type": "tidegate:datetime"}]);
             body["messages"] = json!([user(&"tide ".repeat(900))]);
-            let ask = gate.ask("POST", "/v1/messages").key(&key).header("x-tidegate-metadata", "enabled");
-            let answer = message(&ask.json(body.to_string()).send().await);
+            let ask = async || {
+                let ask = gate.ask("POST", "/v1/messages").key(&key).header("x-tidegate-metadata", "enabled");
+                ask.header("x-tidegate-cache", "true").json(body.to_string()).send().await
+            };
+            let answer = message(&ask().await);
             assert_eq!(sim.calls() - before, 1, "{case}: {answer}");
             assert_eq!(kinds(&answer), ["text", "server_tool_use"], "{case}");
             assert_eq!(answer["stop_reason"], "end_turn", "{case}");
             assert_eq!(told(&answer)["stopped_by"], "budget", "{case}");
+            // Who has money again is not to get the same: it is not kept.
+            assert_ne!(ask().await.header("x-tidegate-cache-status"), Some("HIT"), "{case}");
         }
     }
 }
