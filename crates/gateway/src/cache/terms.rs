@@ -74,15 +74,16 @@ pub enum Surface {
 }
 
 /// Requests with the same key get the same answer. The body is one that was read without a mistake; white space
-/// between its tokens does not matter, the order of its members does.
-pub fn key(caller: &KeyHash, surface: Surface, model: &str, stream: bool, body: &[u8]) -> KeyHash {
+/// between its tokens does not matter, the order of its members does. `rules`: what holds for the caller that the body
+/// does not say.
+pub fn key(caller: &KeyHash, surface: Surface, model: &str, rules: &[u8], stream: bool, body: &[u8]) -> KeyHash {
     let surface: &[u8] = match surface {
         Surface::Messages => b"messages",
     };
-    let mut text = Vec::with_capacity(body.len() + model.len() + 64);
+    let mut text = Vec::with_capacity(body.len() + model.len() + rules.len() + 72);
     text.extend_from_slice(&caller.0);
     // What comes before the body has a length that can be told, so that no part can pass for another.
-    for part in [surface, model.as_bytes()] {
+    for part in [surface, model.as_bytes(), rules] {
         text.extend_from_slice(&(part.len() as u64).to_le_bytes());
         text.extend_from_slice(part);
     }
@@ -176,15 +177,17 @@ mod tests {
     #[test]
     fn requests_are_the_same_but_for_white_space() {
         let caller = KeyHash::of(b"one");
-        let of = |caller: &KeyHash, model: &str, stream: bool, body: &str| {
-            key(caller, Surface::Messages, model, stream, body.as_bytes())
+        let under = |rules: &str, caller: &KeyHash, model: &str, stream: bool, body: &str| {
+            key(caller, Surface::Messages, model, rules.as_bytes(), stream, body.as_bytes())
         };
+        let of = |caller: &KeyHash, model: &str, stream: bool, body: &str| under("", caller, model, stream, body);
         let body = r#"{"model":"v/m","max_tokens":8}"#;
         let known = of(&caller, "v/m", false, body);
         assert_eq!(known, of(&caller, "v/m", false, "{ \"model\": \"v/m\",\n\t\"max_tokens\" : 8 }\r\n"));
         let others = [
             of(&KeyHash::of(b"other"), "v/m", false, body),
             of(&caller, "v/n", false, body),
+            under("1", &caller, "v/m", false, body),
             of(&caller, "v/m", true, body),
             of(&caller, "v/m", false, r#"{"max_tokens":8,"model":"v/m"}"#),
             of(&caller, "v/m", false, r#"{"model":"v/m","max_tokens":8,"stream":false}"#),

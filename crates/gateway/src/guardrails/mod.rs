@@ -142,6 +142,13 @@ impl Guardrails {
         Some(held)
     }
 
+    /// The last change of guardrails, for a key that has filters.
+    pub(crate) fn change(&self, key: &KeyEntry) -> Option<i64> {
+        // Read first: a change in between is one more to come.
+        let seq = self.index.load().seq;
+        self.of(key).filter(|held| held.has_filters()).map(|_| seq)
+    }
+
     /// The budgets of a key's guardrails, for those who want to see them.
     pub fn budgets(&self, key: &KeyEntry) -> Vec<Budget> {
         let index = self.index.load();

@@ -168,7 +168,7 @@ impl Gateway {
         }
         if plugins::is_for(&envelope, settings) || self.plugins.of(&key.workspace).is_some() {
             let of_preset = applied.as_ref().map(|applied| applied.cache).unwrap_or_default();
-            let wish = Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset);
+            let wish = Wish::of(self, key, headers, &snapshot, &envelope, &body, of_preset);
             if let Some(wish) = &wish
                 && let Some(kept) =
                     Box::pin(self.kept_before(&snapshot, key, head, (&body, &envelope), wish, applied.as_ref())).await?
@@ -238,7 +238,7 @@ impl Gateway {
         let reply = if has_searched || agent::is_for(&envelope, &snapshot) {
             let known = prepared.as_ref().and_then(|prepared| prepared.wish);
             let of_preset = applied.as_ref().map(|applied| applied.cache).unwrap_or_default();
-            let wish = || Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset);
+            let wish = || Wish::of(self, key, headers, &snapshot, &envelope, &body, of_preset);
             let wish = known.or_else(wish);
             if let Some(wish) = wish.filter(|_| known.is_none())
                 && let Some(kept) =
@@ -391,7 +391,7 @@ impl Gateway {
             // What plugins made of a request is not what it was kept by.
             None => match prepared.and_then(|prepared| prepared.wish) {
                 Some(wish) => Some(wish),
-                None => Wish::of(self, key, headers, &snapshot.names, &envelope, &body, of_preset),
+                None => Wish::of(self, key, headers, snapshot, &envelope, &body, of_preset),
             },
         };
         // Only now: who may not have the model any more may not have what it once said, either.

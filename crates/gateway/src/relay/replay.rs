@@ -39,17 +39,19 @@ impl Wish {
         gate: &Gateway,
         key: &KeyEntry,
         headers: &HeaderMap,
-        names: &Names,
+        snapshot: &Snapshot,
         envelope: &Envelope<'_>,
         body: &[u8],
         preset: Preset,
     ) -> Option<Self> {
-        let Terms { ttl, clear } = Terms::of(headers, names, preset)?;
+        let Terms { ttl, clear } = Terms::of(headers, &snapshot.names, preset)?;
         if !gate.answers.is_on() {
             return None;
         }
         let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);
-        Some(Self { key: cache::key(&key.hash, Surface::Messages, model, stream, body), ttl, clear, stream })
+        let rules = gate.rules_for(key, snapshot);
+        let key = cache::key(&key.hash, Surface::Messages, model, rules.as_bytes(), stream, body);
+        Some(Self { key, ttl, clear, stream })
     }
 
     /// What is kept for the request, if it may have it: it is let in then, and nobody is called.
@@ -144,6 +146,12 @@ impl Wish {
 }
 
 impl Gateway {
+    /// What an answer depends on besides the request: whatever changes of it, what was kept before is not given after.
+    fn rules_for(&self, key: &KeyEntry, snapshot: &Snapshot) -> String {
+        let standing = self.plugins.standing(&key.workspace, &snapshot.settings);
+        format!("{:?} {:?}", self.guardrails.change(key), standing.defaults)
+    }
+
     /// Whether nobody may keep what a model of the plan says: zero data retention is enforced for it.
     pub(super) fn retains_nothing(&self, key: &KeyEntry, plan: &Plan) -> bool {
         let zdr = self.guardrails.of(key).map(|held| held.guard.zdr).unwrap_or_default();

@@ -412,6 +412,37 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
 }
 
 #[test]
+fn what_was_kept_under_other_rules_is_not_given() {
+    with_sqlite(async |database| {
+        let sim = Sim::start(Behaviour::says("Ask Ann.")).await;
+        let engine = "[tools.web_search.engines.house]\nkind = \"static\"\n\
+            results = [{ url = \"https://a.example\", title = \"A\", content = \"ann@example.org\" }]\n";
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(engine)).await;
+        let key = key(&account, json!({})).await;
+        let guardrail = made(&account, json!({})).await;
+        assert_eq!(assign(&account, &guardrail, &[&key]).await, 1);
+        let path = format!("/guardrails/{}", guardrail["id"].as_str().unwrap());
+        let mut body = saying("Who is it?");
+        body["model"] = json!(format!("{MODEL}:online"));
+        let asked = async || {
+            let ask = account.gate.ask("POST", "/v1/messages").key(&key).header("x-tidegate-cache", "true");
+            let reply = ask.json(body.to_string()).send().await;
+            (reply.status, reply.header("x-tidegate-cache-status").map(str::to_owned))
+        };
+        let (miss, hit) = ((200, Some("MISS".to_owned())), (200, Some("HIT".to_owned())));
+        assert_eq!((asked().await, asked().await), (miss.clone(), hit.clone()));
+        let filters = |action: &str| json!({"content_filter_builtins": [{"slug": "email", "action": action}]});
+        account.data("PATCH", &path, Some(filters("redact")), 200).await;
+        assert_eq!((asked().await, asked().await), (miss.clone(), hit.clone()));
+        let plugin = format!("/workspaces/{}/plugins/response-healing", account.workspace.0);
+        account.data("PUT", &plugin, Some(json!({"enabled": true})), 200).await;
+        assert_eq!((asked().await, asked().await), (miss, hit));
+        account.data("PATCH", &path, Some(filters("block")), 200).await;
+        assert_eq!(asked().await.0, 403);
+    });
+}
+
+#[test]
 fn what_a_model_writes_to_a_tool_does_not_leave_and_does_not_end_the_loop() {
     with_sqlite(async |database| {
         let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Yes.")).await);
