@@ -73,6 +73,8 @@ pub(crate) struct Prepared {
     pub compression: Compression,
     /// What it looks for among the answers that are kept, and what its own is kept by: the request as it came.
     pub wish: Option<Wish>,
+    /// Whether nobody could judge it: somebody may the next time.
+    pub is_unjudged: bool,
     /// What it pays from, where it had to wait for something; its places in the limits of requests in flight are there.
     pub purse: Option<Arc<Purse>>,
 }

@@ -54,6 +54,7 @@ pub(super) async fn moderate(
                 }
                 return Err(Failure::unavailable());
             }
+            made.is_unjudged = true;
             (Verdict::default(), "unknown")
         }
     };

@@ -247,7 +247,8 @@ impl Gateway {
             {
                 return Ok(kept);
             }
-            let wish = wish.filter(|_| self.may_keep(&snapshot, key, &envelope));
+            let is_unjudged = prepared.as_ref().is_some_and(|prepared| prepared.is_unjudged);
+            let wish = wish.filter(|_| !is_unjudged && self.may_keep(&snapshot, key, &envelope));
             if let Some(wish) = &wish {
                 wish.miss(self);
             }
@@ -395,7 +396,8 @@ impl Gateway {
             },
         };
         // Only now: who may not have the model any more may not have what it once said, either.
-        let wish = wish.filter(|_| !self.retains_nothing(key, &plan));
+        let is_unjudged = prepared.is_some_and(|prepared| prepared.is_unjudged);
+        let wish = wish.filter(|_| !is_unjudged && !self.retains_nothing(key, &plan));
         if let Some(wish) = &wish
             && let Some(kept) = Box::pin(wish.look(self, snapshot, key, &mut ticket)).await
         {

@@ -200,6 +200,28 @@ async fn an_answer_that_is_kept_is_not_judged_again() {
 }
 
 #[tokio::test]
+async fn an_answer_to_what_nobody_could_judge_is_not_kept() {
+    let (sim, guard) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
+    let config = format!("[moderation]\nbackend = \"http\"\nurl = \"{}\"\non_error = \"allow\"\n", guard.url("/judge"));
+    let gate = gate_for(&sim, PROTOCOLS[0], &config).await;
+    for tools in [json!([]), json!([{"type": "tidegate:datetime"}])] {
+        for stream in [false, true] {
+            let case = format!("{tools} {stream}");
+            let mut body = saying("the wreck", stream);
+            body["tools"] = tools.clone();
+            let cached = async || {
+                let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-cache", "true");
+                ask.json(body.to_string()).send().await
+            };
+            guard.answers("/judge", "500 Internal Server Error", "text/plain", b"no");
+            assert_eq!(cached().await.status, 200, "{case}");
+            guard.says("/judge", &json!({"flagged": true, "reasons": ["ours"]}));
+            assert_eq!(cached().await.status, 403, "{case}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_fee_that_nobody_can_pay_is_not_run_up() {
     let (sim, guard) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
     let config = format!("[moderation]\nbackend = \"http\"\nurl = \"{}\"\nprice_per_call = 0.5\n", guard.url("/judge"));
