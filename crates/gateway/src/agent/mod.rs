@@ -263,6 +263,9 @@ pub(crate) async fn serve(
     let mut roster = roster(&request, envelope, snapshot)?;
     roster.belongs_to(session(headers, envelope));
     roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
+    // Nobody knows yet whom they will ask.
+    let asks_others = roster.tools.iter().any(|tool| tool.kind.asks_others());
+    let wish = wish.filter(|_| !(asks_others && gate.enforces_zdr(key)));
     let limits = Limits::of(envelope.stop_when, envelope.max_tool_calls, settings.tools.max_steps);
     // From here on others are asked, which takes a place.
     let places = match prepared.as_ref().and_then(|prepared| prepared.purse.as_ref()) {

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use tidegate_core::{GenerationId, KeyHash};
 use tidegate_observe::metrics::Looked;
-use tidegate_routing::Plan;
+use tidegate_routing::{Plan, Zdr};
 use tidegate_wire::answer::{self, Event, Message};
 use tidegate_wire::envelope::Envelope;
 use tidegate_wire::sse::Splitter;
@@ -22,7 +22,7 @@ use crate::cache::{self, Entry, Preset, Recording, Surface, Terms};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::snapshot::Names;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, agent, plugins};
 
 /// What a request that may be answered from what is kept looks for.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Wish {
             return None;
         }
         let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);
-        let rules = gate.rules_for(key, snapshot);
+        let rules = gate.rules_for(key, snapshot, envelope);
         let key = cache::key(&key.hash, Surface::Messages, model, rules.as_bytes(), stream, body);
         Some(Self { key, ttl, clear, stream })
     }
@@ -147,9 +147,19 @@ impl Wish {
 
 impl Gateway {
     /// What an answer depends on besides the request: whatever changes of it, what was kept before is not given after.
-    fn rules_for(&self, key: &KeyEntry, snapshot: &Snapshot) -> String {
-        let standing = self.plugins.standing(&key.workspace, &snapshot.settings);
-        format!("{:?} {:?}", self.guardrails.change(key), standing.defaults)
+    fn rules_for(&self, key: &KeyEntry, snapshot: &Snapshot, envelope: &Envelope<'_>) -> String {
+        let settings = &snapshot.settings;
+        let standing = self.plugins.standing(&key.workspace, settings);
+        // With these, other models than those of the request may have a say.
+        let may_ask =
+            agent::is_for(envelope, snapshot) || plugins::is_for(envelope, settings) || !standing.defaults.is_empty();
+        let zdr = self.guardrails.of(key).filter(|_| may_ask).map(|held| held.guard.zdr).unwrap_or_default();
+        format!("{:?} {zdr:?} {:?}", self.guardrails.change(key), standing.defaults)
+    }
+
+    /// Whether there are models of which nobody may keep what they say.
+    pub(crate) fn enforces_zdr(&self, key: &KeyEntry) -> bool {
+        self.guardrails.of(key).is_some_and(|held| held.guard.zdr != Zdr::default())
     }
 
     /// Whether nobody may keep what a model of the plan says: zero data retention is enforced for it.

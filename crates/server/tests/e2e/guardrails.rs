@@ -443,6 +443,37 @@ fn what_was_kept_under_other_rules_is_not_given() {
 }
 
 #[test]
+fn nothing_is_kept_of_models_that_a_tool_asks_where_nobody_may_retain_it() {
+    with_sqlite(async |database| {
+        let wise = "openai/wise";
+        let (sim, advisor) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Yes.")).await);
+        let forgets = "data_policy = { retains = false, trains = false }\n";
+        let builder = Tidegate::start().endpoint(MODEL, &sim);
+        let account = Account::start(database, builder.endpoint_of(wise, &advisor.base_url(), forgets, "")).await;
+        let strict = guarded(&account, json!({"enforce_zdr_openai": true})).await;
+        let others = guarded(&account, json!({"enforce_zdr_openai": false})).await;
+        for (key, again) in [(&strict, None), (&others, Some("HIT"))] {
+            for stream in [false, true] {
+                let mut body = saying("Shall I sail?");
+                body["stream"] = json!(stream);
+                body["tools"] = json!([{"type": "tidegate:advisor", "parameters": {"model": wise}}]);
+                let asked = async || {
+                    let calls = asks("", &[("advisor", json!({"prompt": "Well?"}))]);
+                    sim.set(Script::from(calls).then(Behaviour::says("I stay.")));
+                    let ask = account.gate.ask("POST", "/v1/messages").key(key).header("x-tidegate-cache", "true");
+                    let reply = ask.json(body.to_string()).send().await;
+                    assert_eq!(reply.status, 200, "{again:?} {stream}: {}", reply.body_text());
+                    reply
+                };
+                asked().await;
+                assert_eq!(asked().await.header("x-tidegate-cache-status"), again, "{stream}");
+            }
+        }
+        assert!(advisor.calls() > 0);
+    });
+}
+
+#[test]
 fn what_a_model_writes_to_a_tool_does_not_leave_and_does_not_end_the_loop() {
     with_sqlite(async |database| {
         let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Yes.")).await);
