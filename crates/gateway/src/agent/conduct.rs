@@ -250,11 +250,16 @@ impl Conductor {
     /// The model that answered the first turn answers the others, too.
     fn settle_on(&mut self, turn: &Turn) {
         let settled = turn.model().map(|model| varied(model, &self.request, &self.snapshot.catalogue));
+        let mut settled = settled.into_iter().flatten();
         for name in ["models", "fallbacks", "route", "preset"] {
             self.request.remove(name);
         }
-        if let Some(model) = settled {
+        if let Some(model) = settled.next() {
             self.request.insert("model".into(), json!(model));
+        }
+        let others: Vec<String> = settled.collect();
+        if !others.is_empty() {
+            self.request.insert("models".into(), json!(others));
         }
     }
 
@@ -514,16 +519,23 @@ fn listed(request: &Map<String, Value>) -> impl Iterator<Item = &str> {
     entries.filter_map(|entry| entry.as_str().or_else(|| entry.get("model")?.as_str()))
 }
 
-/// The model that answered, with the variants of the entry that it answered for.
-fn varied(model: &str, request: &Map<String, Value>, catalogue: &Catalogue) -> String {
-    let known = listed(request).filter_map(|name| catalogue.find(name).ok()).find(|named| *named.model.id == *model);
-    if let Some(named) = known {
+/// The model that answered, with the variants of the entries that it may have answered for.
+fn varied(model: &str, request: &Map<String, Value>, catalogue: &Catalogue) -> Vec<String> {
+    let known = listed(request).filter_map(|name| catalogue.find(name).ok()).filter(|named| *named.model.id == *model);
+    let mut names: Vec<String> = Vec::new();
+    for named in known {
         let variants = named.variants.iter().map(|variant| format!(":{}", variant.as_str()));
-        return variants.fold(model.to_owned(), |name, variant| name + &variant);
+        let name = variants.fold(model.to_owned(), |name, variant| name + &variant);
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-    // A name that stands for whatever model is set for it.
-    let open = listed(request).find(|name| catalogue.find(name).is_err()).and_then(|name| name.split_once(':'));
-    open.map_or_else(|| model.to_owned(), |(_, variants)| format!("{model}:{variants}"))
+    if names.is_empty() {
+        // A name that stands for whatever model is set for it.
+        let open = listed(request).find(|name| catalogue.find(name).is_err()).and_then(|name| name.split_once(':'));
+        names.push(open.map_or_else(|| model.to_owned(), |(_, variants)| format!("{model}:{variants}")));
+    }
+    names
 }
 
 /// A budget of thinking must be smaller than what may be written; what is left may be less than it was set for.

@@ -447,6 +447,14 @@ async fn a_loop_goes_on_with_the_variants_of_the_model_that_answered() {
     let answer = message(&asked(&gate, &with_clock(false, listed)).await);
     assert_eq!((kinds(&answer).len(), &answer["model"]), (3, &json!(MODEL)), "{answer}");
     assert_eq!((broken.calls() > 0, sim.calls()), (true, 2));
+    // Where it is listed by several names, nobody knows which of them it answered for.
+    let builder = Tidegate::start().protocol_at(MODEL, "anthropic", &broken.base_url(), free);
+    let gate = builder.protocol_at(MODEL, "anthropic", &sim.base_url(), priced).run().await;
+    sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::says("It is late.")));
+    let listed = json!({"model": format!("{MODEL}:free"), "models": [MODEL]});
+    let answer = message(&asked(&gate, &with_clock(false, listed)).await);
+    assert_eq!((kinds(&answer).len(), &answer["model"]), (3, &json!(MODEL)), "{answer}");
+    assert_eq!(sim.calls(), 4);
 }
 
 #[tokio::test]
