@@ -139,10 +139,10 @@ impl Conductor {
         leaving.forget();
         let missing = self.sums.reach(self.inner.cost());
         self.sums.tools = self.sums.tools.plus(missing);
-        self.tell_used(turn.model().unwrap_or_default());
         self.sums.is_used = true;
         self.sums.searches = self.roster.searches();
         self.sums.fetches = self.roster.fetches();
+        self.tell_used(turn.model().unwrap_or_default());
         self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
         self.messages.push(json!({"role": "user", "content": results}));
         Ok(is_late)

@@ -248,15 +248,18 @@ async fn a_task_is_done_by_another_model_with_tools_of_its_own_on_every_protocol
 #[tokio::test]
 async fn a_task_that_fails_on_the_way_is_paid_for_as_far_as_it_came() {
     let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
-    let gate = gate_with(&sim, &wise, PROTOCOLS[0], "").await;
+    let engine = "[tools.web_search.engines.house]\nkind = \"static\"\n\
+        results = [{ url = \"https://a.example\", title = \"A\", content = \"At six.\" }]\n";
+    let gate = gate_with(&sim, &wise, PROTOCOLS[0], engine).await;
     for stream in [false, true] {
         sim.set(Script::from(asks("", &[task("Tell the time.")])).then(Behaviour::says("Nobody knows.")));
-        wise.set(Script::from(asks("", &[("tidegate_datetime", json!({}))])).then(Behaviour::status(500)));
+        wise.set(Script::from(asks("", &[("web_search", json!({"query": "tides"}))])).then(Behaviour::status(500)));
         let before = spent(&gate).await;
-        let parameters = json!({"model": WISE, "tools": [{"type": "tidegate:datetime"}]});
+        let parameters = json!({"model": WISE, "tools": [{"type": "tidegate:web_search"}]});
         let reply = asked(&gate, &body(stream, json!([{"type": "tidegate:subagent", "parameters": parameters}]))).await;
         let answer = message(&reply);
         assert_eq!(types(&answer), ["message", "subagent_message", "message"], "{stream}: {answer}");
+        assert_eq!(answer["usage"]["server_tool_use"]["web_search_requests"], 1, "{stream}: {answer}");
         assert_paid(&gate, before, &reply, &answer, &format!("{stream}")).await;
     }
 }
