@@ -234,8 +234,9 @@ impl Stage<'_> {
         let is_unheard = made.told.unheard.iter().any(|plugin| plugin == "response-healing");
         made.heals = schema(&request).filter(|_| heals).map(|schema| Healing { schema, is_unheard });
         // A plugin that was asked for searches all the same; the name of a model wants a search, and that there is.
-        let is_vague = |wanted: &web::Wanted| plugins.web.is_none() || matches!(wanted, web::Wanted::Native(_));
-        if searches.as_ref().is_some_and(is_vague) && web::has_search(&request, &snapshot.settings) {
+        let is_native = matches!(searches, Some(web::Wanted::Native(_)));
+        let is_vague = searches.is_some() && (plugins.web.is_none() || is_native);
+        if is_vague && web::has_search(&request, &snapshot.settings, is_native) {
             made.is_online = true;
         } else if let Some(wanted) = searches {
             let purse = self.purse(made)?;

@@ -28,14 +28,15 @@ pub(super) fn is_online(name: &str) -> bool {
     name.split(':').skip(1).any(|variant| variant.trim() == "online")
 }
 
-/// Whether a request has a tool that searches the web, ours or a vendor's: then the model decides what is looked for.
-pub(super) fn has_search(request: &Map<String, Value>, settings: &Settings) -> bool {
+/// Whether a request has a tool that searches the web, ours or a vendor's: then the model decides what is looked for. A
+/// function of the client's own is none whatever its name, but stands in the way of a vendor's tool of that name.
+pub(super) fn has_search(request: &Map<String, Value>, settings: &Settings, is_native: bool) -> bool {
     let is_search = |tool: &Value| {
         let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type");
         super::brand(settings).tool(kind) == Some("web_search")
             || kind.starts_with("web_search_20")
-            || text("name") == "web_search"
+            || (is_native && text("name") == "web_search")
     };
     request.get("tools").and_then(Value::as_array).is_some_and(|tools| tools.iter().any(is_search))
 }
@@ -199,19 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn a_search_among_the_tools_is_one_by_its_type_or_its_name() {
+    fn a_search_among_the_tools_is_one_by_its_type() {
         let settings = Settings { brand: "acme".into(), brand_aliases: vec!["old".into()], ..Settings::default() };
-        for (tools, wanted) in [
-            (json!([{"type": "acme:web_search"}]), true),
-            (json!([{"name": "f"}, {"type": "old:web_search", "parameters": {}}]), true),
-            (json!([{"type": "web_search_20250305", "name": "web_search"}]), true),
-            (json!([{"type": "web_search_20260209"}]), true),
-            (json!([{"name": "web_search", "input_schema": {}}]), true),
-            (json!([{"type": "acme:web_fetch"}, {"name": "search"}]), false),
-            (Value::Null, false),
+        for (tools, here, native) in [
+            (json!([{"type": "acme:web_search"}]), true, true),
+            (json!([{"name": "f"}, {"type": "old:web_search", "parameters": {}}]), true, true),
+            (json!([{"type": "web_search_20250305", "name": "web_search"}]), true, true),
+            (json!([{"type": "web_search_20260209"}]), true, true),
+            (json!([{"name": "web_search", "input_schema": {}}]), false, true),
+            (json!([{"type": "acme:web_fetch"}, {"name": "search"}]), false, false),
+            (Value::Null, false, false),
         ] {
             let request = json!({"tools": tools}).as_object().unwrap().clone();
-            assert_eq!(has_search(&request, &settings), wanted, "{tools}");
+            let found = [false, true].map(|is_native| has_search(&request, &settings, is_native));
+            assert_eq!(found, [here, native], "{tools}");
         }
     }
 

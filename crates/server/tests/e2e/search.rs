@@ -564,6 +564,11 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     let reply = asked(&chat, &able).await;
     assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
     assert_eq!(searx.asked().len(), 1);
+    // A function of the client's own is none of ours, whatever its name.
+    let mut own = body.clone();
+    own["tools"] = json!([{"name": "web_search", "input_schema": {"type": "object"}}]);
+    let reply = asked(&chat, &own).await;
+    assert_eq!((reply.status, searx.asked().len()), (200, 2), "{}", reply.body_text());
     // An engine that fails does not end the request.
     searx.says("500 Internal Server Error", b"");
     let reply = asked(&chat, &body).await;
