@@ -215,9 +215,10 @@ impl Conductor {
     /// A result as the model gets to read it, shown to the client where it has a block, else remembered for its next
     /// request.
     async fn told_of(&mut self, call: &Call, outcome: Outcome, sink: &mut Sink) -> Result<Value, Gone> {
-        let Outcome { mut text, mut is_error, mut shown, found, fee } = outcome;
+        let Outcome { mut text, mut is_error, mut shown, found, fee, mut judged } = outcome;
         if let Some(held) = self.gate.guardrails.of(&self.key).filter(|held| held.has_filters()) {
-            let (passed, judged) = held.scan_result(&mut text, shown.as_mut().map(|(_, content)| content));
+            let (passed, more) = held.scan_result(&mut text, shown.as_mut().map(|(_, content)| content));
+            judged.add(more);
             self.gate.note_judged(&judged);
             if !passed {
                 (text, is_error) = (WITHHELD.to_owned(), true);

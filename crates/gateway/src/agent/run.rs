@@ -17,6 +17,7 @@ use super::inner::Desk;
 use super::roster::{Kind, Tool};
 use super::sandbox;
 use super::search;
+use crate::guardrails::Judged;
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
 
@@ -39,6 +40,8 @@ pub(super) struct Outcome {
     pub found: Vec<String>,
     /// What it cost besides.
     pub fee: Money,
+    /// What was taken out of it already.
+    pub judged: Judged,
 }
 
 impl Outcome {

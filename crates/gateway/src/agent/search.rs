@@ -23,6 +23,7 @@ use super::replay::Memory;
 use super::run::{Outcome, WITHHELD, withheld};
 use crate::Gateway;
 use crate::failure::Failure;
+use crate::guardrails::Judged;
 use crate::keys::KeyEntry;
 use crate::relay::Aside;
 use crate::snapshot::Settings;
@@ -323,27 +324,36 @@ pub(super) async fn run(desk: &Desk, call: &Search, input: &Value) -> Outcome {
         Err(code) => failed(code),
         Ok(mut found) => {
             terms.done.fetch_add(1, Ordering::SeqCst);
-            if !passed(gate, key, &mut found) {
+            let (passed, judged) = passed(gate, key, &mut found);
+            if !passed {
                 let shown = Some((BLOCK.into(), withheld(BLOCK)));
-                return Outcome { text: WITHHELD.to_owned(), is_error: true, shown, fee, ..Outcome::default() };
+                return Outcome { text: WITHHELD.to_owned(), is_error: true, shown, fee, judged, ..Outcome::default() };
             }
             let at = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
             let text = search::told(&found, Some(&at));
             let shown = found.iter().map(|one| shown(&gate.vault, &key.workspace, one, &engine.name, &at)).collect();
             terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
-            Outcome { text, shown: Some((BLOCK.into(), Value::Array(shown))), fee, ..Outcome::default() }
+            Outcome { text, shown: Some((BLOCK.into(), Value::Array(shown))), fee, judged, ..Outcome::default() }
         }
     }
 }
 
 /// Takes out what the caller's filters do not let through, before the results are told, sealed and quoted from. False when
-/// nothing may be told of them.
-fn passed(gate: &Gateway, key: &KeyEntry, found: &mut [Found]) -> bool {
-    let Some(held) = gate.guardrails.of(key).filter(|held| held.has_filters()) else { return true };
+/// nothing may be told of them. Who tells them counts what was judged.
+fn passed(gate: &Gateway, key: &KeyEntry, found: &mut Vec<Found>) -> (bool, Judged) {
+    let mut judged = Judged::default();
+    let Some(held) = gate.guardrails.of(key).filter(|held| held.has_filters()) else { return (true, judged) };
+    // Of an address nothing can be taken out: it would lead elsewhere.
+    found.retain(|one| {
+        let mut url = one.url.clone();
+        let (passed, more) = held.scan_texts([&mut url], None);
+        judged.add(more);
+        passed && url == one.url
+    });
     let texts = found.iter_mut().flat_map(|one| [&mut one.title, &mut one.content]);
-    let (passed, judged) = held.scan_texts(texts, None);
-    gate.note_judged(&judged);
-    passed
+    let (passed, more) = held.scan_texts(texts, None);
+    judged.add(more);
+    (passed, judged)
 }
 
 impl Search {
@@ -362,6 +372,9 @@ impl Search {
 pub(crate) struct Before {
     pub(super) search: Search,
     pub found: Vec<Found>,
+    /// What was taken out of it.
+    pub judged: Judged,
+    fee: Money,
 }
 
 impl Before {
@@ -371,17 +384,17 @@ impl Before {
         let room = terms.most as u64;
         let input = json!({"query": query});
         let mut found = timeout(PATIENCE, searched(gate, terms, room, &input)).await.ok()?.ok()?;
+        let fee = terms.engine.as_ref().map_or(Money::ZERO, |engine| engine.fee.of(found.len() as u64));
         // What may not be told at all blocks the request that it is put into.
-        passed(gate, key, &mut found);
+        let (_, judged) = passed(gate, key, &mut found);
         terms.done.fetch_add(1, Ordering::SeqCst);
         terms.found.lock().unwrap_or_else(PoisonError::into_inner).extend(found.clone());
-        Some(Self { search, found })
+        Some(Self { search, found, judged, fee })
     }
 
     /// What it cost.
     pub fn fee(&self) -> Money {
-        let engine = self.search.terms.engine.as_ref();
-        engine.map_or(Money::ZERO, |engine| engine.fee.of(self.found.len() as u64))
+        self.fee
     }
 
     pub fn engine(&self) -> &str {

@@ -47,7 +47,7 @@ pub(crate) struct Passed {
 }
 
 /// What is told of it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Judged {
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
@@ -61,6 +61,13 @@ impl Judged {
         let (entries, events) =
             self.entries.into_iter().zip(self.events).filter(|(entry, _)| !told.contains(entry)).unzip();
         Self { entries, events }
+    }
+
+    /// Adds what is not told yet.
+    pub fn add(&mut self, more: Self) {
+        let more = more.without(&self.entries);
+        self.entries.extend(more.entries);
+        self.events.extend(more.events);
     }
 }
 

@@ -187,6 +187,11 @@ impl Gateway {
                 let failure = self.stopped(&snapshot, key, head, (&body, &envelope), purse, failure);
                 return Err(Box::pin(failure).await);
             }
+            if let Some(before) = &mut made.searched {
+                let found = std::mem::take(&mut before.judged).without(&judged);
+                self.note_judged(&found);
+                judged.extend(found.entries);
+            }
             if let Some(changed) = &made.body {
                 let mut changed = changed.clone();
                 // Documents and pages have words of their own.

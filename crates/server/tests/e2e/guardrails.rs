@@ -412,6 +412,47 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
 }
 
 #[test]
+fn a_page_whose_address_says_too_much_is_left_out_and_what_is_flagged_counts_once() {
+    with_sqlite(async |database| {
+        let sim = Sim::start(Behaviour::Echo).await;
+        let engine = "[tools.web_search.engines.house]\nkind = \"static\"\nresults = [\
+            { url = \"https://a.example/ann@example.org\", title = \"A\", content = \"Ann.\" }, \
+            { url = \"https://b.example\", title = \"B\", content = \"A zebra.\" }]\n";
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(engine)).await;
+        let filters = json!({
+            "content_filters": [{"pattern": "zebra", "action": "flag"}],
+            "content_filter_builtins": [{"slug": "email", "action": "redact"}],
+        });
+        let key = guarded(&account, filters).await;
+        let counted = async |action: &str| {
+            let text = account.gate.managed("/metrics").await.body_text().to_owned();
+            let name = format!("guardrail_events_total{{kind=\"content-filter\",action=\"{action}\"}} ");
+            text.lines().find_map(|line| line.split_once(&*name)?.1.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let asking = |model: &str, tools: Value| {
+            let mut body = saying("Who is it?");
+            (body["model"], body["tools"]) = (json!(model), tools);
+            body
+        };
+        let online = asking(&format!("{MODEL}:online"), json!([]));
+        for (place, body) in [asking(MODEL, json!([{"type": "tidegate:web_search"}])), online].into_iter().enumerate() {
+            let says = Behaviour::says("See [b.example](https://b.example).");
+            sim.set(match place {
+                0 => Script::from(asks("", &[("web_search", json!({"query": "x"}))])).then(says),
+                _ => Script::from(says),
+            });
+            let before = (counted("flagged").await, counted("redacted").await);
+            let reply = said(&account, &key, body).await;
+            assert_eq!(reply.status, 200, "{}", reply.body_text());
+            let sent = String::from_utf8(sim.requests().last().unwrap().body.to_vec()).unwrap();
+            assert!(sent.contains("https://b.example") && !sent.contains("a.example"), "{sent}");
+            assert!(!reply.body_text().contains("a.example"), "{}", reply.body_text());
+            assert_eq!((counted("flagged").await, counted("redacted").await), (before.0 + 1, before.1 + 1), "{place}");
+        }
+    });
+}
+
+#[test]
 fn what_was_kept_under_other_rules_is_not_given() {
     with_sqlite(async |database| {
         let sim = Sim::start(Behaviour::says("Ask Ann.")).await;
