@@ -98,11 +98,6 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_the_room_with_others_takes_little_of_it() {
-        assert_eq!((at_once(true), at_once(false)), (8, 4));
-    }
-
-    #[test]
     fn one_call_is_made_after_anything_went_wrong() {
         let down = Round { is_down: true, ..TAKEN };
         let nothing = Round { is_taken: false, ..TAKEN };

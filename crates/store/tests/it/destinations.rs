@@ -14,22 +14,26 @@ use crate::workspaces::new as new_workspace;
 
 const LATER: Timestamp = Timestamp(NOW.0 + 1);
 
+fn new<'a>(workspace: &WorkspaceId, name: &str, config: NewConfig<'a>, logged: Value) -> NewDestination<'a> {
+    NewDestination {
+        id: new_destination_id(NOW),
+        workspace: workspace.clone(),
+        kind: "webhook".to_owned(),
+        name: name.to_owned(),
+        enabled: true,
+        settings: DestinationSettings::default(),
+        config,
+        logged,
+    }
+}
+
 on_both! {
     async fn a_change_is_made_to_what_is_there_by_then(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![]).await;
         let (store, (vault, _)) = (&database.store, vault(&database.folder).await);
         let (yesterday, today) = (Secret::new("of yesterday"), Secret::new("of today"));
         let config = |plain| NewConfig { vault: &vault, label: "test", plain };
-        let new = NewDestination {
-            id: new_destination_id(NOW),
-            workspace: made.workspace,
-            kind: "webhook".to_owned(),
-            name: "first".to_owned(),
-            enabled: true,
-            settings: DestinationSettings::default(),
-            config: config(&yesterday),
-            logged: json!({"url": "https://a"}),
-        };
+        let new = new(&made.workspace, "first", config(&yesterday), json!({"url": "https://a"}));
         let read = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         // Others change it between the look at the row and the writing of it.
         let change = async |change: DestinationChange<'_>| {
@@ -92,16 +96,7 @@ on_both! {
             remove_keys(&path, &old.iter().map(|id| &**id).collect::<Vec<_>>()).unwrap();
         };
         rotated();
-        let new = NewDestination {
-            id: new_destination_id(NOW),
-            workspace: made.workspace,
-            kind: "webhook".to_owned(),
-            name: "first".to_owned(),
-            enabled: true,
-            settings: DestinationSettings::default(),
-            config,
-            logged: Value::Null,
-        };
+        let new = new(&made.workspace, "first", config, Value::Null);
         let row = store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         let opens = async |sealed: &[u8]| {
             let (fresh, _) = vault(&database.folder).await;
@@ -121,16 +116,7 @@ on_both! {
         let Store::Postgres(pool) = &database.store else { return };
         let (tenant, made) = database.bootstrap(vec![]).await;
         let (store, (vault, path), plain) = (&database.store, vault(&database.folder).await, Secret::new("held"));
-        let new = NewDestination {
-            id: new_destination_id(NOW),
-            workspace: made.workspace,
-            kind: "webhook".to_owned(),
-            name: "first".to_owned(),
-            enabled: true,
-            settings: DestinationSettings::default(),
-            config: NewConfig { vault: &vault, label: "test", plain: &plain },
-            logged: Value::Null,
-        };
+        let new = new(&made.workspace, "first", NewConfig { vault: &vault, label: "test", plain: &plain }, Value::Null);
         store.create_destination(&tenant, &by(NOW), new).await.unwrap();
         add_active_key(&path).unwrap();
         let mut other = pool.begin().await.unwrap();
@@ -157,16 +143,7 @@ on_both! {
         let (store, (vault, _), plain) = (&database.store, vault(&database.folder).await, Secret::new("held"));
         let team = store.create_workspace(&tenant, &by(NOW), new_workspace("team")).await.unwrap().id;
         let make = async |workspace: &WorkspaceId, name: &str| {
-            let new = NewDestination {
-                id: new_destination_id(NOW),
-                workspace: workspace.clone(),
-                kind: "webhook".to_owned(),
-                name: name.to_owned(),
-                enabled: true,
-                settings: DestinationSettings::default(),
-                config: NewConfig { vault: &vault, label: "test", plain: &plain },
-                logged: Value::Null,
-            };
+            let new = new(workspace, name, NewConfig { vault: &vault, label: "test", plain: &plain }, Value::Null);
             store.create_destination(&tenant, &by(NOW), new).await.unwrap().id
         };
         let (theirs, other) = (make(&team, "theirs").await, make(&made.workspace, "other").await);
