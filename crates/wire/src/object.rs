@@ -178,14 +178,17 @@ macro_rules! tagged {
             pub fn parse_strict(text: &str) -> serde_json::Result<Self> {
                 let raw: &serde_json::value::RawValue = serde_json::from_str(text)?;
                 let kind = $crate::object::read::kind_of(raw, Self::DEFAULT_KIND)?;
-                Self::read_known(&kind, raw).unwrap_or_else(|| Ok($crate::object::read::other(kind, raw).into()))
+                match &*kind {
+                    $($($kind)|+ => serde_json::from_str(raw.get()).map(Self::$variant),)*
+                    _ => Ok($crate::object::read::other(kind, raw).into()),
+                }
             }
 
             const DEFAULT_KIND: Option<&'static str> = $crate::object::maybe!($($default)?);
 
-            fn read_known(kind: &str, raw: &serde_json::value::RawValue) -> Option<serde_json::Result<Self>> {
+            fn read_known(kind: &str, raw: &serde_json::value::RawValue) -> Option<Self> {
                 match kind {
-                    $($($kind)|+ => Some(serde_json::from_str(raw.get()).map(Self::$variant)),)*
+                    $($($kind)|+ => $crate::json::read(raw.get()).ok().map(Self::$variant),)*
                     _ => None,
                 }
             }
@@ -201,10 +204,8 @@ macro_rules! tagged {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let raw = <&serde_json::value::RawValue>::deserialize(deserializer)?;
                 let kind = $crate::object::read::kind_of(raw, Self::DEFAULT_KIND).map_err(serde::de::Error::custom)?;
-                match $crate::object::read::nested(|| Self::read_known(&kind, raw)) {
-                    Some(Ok(value)) => Ok(value),
-                    Some(Err(_)) | None => Ok($crate::object::read::other(kind, raw).into()),
-                }
+                let known = $crate::object::read::nested(|| Self::read_known(&kind, raw));
+                Ok(known.unwrap_or_else(|| $crate::object::read::other(kind, raw).into()))
             }
         }
 

@@ -1,8 +1,8 @@
 //! The content of an answer as blocks, written in one of two forms: frames of a stream, or the array of a whole answer.
 
 use bytes::{BufMut as _, BytesMut};
-use serde::Serialize;
 use serde_json::value::RawValue;
+use tidegate_wire::json::quote;
 
 use super::search::Searched;
 
@@ -51,7 +51,7 @@ impl Frames {
         put_number(&mut self.out, self.index);
         self.out.put_slice(b",\"delta\":{\"type\":");
         self.out.put_slice(head);
-        put_quoted(&mut self.out, text);
+        quote(text, &mut self.out);
         self.out.put_slice(b"}}\n\n");
     }
 }
@@ -87,7 +87,7 @@ impl Blocks for Frames {
 
     fn redacted(&mut self, data: &str) {
         let mut block = BytesMut::from(&b"{\"type\":\"redacted_thinking\",\"data\":"[..]);
-        put_quoted(&mut block, data);
+        quote(data, &mut block);
         block.put_u8(b'}');
         self.start(std::str::from_utf8(&block).expect("made of JSON text"));
         self.close();
@@ -95,9 +95,9 @@ impl Blocks for Frames {
 
     fn open_tool(&mut self, id: &str, name: &str) {
         let mut block = BytesMut::from(&b"{\"type\":\"tool_use\",\"id\":"[..]);
-        put_quoted(&mut block, id);
+        quote(id, &mut block);
         block.put_slice(b",\"name\":");
-        put_quoted(&mut block, name);
+        quote(name, &mut block);
         block.put_slice(b",\"input\":{}");
         block.put_slice(CALLER);
         self.start(std::str::from_utf8(&block).expect("made of JSON text"));
@@ -217,7 +217,7 @@ impl Collected {
             match block {
                 Block::Text { text, citations } => {
                     out.put_slice(b"{\"type\":\"text\",\"text\":");
-                    put_quoted(&mut out, text);
+                    quote(text, &mut out);
                     if citations.is_empty() {
                         out.put_slice(b",\"citations\":null}");
                     } else {
@@ -226,22 +226,22 @@ impl Collected {
                 }
                 Block::Thinking { text, signature } => {
                     out.put_slice(b"{\"type\":\"thinking\",\"thinking\":");
-                    put_quoted(&mut out, text);
+                    quote(text, &mut out);
                     out.put_slice(b",\"signature\":");
-                    put_quoted(&mut out, signature);
+                    quote(signature, &mut out);
                     out.put_u8(b'}');
                 }
                 Block::Redacted(data) => {
                     out.put_slice(b"{\"type\":\"redacted_thinking\",\"data\":");
-                    put_quoted(&mut out, data);
+                    quote(data, &mut out);
                     out.put_u8(b'}');
                 }
                 Block::Whole(block) => out.put_slice(block.as_bytes()),
                 Block::Tool { id, name, input } => {
                     out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
-                    put_quoted(&mut out, id);
+                    quote(id, &mut out);
                     out.put_slice(b",\"name\":");
-                    put_quoted(&mut out, name);
+                    quote(name, &mut out);
                     out.put_slice(b",\"input\":");
                     // An input that was cut short is no JSON; the answer says why it ended.
                     out.put_slice(if is_object(input) { input.as_bytes() } else { b"{}" });
@@ -255,12 +255,6 @@ impl Collected {
 }
 
 /// `text` as a JSON string.
-pub(crate) fn put_quoted(out: &mut BytesMut, text: &str) {
-    let mut writer = out.writer();
-    let mut serializer = serde_json::Serializer::new(&mut writer);
-    text.serialize(&mut serializer).expect("a string is always JSON and memory takes it");
-}
-
 pub(crate) fn put_number(out: &mut BytesMut, number: usize) {
     let mut digits = [0; 20];
     let (mut place, mut rest) = (digits.len(), number);

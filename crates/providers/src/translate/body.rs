@@ -2,18 +2,18 @@
 
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
-use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Written};
 use tidegate_wire::object::Raw;
 
 /// The members of a body, in the order in which they are written. They are JSON texts: what the client wrote goes out
 /// with its own order of members, which caches of the prefix depend on.
 #[derive(Debug, Default)]
-pub struct Body(Vec<(String, Box<RawValue>)>);
+pub struct Body(Vec<(String, Written)>);
 
 impl Body {
     pub fn set(&mut self, name: &str, value: impl Serialize) {
-        let raw = serde_json::value::to_raw_value(&value).expect("texts, numbers and JSON are always JSON");
-        self.0.push((name.to_owned(), raw));
+        let value = Written::of(&value).expect("texts, numbers and JSON are always JSON");
+        self.0.push((name.to_owned(), value));
     }
 
     /// The member if there is something to say.
@@ -28,7 +28,10 @@ impl Body {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("texts, numbers and JSON are always JSON")
+        let long: usize = self.0.iter().map(|(name, value)| name.len() + value.get().len() + "\"\":,".len()).sum();
+        let mut out = Vec::with_capacity(long + "{}".len());
+        json::write(self, &mut out).expect("names and JSON are always JSON");
+        out
     }
 }
 

@@ -30,7 +30,7 @@ use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tidegate_wire::answer::{REFUSAL_CATEGORY, REFUSAL_EXPLANATION};
-use tidegate_wire::json::quoted;
+use tidegate_wire::json::{quote, quoted};
 use tidegate_wire::sse::{self, Frame};
 
 pub use card::Card;
@@ -39,7 +39,7 @@ pub use usage::Counted;
 
 use crate::eventstream::{self, Event};
 use crate::fault::{self, Class, Fault};
-use blocks::{Blocks, Collected, Frames, put_quoted};
+use blocks::{Blocks, Collected, Frames};
 
 /// What a model at this endpoint cannot take: the place in the request and what is wrong with it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -448,14 +448,16 @@ impl Ending {
 /// Everything of an answer before the elements of its content. The gateway puts the model's public name in later.
 fn put_head(out: &mut BytesMut, id: &str) {
     out.put_slice(b"{\"id\":");
-    put_quoted(out, id);
+    quote(id, out);
     out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"\",\"content\":");
 }
 
 fn new_id() -> String {
-    let mut id = String::from("msg_");
-    for byte in tidegate_core::id::random::<12>() {
-        id.push_str(&format!("{byte:02x}"));
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut id = String::with_capacity("msg_".len() + 24);
+    id.push_str("msg_");
+    for byte in tidegate_core::id::pooled::<12>() {
+        id.extend([byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)])));
     }
     id
 }

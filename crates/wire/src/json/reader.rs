@@ -8,13 +8,13 @@
 use std::fmt;
 
 use serde::de::value::BorrowedStrDeserializer;
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
 use super::scan::{Broken, Cursor};
 
 /// How serde_json names a value that is to be given as it stands.
-const RAW: &str = "$serde_json::private::RawValue";
+pub(super) const RAW: &str = "$serde_json::private::RawValue";
 
 /// Asks for the next value, with a string as it stands instead of what it says.
 pub(super) const AS_IT_STANDS: &str = "a value with its strings as they stand";
@@ -73,9 +73,40 @@ impl<'de> Reader<'de> {
     }
 }
 
+/// Reads a text that is one value.
+pub fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Broken> {
+    let mut reader = Reader::new(text);
+    let value = T::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
 /// Has serde_json read a piece that is known to be one value.
 fn converted<'de, V: Visitor<'de>>(text: &'de str, visitor: V) -> Result<V::Value, Broken> {
     serde_json::Deserializer::from_str(text).deserialize_any(visitor).map_err(|_| Broken)
+}
+
+/// What a string says whose escapes are known to be valid; `None` where one of them is a number, which may be half of a
+/// character.
+fn unescaped(inside: &str) -> Option<String> {
+    let mut text = String::with_capacity(inside.len());
+    let mut rest = inside;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let said = match rest.as_bytes().get(at + 1)? {
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'u' => return None,
+            plain => char::from(*plain),
+        };
+        text.push_str(&rest[..at]);
+        text.push(said);
+        rest = &rest[at + 2..];
+    }
+    text.push_str(rest);
+    Some(text)
 }
 
 impl<'de> Deserializer<'de> for &mut Reader<'de> {
@@ -96,10 +127,14 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
         let found = self.cursor.string()?;
-        if found.is_escaped {
-            return converted(self.piece(found.start - 1, found.end + 1)?, visitor);
+        let inside = self.piece(found.start, found.end)?;
+        if !found.is_escaped {
+            return visitor.visit_borrowed_str(inside);
         }
-        visitor.visit_borrowed_str(self.piece(found.start, found.end)?)
+        match unescaped(inside) {
+            Some(text) => visitor.visit_string(text),
+            None => converted(self.piece(found.start - 1, found.end + 1)?, visitor),
+        }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
@@ -242,15 +277,9 @@ mod tests {
     use serde_json::Value;
     use serde_json::value::RawValue;
 
+    use super::super::tests::value;
     use super::super::{Members, elements};
     use super::*;
-
-    fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Broken> {
-        let mut reader = Reader::new(text);
-        let value = T::deserialize(&mut reader)?;
-        reader.end()?;
-        Ok(value)
-    }
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -267,25 +296,6 @@ mod tests {
         #[serde(default)]
         share: f64,
         tags: Vec<String>,
-    }
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<u64>().prop_map(Value::from),
-            any::<f64>().prop_filter("a number", |number| number.is_finite()).prop_map(Value::from),
-            any::<String>().prop_map(Value::from),
-            "[a-z\"\\\\\n]{0,600}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(4, 40, 6, |inner| {
-            prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-                proptest::collection::hash_map("[a-zü\"]{0,6}", inner, 0..6)
-                    .prop_map(|members| Value::Object(members.into_iter().collect())),
-            ]
-        })
     }
 
     proptest! {

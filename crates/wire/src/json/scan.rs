@@ -233,23 +233,28 @@ pub struct Quoted {
 /// The closing quote of a short and plain string, as most names and words are.
 #[inline]
 fn end_of_word(text: &[u8], start: usize) -> Option<usize> {
-    const ONES: u64 = u64::MAX / 255;
     let (words, _) = text.get(start..)?.as_chunks::<8>();
     for (place, word) in words.iter().take(WORDS).enumerate() {
-        let bytes = u64::from_le_bytes(*word);
-        // The highest bit of each byte that is not as it should be; those behind the first one may be wrong.
-        let is = |wanted: u8| {
-            let other = bytes ^ (ONES * u64::from(wanted));
-            other.wrapping_sub(ONES) & !other
-        };
-        let is_control = bytes.wrapping_sub(ONES * u64::from(b' ')) & !bytes;
-        let found = (is(b'"') | is(b'\\') | is_control) & (ONES << 7);
-        if found != 0 {
-            let at = start + place * 8 + found.trailing_zeros() as usize / 8;
+        if let Some(found) = first_odd(u64::from_le_bytes(*word)) {
+            let at = start + place * 8 + found;
             return (text[at] == b'"').then_some(at);
         }
     }
     None
+}
+
+/// The first of eight bytes that cannot stand in a string as it is. They come with the first one lowest.
+#[inline]
+pub(super) fn first_odd(bytes: u64) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 255;
+    // The highest bit of each byte that is not as it should be; those behind the first one may be wrong.
+    let is = |wanted: u8| {
+        let other = bytes ^ (ONES * u64::from(wanted));
+        other.wrapping_sub(ONES) & !other
+    };
+    let is_control = bytes.wrapping_sub(ONES * u64::from(b' ')) & !bytes;
+    let found = (is(b'"') | is(b'\\') | is_control) & (ONES << 7);
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
 /// The closing quote of the string that begins here, and whether something in it is escaped. All escapes are looked at.

@@ -55,7 +55,9 @@ object! {
 
 impl Request {
     pub fn parse(body: &[u8]) -> serde_json::Result<Self> {
-        serde_json::from_slice(body)
+        // Only who failed is asked why.
+        let read = std::str::from_utf8(body).ok().and_then(|text| json::read(text).ok());
+        read.map_or_else(|| serde_json::from_slice(body), Ok)
     }
 
     /// The schema the answer is to follow, in whichever spelling it was asked for.

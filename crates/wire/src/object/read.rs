@@ -1,5 +1,6 @@
 //! What the written-out readers of `object!` and `tagged!` share.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde::de::{self, Deserialize, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{Extra, Other, Raw};
-use crate::json::{self, Text};
+use crate::json::{self, Reader, Text};
 
 /// How deep kinds may nest in kinds before the rest is kept unread. Each level reads from its own text, so the parser's
 /// own limit never adds up; real conversations need four.
@@ -59,7 +60,7 @@ fn within<E: de::Error>(name: &str, error: E) -> E {
 }
 
 /// The `type` of an object, found without reading the members behind it.
-pub fn kind_of(raw: &RawValue, default: Option<&str>) -> serde_json::Result<String> {
+pub fn kind_of<'a>(raw: &'a RawValue, default: Option<&'a str>) -> serde_json::Result<Cow<'a, str>> {
     struct Find<'a, 'de>(&'a mut Option<&'de RawValue>);
     impl<'de> Visitor<'de> for Find<'_, 'de> {
         type Value = ();
@@ -78,21 +79,27 @@ pub fn kind_of(raw: &RawValue, default: Option<&str>) -> serde_json::Result<Stri
         }
     }
     let mut found = None;
-    let walk = serde_json::Deserializer::from_str(raw.get()).deserialize_map(Find(&mut found));
+    let walk = Reader::new(raw.get()).deserialize_map(Find(&mut found));
     let Some(kind) = found else {
-        walk?;
-        return default.map(str::to_owned).ok_or_else(|| de::Error::missing_field("type"));
+        // Who reads it again says what it is instead.
+        if walk.is_err() {
+            serde_json::Deserializer::from_str(raw.get()).deserialize_map(Find(&mut found))?;
+        }
+        return default.map(Cow::Borrowed).ok_or_else(|| de::Error::missing_field("type"));
     };
-    // The walk stopped at the member, which the parser takes for an unfinished object: its error means nothing here.
+    // The walk stopped at the member, which the reader takes for an unfinished object: its error means nothing here.
     match (json::kind(kind), default) {
-        (json::Kind::Null, Some(default)) => Ok(default.to_owned()),
-        (json::Kind::String, _) => serde_json::from_str(kind.get()),
+        (json::Kind::Null, Some(default)) => Ok(Cow::Borrowed(default)),
+        (json::Kind::String, _) => match json::string(kind) {
+            Some(kind) => Ok(kind),
+            None => serde_json::from_str(kind.get()).map(Cow::Owned),
+        },
         _ => Err(de::Error::custom("type: expected a string")),
     }
 }
 
-pub fn other(kind: String, raw: &RawValue) -> Other {
-    Other { kind, raw: raw.into() }
+pub fn other(kind: Cow<'_, str>, raw: &RawValue) -> Other {
+    Other { kind: kind.into_owned(), raw: raw.into() }
 }
 
 /// Runs `read` unless it stands too deep inside other values being read.
