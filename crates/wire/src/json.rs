@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 pub use quote::{quote, quoted};
-pub use reader::{Reader, read};
+pub use reader::{Reader, read, read_raw};
 pub use scan::Broken;
 pub use seen::Seen;
 pub use writer::{Written, write, written};
@@ -57,7 +57,7 @@ pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     if !has_escape(inside.as_bytes()) {
         return Some(Cow::Borrowed(inside));
     }
-    read::<Text<'_>>(raw.get()).ok().map(|text| text.0)
+    read_raw::<Text<'_>>(raw).ok().map(|text| text.0)
 }
 
 /// Words are short, and looked through before a search for long texts has begun.

@@ -188,7 +188,7 @@ macro_rules! tagged {
 
             fn read_known(kind: &str, raw: &serde_json::value::RawValue) -> Option<Self> {
                 match kind {
-                    $($($kind)|+ => $crate::json::read(raw.get()).ok().map(Self::$variant),)*
+                    $($($kind)|+ => $crate::json::read_raw(raw).ok().map(Self::$variant),)*
                     _ => None,
                 }
             }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Message, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
@@ -176,7 +177,7 @@ impl Conversation {
                 }
                 Role::System => made.note(&mut turns, &message.content, mid_system, is_cleared(request, place)),
                 _ => {
-                    let (outcomes, parts) = made.heard(blocks, first, &format!("messages[{place}]"))?;
+                    let (outcomes, parts) = made.heard(blocks, first, format_args!("messages[{place}]"))?;
                     append_heard(&mut turns, outcomes, parts);
                 }
             }
@@ -359,24 +360,25 @@ impl Conversation {
         &mut self,
         blocks: Vec<Block>,
         first: usize,
-        path: &str,
+        path: fmt::Arguments<'_>,
     ) -> Result<(Vec<Outcome>, Vec<Part>), Unsupported> {
         let (mut outcomes, mut parts) = (Vec::new(), Vec::new());
         for (place, block) in blocks.into_iter().enumerate().skip(first) {
-            let path = format!("{path}.content[{place}]");
+            // Written out only for those of whom something may be said.
+            let path = format_args!("{path}.content[{place}]");
             match block {
-                Block::ToolResult(result) => outcomes.push(self.outcome(result, &path)?),
-                block => self.part(block, &path, &mut parts)?,
+                Block::ToolResult(result) => outcomes.push(self.outcome(result, path)?),
+                block => self.part(block, path, &mut parts)?,
             }
         }
         Ok((outcomes, parts))
     }
 
-    fn outcome(&mut self, result: ToolResult, path: &str) -> Result<Outcome, Unsupported> {
+    fn outcome(&mut self, result: ToolResult, path: fmt::Arguments<'_>) -> Result<Outcome, Unsupported> {
         let mut parts = Vec::new();
         let blocks = result.content.map(Content::into_blocks).unwrap_or_default();
         for (place, block) in blocks.into_iter().enumerate() {
-            self.part(block, &format!("{path}.content[{place}]"), &mut parts)?;
+            self.part(block, format_args!("{path}.content[{place}]"), &mut parts)?;
         }
         Ok(Outcome {
             id: result.tool_use_id,
@@ -387,7 +389,7 @@ impl Conversation {
         })
     }
 
-    fn part(&mut self, block: Block, path: &str, parts: &mut Vec<Part>) -> Result<(), Unsupported> {
+    fn part(&mut self, block: Block, path: fmt::Arguments<'_>, parts: &mut Vec<Part>) -> Result<(), Unsupported> {
         match block {
             Block::Text(block) if block.text.trim().is_empty() => {
                 mark_part(parts.last_mut(), Mark::of(block.cache_control.as_ref()));
@@ -405,14 +407,14 @@ impl Conversation {
                         *media_type = known.to_owned();
                     }
                 }
-                parts.push(Part::Image { source, mark, path: path.to_owned() });
+                parts.push(Part::Image { source, mark, path: path.to_string() });
             }
             Block::Document(block) => {
                 let (title, mark) = (block.title.flatten(), Mark::of(block.cache_control.as_ref()));
                 let cited = block.citations.flatten().and_then(|citations| citations.enabled).unwrap_or(false);
                 match block.source {
                     Source::Text(source) if self.keeps_documents => {
-                        let (source, context, path) = (Media::Text(source.data), block.context, path.to_owned());
+                        let (source, context, path) = (Media::Text(source.data), block.context, path.to_string());
                         parts.push(Part::Document { source, title, context, cited, mark, path });
                     }
                     Source::Text(source) => {
@@ -422,12 +424,12 @@ impl Conversation {
                     Source::Content(source) => {
                         parts.push(Part::Text(Text::plain(opening(title.as_deref(), block.context.as_deref()))));
                         for (place, inner) in source.content.into_blocks().into_iter().enumerate() {
-                            self.part(inner, &format!("{path}.source.content[{place}]"), parts)?;
+                            self.part(inner, format_args!("{path}.source.content[{place}]"), parts)?;
                         }
                         parts.push(Part::Text(Text { text: "</document>".to_owned(), mark }));
                     }
                     source => {
-                        let (source, context, path) = (media(source, path)?, block.context, path.to_owned());
+                        let (source, context, path) = (media(source, path)?, block.context, path.to_string());
                         parts.push(Part::Document { source, title, context, cited, mark, path });
                     }
                 }
@@ -564,11 +566,13 @@ fn document_text(title: Option<&str>, context: Option<&str>, text: &str) -> Stri
     format!("{}\n{text}\n</document>", opening(title, context))
 }
 
-fn media(source: Source, path: &str) -> Result<Media, Unsupported> {
+fn media(source: Source, path: fmt::Arguments<'_>) -> Result<Media, Unsupported> {
     match source {
         Source::Base64(source) => Ok(Media::Base64 { media_type: source.media_type, data: bare(source.data) }),
         Source::Url(source) => Ok(Media::Url(source.url)),
-        other => Err(Unsupported::new(path, format!("sources of type {} are not supported here", other.kind()))),
+        other => {
+            Err(Unsupported::new(path.to_string(), format!("sources of type {} are not supported here", other.kind())))
+        }
     }
 }
 

@@ -31,42 +31,76 @@ fn must_be_escaped(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// Eight bytes are looked at in one step: conversations are full of quotes and ends of lines.
+/// Eight bytes are looked at and taken in one step: conversations are full of quotes and ends of lines.
 fn escape(bytes: &[u8], out: &mut impl BufMut) {
-    let (mut plain, mut at) = (0, 0);
-    while at < bytes.len() {
-        let found = match bytes[at..].first_chunk() {
-            Some(eight) => scan::first_odd(u64::from_le_bytes(*eight)),
-            None => bytes[at..].iter().position(|byte| must_be_escaped(*byte)),
+    let mut piece = Piece { bytes: [0; PIECE], length: 0 };
+    let mut rest = bytes;
+    while let Some(eight) = rest.first_chunk::<8>() {
+        if piece.length > PIECE - ROOM {
+            piece.flush(out);
+        }
+        let found = scan::first_odd(u64::from_le_bytes(*eight));
+        piece.put(*eight, found.unwrap_or(8));
+        let taken = match found {
+            Some(at) => {
+                piece.escape(eight[at]);
+                at + 1
+            }
+            None => 8,
         };
-        let Some(found) = found else {
-            at += 8;
-            continue;
-        };
-        at += found;
-        out.put_slice(&bytes[plain..at]);
-        push(bytes[at], out);
-        at += 1;
-        plain = at;
+        rest = &rest[taken..];
     }
-    out.put_slice(&bytes[plain..]);
+    piece.flush(out);
+    for byte in rest {
+        if must_be_escaped(*byte) {
+            piece.escape(*byte);
+        } else {
+            piece.put([*byte; 8], 1);
+        }
+    }
+    piece.flush(out);
 }
 
-fn push(byte: u8, out: &mut impl BufMut) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let short = match byte {
-        b'\n' => b'n',
-        b'\t' => b't',
-        b'\r' => b'r',
-        0x08 => b'b',
-        0x0c => b'f',
-        0..0x20 => {
-            let [high, low] = [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
-            return out.put_slice(&[b'\\', b'u', b'0', b'0', high, low]);
-        }
-        _ => byte,
-    };
-    out.put_slice(&[b'\\', short]);
+/// Bytes that are handed on together.
+const PIECE: usize = 128;
+/// What one step may add to them: eight bytes, and another that is escaped with six.
+const ROOM: usize = 8 + 6 + 8;
+
+struct Piece {
+    bytes: [u8; PIECE],
+    length: usize,
+}
+
+impl Piece {
+    /// The first few of eight.
+    #[inline]
+    fn put(&mut self, eight: [u8; 8], count: usize) {
+        self.bytes[self.length..self.length + 8].copy_from_slice(&eight);
+        self.length += count;
+    }
+
+    #[inline]
+    fn escape(&mut self, byte: u8) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let short = match byte {
+            b'"' | b'\\' => byte,
+            b'\n' => b'n',
+            b'\t' => b't',
+            b'\r' => b'r',
+            0x08 => b'b',
+            0x0c => b'f',
+            _ => {
+                let [high, low] = [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
+                return self.put([b'\\', b'u', b'0', b'0', high, low, 0, 0], 6);
+            }
+        };
+        self.put([b'\\', short, 0, 0, 0, 0, 0, 0], 2);
+    }
+
+    fn flush(&mut self, out: &mut impl BufMut) {
+        out.put_slice(&self.bytes[..self.length]);
+        self.length = 0;
+    }
 }
 
 #[cfg(test)]

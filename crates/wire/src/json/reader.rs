@@ -10,8 +10,9 @@ use std::fmt;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
+use serde_json::value::RawValue;
 
-use super::scan::{Broken, Cursor};
+use super::scan::{Broken, Cursor, first_escape};
 
 /// How serde_json names a value that is to be given as it stands.
 pub(super) const RAW: &str = "$serde_json::private::RawValue";
@@ -81,6 +82,13 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Broken> {
     Ok(value)
 }
 
+/// The same of one that is known to be JSON.
+pub fn read_raw<'de, T: Deserialize<'de>>(raw: &'de RawValue) -> Result<T, Broken> {
+    let mut reader = Reader::new(raw.get());
+    reader.cursor.is_known = true;
+    T::deserialize(&mut reader)
+}
+
 /// Has serde_json read a piece that is known to be one value.
 fn converted<'de, V: Visitor<'de>>(text: &'de str, visitor: V) -> Result<V::Value, Broken> {
     serde_json::Deserializer::from_str(text).deserialize_any(visitor).map_err(|_| Broken)
@@ -89,24 +97,39 @@ fn converted<'de, V: Visitor<'de>>(text: &'de str, visitor: V) -> Result<V::Valu
 /// What a string says whose escapes are known to be valid; `None` where one of them is a number, which may be half of a
 /// character.
 fn unescaped(inside: &str) -> Option<String> {
-    let mut text = String::with_capacity(inside.len());
-    let mut rest = inside;
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        let said = match rest.as_bytes().get(at + 1)? {
-            b'n' => '\n',
-            b't' => '\t',
-            b'r' => '\r',
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'u' => return None,
-            plain => char::from(*plain),
+    let bytes = inside.as_bytes();
+    // It says less than is written.
+    let mut said = vec![0; bytes.len()];
+    let (mut at, mut length) = (0, 0);
+    while at < bytes.len() {
+        // Up to eight bytes, and the escape behind them.
+        let plain = match bytes[at..].first_chunk::<8>() {
+            Some(eight) => {
+                said[length..length + 8].copy_from_slice(eight);
+                first_escape(u64::from_le_bytes(*eight))
+            }
+            None => {
+                said[length] = bytes[at];
+                usize::from(bytes[at] != b'\\')
+            }
         };
-        text.push_str(&rest[..at]);
-        text.push(said);
-        rest = &rest[at + 2..];
+        (at, length) = (at + plain, length + plain);
+        if plain == 8 || bytes.get(at) != Some(&b'\\') {
+            continue;
+        }
+        said[length] = match bytes.get(at + 1)? {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'b' => 0x08,
+            b'f' => 0x0c,
+            b'u' => return None,
+            itself => *itself,
+        };
+        (at, length) = (at + 2, length + 1);
     }
-    text.push_str(rest);
-    Some(text)
+    said.truncate(length);
+    String::from_utf8(said).ok()
 }
 
 impl<'de> Deserializer<'de> for &mut Reader<'de> {
@@ -275,7 +298,6 @@ mod tests {
     use proptest::prelude::*;
     use serde::Deserialize;
     use serde_json::Value;
-    use serde_json::value::RawValue;
 
     use super::super::tests::value;
     use super::super::{Members, elements};

@@ -33,11 +33,21 @@ pub struct Cursor<'a> {
     /// Objects and arrays around this place, and how many there may be.
     pub depth: usize,
     pub deepest: usize,
+    /// That it is JSON has been seen: no character in a string is looked at again.
+    pub is_known: bool,
 }
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0, values: 0, most: usize::MAX, depth: 0, deepest: usize::MAX }
+        Self {
+            text: text.as_bytes(),
+            at: 0,
+            values: 0,
+            most: usize::MAX,
+            depth: 0,
+            deepest: usize::MAX,
+            is_known: false,
+        }
     }
 
     /// The next byte that is no white space, which is not taken.
@@ -214,7 +224,7 @@ impl<'a> Cursor<'a> {
             return Ok(Quoted { start, end, is_escaped: false });
         }
         let (end, is_escaped) = end_of_string(self.text, start)?;
-        if super::any(&self.text[start..end], |byte| byte < b' ') {
+        if !self.is_known && super::any(&self.text[start..end], |byte| byte < b' ') {
             return Err(Broken);
         }
         self.at = end + 1;
@@ -255,6 +265,15 @@ pub(super) fn first_odd(bytes: u64) -> Option<usize> {
     let is_control = bytes.wrapping_sub(ONES * u64::from(b' ')) & !bytes;
     let found = (is(b'"') | is(b'\\') | is_control) & (ONES << 7);
     (found != 0).then(|| found.trailing_zeros() as usize / 8)
+}
+
+/// How many of eight bytes stand before the first one that escapes another. They come with the first one lowest.
+#[inline]
+pub(super) fn first_escape(bytes: u64) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    let other = bytes ^ (ONES * u64::from(b'\\'));
+    let found = other.wrapping_sub(ONES) & !other & (ONES << 7);
+    found.trailing_zeros() as usize / 8
 }
 
 /// The closing quote of the string that begins here, and whether something in it is escaped. All escapes are looked at.
