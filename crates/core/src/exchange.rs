@@ -51,6 +51,7 @@ pub enum Api {
     /// Messages in the Responses format.
     Responses,
     Images,
+    Embeddings,
 }
 
 impl Api {
@@ -60,6 +61,7 @@ impl Api {
             Self::Chat => "chat",
             Self::Responses => "responses",
             Self::Images => "images",
+            Self::Embeddings => "embeddings",
         }
     }
 
@@ -70,11 +72,13 @@ impl Api {
             Self::Chat => "/chat/completions",
             Self::Responses => "/responses",
             Self::Images => "/images",
+            Self::Embeddings => "/embeddings",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Messages, Self::Chat, Self::Responses, Self::Images].into_iter().find(|api| api.as_str() == text)
+        let all = [Self::Messages, Self::Chat, Self::Responses, Self::Images, Self::Embeddings];
+        all.into_iter().find(|api| api.as_str() == text)
     }
 }
 

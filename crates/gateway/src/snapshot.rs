@@ -55,6 +55,8 @@ impl Snapshot {
 pub struct Place {
     pub card: Card,
     pub calls: Calls,
+    /// The model makes embeddings and nothing else.
+    pub only_embeds: bool,
 }
 
 /// The addresses of one endpoint.
@@ -66,6 +68,8 @@ pub struct Calls {
     pub count: Option<Uri>,
     /// Where pictures are made; the same.
     pub images: Option<Uri>,
+    /// Where embeddings are made; the same.
+    pub embeddings: Option<Uri>,
 }
 
 impl Calls {
@@ -77,6 +81,7 @@ impl Calls {
             stream: uri(place::call(protocol, carriage, model, true)?)?,
             count: place::count(protocol, carriage, model).map(uri).transpose()?,
             images: place::images(protocol, carriage, model).map(uri).transpose()?,
+            embeddings: place::embeddings(protocol, model).map(uri).transpose()?,
         })
     }
 
@@ -92,6 +97,7 @@ impl Calls {
             stream: with(self.stream)?,
             count: self.count.map(with).transpose()?,
             images: self.images.map(with).transpose()?,
+            embeddings: self.embeddings.map(with).transpose()?,
         })
     }
 }

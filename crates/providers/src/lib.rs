@@ -15,6 +15,7 @@ pub mod converse;
 pub mod count;
 pub mod credential;
 pub mod dialect;
+pub mod embeddings;
 pub mod estimate;
 pub mod eventstream;
 pub mod fault;

@@ -65,6 +65,16 @@ pub fn images(protocol: Protocol, carriage: Carriage, model: &str) -> Option<Str
     }
 }
 
+/// The path of a call for embeddings, if there is one.
+pub fn embeddings(protocol: Protocol, model: &str) -> Option<String> {
+    match protocol {
+        Protocol::Chat | Protocol::Responses => Some("/embeddings".to_owned()),
+        Protocol::Cohere => Some("/v2/embed".to_owned()),
+        Protocol::Gemini => Some(format!("/models/{}:batchEmbedContents", segment(model, b"").ok()?)),
+        Protocol::Messages | Protocol::Converse => None,
+    }
+}
+
 /// The path that answers a question that costs nothing: which models there are.
 pub fn models(protocol: Protocol, carriage: Carriage) -> Option<&'static str> {
     match (protocol, carriage) {
@@ -149,6 +159,14 @@ mod tests {
         assert_eq!(path(Protocol::Responses).as_deref(), Some("/images/generations"));
         assert_eq!(path(Protocol::Gemini).as_deref(), Some("/models/m:generateContent"));
         assert_eq!(path(Protocol::Messages), None);
+    }
+
+    #[test]
+    fn embeddings_are_asked_for_where_somebody_makes_them() {
+        assert_eq!(embeddings(Protocol::Chat, "m").as_deref(), Some("/embeddings"));
+        assert_eq!(embeddings(Protocol::Cohere, "m").as_deref(), Some("/v2/embed"));
+        assert_eq!(embeddings(Protocol::Gemini, "m").as_deref(), Some("/models/m:batchEmbedContents"));
+        assert_eq!(embeddings(Protocol::Converse, "m"), None);
     }
 
     #[test]

@@ -107,11 +107,11 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     (!is_content).then_some(Repair::Without(refused))
 }
 
-/// The option that a refused call for pictures should do without. What is to be drawn is none.
-pub fn undrawable(status: u16, body: &[u8]) -> Option<Refused> {
-    const DRAWN: [&str; 5] = ["model", "prompt", "n", "contents", "generationConfig"];
+/// The option that a refused call for pictures or embeddings should do without. What it is about is none.
+pub fn option(status: u16, body: &[u8]) -> Option<Refused> {
+    const NEEDED: [&str; 8] = ["model", "prompt", "n", "contents", "generationConfig", "input", "texts", "requests"];
     let member = Some(Error::read(body)).filter(|_| matches!(status, 400 | 422))?.member()?;
-    (!DRAWN.contains(&member.as_str())).then_some(Refused::Member(member))
+    (!NEEDED.contains(&member.as_str())).then_some(Refused::Member(member))
 }
 
 /// The reasoning that was sent back is not, or no longer, the upstream's own.
@@ -324,10 +324,10 @@ mod tests {
             let body = format!(
                 r#"{{"error":{{"message":"Unknown parameter: '{name}'.","param":"{name}","code":"unknown_parameter"}}}}"#
             );
-            undrawable(400, body.as_bytes())
+            option(400, body.as_bytes())
         };
         assert_eq!(refused("response_format"), Some(Refused::Member("response_format".to_owned())));
-        assert_eq!((refused("prompt"), refused("n"), undrawable(500, b"{}")), (None, None, None));
+        assert_eq!((refused("prompt"), refused("n"), option(500, b"{}")), (None, None, None));
     }
 
     #[test]

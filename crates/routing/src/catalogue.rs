@@ -173,6 +173,16 @@ impl Model {
         self.output_modalities.iter().any(|modality| modality == "text")
     }
 
+    /// Whether embeddings can be asked of it.
+    pub fn embeds(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "embeddings")
+    }
+
+    /// Whether nothing else can be asked of it.
+    pub fn only_embeds(&self) -> bool {
+        self.output_modalities.iter().all(|modality| modality == "embeddings")
+    }
+
     /// Whether pictures can be asked of it.
     pub fn makes_images(&self) -> bool {
         self.output_modalities.iter().any(|modality| modality == "image")

@@ -5,9 +5,9 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    activity, analytics, assignments, audit, auth_codes, budgets, byok, content, credits, destinations, endpoints,
-    explain, feedback, files, generation, guardrails, health, images, key, keys, members, messages, models, pages,
-    plugins, presets, reload, workspaces,
+    activity, analytics, assignments, audit, auth_codes, budgets, byok, content, credits, destinations, embeddings,
+    endpoints, explain, feedback, files, generation, guardrails, health, images, key, keys, members, messages, models,
+    pages, plugins, presets, reload, workspaces,
 };
 use crate::pages::{assets, authorize, dashboard, errors};
 use crate::router::Handler;
@@ -140,6 +140,9 @@ pub static ROUTES: &[Route] = &[
     made("/chat/completions", "Create a message in the chat format, streamed or not", messages::complete),
     made("/responses", "Create a message in the Responses format, streamed or not", messages::respond),
     inference("/messages/count_tokens", "Count input tokens without generating", messages::count_tokens),
+    made("/embeddings", "Make embeddings", embeddings::create),
+    api(Method::GET, "/embeddings/models", Callers::Both, "List the models that make embeddings", models::embedding)
+        .list(),
     made("/images", "Make images", images::create),
     made("/images/generations", "Make images, as OpenAI's clients ask for them", images::create_as_openai),
     api(Method::GET, "/images/models", Callers::Both, "List the models that make images", images::models).list(),

@@ -28,7 +28,7 @@ pub const PNG: &[u8] = &[
 
 /// Tokens of a prompt and of a picture, where a script has them counted.
 #[derive(Clone, Copy)]
-struct Counted {
+pub(crate) struct Counted {
     input: u64,
     output: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) fn is_for(body: &[u8]) -> bool {
 
 /// `POST /images/generations`.
 pub(crate) async fn openai(state: &Arc<State>, head: &Parts, body: &Bytes, reset: ResetFlag) -> Response<Answer> {
-    drawn::<chat::Request>(state, head, body, reset, wanted, |n, counted| {
+    drawn::<chat::Request, _>(state, head, body, reset, wanted, |n, counted| {
         let picture = json!({"b64_json": STANDARD.encode(PNG)});
         let mut answer = json!({"created": CREATED, "data": vec![picture; n]});
         if let Some(Counted { input, output }) = counted {
@@ -57,7 +57,7 @@ pub(crate) async fn openai(state: &Arc<State>, head: &Parts, body: &Bytes, reset
 /// `generateContent` that asks for a picture.
 pub(crate) async fn google(state: &Arc<State>, head: &Parts, body: &Bytes, reset: ResetFlag) -> Response<Answer> {
     let read = |head: &Parts, body: &Bytes| <gemini::Request as Speak<'_>>::read(head, body).map(|_| 1);
-    drawn::<gemini::Request>(state, head, body, reset, read, |_, counted| {
+    drawn::<gemini::Request, _>(state, head, body, reset, read, |_, counted| {
         let picture = json!({"inlineData": {"mimeType": "image/png", "data": STANDARD.encode(PNG)}});
         let content = json!({"role": "model", "parts": [{"text": "Here it is."}, picture]});
         let mut answer = json!({"candidates": [{"content": content, "finishReason": "STOP", "index": 0}]});
@@ -71,13 +71,14 @@ pub(crate) async fn google(state: &Arc<State>, head: &Parts, body: &Bytes, reset
     .await
 }
 
-async fn drawn<'a, S: Speak<'a>>(
+/// Plays the script for a call that is answered whole: `made` of what was `read`.
+pub(crate) async fn drawn<'a, S: Speak<'a>, T>(
     state: &Arc<State>,
     head: &Parts,
     body: &Bytes,
     reset: ResetFlag,
-    read: impl FnOnce(&Parts, &Bytes) -> Result<usize, Failure>,
-    made: impl FnOnce(usize, Option<Counted>) -> Value,
+    read: impl FnOnce(&Parts, &Bytes) -> Result<T, Failure>,
+    made: impl FnOnce(T, Option<Counted>) -> Value,
 ) -> Response<Answer> {
     let open = state.enter();
     let (active, id) = (state.active(), state.next_request());

@@ -17,6 +17,8 @@
 //! | `POST …/responses` | OpenAI's Responses, under any prefix |
 //! | `POST …/responses/input_tokens` | `{"object": "response.input_tokens", "input_tokens": N}` |
 //! | `POST …/images/generations` | OpenAI's call that makes pictures, under any prefix |
+//! | `POST …/embeddings` | OpenAI's call for embeddings, under any prefix; `/v2/embed` is Cohere's |
+//! | `POST …/models/{m}:batchEmbedContents` | Gemini's call for embeddings |
 //! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
 //! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
 //! | `POST …/models/{m}:countTokens` | `{"totalTokens": N}` |
@@ -47,6 +49,7 @@ mod cohere;
 mod content;
 pub mod control;
 mod converse;
+mod embeddings;
 mod events;
 mod failure;
 mod framing;

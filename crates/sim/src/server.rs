@@ -26,7 +26,8 @@ use crate::script::Script;
 use crate::speak::Speak;
 use crate::state::{Seen, State};
 use crate::{
-    aws, chat, cohere, control, converse, gemini, images, invoke, listing, messages, responses, token, vertex,
+    aws, chat, cohere, control, converse, embeddings, gemini, images, invoke, listing, messages, responses, token,
+    vertex,
 };
 
 /// A running server. Dropping it closes the listener and every connection.
@@ -188,6 +189,9 @@ async fn route(
 /// Finds the protocol by the path. Vendors serve theirs under prefixes of many kinds, so an end is enough.
 async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag) -> Response<Answer> {
     let path = head.uri.path();
+    if head.method == Method::POST && path.ends_with(":batchEmbedContents") {
+        return embeddings::google(state, head, body, reset).await;
+    }
     if let Some((_, verb)) = gemini::Verb::of(path) {
         return match verb {
             gemini::Verb::Generate if images::is_for(body) => images::google(state, head, body, reset).await,
@@ -212,6 +216,10 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
     match path {
         "/v1/models" if head.method == Method::GET => listing::answer(),
         "/token" if head.method == Method::POST => token::answer(state, body),
+        "/v2/embed" if head.method == Method::POST => embeddings::cohere(state, head, body, reset).await,
+        _ if path.ends_with("/embeddings") && head.method == Method::POST => {
+            embeddings::openai(state, head, body, reset).await
+        }
         "/v2/chat" => create::<cohere::Request>(head, body, state, reset).await,
         "/v1/messages" => create::<messages::Request<'_>>(head, body, state, reset).await,
         "/v1/messages/count_tokens" => count::<messages::Request<'_>>(head, body, state).await,

@@ -162,8 +162,8 @@ impl Overheard {
         }))
     }
 
-    /// The same of a request for pictures, which has another form: [`Overheard::asked`] takes what is said in it.
-    pub fn of_pictures(
+    /// The same of a request for something else than a message, which has another form: [`Overheard::asked`] takes what is said in it.
+    pub fn of_another(
         audience: &Audience,
         stored: &[Arc<Destination>],
         workspace: &WorkspaceId,

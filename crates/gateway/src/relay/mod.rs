@@ -11,6 +11,7 @@ mod attempt;
 pub(crate) mod call;
 mod compress;
 mod drain;
+mod embeddings;
 mod follow;
 mod images;
 mod inner;
@@ -26,6 +27,7 @@ mod room;
 mod settle;
 mod stream;
 pub(crate) mod translate;
+mod whole;
 
 use std::sync::{Arc, OnceLock};
 
@@ -388,6 +390,10 @@ impl Gateway {
                 return Err(refuse(ticket, failure));
             }
         };
+        if plan.attempts.first().is_some_and(|attempt| snapshot.places[attempt.endpoint.place].only_embeds) {
+            let detail = "makes embeddings, which are asked for at POST /embeddings";
+            return Err(refuse(ticket, failure::wrong_endpoint(names[0], detail, settings)));
+        }
         let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
         // A turn is no answer that could be given again.
         let wish = match inner {

@@ -250,11 +250,12 @@ impl Ticket {
         })
     }
 
-    /// It is for pictures: destinations hear of those as of messages. What is kept of what was said is kept of messages alone.
-    pub fn draws(&mut self, trace: Option<&str>) {
-        self.asked_in(Api::Images);
+    /// It is for something else than a message: destinations hear of that as of messages. What is kept of what was said is
+    /// kept of messages alone.
+    pub fn is_of(&mut self, api: Api, trace: Option<&str>) {
+        self.asked_in(api);
         let (audience, stored) = (&self.snapshot.settings.audience, self.gate.told.list());
-        self.overheard = Overheard::of_pictures(audience, &stored, &self.key.workspace, trace);
+        self.overheard = Overheard::of_another(audience, &stored, &self.key.workspace, trace);
         if self.overheard.as_ref().is_some_and(|overheard| overheard.is_discreet()) {
             let exchange = self.edit();
             exchange.asked = Some(Box::new(Asked { model: exchange.model.clone(), ..Asked::default() }));

@@ -137,7 +137,8 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     let request = said.request.as_ref();
     let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null());
     let stop = exchange.stop_reason.as_deref();
-    to.text(theirs!("gen_ai.operation.name"), "chat");
+    let operation = if exchange.api == Api::Embeddings { "embeddings" } else { "chat" };
+    to.text(theirs!("gen_ai.operation.name"), operation);
     to.some_text(theirs!("gen_ai.provider.name"), Some(&exchange.provider));
     to.some_text(theirs!("gen_ai.system"), Some(&exchange.provider));
     // Where nobody may hear what was said, the record has how it was asked for.
@@ -206,11 +207,13 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     };
     if let Some(is_structured) = request.map(follows_schema).or_else(|| noted.map(|noted| noted.is_structured)) {
         let output = match exchange.api {
-            Api::Images => "image",
-            Api::Messages | Api::Chat | Api::Responses if is_structured => "json",
-            Api::Messages | Api::Chat | Api::Responses => "text",
+            Api::Images => Some("image"),
+            // There is no word for it.
+            Api::Embeddings => None,
+            Api::Messages | Api::Chat | Api::Responses if is_structured => Some("json"),
+            Api::Messages | Api::Chat | Api::Responses => Some("text"),
         };
-        to.text(theirs!("gen_ai.output.type"), output);
+        to.some_text(theirs!("gen_ai.output.type"), output);
     }
     if let Some(request) = request.filter(|_| !sight.is_private) {
         if let Some(system) = request.get("system") {

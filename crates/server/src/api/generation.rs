@@ -103,6 +103,7 @@ pub fn show(call: Call) -> Answering {
 fn api_type(generation: &Generation) -> &'static str {
     match generation.api {
         Api::Images => "image",
+        Api::Embeddings => "embeddings",
         // An earlier release left no other trace of it.
         Api::Messages if generation.usage.images_out > 0 => "image",
         Api::Messages | Api::Chat | Api::Responses => "completions",

@@ -11,6 +11,7 @@ pub mod byok;
 pub mod content;
 pub mod credits;
 pub mod destinations;
+pub mod embeddings;
 pub mod endpoints;
 pub mod explain;
 pub mod feedback;

@@ -137,6 +137,11 @@ impl Filter {
         Ok(filter)
     }
 
+    /// Whether models that make embeddings are asked for by name, or all of them.
+    pub fn names_embeddings(&self) -> bool {
+        self.output_modalities.iter().any(|wanted| matches!(wanted.as_str(), "embeddings" | "all"))
+    }
+
     pub fn fits(&self, model: &Model, snapshot: &Snapshot) -> bool {
         let author = model.id.split('/').next().unwrap_or_default();
         let says =

@@ -71,19 +71,31 @@ struct Links {
 
 /// Every model that somebody can call with the operator's keys.
 pub fn list(call: Call) -> Answering {
-    listing(call, |_, model| is_shared(model))
+    listing(call, |_, model, filter| is_shared(model) && is_asked(model, filter))
+}
+
+/// Who looks for a model to talk to has no use for one that only makes embeddings.
+fn is_asked(model: &Model, filter: &Filter) -> bool {
+    !model.only_embeds() || filter.names_embeddings()
 }
 
 fn is_shared(model: &Model) -> bool {
     model.endpoints.iter().any(|endpoint| endpoint.shared)
 }
 
-/// Every model that the calling key can call, with credentials of its own where there are some.
-pub fn list_own(call: Call) -> Answering {
-    listing(call, |request, model| request.app.gateway.can_call(&request.key, &model.id))
+/// Every model that makes embeddings, in the same form.
+pub fn embedding(call: Call) -> Answering {
+    listing(call, |_, model, _| is_shared(model) && model.embeds())
 }
 
-fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
+/// Every model that the calling key can call, with credentials of its own where there are some.
+pub fn list_own(call: Call) -> Answering {
+    listing(call, |request, model, filter| {
+        is_asked(model, filter) && request.app.gateway.can_call(&request.key, &model.id)
+    })
+}
+
+fn listing(call: Call, is_shown: fn(&Request, &Model, &Filter) -> bool) -> Answering {
     Box::pin(async move {
         let path = call.head.uri.path().to_owned();
         let mut request = Request::of(call)?;
@@ -92,7 +104,8 @@ fn listing(call: Call, is_shown: fn(&Request, &Model) -> bool) -> Answering {
         let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
         let all = snapshot.catalogue.models();
-        let fits = |model: &&Arc<Model>| !model.hidden && is_shown(&request, model) && filter.fits(model, &snapshot);
+        let fits =
+            |model: &&Arc<Model>| !model.hidden && is_shown(&request, model, &filter) && filter.fits(model, &snapshot);
         let mut shown: Vec<&Arc<Model>> = all.into_iter().filter(fits).collect();
         filter.sort(&mut shown, &snapshot, &request.app.gateway.health);
         let total_count = shown.len();
@@ -122,7 +135,8 @@ pub fn count(call: Call) -> Answering {
         let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
         let models = snapshot.catalogue.models();
-        let fits = |model: &&Arc<Model>| !model.hidden && is_shared(model) && filter.fits(model, &snapshot);
+        let is_shown = |model: &Model| !model.hidden && is_shared(model) && is_asked(model, &filter);
+        let fits = |model: &&Arc<Model>| is_shown(model) && filter.fits(model, &snapshot);
         let count = models.into_iter().filter(fits).count();
         Ok(data(StatusCode::OK, &serde_json::json!({"count": count})))
     })

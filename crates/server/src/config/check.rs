@@ -509,7 +509,7 @@ fn check_model(model: &raw::Model) -> anyhow::Result<()> {
     ensure!(fits, "id must look like author/slug");
     ensure!(model.context_length > 0 && model.max_output_tokens > 0, "lengths must be at least 1");
     let taken = ("input_modalities", &model.input_modalities, &["text", "image", "file", "audio", "video"][..]);
-    let given = ("output_modalities", &model.output_modalities, &["text", "image", "audio"][..]);
+    let given = ("output_modalities", &model.output_modalities, &["text", "image", "audio", "embeddings"][..]);
     for (name, modalities, known) in [taken, given] {
         for modality in modalities {
             let known_words = known.join(", ");
@@ -568,7 +568,11 @@ impl Checked {
             let provider = providers::simulator(base_url);
             for demo in tidegate_sim::DEMO_MODELS {
                 models.push(demo_model(demo, &self.settings.brand, &provider, provider_index, places.len()));
-                places.push(Place { card: native_card(&provider.ways[0]), calls: provider.ways[0].calls(demo.id)? });
+                places.push(Place {
+                    card: native_card(&provider.ways[0]),
+                    calls: provider.ways[0].calls(demo.id)?,
+                    only_embeds: false,
+                });
             }
             upstreams.extend(provider.upstreams()?);
         }
@@ -663,7 +667,8 @@ impl Checked {
                 shared: provider.shared,
                 ..Endpoint::new(model.id.as_str(), provider.slug.clone())
             }));
-            places.push(Place { card, calls });
+            let only_embeds = model.output_modalities.iter().all(|modality| modality == "embeddings");
+            places.push(Place { card, calls, only_embeds });
         }
         Ok(Model {
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),

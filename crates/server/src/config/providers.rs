@@ -105,7 +105,12 @@ impl Way {
 
     /// Where a model is called.
     pub fn calls(&self, model: &str) -> anyhow::Result<Calls> {
-        Ok(Calls::of(&self.base_url, self.protocol, self.carriage, model)?)
+        let mut calls = Calls::of(&self.base_url, self.protocol, self.carriage, model)?;
+        if self.auth == Auth::Google {
+            // Vertex AI has another call for embeddings than the Gemini API.
+            calls.embeddings = None;
+        }
+        Ok(calls)
     }
 
     /// What a customer's credential is stored for: an address, or one with a gap that the credential fills.

@@ -179,6 +179,23 @@ pub static DESCRIPTIONS: &[Description] = &[
     )
     .taking(Json("ResponsesRequest"))
     .failing(RELAYED),
+    Description::new(
+        "POST",
+        "/embeddings",
+        "createEmbeddings",
+        "Embeddings",
+        &[Success {
+            status: 200,
+            content: Content::Json("EmbeddingsResponse"),
+            text: "A vector for each input",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("EmbeddingsRequest"))
+    .failing(RELAYED),
+    Description::new("GET", "/embeddings/models", "listEmbeddingsModels", "Embeddings", &[ok("ModelsPage")])
+        .with(MODELS)
+        .failing(&[400]),
     Description::new("POST", "/images", "createImages", "Images", IMAGES)
         .taking(Json("ImageGenerationRequest"))
         .failing(RELAYED),

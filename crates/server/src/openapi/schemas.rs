@@ -7,6 +7,7 @@ use super::parameters::{callback_url, code_challenge, preset_slug, provider};
 mod analytics;
 mod answers;
 mod destinations;
+mod embeddings;
 mod files;
 mod guardrails;
 mod images;
@@ -25,6 +26,7 @@ pub fn schemas() -> Value {
         destinations::schemas(),
         files::schemas(),
         images::schemas(),
+        embeddings::schemas(),
     ];
     for group in parts {
         let Value::Object(group) = group else { continue };

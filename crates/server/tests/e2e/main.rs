@@ -34,6 +34,7 @@ mod deploy;
 mod destinations;
 mod documents;
 mod doors;
+mod embeddings;
 mod explain;
 mod extract;
 mod fault_matrix;

@@ -4,6 +4,7 @@
 //! gateway promises to check and notes the first violation in document order; the provider checks the rest.
 
 pub(crate) mod check;
+pub mod embeddings;
 pub mod images;
 mod options;
 mod provider;

@@ -168,7 +168,7 @@ impl Ticket {
     }
 
     /// Takes over what pictures used, all of it, and says what that costs at this endpoint.
-    pub fn drawn(&mut self, usage: Usage, is_estimated: bool, endpoint: &Endpoint) -> Charged {
+    pub fn used_whole(&mut self, usage: Usage, is_estimated: bool, endpoint: &Endpoint) -> Charged {
         let exchange = self.used_up(usage);
         (exchange.usage_reported, exchange.is_estimated) = (!is_estimated, is_estimated);
         (self.is_final, self.is_charged) = (true, true);

@@ -127,6 +127,7 @@ pub struct Builder {
     by_chance: bool,
     /// Models that make pictures.
     drawing: Vec<String>,
+    embedding: Vec<String>,
 }
 
 impl Builder {
@@ -174,6 +175,13 @@ impl Builder {
         self
     }
 
+    /// Has a model make embeddings.
+    #[must_use]
+    pub fn embeds(mut self, model: &str) -> Self {
+        self.embedding.push(model.to_owned());
+        self
+    }
+
     fn any_endpoint(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
         let number = self.count;
         self.count += 1;
@@ -199,7 +207,11 @@ impl Builder {
     pub fn text(&self) -> String {
         let mut text = self.providers.clone();
         for (id, endpoints) in &self.models {
-            let gives = if self.drawing.contains(id) { "image" } else { "text" };
+            let gives = match id {
+                id if self.drawing.contains(id) => "image",
+                id if self.embedding.contains(id) => "embeddings",
+                _ => "text",
+            };
             text.push_str(&format!(
                 "[[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
                  input_modalities = [\"text\", \"image\", \"file\"]\noutput_modalities = [\"{gives}\"]\n{}",

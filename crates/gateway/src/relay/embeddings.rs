@@ -1,0 +1,209 @@
+//! Embeddings: texts as vectors, which say how much they have in common.
+
+mod told;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
+use tidegate_core::{Api, Timestamp, Usage};
+use tidegate_providers::embeddings::{self as embedding, Input, Wanted};
+use tidegate_providers::{Class, Fault, repair};
+use tidegate_routing::{Attempt, Endpoint, Model};
+use tidegate_wire::envelope::Provider;
+use tidegate_wire::envelope::embeddings::{self, Request, Said};
+use tidegate_wire::error::ErrorType;
+
+use super::prefer::Wishes;
+use super::reserve::Ask;
+use super::whole::{Job, Kind, Opening, Options, refused, words};
+use super::{Body, Reply, reply};
+use crate::Gateway;
+use crate::failure::Failure;
+use crate::keys::KeyEntry;
+use crate::snapshot::Calls;
+
+/// Members that options for one provider cannot replace.
+const CHECKED: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "provider"];
+const ENCODING: &str = "encoding_format";
+
+impl Gateway {
+    /// Serves `POST /embeddings` for a caller that has been let in.
+    pub async fn embeddings(
+        self: &Arc<Self>,
+        key: &Arc<KeyEntry>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let snapshot = self.snapshot();
+        let request = embeddings::read(&body)?;
+        let (name, user) = (&*request.model, request.user.as_deref());
+        let opening = Opening { key, headers, model: name, user, size: body.len(), inner: None };
+        let mut ticket = self.open_whole::<Vectors>(&snapshot, &opening)?;
+        let mut planned = || {
+            let texts = self.passed_input(key, &request)?;
+            ticket.asked(|| told::asked(&request, texts.as_deref()));
+            let plan = self.plan_whole::<Vectors>(&snapshot, key, name, &Wishes::to_embed(&request))?;
+            Ok((texts, plan))
+        };
+        let (texts, plan) = match planned() {
+            Ok(planned) => planned,
+            Err(failure) => return Err(refused(ticket, failure)),
+        };
+        let kind = Vectors { texts, prompt: held(&request) };
+        let planned = (plan, name.to_owned());
+        drop(request);
+        let answered = Box::pin(self.answer_whole(&snapshot, ticket, (body, kind), planned)).await?;
+        Ok(reply(answered.id, &snapshot.names, Body::full(answered.body), false, &answered.warnings))
+    }
+
+    /// The texts as the caller's filters leave them; nothing where they leave them as they are. What filters cannot read is
+    /// refused.
+    fn passed_input(&self, key: &KeyEntry, request: &Request<'_>) -> Result<Option<Vec<Cow<'static, str>>>, Failure> {
+        let texts = match &request.input.said {
+            Said::Texts(texts) => texts.as_slice(),
+            Said::Tokens(_) | Said::Parts { .. } => &[],
+        };
+        let passed = self.passed_texts(key, texts.len(), || {
+            let mut all: Vec<String> = texts.iter().map(|text| text.clone().into_owned()).collect();
+            if let Said::Parts { .. } = request.input.said {
+                words(&serde_json::from_str(request.input.raw.get()).unwrap_or_default(), &mut all);
+            }
+            for (name, value) in &request.options {
+                all.push(name.clone().into_owned());
+                words(&serde_json::from_str(value.get()).unwrap_or_default(), &mut all);
+            }
+            for (_, options) in request.provider.iter().flat_map(|provider| &provider.options) {
+                words(&serde_json::from_str(options).unwrap_or_default(), &mut all);
+            }
+            all
+        })?;
+        if let Said::Tokens(_) = request.input.said
+            && self.guardrails.of(key).is_some_and(|held| held.has_filters())
+        {
+            let message =
+                "Request blocked by content filter: input holds tokens, which filters cannot read; send texts";
+            return Err(Failure::new(403, ErrorType::PermissionDenied, message));
+        }
+        Ok(passed.map(|texts| texts.into_iter().map(Cow::Owned).collect()))
+    }
+}
+
+/// Tokens that an input cannot have more of, as far as one can tell by its length.
+fn held(request: &Request<'_>) -> u64 {
+    match &request.input.said {
+        Said::Texts(texts) => texts.iter().map(|text| (text.len() as u64).div_ceil(3) + 8).sum(),
+        Said::Tokens(count) => *count,
+        Said::Parts { .. } => (request.input.raw.get().len() as u64).div_ceil(3),
+    }
+}
+
+/// A request for embeddings.
+struct Vectors {
+    /// What a guardrail made of the texts.
+    texts: Option<Vec<Cow<'static, str>>>,
+    /// Tokens that are held for.
+    prompt: u64,
+}
+
+impl Kind for Vectors {
+    const API: Api = Api::Embeddings;
+    const LIMIT: Duration = Duration::from_secs(120);
+    const LEARNT: &'static str = "embeddings.";
+    const KNOWN: &'static [&'static str] = &["dimensions", "encoding_format", "input_type", "user"];
+    const WRONG_MODEL: &'static str = "does not make embeddings; GET /embeddings/models lists those that do";
+    const NOBODY: &'static str = "make embeddings";
+
+    fn is_for(model: &Model) -> bool {
+        model.embeds()
+    }
+
+    fn address(calls: &Calls) -> Option<&Uri> {
+        calls.embeddings.as_ref()
+    }
+
+    fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure> {
+        let endpoint = &*attempt.endpoint;
+        Ok(Ask {
+            endpoint,
+            is_byok: attempt.credential.is_some(),
+            prompt: job.kind.prompt,
+            output: 0,
+            is_capped: true,
+            cache_marked: false,
+            cache_1h: false,
+            tier: endpoint.tier.name(),
+            searches: 0,
+            images: 0,
+            images_out: 0,
+            now: job.ticket.started(),
+        })
+    }
+
+    fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {
+        let request = embeddings::read(&job.body).ok()?;
+        Some((request.options, request.provider))
+    }
+
+    fn outgoing(
+        job: &mut Job<Self>,
+        endpoint: &Endpoint,
+        model: &str,
+        refused: &BTreeSet<String>,
+    ) -> Result<Bytes, Fault> {
+        let request = embeddings::read(&job.body).map_err(|_| Fault::without_answer(Class::Own))?;
+        let Request { input, dimensions, input_type, options, provider, .. } = request;
+        let options = Job::<Self>::meant(options, provider.as_ref(), &endpoint.provider, &CHECKED)?;
+        let input = match (&job.kind.texts, &input.said) {
+            (Some(texts), _) => Input::Texts(texts),
+            (None, Said::Texts(texts)) => Input::Texts(texts),
+            (None, Said::Tokens(_) | Said::Parts { .. }) => Input::Raw(input.raw),
+        };
+        let wanted = Wanted { model, input, dimensions, input_type: input_type.as_deref(), options: &options };
+        let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
+        let embedding::Sent { mut body, mut warnings } = embedding::request(protocol, &wanted)?;
+        for name in refused {
+            if let Some(without) = repair::without(&body, name) {
+                // How they are written we see to ourselves.
+                if name != ENCODING {
+                    warnings.push(format!("dropped:{name}"));
+                }
+                body = without.into();
+            }
+        }
+        job.warnings = warnings;
+        Ok(body)
+    }
+
+    fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {
+        let asked = embeddings::read(&job.body).map_err(|_| Fault::without_answer(Class::Own))?;
+        let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
+        let made = embedding::answer(protocol, body, asked.input.count)?;
+        // Before anything is charged for it: what cannot be told is no answer.
+        let vectors = told::vectors(&made, asked.encoding)?;
+        let (is_estimated, tokens) = match made.tokens {
+            Some(tokens) => (false, tokens),
+            None => (true, estimated(&asked)),
+        };
+        let ticket = &mut job.ticket;
+        ticket.attempted(endpoint, 200, since);
+        let charged = ticket.used_whole(Usage { input: tokens, ..Usage::default() }, is_estimated, endpoint);
+        ticket.first_content();
+        ticket.overhear(&told::overheard(&made));
+        let answer = told::answer(&vectors, (ticket.id(), &endpoint.model), tokens, &charged.charge());
+        ticket.sent(answer.len());
+        Ok(answer)
+    }
+}
+
+/// What nobody counted.
+fn estimated(request: &Request<'_>) -> u64 {
+    match &request.input.said {
+        Said::Texts(texts) => texts.iter().map(|text| (text.len() as u64).div_ceil(4)).sum(),
+        Said::Tokens(count) => *count,
+        Said::Parts { .. } => (request.input.raw.get().len() as u64).div_ceil(4),
+    }
+}

@@ -1,0 +1,366 @@
+//! Calls of another kind, on the same way as messages: pictures and embeddings. They are planned, held for, tried, settled
+//! and put on record as messages are; only what is sent and what comes back differs. They are always answered whole.
+
+mod attempt;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
+use serde_json::value::RawValue;
+use tidegate_core::{Api, GenerationId, Timestamp};
+use tidegate_providers::{Class, Fault};
+use tidegate_routing::{Attempt, Endpoint, Model, Plan};
+use tidegate_wire::envelope::Provider;
+use tidegate_wire::error::ErrorType;
+use tidegate_wire::json::Members;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::attempt::{BETWEEN, Done, INTENT, may_retry, put_first, rest};
+use super::drain::Attempts;
+use super::follow::{Pause, following, latest, repeated};
+use super::prefer::Wishes;
+use super::reserve::{Ask, reserve_whole};
+use super::settle::Ticket;
+use super::{Inner, header_session, is_free, sender};
+use crate::failure::{self, Failure};
+use crate::keys::KeyEntry;
+use crate::snapshot::Calls;
+use crate::{Gateway, Snapshot};
+
+/// The other members of a request, in their order and as they came.
+pub(super) type Options<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// What sets one kind of call apart from the others.
+pub(super) trait Kind: Send + Sync + Sized + 'static {
+    const API: Api;
+    /// When all attempts together must have led to something.
+    const LIMIT: Duration;
+    /// What stands before the names of options that are learnt of such calls.
+    const LEARNT: &'static str;
+    /// Options that everybody knows.
+    const KNOWN: &'static [&'static str];
+    /// What is said of a model that is of no use here, and of one that nobody serves.
+    const WRONG_MODEL: &'static str;
+    const NOBODY: &'static str;
+
+    fn is_for(model: &Model) -> bool;
+    fn address(calls: &Calls) -> Option<&Uri>;
+    /// What it may cost at an endpoint.
+    fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure>;
+    /// The options of a request, and what it says to and about providers.
+    fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)>;
+    /// What the endpoint is sent, without these options. What had to be left out is in the job's warnings.
+    fn outgoing(
+        job: &mut Job<Self>,
+        endpoint: &Endpoint,
+        model: &str,
+        refused: &BTreeSet<String>,
+    ) -> Result<Bytes, Fault>;
+    /// Judges an upstream's answer, charges for it and makes ours of it.
+    fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault>;
+    /// Whether an option that was not asked for is sent nevertheless.
+    fn adds(_name: &str) -> bool {
+        false
+    }
+}
+
+/// A request on its way, with everything it owns: it may outlive the call that started it.
+pub(super) struct Job<K> {
+    pub gate: Arc<Gateway>,
+    pub snapshot: Arc<Snapshot>,
+    pub ticket: Box<Ticket>,
+    pub body: Bytes,
+    pub kind: K,
+    pub warnings: Vec<String>,
+    plan: Plan,
+    requested: String,
+}
+
+/// What was answered.
+pub(crate) struct Answered {
+    pub id: GenerationId,
+    pub body: Bytes,
+    pub warnings: Vec<String>,
+}
+
+/// What a request begins with.
+pub(super) struct Opening<'a> {
+    pub key: &'a Arc<KeyEntry>,
+    pub headers: &'a HeaderMap,
+    pub model: &'a str,
+    pub user: Option<&'a str>,
+    pub size: usize,
+    /// The loop that it is made for.
+    pub inner: Option<&'a Inner>,
+}
+
+impl Gateway {
+    /// Takes a request in.
+    pub(super) fn open_whole<K: Kind>(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        opening: &Opening<'_>,
+    ) -> Result<Box<Ticket>, Failure> {
+        let Opening { key, headers, model: name, user, size, inner } = *opening;
+        self.shed_free(snapshot, [name].into_iter())?;
+        let session = header_session(headers)?;
+        let places = match inner {
+            Some(inner) => inner.places.clone().into(),
+            None => self.enter(key, &snapshot.settings)?.into(),
+        };
+        let model = snapshot.catalogue.find(name).map_or_else(|_| name.into(), |named| named.model.id.clone());
+        let mut ticket = Ticket::of(self, snapshot, key, places, model, size);
+        let sender = sender(headers, &snapshot.names, session);
+        ticket.is_of(K::API, sender.trace.as_deref());
+        ticket.sent_by(sender, user);
+        if let Some(inner) = inner {
+            ticket.metered(inner);
+        }
+        if let Some(root) = inner.and_then(Inner::root) {
+            ticket.belongs_to(*root);
+        }
+        Ok(ticket)
+    }
+
+    /// The attempts for a model of this kind, at those who have a call for it.
+    pub(super) fn plan_whole<K: Kind>(
+        &self,
+        snapshot: &Snapshot,
+        key: &KeyEntry,
+        name: &str,
+        wishes: &Wishes<'_>,
+    ) -> Result<Plan, Failure> {
+        let names = [name];
+        let plan = self.plan(snapshot, key, &names, wishes);
+        let mut plan = plan.map_err(|error| failure::from_plan(&error, &names, &snapshot.settings))?;
+        let fits = |id: &str| snapshot.catalogue.find(id).is_ok_and(|named| K::is_for(named.model));
+        if plan.attempts.first().is_none_or(|attempt| !fits(&attempt.endpoint.model)) {
+            return Err(failure::wrong_endpoint(name, K::WRONG_MODEL, &snapshot.settings));
+        }
+        plan.attempts.retain(|attempt| K::address(&snapshot.places[attempt.endpoint.place].calls).is_some());
+        if plan.attempts.is_empty() {
+            let text = format!("No endpoints found for {name} that {}", K::NOBODY);
+            return Err(Failure::new(404, ErrorType::NotFound, text));
+        }
+        if is_free(&plan) {
+            self.admit_free(key, &snapshot.settings)?;
+        }
+        Ok(plan)
+    }
+
+    /// Has a request answered that was planned.
+    pub(super) async fn answer_whole<K: Kind>(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        ticket: Box<Ticket>,
+        (body, kind): (Bytes, K),
+        (plan, requested): (Plan, String),
+    ) -> Result<Answered, Failure> {
+        let (gate, snapshot, id, warnings) = (self.clone(), snapshot.clone(), ticket.id(), Vec::new());
+        let mut job = Box::new(Job { gate, snapshot, ticket, body, kind, warnings, plan, requested });
+        let first = match admit(&mut job).await {
+            Ok(first) => first,
+            // Never let in: nothing is remembered of it.
+            Err(failure) => {
+                job.ticket.refuse();
+                return Err(failure);
+            }
+        };
+        let mut attempts = Attempts::new(self, job.ticket.presence(), Box::pin(run(job, first)));
+        match self.unless_aborted(attempts.done()).await {
+            Some(Done::Whole(body, warnings, mut settled)) => {
+                self.settled(&mut settled).await;
+                Ok(Answered { id, body, warnings })
+            }
+            Some(Done::Failed(failure, mut settled)) => {
+                self.settled(&mut settled).await;
+                Err(failure)
+            }
+            Some(Done::Stream(..)) => Err(Failure::internal()),
+            // The attempts are dropped here and settle themselves.
+            None => {
+                attempts.end();
+                Err(Failure { generation: Some(id), ..Failure::unavailable() })
+            }
+        }
+    }
+
+    /// Texts as the caller's filters leave them; nothing where they leave them as they are. Only the first `free` of them
+    /// may be changed: what filters take out of the others is refused.
+    pub(super) fn passed_texts(
+        &self,
+        key: &KeyEntry,
+        free: usize,
+        texts: impl FnOnce() -> Vec<String>,
+    ) -> Result<Option<Vec<String>>, Failure> {
+        let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) else { return Ok(None) };
+        let texts = texts();
+        // Filters read conversations: this is one of a single turn of the user's.
+        let said = |text: &String| serde_json::json!({"type": "text", "text": text});
+        let content: Vec<serde_json::Value> = texts.iter().map(said).collect();
+        let body = serde_json::json!({"messages": [{"role": "user", "content": content}]}).to_string();
+        let passed = held.scan(&Bytes::from(body)).map_err(|blocked| {
+            self.note_judged(&blocked.judged);
+            blocked.failure
+        })?;
+        self.note_judged(&passed.judged);
+        let Some(changed) = passed.body else { return Ok(None) };
+        let changed: serde_json::Value = serde_json::from_slice(&changed).map_err(|_| Failure::internal())?;
+        let text = |place: usize| changed["messages"][0]["content"][place]["text"].as_str();
+        if texts.iter().enumerate().skip(free).any(|(place, known)| text(place) != Some(known)) {
+            let message = "Request blocked by content filter: an option holds what is to be taken out";
+            return Err(Failure::new(403, ErrorType::PermissionDenied, message));
+        }
+        let changed = (0..free).map(|place| text(place).map(str::to_owned));
+        changed.collect::<Option<_>>().map(Some).ok_or_else(Failure::internal)
+    }
+}
+
+/// Ends a request that was not let in.
+pub(super) fn refused(ticket: Box<Ticket>, failure: Failure) -> Failure {
+    let failure = Failure { generation: Some(ticket.id()), ..failure };
+    ticket.fail(&failure);
+    failure
+}
+
+impl<K: Kind> Job<K> {
+    /// What the request says for all providers, replaced by what it says for this one alone. What was checked, planned and
+    /// paid for stays what it is.
+    pub fn meant<'a>(
+        mut options: Options<'a>,
+        provider: Option<&'a Provider<'_>>,
+        slug: &str,
+        checked: &[&str],
+    ) -> Result<Options<'a>, Fault> {
+        let meant = provider.into_iter().flat_map(|provider| &provider.options).find(|(other, _)| **other == *slug);
+        if let Some((_, object)) = meant {
+            let raw: &RawValue = serde_json::from_str(object).map_err(|_| Fault::without_answer(Class::Own))?;
+            let mut members = Members::of(raw).map(|members| members.0).unwrap_or_default();
+            members.retain(|(name, _)| !checked.contains(&name.as_ref()));
+            options.retain(|(name, _)| members.iter().all(|(other, _)| other != name));
+            options.extend(members);
+        }
+        Ok(options)
+    }
+}
+
+/// Lets a job in: holds what its first attempt that can be paid for may cost.
+async fn admit<K: Kind>(job: &mut Job<K>) -> Result<usize, Failure> {
+    let mut first = None;
+    for place in 0..job.plan.attempts.len() {
+        let attempt = job.plan.attempts[place].clone();
+        job.ticket.attempt(&attempt);
+        match reserve(job, &attempt).await {
+            Ok(()) => return Ok(place),
+            Err(failure) if matches!(failure.status, 402 | 403) => {
+                first.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(first.unwrap_or_else(Failure::internal))
+}
+
+async fn reserve<K: Kind>(job: &mut Job<K>, attempt: &Attempt) -> Result<(), Failure> {
+    let ask = K::ask(job, attempt)?;
+    reserve_whole(&job.gate, &job.snapshot, &mut job.ticket, &ask).await
+}
+
+/// Tries the plan's attempts in order.
+async fn run<K: Kind>(mut job: Box<Job<K>>, first: usize) -> Done {
+    let limit = job.snapshot.settings.total_whole.min(K::LIMIT);
+    let deadline = Instant::from_std(job.gate.clock.instant() + limit);
+    let mut faults: Vec<(usize, Fault)> = Vec::new();
+    let (mut next, mut held) = (Some(first), Some(first));
+    while let Some(index) = next {
+        let is_first = faults.is_empty() && held == Some(index);
+        let is_moved = is_first && put_first(&job.gate, &job.snapshot, &mut job.plan.attempts, index);
+        let attempt = job.plan.attempts[index].clone();
+        if held.replace(index) != Some(index) || is_moved {
+            job.ticket.attempt(&attempt);
+            job.ticket.be_patient();
+            // Elsewhere it may cost more than is held for it.
+            if let Err(failure) = reserve(&mut job, &attempt).await {
+                let is_short = matches!(failure.status, 402 | 403);
+                next = (index + 1..job.plan.attempts.len()).find(|_| is_short);
+                if next.is_none() {
+                    return if faults.is_empty() { failed(job.ticket, failure) } else { give_up(*job, &faults) };
+                }
+                continue;
+            }
+        }
+        let since = job.gate.clock.now();
+        job.ticket.attempt(&attempt);
+        let tried = timeout_at(deadline, attempt::called(&mut job, &attempt, since));
+        let tried = tried.await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)));
+        let fault = match tried {
+            // Nothing of an answer leaves before it is written down that the call was let in.
+            Ok(_) if !job.ticket.receipt().committed(INTENT).await => {
+                return failed(job.ticket, Failure::unavailable());
+            }
+            Ok(answer) => {
+                let warnings = std::mem::take(&mut job.warnings);
+                return Done::Whole(answer, warnings, job.ticket.complete());
+            }
+            Err(fault) => fault,
+        };
+        tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
+        job.ticket.attempted(&attempt.endpoint, fault.status, since);
+        job.ticket.faulted(&fault);
+        rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
+        faults.push((index, fault));
+        next = after(&job, &faults, index, deadline).await;
+    }
+    give_up(*job, &faults)
+}
+
+/// The attempt to be made after these failed, once its time has come.
+async fn after<K: Kind>(job: &Job<K>, faults: &[(usize, Fault)], index: usize, deadline: Instant) -> Option<usize> {
+    let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
+    let following = following(&job.plan, faults, &|_| true).map(|place| (place, Pause::UpTo(BETWEEN)));
+    let again = || job.snapshot.settings.routing.repeat.then(|| repeated(&job.plan, faults)).flatten();
+    let (place, pause) = following.or_else(again).filter(|_| has_time)?;
+    let pause = match pause {
+        Pause::Told(told) => told,
+        Pause::UpTo(most) => job.gate.health.up_to(most),
+    };
+    let in_time = Instant::from_std(job.gate.clock.instant() + pause) < deadline;
+    if !in_time || !may_retry(&job.gate, &job.snapshot, &job.plan.attempts, index, place) {
+        return None;
+    }
+    sleep(pause).await;
+    // Who has left meanwhile waits for nothing.
+    Some(place).filter(|_| !job.ticket.is_left())
+}
+
+fn failed(ticket: Box<Ticket>, failure: Failure) -> Done {
+    let failure = Failure { generation: Some(ticket.id()), ..failure };
+    let settled = ticket.fail(&failure);
+    Done::Failed(failure, settled)
+}
+
+fn give_up<K>(job: Job<K>, faults: &[(usize, Fault)]) -> Done {
+    let requested = [job.requested.as_str()];
+    let failure = failure::from_attempts(&latest(faults), &job.plan, &requested, &job.snapshot.settings);
+    failed(job.ticket, failure)
+}
+
+/// All that a value says, as people read it: names, texts and numbers, however they are spelled.
+pub(super) fn words(value: &serde_json::Value, texts: &mut Vec<String>) {
+    match value {
+        serde_json::Value::String(text) => texts.push(text.clone()),
+        serde_json::Value::Number(number) => texts.push(number.to_string()),
+        serde_json::Value::Array(values) => values.iter().for_each(|value| words(value, texts)),
+        serde_json::Value::Object(members) => {
+            for (name, value) in members {
+                texts.push(name.clone());
+                words(value, texts);
+            }
+        }
+        serde_json::Value::Bool(_) | serde_json::Value::Null => {}
+    }
+}

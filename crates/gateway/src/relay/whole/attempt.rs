@@ -1,0 +1,113 @@
+//! One attempt of a call that is answered whole.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tidegate_core::Timestamp;
+use tidegate_providers::credential::Credential;
+use tidegate_providers::repair::{self, Refused, Repair};
+use tidegate_providers::{Class, Fault};
+use tidegate_routing::{Attempt, Endpoint};
+
+use super::super::{call, translate};
+use super::{Job, Kind};
+use crate::learned::{Fact, Noted};
+use crate::{error_rules, upstream};
+
+/// One attempt, made again without an option that the endpoint does not know.
+pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: Timestamp) -> Result<Bytes, Fault> {
+    let endpoint = &attempt.endpoint;
+    let mut refused = learned(job, endpoint);
+    let mut is_repaired = false;
+    loop {
+        let (fault, hint) = match sent(job, attempt, &refused).await? {
+            Ok(body) => return K::completed(job, endpoint, since, &body),
+            Err(refusal) => refusal,
+        };
+        let without = match hint {
+            Some(Repair::Without(Refused::Member(name))) if !is_repaired && !refused.contains(&name) => {
+                if !is_sent(job, &name) {
+                    return Err(fault);
+                }
+                Some(name)
+            }
+            Some(Repair::Again) if !is_repaired => None,
+            _ => return Err(fault),
+        };
+        is_repaired = true;
+        job.ticket.faulted(&fault);
+        if let Some(name) = without {
+            // What a customer's own account or server says is no fact about the others'. Nor is what it says to names that a
+            // caller made up: they could be made up so that it speaks of others.
+            if attempt.credential.is_none() && is_ordinary(job) {
+                let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
+                let fact = Fact { provider, model, refused: Refused::Member(format!("{}{name}", K::LEARNT)) };
+                if let Noted::New { instead_of } = job.gate.learn(fact.clone()) {
+                    job.gate.keep(&fact, instead_of);
+                }
+            }
+            refused.insert(name);
+        }
+    }
+}
+
+/// Whether an option was part of what was sent.
+fn is_sent<K: Kind>(job: &Job<K>, name: &str) -> bool {
+    K::adds(name) || K::options(job).is_some_and(|(options, _)| options.iter().any(|(known, _)| known == name))
+}
+
+/// Whether a request has no other options than those that everybody knows.
+fn is_ordinary<K: Kind>(job: &Job<K>) -> bool {
+    K::options(job).is_some_and(|(options, provider)| {
+        let has_own = provider.iter().any(|provider| !provider.options.is_empty());
+        !has_own && options.iter().all(|(name, _)| K::KNOWN.contains(&name.as_ref()))
+    })
+}
+
+/// Options that the endpoint is known not to take. They stand apart from those of messages, which may have members of the
+/// same names.
+fn learned<K: Kind>(job: &Job<K>, endpoint: &Endpoint) -> BTreeSet<String> {
+    let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
+    let facts = learned.iter().flat_map(|learned| learned.iter());
+    facts.filter_map(|fact| fact.name().strip_prefix(K::LEARNT)).map(str::to_owned).collect()
+}
+
+type Refusal = (Fault, Option<Repair>);
+
+/// The whole answer of an upstream, or its refusal and what may be done about that.
+async fn sent<K: Kind>(
+    job: &mut Job<K>,
+    attempt: &Attempt,
+    refused: &BTreeSet<String>,
+) -> Result<Result<Bytes, Refusal>, Fault> {
+    let snapshot = job.snapshot.clone();
+    let endpoint = &attempt.endpoint;
+    let upstream = &snapshot.upstreams[endpoint.provider_index];
+    let credential = call::credential((&job.gate, job.ticket.workspace()), attempt, upstream).await?;
+    let (own_calls, named) = match &credential {
+        Some(credential) => call::calls(credential, attempt, upstream)?,
+        None => (None, None),
+    };
+    let calls = own_calls.as_ref().unwrap_or(&snapshot.places[endpoint.place].calls);
+    let uri = K::address(calls).cloned().ok_or_else(|| Fault::without_answer(Class::Own))?;
+    let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
+    let body = K::outgoing(job, endpoint, model, refused)?;
+    let mut headers = translate::headers(upstream.protocol, false);
+    let who = (&*endpoint.model, attempt.credential.is_none());
+    let authority = job.gate.authority();
+    let body = call::authorise(authority, upstream, credential.as_ref(), who, &uri, &mut headers, body.into()).await?;
+    job.ticket.called(attempt, !upstream.supports_cancel);
+    let response = job.gate.upstream.send(&uri, headers, body).await?;
+    if response.status() == StatusCode::OK {
+        return upstream::whole(response.into_body(), snapshot.settings.max_answer_bytes).await.map(Ok);
+    }
+    let (head, body) = response.into_parts();
+    let body = upstream::error_body(body).await;
+    let mut hint = repair::option(head.status.as_u16(), &body).map(Repair::Without);
+    if let (StatusCode::UNAUTHORIZED, Some(Credential::Google(account))) = (head.status, &credential) {
+        job.gate.tokens.forget(account, attempt.credential.is_none()).await;
+        hint = Some(Repair::Again);
+    }
+    Ok(Err((error_rules::classify(upstream, &head, &body, job.gate.clock.now()), hint)))
+}
