@@ -273,6 +273,8 @@ pub static ROUTES: &[Route] = &[
         .list(),
     api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
     api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list).list(),
+    api(Method::GET, "/endpoints/zdr", Callers::Both, "List the endpoints that keep nothing", endpoints::forgetful)
+        .list(),
     api(Method::GET, "/providers", Callers::Both, "List the providers", models::providers).list(),
     managed(Method::POST, "/explain", "Tell who would serve a request, and why not the others", explain::explain),
     managed(Method::POST, "/reload", "Read the configuration file anew", reload::reload),

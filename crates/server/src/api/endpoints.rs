@@ -134,6 +134,21 @@ pub fn list(call: Call) -> Answering {
     })
 }
 
+/// Every endpoint that keeps nothing of what it is sent.
+pub fn forgetful(call: Call) -> Answering {
+    Box::pin(async move {
+        let request = Request::of(call)?;
+        let snapshot = request.app.gateway.snapshot();
+        let health = &request.app.gateway.health;
+        let models = snapshot.catalogue.models();
+        let shown = models.iter().filter(|model| !model.hidden).flat_map(|model| {
+            let forgetful = model.endpoints.iter().filter(|endpoint| endpoint.shared && !endpoint.policy.retains);
+            forgetful.map(|endpoint| offer(model, endpoint, &snapshot, health))
+        });
+        Ok::<_, Failure>(data(StatusCode::OK, &shown.collect::<Vec<_>>()))
+    })
+}
+
 fn offer<'a>(model: &'a Model, endpoint: &'a Endpoint, snapshot: &Snapshot, health: &Health) -> Offer<'a> {
     let card = &snapshot.places[endpoint.place].card;
     let uptime = health.uptime(&snapshot.ward, endpoint);

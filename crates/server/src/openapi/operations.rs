@@ -254,6 +254,7 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/models/{author}/{slug}/endpoints", "listEndpoints", "Models", &[ok("EndpointsAnswer")])
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),
+    Description::new("GET", "/endpoints/zdr", "listEndpointsZdr", "Models", &[ok("ForgetfulEndpoints")]),
     Description::new("GET", "/providers", "listProviders", "Models", &[ok("ProvidersAnswer")]),
     Description::new("POST", "/explain", "explainRequest", "Models", &[ok("ExplainAnswer")])
         .taking(Json("ExplainRequest"))

@@ -122,6 +122,20 @@ supported_parameters = ["max_tokens"]
 "#;
 
 #[tokio::test]
+async fn endpoints_that_keep_nothing_are_listed() {
+    let gate = Tidegate::start().config(SHELF).run().await;
+    let listed = get(&gate, "/endpoints/zdr").await.json();
+    let offers: Vec<(&str, &str)> = listed["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|offer| (offer["model_id"].as_str().unwrap_or_default(), offer["tag"].as_str().unwrap_or_default()))
+        .filter(|(model, _)| model.starts_with("vendor/"))
+        .collect();
+    assert_eq!(offers, [("vendor/old", "keeps-nothing/eu-west-1")]);
+}
+
+#[tokio::test]
 async fn lists_are_narrowed_and_sorted_by_what_the_query_says() {
     let gate = Tidegate::start().config(SHELF).run().await;
     for (query, expected) in [

@@ -214,7 +214,7 @@ fn models() -> Value {
         "created": count(),
         "description": json!({"type": "string"}),
         "architecture": architecture,
-        "endpoints": list(endpoint, 0, 100),
+        "endpoints": list(to("Endpoint"), 0, 100),
     }));
     let mut model = full(json!({
         "id": some_text(),
@@ -239,7 +239,9 @@ fn models() -> Value {
     json!({
         "Model": model,
         "ModelAnswer": data(to("Model")),
+        "Endpoint": endpoint,
         "EndpointsAnswer": data(endpoints),
+        "ForgetfulEndpoints": data(json!({"type": "array", "items": to("Endpoint")})),
         "ExplainAnswer": data(explanation()),
         "ModelsPage": full(json!({
             "data": list(to("Model"), 0, 1000),
