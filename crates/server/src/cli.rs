@@ -127,6 +127,9 @@ enum Command {
     /// Read a document from standard input and print its text; what `serve` starts for documents of strangers
     #[command(hide = true)]
     Extract(commands::extract::Extract),
+    /// Turn another gateway's configuration into ours
+    #[command(subcommand, after_help = "Example:\n  tidegate import litellm config.yaml > tidegate.toml")]
+    Import(commands::import::Import),
     /// Print the OpenAPI document
     #[command(after_help = "Example:\n  tidegate openapi > openapi.json")]
     Openapi,
@@ -283,6 +286,10 @@ impl Cli {
                 out::text(format_args!("{}", if schema { generate::schema() } else { generate::example() }))?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Command::Import(command) => {
+                command.run()?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Command::Extract(command) => return command.run(),
             Command::Run { url, key, command } => return commands::run::run(&url, &key, &command),
             command => command,
@@ -344,7 +351,7 @@ impl Command {
             Self::Credits(command) => command.run().await?,
             Self::Ledger(command) => return command.run().await,
             Self::Audit(command) => return command.run().await,
-            Self::Extract(_) | Self::Run { .. } | Self::Openapi | Self::Config { .. } => {
+            Self::Import(_) | Self::Extract(_) | Self::Run { .. } | Self::Openapi | Self::Config { .. } => {
                 unreachable!("done before the runtime starts")
             }
         }

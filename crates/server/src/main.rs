@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod error;
 mod head;
+mod import;
 mod listen;
 mod metering;
 mod oauth;

@@ -6,6 +6,7 @@ pub mod check;
 pub mod credits;
 pub mod explain;
 pub mod extract;
+pub mod import;
 pub mod keys;
 pub mod ledger;
 pub mod members;

@@ -106,7 +106,7 @@ fn variables() -> Vec<(String, String)> {
 }
 
 /// The models that are compiled in.
-fn built_in() -> Vec<raw::Model> {
+pub fn built_in() -> Vec<raw::Model> {
     #[derive(serde::Deserialize)]
     struct Catalogue {
         models: Vec<raw::Model>,

@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn every_command_explains_itself_with_an_example() {
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 15] = [
         &[],
         &["serve"],
         &["check"],
@@ -31,6 +31,8 @@ async fn every_command_explains_itself_with_an_example() {
         &["run"],
         &["openapi"],
         &["config"],
+        &["import"],
+        &["import", "litellm"],
         &["help", "serve"],
         &["keys", "help", "list"],
     ];
@@ -42,7 +44,7 @@ async fn every_command_explains_itself_with_an_example() {
         assert!(said.contains("Example") && said.contains("\n  ") && said.contains("tidegate"), "{words:?}: {said}");
     }
     let top = text(&run(&["--help"]).await.stdout);
-    for name in ["serve", "check", "explain", "sim", "keys", "run", "openapi", "config"] {
+    for name in ["serve", "check", "explain", "sim", "keys", "run", "openapi", "config", "import"] {
         assert!(top.contains(&format!("\n  {name} ")), "{name} is in the list: {top}");
     }
     assert!(text(&run(&["--version"]).await.stdout).contains(env!("CARGO_PKG_VERSION")));
@@ -111,6 +113,41 @@ async fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
     let mut command = place.prepared(&["check", "--offline"]);
     let output = soon("a check", command.env("TIDEGATE__SERVICE__LISEN", "x").output()).await.unwrap();
     assert!(text(&output.stderr).contains("did you mean listen?"), "{output:?}");
+}
+
+#[tokio::test]
+async fn what_is_imported_is_a_configuration_that_serves() {
+    let sim = Sim::start(Script::says("ahoy")).await;
+    let yaml = format!(
+        r#"
+model_list:
+  - model_name: house
+    litellm_params: {{model: openai/m, api_base: "{0}/v1", api_key: sk-in-the-file, input_cost_per_token: 1.0e-6}}
+  - model_name: house
+    litellm_params: {{model: gpt-4o, api_key: os.environ/OPENAI_API_KEY}}
+  - model_name: far
+    litellm_params: {{model: bedrock/eu.amazon.nova-pro-v1:0, aws_region_name: eu-west-1}}
+general_settings: {{master_key: os.environ/LITELLM_MASTER_KEY}}
+"#,
+        sim.base_url()
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, yaml).expect("it can be written");
+    let output = run(&["import", "litellm", file.to_str().expect("a plain path")]).await;
+    let (written, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("put it into 127_0_0_1_") && !written.contains("sk-in-the-file"), "{said}");
+    // The address is the name of the server, and the variable is named by it.
+    let named = written.lines().find(|line| line.contains("env:127_0_0_1_")).expect("a variable");
+    let variable = named.split('"').nth(1).and_then(|key| key.strip_prefix("env:")).expect("a name").to_owned();
+    let place = Place::new(&format!("{written}\n[service]\nlisten = \"127.0.0.1:0\"\n"));
+    let mut check = place.prepared(&["check", "--offline"]);
+    check.env(&variable, "sk-in-the-file").env("OPENAI_API_KEY", "k").env("LITELLM_MASTER_KEY", "sk-master-0123456789");
+    let output = soon("a check", check.output()).await.expect("the binary starts");
+    assert!(output.status.success(), "{}{written}", text(&output.stderr));
+    let missing = run(&["import", "litellm", "/nowhere/config.yaml"]).await;
+    assert!(!missing.status.success() && text(&missing.stderr).contains("/nowhere/config.yaml cannot be read"));
 }
 
 #[tokio::test]

@@ -1,0 +1,461 @@
+//! LiteLLM's `config.yaml`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Map, Value};
+use tidegate_providers::platform::{self, Auth, Protocol};
+
+use super::Imported;
+use super::draft::{Draft, Endpoint, Model, Provider};
+use crate::config::{self, raw};
+
+/// What stands before a model's name there, the provider here, and the protocol of its servers at other addresses.
+const PREFIXES: [(&str, &str, &str); 40] = [
+    ("anthropic", "anthropic", "anthropic"),
+    ("azure", "azure", "openai-chat"),
+    ("azure_ai", "azure", "openai-chat"),
+    ("bedrock", "amazon-bedrock", "bedrock-converse"),
+    ("bedrock_converse", "amazon-bedrock", "bedrock-converse"),
+    ("cerebras", "cerebras", "openai-chat"),
+    ("cohere", "cohere", "cohere"),
+    ("cohere_chat", "cohere", "cohere"),
+    ("dashscope", "alibaba", "openai-chat"),
+    ("deepinfra", "deepinfra", "openai-chat"),
+    ("deepseek", "deepseek", "openai-chat"),
+    ("fireworks_ai", "fireworks", "openai-chat"),
+    ("gemini", "google-ai-studio", "gemini"),
+    ("github", "github-models", "openai-chat"),
+    ("groq", "groq", "openai-chat"),
+    ("hosted_vllm", "vllm", "openai-chat"),
+    ("huggingface", "huggingface", "openai-chat"),
+    ("llamafile", "llamacpp", "openai-chat"),
+    ("lm_studio", "lmstudio", "openai-chat"),
+    ("minimax", "minimax", "openai-chat"),
+    ("mistral", "mistral", "openai-chat"),
+    ("moonshot", "moonshotai", "openai-chat"),
+    ("nebius", "nebius", "openai-chat"),
+    ("novita", "novita", "openai-chat"),
+    ("nvidia_nim", "nvidia", "openai-chat"),
+    ("ollama", "ollama", "openai-chat"),
+    ("ollama_chat", "ollama", "openai-chat"),
+    ("openai", "openai", "openai-chat"),
+    ("openrouter", "openrouter", "openai-chat"),
+    ("perplexity", "perplexity", "openai-chat"),
+    ("sambanova", "sambanova", "openai-chat"),
+    ("together_ai", "together", "openai-chat"),
+    ("vertex_ai", "google-vertex", "gemini"),
+    ("vertex_ai_beta", "google-vertex", "gemini"),
+    ("vllm", "vllm", "openai-chat"),
+    ("xai", "xai", "openai-chat"),
+    ("zai", "z-ai", "openai-chat"),
+    ("custom_openai", "", "openai-chat"),
+    ("litellm_proxy", "", "openai-chat"),
+    ("openai_like", "", "openai-chat"),
+];
+
+/// Servers whose address has no `/v1` there.
+const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
+
+/// Parameters of a deployment that have a place here, or need none.
+const READ: [&str; 24] = [
+    "model",
+    "api_key",
+    "api_base",
+    "base_url",
+    "api_version",
+    "custom_llm_provider",
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+    "input_cost_per_request",
+    "aws_region_name",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "vertex_project",
+    "vertex_location",
+    "vertex_credentials",
+    "drop_params",
+    "merge_reasoning_content_in_choices",
+    "stream_timeout",
+    "max_retries",
+    "use_in_pass_through",
+    "additional_drop_params",
+];
+
+/// Turns such a file into ours.
+pub fn convert(yaml: &str) -> anyhow::Result<Imported> {
+    let file: Value = serde_saphyr::from_str(yaml).context("it is not YAML")?;
+    let Some(Value::Array(entries)) = file.get("model_list") else {
+        bail!("it has no list named model_list, as a configuration of LiteLLM has");
+    };
+    let known = config::built_in();
+    let mut draft = Draft::default();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        deployment(entry, place, &known, &mut names, &mut draft)?;
+    }
+    others(&file, &names, &mut draft);
+    Ok(draft.finish("LiteLLM"))
+}
+
+/// One entry of the list: a model at one provider.
+fn deployment(
+    entry: &Value,
+    place: usize,
+    known: &[raw::Model],
+    names: &mut BTreeMap<String, usize>,
+    draft: &mut Draft,
+) -> anyhow::Result<()> {
+    let at = || format!("model_list[{place}]");
+    let name = text(entry, "model_name").with_context(|| format!("{}.model_name must be a text", at()))?;
+    let empty = Value::Object(Map::new());
+    let params = entry.get("litellm_params").unwrap_or(&empty);
+    let info = entry.get("model_info").unwrap_or(&empty);
+    let called = text(params, "model").with_context(|| format!("{}.litellm_params.model must be a text", at()))?;
+    let output = match text(info, "mode").as_deref() {
+        None | Some("chat" | "responses" | "completion") => None,
+        Some("embedding") => Some("embeddings"),
+        Some("image_generation") => Some("image"),
+        Some(other) => {
+            draft.note(format!("{name}: models for {other} have no place here yet; left out"));
+            return Ok(());
+        }
+    };
+    let (prefix, model) = split(params, &called);
+    let Some((_, slug, protocol)) = PREFIXES.iter().find(|(known, ..)| *known == prefix) else {
+        draft.note(format!("{name}: the provider {prefix} is not known here; left out. With an address it can be had as a [[providers]] of your own"));
+        return Ok(());
+    };
+    let provider = provider(&name, &prefix, slug, protocol, params, draft);
+    let Some(provider) = provider else { return Ok(()) };
+    if name.contains('*') || model.contains('*') {
+        draft.note(format!("{name}: stands for all models of {provider}; those that are known here can be called by their own names (GET /models)"));
+        return Ok(());
+    }
+    for other in params.as_object().into_iter().flat_map(Map::keys).filter(|other| !READ.contains(&other.as_str())) {
+        draft.note(format!("{name}: {other} is not taken over"));
+    }
+    let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
+    let known_price =
+        || facts.and_then(|(_, endpoint)| inline(&toml::Value::try_from(endpoint.pricing.as_ref()?).ok()?));
+    let pricing = prices(params, info).or_else(known_price);
+    let number = |name: &str| info.get(name).and_then(Value::as_u64).filter(|number| *number > 0);
+    let index = *names.entry(name.clone()).or_insert_with(|| {
+        let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider)) };
+        let aliases = if id == name { Vec::new() } else { vec![name.clone()] };
+        let of_facts = |read: fn(&raw::Model) -> u64| facts.map(|(model, _)| read(model));
+        draft.models.push(Model {
+            id,
+            aliases,
+            context_length: number("max_input_tokens").or_else(|| of_facts(|model| model.context_length)),
+            max_output_tokens: number("max_output_tokens")
+                .or_else(|| number("max_tokens"))
+                .or_else(|| of_facts(|model| model.max_output_tokens)),
+            input_modalities: facts.map(|(model, _)| model.input_modalities.clone()).unwrap_or_default(),
+            output,
+            endpoints: Vec::new(),
+        });
+        draft.models.len() - 1
+    });
+    draft.models[index].endpoints.push(Endpoint { provider, model, pricing });
+    Ok(())
+}
+
+/// The provider and the model of `provider/model`; names alone are known by how they begin.
+fn split(params: &Value, called: &str) -> (String, String) {
+    let named = text(params, "custom_llm_provider");
+    if let Some((prefix, rest)) = called.split_once('/') {
+        let is_known = PREFIXES.iter().any(|(known, ..)| *known == prefix);
+        match named {
+            Some(named) if named != prefix => return (named, called.to_owned()),
+            _ if is_known => {
+                // `bedrock/converse/…` says how it is called, `vertex_ai/gemini/…` is a habit.
+                let rest = ["converse/", "invoke/"].iter().find_map(|way| rest.strip_prefix(way)).unwrap_or(rest);
+                return (prefix.to_owned(), rest.to_owned());
+            }
+            _ => return (prefix.to_owned(), rest.to_owned()),
+        }
+    }
+    let guessed = match called {
+        _ if called.starts_with("claude") => "anthropic",
+        _ if called.starts_with("gemini") => "vertex_ai",
+        _ if called.starts_with("command") => "cohere",
+        _ => "openai",
+    };
+    (named.unwrap_or_else(|| guessed.to_owned()), called.to_owned())
+}
+
+/// The provider of a deployment; none where it cannot be reached.
+fn provider(
+    name: &str,
+    prefix: &str,
+    slug: &str,
+    protocol: &'static str,
+    params: &Value,
+    draft: &mut Draft,
+) -> Option<String> {
+    let address = text(params, "api_base").or_else(|| text(params, "base_url"));
+    let address = address.map(|address| match environment(&address) {
+        Some(variable) => {
+            draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
+            format!("http://{}.invalid", variable.to_lowercase().replace('_', "-"))
+        }
+        None => address,
+    });
+    let mut made = Provider { slug: slug.to_owned(), ..Provider::default() };
+    match (slug, &address) {
+        ("", None) => {
+            draft.note(format!("{name}: {prefix} without api_base cannot be reached; left out"));
+            return None;
+        }
+        ("azure", Some(address)) => match resource(address) {
+            Some(resource) => made.resource = Some(resource),
+            None => made.base_url = Some(address.clone()),
+        },
+        (_, Some(address)) if slug.is_empty() || prefix == "openai" => {
+            made.slug = host_slug(address);
+            (made.protocol, made.base_url) = (Some(protocol), Some(address.trim_end_matches('/').to_owned()));
+        }
+        (_, Some(address)) => {
+            let address = address.trim_end_matches('/');
+            let version = if WITHOUT_VERSION.contains(&prefix) && !address.ends_with("/v1") { "/v1" } else { "" };
+            (made.protocol, made.base_url) = (Some(protocol), Some(format!("{address}{version}")));
+        }
+        (_, None) => {}
+    }
+    made.region = text(params, "aws_region_name").or_else(|| text(params, "vertex_location"));
+    made.project = text(params, "vertex_project");
+    for named in [&mut made.region, &mut made.project] {
+        if let Some(variable) = named.as_deref().and_then(environment) {
+            draft.note(format!("{name}: {variable} was read from the environment; put its value in place of the name"));
+            *named = Some(variable.to_owned());
+        }
+    }
+    made.api_key = key(name, &made.slug, params, draft);
+    let usual = platform::ways(slug).find(|way| Protocol::parse(protocol) == Some(way.protocol));
+    Some(draft.provider(made, |made| {
+        made.protocol = Some(protocol);
+        let Some(usual) = usual else { return };
+        let fill = |name: &str| match name {
+            "region" => made.region.clone(),
+            "project" => made.project.clone(),
+            "resource" => made.resource.clone(),
+            _ => None,
+        };
+        let address = platform::filled(usual.base_url, fill).ok();
+        made.base_url = made.base_url.take().or(address);
+        made.auth = Auth::NAMES.into_iter().find(|name| Auth::parse(name) == Some(usual.auth));
+    }))
+}
+
+/// Where its key is read from. One that stands in the file is not copied.
+fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<String> {
+    for (member, what) in [
+        ("aws_access_key_id", r#"{"accessKeyId": …, "secretAccessKey": …}"#),
+        ("vertex_credentials", "the JSON of the service account"),
+    ] {
+        if params.get(member).is_some() {
+            let variable = variable(slug);
+            draft.note(format!("{name}: put {what} into {variable}"));
+            return Some(format!("env:{variable}"));
+        }
+    }
+    let said = text(params, "api_key")?;
+    if let Some(variable) = environment(&said) {
+        return Some(format!("env:{variable}"));
+    }
+    if matches!(said.to_ascii_lowercase().as_str(), "" | "none" | "na" | "dummy" | "fake" | "anything" | "sk-1234") {
+        return None;
+    }
+    let variable = draft.variable(variable(slug), &said);
+    draft.note(format!("{name}: its key stood in the file and is not copied; put it into {variable}"));
+    Some(format!("env:{variable}"))
+}
+
+/// What is said beside the list.
+fn others(file: &Value, names: &BTreeMap<String, usize>, draft: &mut Draft) {
+    let section = |name: &str| file.get(name).and_then(Value::as_object).into_iter().flatten();
+    for (alias, target) in section("router_settings")
+        .filter(|(name, _)| *name == "model_group_alias")
+        .flat_map(|(_, map)| map.as_object().into_iter().flatten())
+    {
+        let target = target.as_str().or_else(|| target.get("model")?.as_str()).unwrap_or_default();
+        match names.get(target) {
+            Some(index) => draft.models[*index].aliases.push(alias.clone()),
+            None => draft.note(format!("{alias}: leads to {target}, which is not in the list")),
+        }
+    }
+    for (from, name, value) in section("litellm_settings")
+        .map(|(name, value)| ("litellm_settings", name, value))
+        .chain(section("router_settings").map(|(name, value)| ("router_settings", name, value)))
+        .chain(section("general_settings").map(|(name, value)| ("general_settings", name, value)))
+    {
+        match (name.as_str(), value.as_str()) {
+            ("model_group_alias" | "drop_params" | "num_retries" | "set_verbose" | "json_logs", _) => {}
+            ("master_key", Some(key)) => {
+                let variable = environment(key).unwrap_or("LITELLM_MASTER_KEY").to_owned();
+                draft.note(format!("applications go on with the key in {variable}; the key for administration is another one and is printed at the first start"));
+                if environment(key).is_none() {
+                    draft.note(format!(
+                        "general_settings.master_key stood in the file and is not copied; put it into {variable}"
+                    ));
+                }
+                draft.inference_key = Some(format!("env:{variable}"));
+            }
+            ("fallbacks" | "context_window_fallbacks" | "default_fallbacks" | "content_policy_fallbacks", _) => {
+                draft.note(format!(
+                    "{from}.{name}: callers name other models in `models`, or a preset does (docs/presets.md)"
+                ));
+            }
+            ("database_url" | "store_model_in_db", _) => {
+                draft.note(format!("{from}.{name}: keys and spending of the other gateway stay there; `tidegate keys create` makes new ones"));
+            }
+            _ => draft.note(format!("{from}.{name} is not taken over")),
+        }
+    }
+    for name in file.as_object().into_iter().flat_map(Map::keys) {
+        let known = ["model_list", "litellm_settings", "router_settings", "general_settings"];
+        if !known.contains(&name.as_str()) {
+            draft.note(format!("{name} is not taken over"));
+        }
+    }
+}
+
+fn text(value: &Value, name: &str) -> Option<String> {
+    value.get(name)?.as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// The variable that a value is read from there.
+fn environment(said: &str) -> Option<&str> {
+    said.strip_prefix("os.environ/").filter(|name| !name.is_empty())
+}
+
+/// A variable for the key of a provider.
+fn variable(slug: &str) -> String {
+    let word: String = slug
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
+        .collect();
+    format!("{word}_API_KEY")
+}
+
+/// Who stands before the slash of a model whose name has none.
+fn author<'a>(slug: &'a str, provider: &'a str) -> &'a str {
+    match slug {
+        // A server of the operator's own.
+        _ if !provider.starts_with(slug) => provider,
+        "google-ai-studio" | "google-vertex" => "google",
+        "amazon-bedrock" => "amazon",
+        "azure" => "openai",
+        "" => provider,
+        other => other,
+    }
+}
+
+/// A slug for a server that has no name.
+fn host_slug(address: &str) -> String {
+    let host = url::Url::parse(address).ok().and_then(|url| {
+        let host = url.host_str()?.to_owned();
+        Some(url.port().map_or_else(|| host.clone(), |port| format!("{host}-{port}")))
+    });
+    let slug: String = host
+        .unwrap_or_else(|| "own".to_owned())
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' })
+        .collect();
+    let slug = slug.trim_matches('-').to_owned();
+    if slug.is_empty() { "own".to_owned() } else { slug }
+}
+
+/// The first part of Azure's host names.
+fn resource(address: &str) -> Option<String> {
+    let url = url::Url::parse(address).ok()?;
+    let resource = url.host_str()?.strip_suffix(".openai.azure.com")?;
+    (!resource.contains('.')).then(|| resource.to_owned())
+}
+
+/// What a deployment with a name of its own is a deployment of.
+fn base_model(info: &Value) -> Option<String> {
+    let base = text(info, "base_model")?;
+    Some(base.rsplit_once('/').map_or_else(|| base.clone(), |(_, model)| model.to_owned()))
+}
+
+/// What is known here of a model, at this provider if it can be.
+fn facts<'a>(known: &'a [raw::Model], slug: &str, model: &str) -> Option<(&'a raw::Model, &'a raw::Endpoint)> {
+    let all = || known.iter().flat_map(|model| model.endpoints.iter().map(move |endpoint| (model, endpoint)));
+    let undated = undated(model);
+    let fits = |endpoint: &raw::Endpoint| endpoint.model == model || endpoint.model == undated;
+    all()
+        .find(|(_, endpoint)| endpoint.provider == slug && fits(endpoint))
+        .or_else(|| all().find(|(_, endpoint)| fits(endpoint)))
+}
+
+/// A name without the day of its release.
+fn undated(model: &str) -> &str {
+    let model = model.strip_suffix("-latest").unwrap_or(model);
+    match model.rsplit_once(['-', '@']) {
+        Some((rest, day)) if day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => model,
+    }
+}
+
+/// Prices that the file names: there for a token, here for a million of them.
+fn prices(params: &Value, info: &Value) -> Option<String> {
+    const NAMES: [(&str, &str, i32); 5] = [
+        ("input_cost_per_token", "input", 6),
+        ("output_cost_per_token", "output", 6),
+        ("cache_read_input_token_cost", "cache_read", 6),
+        ("cache_creation_input_token_cost", "cache_write", 6),
+        ("input_cost_per_request", "request", 0),
+    ];
+    let said = |name: &str| {
+        params.get(name).or_else(|| info.get(name)).and_then(|price| match price {
+            Value::String(text) => text.parse::<f64>().ok(),
+            other => other.as_f64(),
+        })
+    };
+    said("input_cost_per_token")
+        .or_else(|| said("output_cost_per_token"))
+        .or_else(|| said("input_cost_per_request"))?;
+    let one = |(name, ours, power): (&str, &'static str, i32)| {
+        let price = said(name).filter(|price| price.is_finite() && *price >= 0.0)? * 10_f64.powi(power);
+        Some((ours, decimal(price)))
+    };
+    let mut prices: Vec<_> = NAMES.into_iter().filter_map(one).collect();
+    for (needed, at) in [("input", 0), ("output", 1)] {
+        if prices.iter().all(|(name, _)| *name != needed) {
+            prices.insert(at.min(prices.len()), (needed, "0".to_owned()));
+        }
+    }
+    let prices: Vec<String> = prices.iter().map(|(name, price)| format!("{name} = {price}")).collect();
+    Some(format!("{{ {} }}", prices.join(", ")))
+}
+
+/// To nine places, which is more than any price has.
+fn decimal(price: f64) -> String {
+    let text = format!("{price:.9}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A table on one line, without what it leaves open.
+fn inline(table: &toml::Value) -> Option<String> {
+    let is_said = |value: &toml::Value| match value {
+        toml::Value::Table(inner) => !inner.is_empty(),
+        toml::Value::Array(inner) => !inner.is_empty(),
+        _ => true,
+    };
+    let written = |value: &toml::Value| match value {
+        // Prices are kept as texts, and read as numbers, too.
+        toml::Value::String(text) if text.parse::<f64>().is_ok() => text.clone(),
+        other => other.to_string(),
+    };
+    let members = table.as_table()?.iter().filter(|(_, value)| is_said(value));
+    let members: Vec<String> = members.map(|(name, value)| format!("{name} = {}", written(value))).collect();
+    Some(format!("{{ {} }}", members.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use super::*;
+
+fn converted(yaml: &str) -> (toml::Table, Vec<String>) {
+    let Imported { text, notes, .. } = convert(yaml).unwrap();
+    (text.parse().unwrap(), notes)
+}
+
+fn model<'a>(table: &'a toml::Table, id: &str) -> &'a toml::Value {
+    let models = table["models"].as_array().unwrap();
+    models.iter().find(|model| model["id"].as_str() == Some(id)).unwrap_or_else(|| panic!("{id}: {models:?}"))
+}
+
+fn text<'a>(value: &'a toml::Value, name: &str) -> Option<&'a str> {
+    value.get(name)?.as_str()
+}
+
+#[test]
+fn deployments_of_one_name_are_endpoints_of_one_model() {
+    let (table, notes) = converted(
+        r#"
+model_list:
+  - model_name: gpt-4o
+    litellm_params: {model: azure/ours, api_base: "https://res.openai.azure.com/", api_key: os.environ/AZ, rpm: 60}
+    model_info: {base_model: azure/gpt-4o}
+  - model_name: gpt-4o
+    litellm_params: {model: gpt-4o, api_key: os.environ/OPENAI_API_KEY}
+router_settings: {model_group_alias: {gpt-4: gpt-4o}}
+"#,
+    );
+    let model = model(&table, "openai/gpt-4o");
+    assert_eq!(
+        model["aliases"].as_array().unwrap().iter().filter_map(toml::Value::as_str).collect::<Vec<_>>(),
+        ["gpt-4o", "gpt-4"]
+    );
+    let endpoints = model["endpoints"].as_array().unwrap();
+    let named: Vec<_> = endpoints.iter().map(|one| (text(one, "provider"), text(one, "model"))).collect();
+    assert_eq!(named, [(Some("azure"), Some("ours")), (Some("openai"), Some("gpt-4o"))]);
+    // As the built-in catalogue has them, a deployment with a name of its own among them.
+    assert!(endpoints.iter().all(|one| one["pricing"]["output"].as_integer() == Some(10)), "{endpoints:?}");
+    let providers = table["providers"].as_array().unwrap();
+    assert_eq!((text(&providers[0], "resource"), text(&providers[0], "api_key")), (Some("res"), Some("env:AZ")));
+    assert_eq!(notes, ["gpt-4o: rpm is not taken over"]);
+}
+
+#[test]
+fn prices_for_a_token_become_prices_for_a_million() {
+    let (table, _) = converted(
+        r#"
+model_list:
+  - model_name: house
+    litellm_params:
+      model: openai/meta/llama
+      api_base: http://10.0.0.7:8000/v1
+      api_key: none
+      input_cost_per_token: 0.0000006
+      output_cost_per_token: 8.5e-7
+      cache_read_input_token_cost: "1.5e-9"
+    model_info: {max_input_tokens: 131072, max_output_tokens: 4096}
+"#,
+    );
+    let model = model(&table, "10-0-0-7-8000/house");
+    let endpoint = &model["endpoints"][0];
+    let price = |name: &str| endpoint["pricing"][name].as_float();
+    assert_eq!((price("input"), price("output"), price("cache_read")), (Some(0.6), Some(0.85), Some(0.0015)));
+    assert_eq!(
+        (model["context_length"].as_integer(), model["max_output_tokens"].as_integer()),
+        (Some(131_072), Some(4_096))
+    );
+    assert_eq!(text(endpoint, "model"), Some("meta/llama"));
+    let provider = &table["providers"][0];
+    assert_eq!((text(provider, "protocol"), text(provider, "api_key")), (Some("openai-chat"), None));
+}
+
+#[test]
+fn keys_are_read_from_the_environment_and_never_copied() {
+    let (table, notes) = converted(
+        r#"
+model_list:
+  - model_name: a
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-secret}
+  - model_name: b
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-second-secret}
+  - model_name: c
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-secret}
+general_settings: {master_key: sk-master-secret}
+"#,
+    );
+    let providers = table["providers"].as_array().unwrap();
+    let keys: Vec<_> = providers.iter().map(|one| (text(one, "slug"), text(one, "api_key"))).collect();
+    assert_eq!(
+        keys,
+        [(Some("anthropic"), Some("env:ANTHROPIC_API_KEY")), (Some("anthropic-2"), Some("env:ANTHROPIC_API_KEY_2"))]
+    );
+    assert_eq!(text(&providers[1], "base_url"), Some("https://api.anthropic.com"));
+    assert_eq!(text(&model(&table, "anthropic/c")["endpoints"][0], "provider"), Some("anthropic"));
+    assert_eq!(text(&table["keys"], "inference_key"), Some("env:LITELLM_MASTER_KEY"));
+    assert!(!format!("{table}{notes:?}").contains("secret"));
+}
+
+#[test]
+fn what_has_no_place_is_said() {
+    let (table, notes) = converted(
+        r#"
+model_list:
+  - model_name: anthropic/*
+    litellm_params: {model: anthropic/*, api_key: os.environ/A}
+  - model_name: voice
+    litellm_params: {model: openai/tts-1}
+    model_info: {mode: audio_speech}
+  - model_name: odd
+    litellm_params: {model: replicate/x}
+  - model_name: vectors
+    litellm_params: {model: text-embedding-3-small, api_key: os.environ/O}
+    model_info: {mode: embedding}
+litellm_settings: {fallbacks: [{a: [b]}], drop_params: true, callbacks: [langfuse]}
+environment_variables: {A: b}
+"#,
+    );
+    let names: Vec<_> = table["models"].as_array().unwrap().iter().filter_map(|model| text(model, "id")).collect();
+    assert_eq!(names, ["openai/vectors"]);
+    assert_eq!(model(&table, "openai/vectors")["output_modalities"][0].as_str(), Some("embeddings"));
+    let starts = [
+        "anthropic/*:",
+        "voice:",
+        "odd:",
+        "litellm_settings.fallbacks",
+        "litellm_settings.callbacks",
+        "environment_variables",
+    ];
+    for start in starts {
+        assert!(notes.iter().any(|note| note.starts_with(start)), "{start}: {notes:?}");
+    }
+    assert_eq!(notes.len(), starts.len());
+}
+
+#[test]
+fn what_is_no_such_file_is_told() {
+    let said = |yaml: &str| format!("{:#}", convert(yaml).unwrap_err());
+    assert!(said("a: [").starts_with("it is not YAML"));
+    assert_eq!(said("models: []"), "it has no list named model_list, as a configuration of LiteLLM has");
+    assert_eq!(said("model_list: [{model_name: a}]"), "model_list[0].litellm_params.model must be a text");
+    assert_eq!(said("model_list: [{litellm_params: {model: a}}]"), "model_list[0].model_name must be a text");
+}
