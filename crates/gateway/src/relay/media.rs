@@ -50,7 +50,7 @@ pub(super) async fn inlined(
     changed: Option<Box<Request>>,
 ) -> Result<Option<Box<Request>>, Fault> {
     let needs = Needs::of(attempt, &job.snapshot);
-    if !(needs.images || needs.documents || (needs.unpacked && job.traits.data_url)) {
+    if !(needs.images || needs.documents || job.traits.data_url) {
         return Ok(changed);
     }
     // Cheaper than to read all of it; a word that is spelled with escapes goes out as it came.
@@ -99,7 +99,7 @@ fn failure(path: &str) -> Fault {
 struct Needs {
     images: bool,
     documents: bool,
-    /// Data URLs are no addresses there, even where addresses are taken.
+    /// An image's data URL is no address there, even where addresses are taken. A document's is one nowhere.
     unpacked: bool,
     /// Google's own storage may be pointed at.
     keeps_google: bool,
@@ -127,7 +127,7 @@ impl Needs {
             Wanted::Page => false,
         };
         if is_data(url) {
-            return needed || self.unpacked;
+            return needed || self.unpacked || wanted == Wanted::Document;
         }
         needed && !(self.keeps_google && url.starts_with("gs://"))
     }
@@ -402,6 +402,24 @@ mod tests {
         let takes_urls = Needs { images: false, documents: false, unpacked: true, keeps_google: false };
         assert_eq!(pointers(&data, &takes_urls).len(), 1);
         assert!(pointers(&data, &Needs { unpacked: false, ..takes_urls }).is_empty());
+    }
+
+    #[test]
+    fn a_documents_data_url_is_no_address_for_anybody_and_its_name_stays() {
+        let takes_urls = Needs { images: false, documents: false, unpacked: false, keeps_google: false };
+        for (url, source) in [
+            (
+                "data:application/pdf;base64,JVBERi0xLjQK",
+                r#"{"type":"base64","media_type":"application/pdf","data":"JVBERi0xLjQK"}"#,
+            ),
+            ("data:text/plain;base64,YSBsaW5l", r#"{"type":"text","media_type":"text/plain","data":"a line"}"#),
+        ] {
+            let source_of = format!(r#"{{"type":"url","url":"{url}"}}"#);
+            let mut made = request(&format!(r#"[{{"type":"document","title":"a.pdf","source":{source_of}}}]"#));
+            replace(&mut made, &takes_urls, &Media::default()).unwrap();
+            let written = serde_json::to_string(&made).unwrap();
+            assert!(written.contains(source) && written.contains(r#""title":"a.pdf""#), "{written}");
+        }
     }
 
     #[test]
