@@ -92,7 +92,9 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
     if words.contains("must start with a thinking block") {
         return Some(Repair::WithoutThinking);
     }
-    if words.contains("expected last role user or tool") {
+    // Mistral's words for a user's turn behind results, of now and of before.
+    let is_out_of_turn = words.contains("unexpected role 'user' after role 'tool'");
+    if is_out_of_turn || words.contains("expected last role user or tool") {
         return Some(Repair::WordsInResults);
     }
     let error = Error::read(body);
@@ -433,6 +435,8 @@ mod tests {
     #[test]
     fn words_that_may_not_follow_results_go_into_them() {
         let body = r#"{"object":"error","message":"Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant","type":"invalid_request_message_order","code":"3230"}"#;
+        assert_eq!(of(body), Some(Repair::WordsInResults));
+        let body = r#"{"object":"error","message":"Unexpected role 'user' after role 'tool'","type":"invalid_request_message_order","param":null,"code":"3230"}"#;
         assert_eq!(of(body), Some(Repair::WordsInResults));
         let value = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model.","param":"temperature","code":"unsupported_value"}}"#;
         assert_eq!(of(value), None, "another value would be another answer");
