@@ -312,6 +312,7 @@ fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additi
     if usage.get(Used::Tier).is_none_or(|tier| json::kind(tier) != Kind::String) {
         usage.set(splice, Used::Tier, "\"standard\"");
     }
+    unflagged(usage, splice);
     charged(usage, splice, additions.charge.as_ref());
 }
 
@@ -329,7 +330,16 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
         }
     }
     usage.fill(splice, &[Used::OutputDetails, Used::ServerTools], "null");
+    unflagged(usage, splice);
     charged(usage, splice, charge);
+}
+
+/// Takes out what our own translation says to us alone: it stands last, in these very bytes.
+fn unflagged(usage: &Usage<'_>, splice: &mut Splice) {
+    const FLAG: &str = r#","clamped":true"#;
+    if usage.get(Used::Clamped).is_some() && usage.whole[..usage.end].ends_with(FLAG) {
+        splice.cut(usage.end - FLAG.len()..usage.end);
+    }
 }
 
 fn empty_usage(additions: &Additions<'_>) -> String {
@@ -490,6 +500,22 @@ mod tests {
         let start = br#"{"type":"message_start","message":{"content":[],"stop_reason":null}}"#;
         let start = Event::read(start).unwrap().message().unwrap().started(&additions());
         assert_eq!(serde_json::from_slice::<Value>(&start).unwrap()["message"]["stop_reason"], Value::Null);
+    }
+
+    #[test]
+    fn a_flag_of_our_own_translation_does_not_reach_the_client() {
+        let usage = r#"{"input_tokens":4,"output_tokens":9,"clamped":true}"#;
+        let body = format!(r#"{{"type":"message","content":[],"usage":{usage}}}"#);
+        let message = Message::read(body.as_bytes()).unwrap();
+        assert!(message.counts().unwrap().is_odd());
+        let whole: Value = serde_json::from_slice(&message.completed(&additions())).unwrap();
+        let data = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{usage}}}"#);
+        let delta = Event::read(data.as_bytes()).unwrap().delta();
+        let delta: Value = serde_json::from_slice(&delta.completed(&Counts::default(), Some(&CHARGE), None)).unwrap();
+        for told in [whole, delta] {
+            assert_eq!((&told["usage"]["output_tokens"], &told["usage"]["cost"]), (&json!(9), &json!(0.000177)));
+            assert!(told["usage"].get("clamped").is_none(), "{told}");
+        }
     }
 
     #[test]

@@ -212,13 +212,22 @@ pub(super) fn counted(raw: &RawValue) -> Option<Counted> {
     let (prompt_details, output_details) =
         (usage.within("prompt_tokens_details"), usage.within("completion_tokens_details"));
     let (prompt, total) = (usage.count("prompt_tokens")?, usage.count("total_tokens"));
+    // What Perplexity's research has read is input, and counted beside the prompt.
+    let cited = usage.count("citation_tokens").unwrap_or(0);
     let output = usage.count("completion_tokens").or_else(|| total?.checked_sub(prompt))?;
     // DeepSeek, Moonshot and Mistral have names of their own.
     let read = prompt_details.count("cached_tokens");
     let read = read.or_else(|| usage.first(&["prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens"]));
     // The second name is Alibaba's.
     let write = prompt_details.first(&["cache_write_tokens", "cache_creation_input_tokens"]).unwrap_or(0);
-    let thinking = output_details.count("reasoning_tokens").or_else(|| usage.count("reasoning_tokens"));
+    let (within, beside) = (output_details.count("reasoning_tokens"), usage.count("reasoning_tokens"));
+    let thinking = within.or(beside);
+    // So is its reasoning beside the output: more of it than there is output cannot be a part of it.
+    let is_beside = within.is_none() && thinking.is_some_and(|thinking| cited > 0 || thinking > output);
+    let (prompt, output, total) = match thinking.filter(|_| is_beside) {
+        Some(thinking) => (prompt.saturating_add(cited), output.saturating_add(thinking), None),
+        None => (prompt.saturating_add(cited), output, total),
+    };
     let searches = usage.within("server_tool_use").count("web_search_requests");
     let mut counted = Counted::inclusive(prompt, read.unwrap_or(0), write, output, thinking, total)
         .with_media(prompt_details.media(), output_details.media())

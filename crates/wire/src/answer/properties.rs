@@ -173,7 +173,13 @@ proptest! {
         let message = Message::read(text.as_bytes()).unwrap();
         let is_bad = message.counts().is_some_and(|counts| counts.is_bad);
         let made = message.completed(&additions());
-        prop_assert_eq!(serde_json::from_slice::<Value>(&made).unwrap(), completed(object, is_bad));
+        let mut wanted = completed(object, is_bad);
+        // What our translation says last is said to us.
+        let usage = serde_json::from_str(&text).ok().and_then(json::Members::of);
+        if usage.is_some_and(|it| it.get("usage").is_some_and(|it| it.get().ends_with(r#","clamped":true}"#))) {
+            wanted["usage"].as_object_mut().unwrap().remove("clamped");
+        }
+        prop_assert_eq!(serde_json::from_slice::<Value>(&made).unwrap(), wanted);
     }
 
     #[test]
