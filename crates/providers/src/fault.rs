@@ -378,7 +378,7 @@ fn class(status: u16, body: &Body) -> Class {
 }
 
 fn is_context_length(words: &str, code: &str, kind: &str) -> bool {
-    const SIGNATURES: [&str; 18] = [
+    const SIGNATURES: [&str; 24] = [
         "tokens + `max_new_tokens` must be",
         "prompt is too long",
         "exceed context limit",
@@ -397,6 +397,13 @@ fn is_context_length(words: &str, code: &str, kind: &str) -> bool {
         "too large for model with",
         "too many tokens",
         "maximum input length is",
+        // Moonshot, Together, MiniMax, LM Studio, DashScope, Ollama.
+        "exceeded model token limit",
+        "is longer than the model's context length",
+        "context window exceeds limit",
+        "greater than the context length",
+        "range of input length should be",
+        "exceeded max context length",
     ];
     if words.contains("string_above_max_length")
         || code == "string_above_max_length"

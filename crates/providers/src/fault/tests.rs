@@ -86,6 +86,21 @@ fn statuses_and_bodies_are_told_apart() {
 }
 
 #[test]
+fn p79_every_vendor_has_its_own_words_for_a_prompt_that_is_too_long() {
+    for (status, words) in [
+        (400, "Invalid request: Your request exceeded model token limit: 262144"),
+        (422, "Input validation error: the prompt (140000 tokens) is longer than the model's context length (131072)"),
+        (400, "invalid params, context window exceeds limit (2013)"),
+        (400, "The number of tokens to keep from the initial prompt is greater than the context length."),
+        (400, "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]"),
+        (400, "prompt too long; exceeded max context length by 512 tokens"),
+    ] {
+        let body = format!(r#"{{"error":{{"message":"{words}","type":"invalid_request_error"}}}}"#);
+        assert_eq!(class_of(status, &body), Class::ContextLength, "{words}");
+    }
+}
+
+#[test]
 fn the_providers_words_and_details_are_kept_but_no_secret() {
     let body = br#"{"error":{"type":"invalid_request_error","message":"key sk-ant-REDACTED at https://10.0.0.7:8000/x is bad","details":{"error_code":"x"}}}"#;
     let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body, NOW);
