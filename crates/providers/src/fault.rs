@@ -1,5 +1,7 @@
 //! What an upstream's failure means: a class the attempt loop can act on, and what may be told to the client.
 
+mod body;
+
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -7,8 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::json::Members;
 
+use self::body::Body;
 use crate::retry;
 
 /// Longest piece of a provider's own words that is handed on.
@@ -414,121 +416,6 @@ fn is_context_length(words: &str, code: &str, kind: &str) -> bool {
     code == "context_length_exceeded"
         || kind == "exceed_context_size_error"
         || SIGNATURES.iter().any(|signature| words.contains(signature))
-}
-
-/// The members of an error body, wherever its author put them.
-#[derive(Debug, Default)]
-struct Body {
-    message: Option<String>,
-    kind: Option<String>,
-    code: Option<String>,
-    details: Option<String>,
-    /// The code of the failure behind this one: Azure, OpenRouter. Empty where there is none.
-    inner: String,
-    /// How long Google asks to wait, as it writes it: `17s`.
-    delay: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Outer<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-    #[serde(borrow, rename = "Message")]
-    capital: Option<&'a RawValue>,
-    #[serde(borrow)]
-    detail: Option<&'a RawValue>,
-    /// Amazon's `__type` names the same thing.
-    #[serde(borrow, rename = "__type")]
-    amazon_type: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    code: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Inner<'a> {
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-    #[serde(borrow)]
-    code: Option<&'a RawValue>,
-    #[serde(borrow)]
-    details: Option<&'a RawValue>,
-    #[serde(borrow)]
-    innererror: Option<&'a RawValue>,
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
-}
-
-impl Body {
-    fn read(body: &[u8]) -> Self {
-        // Google wraps the error of a stream in a list of one.
-        let listed: Option<Vec<&RawValue>> = serde_json::from_slice(body).ok();
-        let body = listed.as_ref().and_then(|list| list.first()).map_or(body, |first| first.get().as_bytes());
-        let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else { return Self::default() };
-        let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
-        match inner {
-            Some(inner) => Self {
-                message: text(inner.message),
-                kind: text(inner.kind).or_else(|| text(inner.status)),
-                code: text(inner.code),
-                inner: named(inner.innererror, &["code"])
-                    .or_else(|| named(inner.metadata, &["error_type", "provider_code"]))
-                    .unwrap_or_default(),
-                delay: inner.details.and_then(delay),
-                details: inner
-                    .details
-                    .filter(|details| details.get() != "null")
-                    .map(|details| details.get().to_owned()),
-            },
-            None => Self {
-                message: text(outer.error)
-                    .or_else(|| text(outer.message))
-                    .or_else(|| text(outer.capital))
-                    .or_else(|| text(outer.detail))
-                    .or_else(|| outer.detail.and_then(complaints)),
-                kind: text(outer.kind).or_else(|| text(outer.amazon_type).map(|kind| short_type(&kind).to_owned())),
-                code: text(outer.code),
-                ..Self::default()
-            },
-        }
-    }
-}
-
-/// The first of these members that is a text.
-fn named(raw: Option<&RawValue>, names: &[&str]) -> Option<String> {
-    let members = Members::of(raw?)?;
-    names.iter().find_map(|name| text(members.get(name)))
-}
-
-/// Google's hint is one of several details.
-fn delay(details: &RawValue) -> Option<String> {
-    let list = tidegate_wire::json::elements(details)?;
-    list.into_iter().find_map(|detail| named(Some(detail), &["retryDelay"]))
-}
-
-/// What FastAPI says about each member it did not like: `[{"loc":["body","max_tokens"],"msg":"…","type":"…"}]`.
-fn complaints(detail: &RawValue) -> Option<String> {
-    let list = tidegate_wire::json::elements(detail)?;
-    let said = list.into_iter().filter_map(|complaint| {
-        let members = Members::of(complaint)?;
-        let words = text(members.get("msg"))?;
-        let place = members.get("loc").and_then(tidegate_wire::json::elements).unwrap_or_default();
-        let place: Vec<&str> = place.into_iter().map(|step| step.get().trim_matches('"')).collect();
-        Some(if place.is_empty() { words } else { format!("{}: {words}", place.join(".")) })
-    });
-    let said: Vec<String> = said.collect();
-    if said.is_empty() { None } else { Some(said.join("; ")) }
-}
-
-fn text(value: Option<&RawValue>) -> Option<String> {
-    value.and_then(tidegate_wire::json::string).map(Into::into)
 }
 
 /// A provider's code is a short word; anything else is not handed on.
