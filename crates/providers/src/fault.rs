@@ -336,7 +336,9 @@ fn class(status: u16, body: &Body) -> Class {
         "moderation_blocked",
     ];
     let says = |word: &str| [code, kind, body.inner.as_str()].contains(&word);
-    let moderated = status == 403 && (body.inner == "moderation" || words.contains("moderation"));
+    // The second and third are xAI's words.
+    let moderation = ["moderation", "violates usage guidelines", "safety_check_type"];
+    let moderated = status == 403 && (body.inner == "moderation" || moderation.iter().any(|said| words.contains(said)));
     if filtered.into_iter().any(says) || moderated || words.contains("rejected as a result of our safety system") {
         return Class::ContentFilter;
     }
@@ -365,6 +367,8 @@ fn class(status: u16, body: &Body) -> Class {
         return Class::ToolGeneration;
     }
     match status {
+        // A page is what a wall on the way says; whose key it was plays no part.
+        403 if body.is_page => Class::Server,
         401 | 403 | 498 => Class::Credential,
         402 => Class::Billing,
         404 => Class::NotFound,

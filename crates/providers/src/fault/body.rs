@@ -17,6 +17,8 @@ pub(super) struct Body {
     pub inner: String,
     /// How long Google asks to wait, as it writes it: `17s`.
     pub delay: Option<String>,
+    /// It is no JSON but HTML.
+    pub is_page: bool,
 }
 
 #[derive(Deserialize)]
@@ -61,7 +63,9 @@ impl Body {
         // Google wraps the error of a stream in a list of one.
         let listed: Option<Vec<&RawValue>> = serde_json::from_slice(body).ok();
         let body = listed.as_ref().and_then(|list| list.first()).map_or(body, |first| first.get().as_bytes());
-        let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else { return Self::default() };
+        let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else {
+            return Self { is_page: body.trim_ascii_start().starts_with(b"<"), ..Self::default() };
+        };
         let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
         match inner {
             Some(inner) => Self {
@@ -72,6 +76,7 @@ impl Body {
                     .or_else(|| named(inner.metadata, &["error_type", "provider_code"]))
                     .unwrap_or_default(),
                 delay: inner.details.and_then(delay),
+                is_page: false,
                 details: inner
                     .details
                     .filter(|details| details.get() != "null")

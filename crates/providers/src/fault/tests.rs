@@ -101,6 +101,16 @@ fn p79_every_vendor_has_its_own_words_for_a_prompt_that_is_too_long() {
 }
 
 #[test]
+fn not_every_403_is_about_the_key() {
+    let unsafe_words = r#"{"code":"The caller does not have permission to execute the specified operation","error":"Content violates usage guidelines. Team: t, API key ID: k, Model: m, Failed check: SAFETY_CHECK_TYPE_BIO"}"#;
+    assert_eq!(class_of(403, unsafe_words), Class::ContentFilter);
+    let page = "\n<!DOCTYPE html><html><title>Attention Required! | Cloudflare</title></html>";
+    assert_eq!(class_of(403, page), Class::Server);
+    let refused = r#"{"error":{"message":"You do not have access to this model","type":"permission_error"}}"#;
+    assert_eq!(class_of(403, refused), Class::Credential);
+}
+
+#[test]
 fn the_providers_words_and_details_are_kept_but_no_secret() {
     let body = br#"{"error":{"type":"invalid_request_error","message":"key sk-ant-REDACTED at https://10.0.0.7:8000/x is bad","details":{"error_code":"x"}}}"#;
     let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body, NOW);
