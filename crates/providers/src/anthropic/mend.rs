@@ -355,7 +355,9 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
 
 impl Decode for Mender {
     fn feed(&mut self, name: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
-        if self.is_over {
+        let data = data.trim_ascii();
+        // An event without data says nothing, whatever its name.
+        if self.is_over || data.is_empty() {
             return Ok(());
         }
         if data == b"[DONE]" {

@@ -192,6 +192,20 @@ fn the_last_line_of_another_format_is_not_told() {
 }
 
 #[test]
+fn p85_an_event_without_data_says_nothing() {
+    let mut translator = adapter::mending_translator(signer(), 1 << 16);
+    let events = [START, &start(0, TEXT), &said(0, "a"), &stop(0), &ended("end_turn"), STOP].map(str::to_owned);
+    let events = events.map(|event| format!("data: {event}\n\n"));
+    let told = |translator: &mut crate::translate::Translator, text: String| {
+        String::from_utf8(translator.feed(Bytes::from(text)).to_vec()).unwrap()
+    };
+    let plain = told(&mut adapter::mending_translator(signer(), 1 << 16), events.concat());
+    let silent = events.map(|event| format!("event: ping\ndata:\n\n{event}data: \n\n"));
+    assert_eq!(told(&mut translator, silent.concat()), plain);
+    assert!(translator.fault().is_none());
+}
+
+#[test]
 fn an_answer_that_begins_with_its_content_begins_all_the_same() {
     let (told, fault) = mended(&[&start(0, TEXT), &said(0, "a"), &stop(0), START, &ended("end_turn"), STOP]);
     assert!(told[0].starts_with(r#"{"type":"message_start""#), "{told:?}");
