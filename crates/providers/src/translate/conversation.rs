@@ -141,6 +141,10 @@ impl Said {
             Self::Text(_) | Self::Thinking { .. } | Self::Redacted(_) => None,
         }
     }
+
+    fn is_thought(&self) -> bool {
+        matches!(self, Self::Thinking { .. } | Self::Redacted(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -634,6 +638,8 @@ fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
     let mut waiting: Vec<(String, String, String)> = Vec::new();
     for turn in turns {
         match turn {
+            // A turn that was only thought says nothing to anyone: most refuse it, and its neighbours are one without it.
+            Turn::Assistant(said) if said.iter().all(Said::is_thought) => {}
             Turn::Assistant(mut said) => {
                 interrupted(&mut out, &mut waiting);
                 for said in &mut said {
