@@ -459,12 +459,14 @@ impl<B: Blocks> Encoder<B> {
         if !self.met {
             self.release();
         }
-        let is_length = matches!(self.stop, Some(Stop::Length | Stop::ContextWindow));
+        // A filter cuts as a limit does.
+        let is_cut_short =
+            self.refusal.is_some() || matches!(self.stop, Some(Stop::Length | Stop::ContextWindow | Stop::Refusal(_)));
         while !self.calls.is_empty() {
             self.finish_front();
         }
         self.close();
-        if self.cut && !is_length {
+        if self.cut && !is_cut_short {
             return Err(Broken::Input);
         }
         Ok(self.ending())
