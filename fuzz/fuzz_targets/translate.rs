@@ -33,6 +33,8 @@ fuzz_target!(|data: &[u8]| {
             user: Some("u"),
             stream: true,
             tells_searches: true,
+            tier: None,
+            betas: &[],
         };
         match adapter::request(protocol, &request, &target) {
             Ok(made) => assert!(serde_json::from_slice::<IgnoredAny>(&made.body).is_ok()),

@@ -188,6 +188,7 @@ impl Gateway {
                     stream: false,
                     tells_searches: false,
                     tier: None,
+                    betas: &[],
                 };
                 let outgoing = adapter::request(protocol, &request, &target).ok()?;
                 let is_vertex = upstream.auth == Auth::Google;

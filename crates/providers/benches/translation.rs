@@ -74,6 +74,7 @@ fn request(protocol: Protocol) {
         stream: true,
         tells_searches: false,
         tier: None,
+        betas: &[],
     };
     let body = black_box(body);
     let made = measured(|| {

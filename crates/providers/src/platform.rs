@@ -117,6 +117,8 @@ pub enum Betas {
     None,
     /// Those that are known to be understood there; an unknown one breaks the call.
     Bedrock,
+    /// The same service, by its other protocol.
+    Converse,
     Vertex,
 }
 

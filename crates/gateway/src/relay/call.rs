@@ -15,7 +15,7 @@ use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::card::{SchemaProfile, StopSupport};
 use tidegate_providers::translate::{Card, Context};
-use tidegate_providers::{Carriage, Class, Fault, Protocol, estimate};
+use tidegate_providers::{Betas, Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::{AppliedEdits, Request};
@@ -197,6 +197,13 @@ fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
         Repair::WithoutReasoning | Repair::WithoutThinking | Repair::WordsInResults | Repair::Again => None,
     });
     learned.iter().flat_map(|learned| learned.iter().cloned()).chain(now).collect()
+}
+
+/// The client's betas for a Claude model behind the Converse protocol.
+pub(super) fn betas<'a>(job: &'a Job, attempt: &Attempt) -> beta::Kept<'a> {
+    let given = job.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
+    let refused = refused(job, attempt);
+    beta::kept(given, Betas::Converse, &|beta| refused.contains(&Refused::Beta(beta.to_owned())))
 }
 
 /// A body in the Messages format and what it must be fitted to.

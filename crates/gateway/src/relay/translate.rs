@@ -10,7 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::KeyHash;
-use tidegate_providers::anthropic::Signer;
+use tidegate_providers::anthropic::{Signer, beta};
 use tidegate_providers::clear::{self, Cleared};
 use tidegate_providers::repair::Repair;
 use tidegate_providers::translate::Card;
@@ -48,6 +48,9 @@ pub(super) fn outgoing(
     if let (Some(cap), None) = (job.cap, request.max_tokens) {
         request.to_mut().max_tokens = Some(cap);
     }
+    if job.repairs.contains(&Repair::WithoutThinking) {
+        request.to_mut().thinking = None;
+    }
     let signed = job.repairs.contains(&Repair::WithoutReasoning).then(|| request.clone());
     if signed.is_some() {
         unsigned(request.to_mut());
@@ -60,6 +63,8 @@ pub(super) fn outgoing(
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());
     let user = user.map(|user| user_hash(&job.ticket.workspace().0, user));
     let scope = scope(attempt);
+    let is_claude = card.claude && upstream.protocol == Protocol::Converse;
+    let betas = if is_claude { call::betas(job, attempt) } else { beta::Kept::default() };
     let target = Target {
         card,
         model,
@@ -69,6 +74,7 @@ pub(super) fn outgoing(
         stream: asks_to_stream(job, attempt),
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
         tier: attempt.endpoint.tier.name(),
+        betas: &betas.betas,
     };
     let made = adapter::request(upstream.protocol, &request, &target);
     let mut made = made.map_err(|error| match &*error.reason {
@@ -76,6 +82,7 @@ pub(super) fn outgoing(
         NO_PREFILL => of_prompt(error.to_string()),
         _ => unsupported(error.to_string()),
     })?;
+    made.warnings.extend(betas.warnings);
     made.context.input_estimate = estimate::rough(&request, card);
     if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
         // What was refused held no signature but the one that stands for none: that has another form.

@@ -8,30 +8,33 @@ struct Row {
     /// Whole, or with a final `*` for every date.
     name: &'static str,
     bedrock: bool,
+    converse: bool,
     vertex: bool,
     gates: &'static [&'static str],
 }
 
-const fn row(name: &'static str, bedrock: bool, vertex: bool, gates: &'static [&'static str]) -> Row {
-    Row { name, bedrock, vertex, gates }
+/// `taken`: by Bedrock, by its Converse protocol, by Vertex.
+const fn row(name: &'static str, taken: [bool; 3], gates: &'static [&'static str]) -> Row {
+    let [bedrock, converse, vertex] = taken;
+    Row { name, bedrock, converse, vertex, gates }
 }
 
 const ROWS: &[Row] = &[
-    row("interleaved-thinking-2025-05-14", false, true, &[]),
-    row("context-1m-2025-08-07", true, true, &[]),
-    row("context-management-2025-06-27", true, true, &["context_management"]),
-    row("compact-2026-01-12", true, true, &["context_management"]),
-    row("computer-use-2025-01-24", true, true, &[]),
-    row("computer-use-2025-11-24", true, true, &[]),
-    row("effort-2025-11-24", true, false, &[]),
-    row("fine-grained-tool-streaming-2025-05-14", true, false, &[]),
-    row("structured-outputs-2025-11-13", false, false, &[]),
-    row("tool-search-tool-2025-10-19", true, true, &[]),
-    row("thinking-binding-controls-2026-08-01", true, true, &[]),
-    row("mid-conversation-tool-changes-2026-07-01", true, false, &[]),
-    row("mid-conversation-output-config-2026-07-01", true, false, &[]),
-    row("web-search-2025-03-05", false, true, &[]),
-    row("fast-mode-*", false, false, &["speed"]),
+    row("interleaved-thinking-2025-05-14", [false, false, true], &[]),
+    row("context-1m-2025-08-07", [true, true, true], &[]),
+    row("context-management-2025-06-27", [true, false, true], &["context_management"]),
+    row("compact-2026-01-12", [true, false, true], &["context_management"]),
+    row("computer-use-2025-01-24", [true, true, true], &[]),
+    row("computer-use-2025-11-24", [true, true, true], &[]),
+    row("effort-2025-11-24", [true, true, false], &[]),
+    row("fine-grained-tool-streaming-2025-05-14", [true, true, false], &[]),
+    row("structured-outputs-2025-11-13", [false, true, false], &[]),
+    row("tool-search-tool-2025-10-19", [true, false, true], &[]),
+    row("thinking-binding-controls-2026-08-01", [true, true, true], &[]),
+    row("mid-conversation-tool-changes-2026-07-01", [true, false, false], &[]),
+    row("mid-conversation-output-config-2026-07-01", [true, false, false], &[]),
+    row("web-search-2025-03-05", [false, false, true], &[]),
+    row("fast-mode-*", [false, false, false], &["speed"]),
 ];
 
 /// What is left of the client's betas.
@@ -58,6 +61,7 @@ pub fn kept<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&str) ->
             Betas::All => true,
             Betas::None => false,
             Betas::Bedrock => row.is_some_and(|row| row.bedrock),
+            Betas::Converse => row.is_some_and(|row| row.converse),
             Betas::Vertex => row.is_some_and(|row| row.vertex),
         };
         if taken && !unknown(beta) {
@@ -93,6 +97,10 @@ mod tests {
             kept(given, Betas::Vertex, &none).betas,
             ["context-1m-2025-08-07", "interleaved-thinking-2025-05-14"]
         );
+        assert_eq!(kept(given, Betas::Converse, &none).betas, ["context-1m-2025-08-07"]);
+        let formats = Some("structured-outputs-2025-11-13,tool-search-tool-2025-10-19");
+        assert_eq!(kept(formats, Betas::Converse, &none).betas, ["structured-outputs-2025-11-13"]);
+        assert_eq!(kept(formats, Betas::Bedrock, &none).betas, ["tool-search-tool-2025-10-19"]);
         assert_eq!(kept(given, Betas::All, &none).betas.len(), 4, "Anthropic gets all of them, also unknown ones");
         assert_eq!(kept(given, Betas::None, &none), Kept::default());
     }

@@ -57,6 +57,7 @@ fn target(card: &Card) -> Target<'_> {
         stream: true,
         tells_searches: false,
         tier: None,
+        betas: &[],
     }
 }
 

@@ -1,9 +1,11 @@
 //! A request in the Converse protocol: everything but the conversation and the tools.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
+use tidegate_wire::messages::{OutputFormat, Request, ThinkingConfig, ToolChoice};
 
 use super::PROTOCOL;
 use super::blocks::{Messages, system};
@@ -36,7 +38,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let mut additional = Body::default();
     let mut output = Body::default();
     let tool_config = tools(request, card, &functions, &mut conversation, &mut additional);
-    reasoning(request, thinking, card, &mut conversation, &mut additional, &mut output);
+    reasoning(request, (thinking, max_tokens), card, &mut conversation, &mut additional, &mut output);
+    if card.claude && !target.betas.is_empty() {
+        additional.set("anthropic_beta", target.betas);
+    }
     structured(&mut output, request, card, &mut conversation, !functions.is_empty());
 
     let mut inference = Body::default();
@@ -131,7 +136,7 @@ fn sampling(
 /// How hard the model is to think; each family has its own word for it.
 fn reasoning(
     request: &Request,
-    thinking: Thinking,
+    (thinking, max_tokens): (Thinking, u64),
     card: &Card,
     conversation: &mut Conversation,
     additional: &mut Body,
@@ -148,7 +153,7 @@ fn reasoning(
     }
     match card.reasoning {
         _ if card.claude => {
-            additional.set_some("thinking", request.thinking.as_ref());
+            additional.set_some("thinking", affordable(request, max_tokens, conversation));
             effort(request, card, conversation, output);
         }
         ReasoningSwitch::Verbatim => {
@@ -173,6 +178,30 @@ fn reasoning(
         }
         _ => effort(request, card, conversation, output),
     }
+}
+
+/// How Claude is to think, as it was asked; but a limit of output that was set or lowered here may leave no room to
+/// answer behind the budget.
+fn affordable<'r>(
+    request: &'r Request,
+    max_tokens: u64,
+    conversation: &mut Conversation,
+) -> Option<Cow<'r, ThinkingConfig>> {
+    const LEAST: u64 = 1_024;
+    let thinking = request.thinking.as_ref()?;
+    let ThinkingConfig::Enabled(config) = thinking else { return Some(Cow::Borrowed(thinking)) };
+    let room = max_tokens.saturating_sub(intent::ROOM);
+    if request.max_tokens == Some(max_tokens) || config.budget_tokens <= room {
+        return Some(Cow::Borrowed(thinking));
+    }
+    if room < LEAST {
+        conversation.warn("dropped:thinking");
+        return None;
+    }
+    conversation.warn("clamped:budget_tokens");
+    let mut config = config.clone();
+    config.budget_tokens = room;
+    Some(Cow::Owned(ThinkingConfig::Enabled(config)))
 }
 
 /// The effort in the protocol's own member, where the model takes one.

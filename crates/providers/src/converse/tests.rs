@@ -20,6 +20,7 @@ fn sent(body: &Value, card: &Card) -> (String, Context) {
         stream: true,
         tells_searches: false,
         tier: None,
+        betas: &[],
     };
     let made = request(&parsed, &target).unwrap();
     (String::from_utf8(made.body.to_vec()).unwrap(), made.context)
@@ -66,6 +67,7 @@ fn the_order_of_a_clients_members_is_kept() {
         stream: false,
         tells_searches: false,
         tier: None,
+        betas: &[],
     };
     let made = request(&Request::parse(text.as_bytes()).unwrap(), &target).unwrap();
     let body = std::str::from_utf8(&made.body).unwrap();

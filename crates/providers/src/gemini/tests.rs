@@ -20,6 +20,7 @@ fn target(card: &Card) -> Target<'_> {
         stream: false,
         tells_searches: false,
         tier: None,
+        betas: &[],
     }
 }
 

@@ -14,7 +14,7 @@ pub const NO_PREFILL: &str =
     "This model does not support assistant message prefill. The conversation must end with a user message.";
 
 /// Tokens that are left to answer with, where the limit allows for so many.
-const ROOM: u64 = 1_024;
+pub const ROOM: u64 = 1_024;
 
 /// How hard the model is to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,6 +93,8 @@ pub struct Target<'a> {
     pub tells_searches: bool,
     /// The service tier that the endpoint stands for, where it is not the usual one: `priority` or `flex`.
     pub tier: Option<&'a str>,
+    /// Betas that a Claude model behind another protocol is to know of.
+    pub betas: &'a [&'a str],
 }
 
 /// A request as the upstream takes it, and what its answer must be read with.

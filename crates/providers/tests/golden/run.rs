@@ -132,6 +132,8 @@ impl Case {
         let place = self.path.display();
         let request = Request::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{place}: {error}"));
         let card = self.card();
+        let betas: Vec<&str> =
+            self.said.get("betas").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let target = Target {
             card: &card,
             model: self.model(),
@@ -141,6 +143,7 @@ impl Case {
             stream: self.flag("stream").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
             tier: None,
+            betas: &betas,
         };
         match (adapter::request(self.protocol, &request, &target), self.word("refused")) {
             (Ok(made), None) => {

@@ -446,6 +446,7 @@ fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outg
         stream: true,
         tells_searches: false,
         tier: None,
+        betas: &[],
     };
     adapter::request(protocol, request, &target)
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, asked, message};
-use crate::harness::Tidegate;
+use crate::harness::{INFERENCE_KEY, Tidegate};
 
 fn refused(body: &Value) -> Behaviour {
     Behaviour::Raw {
@@ -85,4 +85,29 @@ async fn words_that_may_not_follow_results_are_put_into_them() {
     assert_eq!(first["messages"][3], json!({"role": "user", "content": "In one line."}));
     assert_eq!(second["messages"][2]["content"], "4.1 m\n\nIn one line.");
     assert_eq!(second["messages"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn p89_claude_behind_converse_goes_on_without_thinking_and_is_told_of_betas() {
+    let mut request = loop_of_tools();
+    (request["max_tokens"], request["thinking"]) = (4000.into(), json!({"type": "enabled", "budget_tokens": 2000}));
+    let words = "messages.1.content.0.type: Expected `thinking`, but found `tool_use`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.";
+    let sim = Sim::start(Script::from(refused(&json!({"message": words}))).then(Behaviour::says("ok"))).await;
+    let lines = "card = { claude = true }";
+    let gate = Tidegate::start().protocol_at(MODEL, "bedrock-converse", &sim.base_url(), lines).run().await;
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+    let ask = ask.header("anthropic-beta", "context-1m-2025-08-07,files-api-2025-04-14");
+    let reply = ask.json(request.to_string()).send().await;
+    assert_eq!(message(&reply)["content"][0]["text"], "ok");
+    let more: Vec<Value> =
+        sim.requests().iter().map(|seen| seen.json()["additionalModelRequestFields"].clone()).collect();
+    let betas = json!(["context-1m-2025-08-07"]);
+    assert_eq!(
+        more,
+        [
+            json!({"thinking": {"type": "enabled", "budget_tokens": 2000}, "anthropic_beta": betas}),
+            json!({"anthropic_beta": betas}),
+        ]
+    );
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:files-api-2025-04-14"));
 }
