@@ -215,7 +215,7 @@ impl Stream {
         out.put_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
         put_head(out, &self.id);
         out.put_slice(b"[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-        let counted = if self.counted.is_known() { self.counted } else { Counted::estimated(self.estimate) };
+        let counted = if self.counted.is_told(1) { self.counted } else { Counted::estimated(self.estimate) };
         out.put_slice(counted.at_start().to_json().as_bytes());
         out.put_slice(b"}}\n\n");
     }
@@ -249,7 +249,7 @@ impl Stream {
 
     /// Whether the usage that was written is what we think it is, because the upstream has told nothing.
     pub fn is_estimated(&self) -> bool {
-        self.started && !self.counted.is_known()
+        self.started && !self.counted.is_told(self.encoder.said)
     }
 }
 
@@ -427,7 +427,7 @@ impl Whole {
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');
-        let is_estimated = !self.counted.is_known();
+        let is_estimated = !self.counted.is_told(self.encoder.said);
         Ok(Answered { body: out.freeze(), warnings: self.encoder.warnings, is_estimated })
     }
 }

@@ -120,10 +120,21 @@ impl Counted {
 
     /// What the upstream told, or what it must have been when it told nothing: an answer without usage breaks clients.
     pub fn or_estimated(self, input: u64, said: u64) -> Self {
-        if self.known {
+        if self.is_told(said) {
             return self;
         }
-        Self { input, output: said.div_ceil(4), web_searches: self.web_searches, tier: self.tier, ..Self::default() }
+        let Self { web_searches, tier, cost, .. } = self;
+        Self { input, output: said.div_ceil(4), web_searches, tier, cost, ..Self::default() }
+    }
+
+    /// Whether the upstream has told what so many bytes took. Zeros all over are a form that nobody has filled in, unless
+    /// nothing was said.
+    pub fn is_told(&self, said: u64) -> bool {
+        self.known && (said == 0 || !self.is_zero())
+    }
+
+    fn is_zero(&self) -> bool {
+        [self.input, self.cache_read, self.cache_write, self.output] == [0; 4]
     }
 
     /// As far as it is told before there is an answer: what a later report may leave out would stay in force.
@@ -139,7 +150,8 @@ impl Counted {
     /// Takes over a later report, where it is one. Tier and searches are told elsewhere, too, and stay where it leaves them out.
     pub fn update(&mut self, later: Self) {
         let (tier, web_searches) = (later.tier.or(self.tier), later.web_searches.or(self.web_searches));
-        let told = if later.known { later } else { *self };
+        let is_report = later.known && !(self.known && later.is_zero());
+        let told = if is_report { later } else { *self };
         *self = Self { tier, web_searches, ..told };
     }
 
@@ -328,6 +340,18 @@ mod tests {
         assert_eq!(told, expected);
         let searched = Counted { web_searches: Some(1), ..Counted::default() }.or_estimated(9, 8);
         assert_eq!((searched.input, searched.output, searched.web_searches), (9, 2, Some(1)));
+    }
+
+    #[test]
+    fn p16_zeros_are_no_report_of_something_that_was_said() {
+        let zeros = Counted::inclusive(0, 0, 0, 0, None, Some(0));
+        let estimated = zeros.or_estimated(9, 8);
+        assert_eq!((estimated.input, estimated.output, zeros.is_told(8)), (9, 2, false));
+        // A prompt that was refused may well have cost nothing.
+        assert_eq!((zeros.or_estimated(9, 0).input, zeros.is_told(0)), (0, true));
+        let mut counted = Counted::inclusive(5, 0, 0, 3, None, None);
+        counted.update(zeros);
+        assert_eq!((counted.input, counted.output), (5, 3));
     }
 
     #[test]
