@@ -250,10 +250,12 @@ fn number(error: &RawValue) -> Option<u16> {
         code: Option<&'a RawValue>,
         #[serde(borrow, default)]
         status: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        status_code: Option<&'a RawValue>,
     }
     let numbered: Numbered<'_> = serde_json::from_str(error.get()).ok()?;
     let parse = |raw: Option<&RawValue>| raw?.get().trim_matches('"').parse::<u16>().ok();
-    let number = parse(numbered.code).or_else(|| parse(numbered.status))?;
+    let number = parse(numbered.code).or_else(|| parse(numbered.status)).or_else(|| parse(numbered.status_code))?;
     (400..=599).contains(&number).then_some(number)
 }
 

@@ -6,6 +6,7 @@ use tidegate_wire::json::{self, Kind};
 
 use super::answer::{Completion, Said, ToolCall, arguments, counted, identity, stop};
 use super::reasoning::Voice;
+use super::salvage::salvage;
 use super::sources::Sources;
 use crate::fault::{self, Class, Fault};
 use crate::translate::{Context, Decode, Stop, Stream, is_something, usage};
@@ -132,7 +133,11 @@ impl Decode for Decoder {
         }
         let chunk: Completion<'_> = serde_json::from_slice(data).map_err(|_| Fault::in_answer(Class::BadResponse))?;
         if let Some(error) = chunk.error.filter(|error| json::kind(error) != Kind::Null) {
-            return Err(fault::classify_error(error, self.now));
+            // What Groq could not read may be a call all the same, unless a part of it was told already.
+            return match salvage(data, &self.context).filter(|_| self.numbers.is_empty()) {
+                Some(made) => self.feed("", &made, stream),
+                None => Err(fault::classify_error(error, self.now)),
+            };
         }
         let groq = chunk.x_groq.and_then(json::Members::of);
         let error = groq.as_ref().and_then(|members| members.get("error"));

@@ -113,6 +113,7 @@ impl Case {
             only_stop: self.word("only_stop").map(str::to_owned),
             own_signatures: self.flag("own_signatures").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
+            offered: list("offered"),
             ..Context::default()
         }
     }
