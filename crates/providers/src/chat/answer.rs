@@ -193,9 +193,11 @@ pub(super) fn stop(
     let matched = matched.and_then(json::string).map(Cow::into_owned);
     Ok(match word {
         Some("length" | "max_tokens" | "model_length") => context.length(counted),
-        Some("content_filter" | "refusal" | "guardrail_intervened") => Stop::Refusal(None),
+        // The last one is Z.ai's.
+        Some("content_filter" | "refusal" | "guardrail_intervened" | "sensitive") => Stop::Refusal(None),
         Some("insufficient_system_resource") => return Err(Fault::in_answer(Class::Overloaded)),
-        Some("error") => return Err(Fault::in_answer(Class::Server)),
+        // Also at Z.ai, vLLM and SGLang the server has given up.
+        Some("error" | "network_error" | "abort") => return Err(Fault::in_answer(Class::Server)),
         Some("stop" | "eos" | "eos_token") | None => match matched {
             Some(sequence) => Stop::Sequence(Some(sequence)),
             None => Stop::Done,
