@@ -169,7 +169,7 @@ fn reasoning(
         ReasoningSwitch::Object => {
             let mut object = match wanted {
                 Wanted::Off => json!({"enabled": false}),
-                Wanted::Level(_, Some(budget)) => json!({"max_tokens": budget}),
+                Wanted::Level(_, Some(_)) => json!({"max_tokens": thinking.budget_within(card, max_tokens)}),
                 Wanted::Level(level, None) => json!({"effort": level.as_str()}),
                 Wanted::On | Wanted::Nothing => json!({"enabled": true}),
             };

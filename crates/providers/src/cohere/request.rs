@@ -44,7 +44,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         }
     }
     body.set_some("k", sampled.top_k);
-    reasoning(&mut body, thinking, card, &mut conversation);
+    reasoning(&mut body, (thinking, max_tokens), card, &mut conversation);
     let (stops, guarded) = intent::stops(request, card);
     if !stops.is_empty() {
         body.set("stop_sequences", &stops);
@@ -112,7 +112,7 @@ fn documents(request: &Request) -> (Option<Request>, Vec<Value>) {
     ((!found.is_empty()).then_some(without), found)
 }
 
-fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mut Conversation) {
+fn reasoning(body: &mut Body, (thinking, max_tokens): (Thinking, u64), card: &Card, conversation: &mut Conversation) {
     if card.reasoning != ReasoningSwitch::Budget {
         if matches!(thinking.wanted, Wanted::Level(..)) {
             conversation.warn("dropped:effort");
@@ -125,7 +125,7 @@ fn reasoning(body: &mut Body, thinking: Thinking, card: &Card, conversation: &mu
         Wanted::Off => object.set("type", "disabled"),
         Wanted::On | Wanted::Level(..) => {
             object.set("type", "enabled");
-            object.set_some("token_budget", thinking.budget(card));
+            object.set_some("token_budget", thinking.budget_within(card, max_tokens));
         }
     }
     body.set("thinking", object);

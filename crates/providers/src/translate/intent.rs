@@ -127,7 +127,7 @@ impl Thinking {
     /// A budget in tokens where nothing is known of the model but how much it may write: a share of that, by the effort.
     pub fn share(&self, max_tokens: u64) -> Option<u64> {
         let percent = match self.wanted {
-            Wanted::Level(_, Some(budget)) => return Some(budget),
+            Wanted::Level(_, Some(budget)) => return Some(below(budget, max_tokens)),
             Wanted::Level(level, None) => match level {
                 Level::None => return None,
                 Level::Minimal => 10,
@@ -138,9 +138,7 @@ impl Thinking {
             },
             Wanted::Nothing | Wanted::Off | Wanted::On => return None,
         };
-        let budget = (max_tokens.saturating_mul(percent) / 100).clamp(1_024, 128_000);
-        // There must be room to answer, also where the least would leave none.
-        Some(if budget < max_tokens { budget } else { max_tokens / 2 })
+        Some(below((max_tokens.saturating_mul(percent) / 100).clamp(1_024, 128_000), max_tokens))
     }
 
     /// The same where thinking counts as output: below the limit of output, so that there is room to answer. The card's
@@ -155,6 +153,11 @@ impl Thinking {
         let least = card.thinking_budget.map_or(0, |(least, _)| least);
         Some(budget.min(room).max(least))
     }
+}
+
+/// A budget that leaves room to answer, also where the least would leave none.
+fn below(budget: u64, max_tokens: u64) -> u64 {
+    if budget < max_tokens { budget } else { max_tokens.saturating_sub(ROOM).max(max_tokens / 2) }
 }
 
 /// The limit of output tokens as the upstream takes it.
