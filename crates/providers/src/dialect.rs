@@ -64,6 +64,7 @@ pub fn card(slug: &str) -> Card {
         },
         "deepseek" => Card {
             reasoning: ReasoningSwitch::Thinking,
+            efforts: vec![Level::High, Level::Max],
             reasoning_in: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
             needs_thinking_back: true,

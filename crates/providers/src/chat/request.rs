@@ -159,13 +159,19 @@ fn reasoning(
         }
         ReasoningSwitch::Thinking => {
             body.set("thinking", json!({"type": if is_on { "enabled" } else { "disabled" }}));
-            body.set_some("reasoning_effort", level.filter(|_| is_on).map(Level::as_str));
+            let level = if is_on { thinking.effort(card, conversation) } else { None };
+            body.set_some("reasoning_effort", level.map(Level::as_str));
         }
         ReasoningSwitch::EnableThinking => {
             body.set("enable_thinking", is_on);
             body.set_some("thinking_budget", thinking.share(max_tokens));
         }
-        ReasoningSwitch::Template => body.set("chat_template_kwargs", json!({"enable_thinking": is_on})),
+        // Some models behind these servers, such as gpt-oss, have efforts, too.
+        ReasoningSwitch::Template => {
+            body.set("chat_template_kwargs", json!({"enable_thinking": is_on}));
+            let level = if is_on { thinking.effort(card, conversation) } else { None };
+            body.set_some("reasoning_effort", level.map(Level::as_str));
+        }
         ReasoningSwitch::Object => {
             let mut object = match wanted {
                 Wanted::Off => json!({"enabled": false}),
