@@ -116,7 +116,7 @@ impl Decoder {
             let is_length = stop == Stop::Length;
             stream.encoder.stop(if is_length { self.context.length(&stream.counted) } else { stop });
         }
-        is_something(&stream.encoder, &stream.counted)?;
+        is_something(&stream.encoder, &stream.counted, &self.context)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

@@ -166,7 +166,7 @@ pub(super) fn read<B: Blocks>(
         }
     }
     if matches!(stop, Stop::Done | Stop::Unknown(_)) {
-        is_something(encoder, &counted)?;
+        is_something(encoder, &counted, context)?;
     }
     Ok((counted, stop))
 }

@@ -151,7 +151,7 @@ impl Decoder {
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         self.settle(stream);
-        is_something(&stream.encoder, &stream.counted)?;
+        is_something(&stream.encoder, &stream.counted, &self.context)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

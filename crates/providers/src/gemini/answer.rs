@@ -311,7 +311,7 @@ impl Reader {
         if let Some(searched) = self.searched.take().filter(|_| encoder.has_content()) {
             encoder.searched(searched);
         }
-        is_something(encoder, counted)
+        is_something(encoder, counted, context)
     }
 }
 
@@ -335,7 +335,8 @@ fn blocked(feedback: &Feedback<'_>) -> Option<Fault> {
 /// What the upstream's word for the end means.
 fn stop<B: Blocks>(reason: &str, words: Option<&str>, encoder: &mut Encoder<B>) -> Result<Stop, Fault> {
     Ok(match reason {
-        "STOP" | "OTHER" | "NO_IMAGE" | "IMAGE_OTHER" | "FINISH_REASON_UNSPECIFIED" => Stop::Done,
+        "STOP" => Stop::Done,
+        "OTHER" | "NO_IMAGE" | "IMAGE_OTHER" | "FINISH_REASON_UNSPECIFIED" => Stop::Unexplained,
         "MAX_TOKENS" => Stop::Length,
         "CONTINUATION" => {
             encoder.warn("changed:continuation");

@@ -81,6 +81,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
             body.set(name, value);
         }
     }
+    let after_results = conversation.is_after_results();
     let text = body.to_bytes();
     let context = Context {
         names: Names::new(functions.originals, conversation.ids),
@@ -93,6 +94,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
         protocol: PROTOCOL,
+        after_results,
         tells_searches: target.tells_searches && searches,
         ..Context::default()
     };

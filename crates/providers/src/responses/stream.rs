@@ -146,7 +146,7 @@ impl Decoder {
             }
         }
         if stop == Stop::Done {
-            is_something(&stream.encoder, &stream.counted)?;
+            is_something(&stream.encoder, &stream.counted, &self.context)?;
         }
         stream.encoder.stop(stop);
         self.finish(stream)

@@ -207,6 +207,11 @@ impl Conversation {
         matches!(self.turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| matches!(said, Said::Call { .. })))
     }
 
+    /// Whether the model goes on from what its calls gave, perhaps with words beside that.
+    pub fn is_after_results(&self) -> bool {
+        matches!(self.turns.as_slice(), [.., Turn::Results(_)] | [.., Turn::Results(_), Turn::User(_)])
+    }
+
     /// The words that were put into the model's mouth.
     pub fn prefill(&self) -> Option<String> {
         let Some(Turn::Assistant(said)) = self.turns.last().filter(|_| self.is_prefilled()) else { return None };

@@ -24,6 +24,8 @@ pub enum Stop {
     Sequence(Option<String>),
     /// With the upstream's own words.
     Refusal(Option<String>),
+    /// An end that the upstream itself has no word for.
+    Unexplained,
     /// A word we do not know; the turn counts as ended.
     Unknown(String),
 }
@@ -165,6 +167,11 @@ impl<B: Blocks> Encoder<B> {
     fn ends_early(&self) -> bool {
         self.refusal.is_some()
             || matches!(self.stop, Some(Stop::Length | Stop::ContextWindow | Stop::Refusal(_) | Stop::Sequence(_)))
+    }
+
+    /// Whether the upstream counts it as done, for no other reason.
+    pub fn is_done(&self) -> bool {
+        matches!(self.stop, None | Some(Stop::Done))
     }
 
     /// Whether a sequence that we look for ourselves was met: the upstream need not go on.
@@ -447,8 +454,8 @@ impl<B: Blocks> Encoder<B> {
         if self.met {
             return;
         }
-        let outweighs = matches!(self.stop, None | Some(Stop::Done | Stop::Unknown(_)))
-            && !matches!(stop, Stop::Done | Stop::Unknown(_));
+        let is_mere = |stop: &Stop| matches!(stop, Stop::Done | Stop::Unexplained | Stop::Unknown(_));
+        let outweighs = self.stop.as_ref().is_none_or(is_mere) && !is_mere(&stop);
         if self.stop.is_none() || outweighs {
             self.stop = Some(stop);
         }
@@ -488,7 +495,7 @@ impl<B: Blocks> Encoder<B> {
                 self.warn(&format!("unknown_finish:{word}"));
                 plain("end_turn")
             }
-            Some(Stop::Done) | None => plain("end_turn"),
+            Some(Stop::Done | Stop::Unexplained) | None => plain("end_turn"),
         }
     }
 

@@ -134,6 +134,8 @@ pub struct Context {
     pub tells_searches: bool,
     /// Names of the tools as the upstream knows them.
     pub offered: Vec<String>,
+    /// The last thing the model was told is what its calls gave.
+    pub after_results: bool,
     /// What was taken out of the conversation on its way, where the request asks for that; as JSON.
     pub edits: Option<String>,
 }
@@ -153,11 +155,11 @@ impl Context {
     }
 }
 
-/// An answer that just ended must have said something, or cost tokens: a model may have nothing to add, as after the
-/// result of a call, and then asking another one would only cost once more.
-pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted) -> Result<(), Fault> {
-    let is_counted = counted.is_known() && counted.output > 0;
-    if encoder.has_answered() || is_counted { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
+/// An answer that just ended must have said something. After the results of calls a model may have nothing to add, and
+/// then asking another one would only cost once more.
+pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted, context: &Context) -> Result<(), Fault> {
+    let is_content = context.after_results && encoder.is_done() && counted.is_known() && counted.output > 0;
+    if encoder.has_answered() || is_content { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
 /// Reads an upstream's stream, one frame after the other.

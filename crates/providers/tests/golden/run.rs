@@ -114,6 +114,7 @@ impl Case {
             own_signatures: self.flag("own_signatures").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
             offered: list("offered"),
+            after_results: self.flag("after_results").unwrap_or(false),
             ..Context::default()
         }
     }
