@@ -242,6 +242,30 @@ pub fn classify_error(error: &RawValue, now: Timestamp) -> Fault {
     }
 }
 
+/// Reads MiniMax's word on an answer, which may come with a 200 and stand for it: none where all went well.
+pub fn classify_base(base: &RawValue, now: Timestamp) -> Option<Fault> {
+    #[derive(Deserialize)]
+    struct Base {
+        status_code: u32,
+        status_msg: Option<String>,
+    }
+    let Base { status_code, status_msg } =
+        serde_json::from_str(base.get()).ok().filter(|base: &Base| base.status_code != 0)?;
+    let (status, code) = match status_code {
+        1002 => (429, None),
+        1004 => (401, None),
+        1008 => (402, None),
+        // What came in, and what was to go out.
+        1026 | 1027 => (400, Some("content_filter".to_owned())),
+        _ => (500, None),
+    };
+    let body = Body { message: status_msg, code, ..Body::default() };
+    let message = body.message.as_deref().map(cleaned);
+    let retry_after = retry::after(&HeaderMap::new(), None, body.message.as_deref(), now);
+    let code = Some(status_code.to_string());
+    Some(Fault { class: class(status, &body), status, message, code, retry_after, ..Fault::in_answer(Class::Server) })
+}
+
 /// The status that an error object names itself.
 fn number(error: &RawValue) -> Option<u16> {
     #[derive(Deserialize)]

@@ -24,6 +24,9 @@ pub(super) struct Completion<'a> {
     pub usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
+    /// MiniMax puts how it went here.
+    #[serde(borrow, default)]
+    pub base_resp: Option<&'a RawValue>,
     /// Groq puts usage and errors of a stream here.
     #[serde(borrow, default)]
     pub x_groq: Option<&'a RawValue>,
@@ -125,6 +128,9 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     let completion: Completion<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     if let Some(error) = completion.error.filter(|error| json::kind(error) != Kind::Null) {
         return Err(fault::classify_error(error, now));
+    }
+    if let Some(fault) = completion.base_resp.and_then(|base| fault::classify_base(base, now)) {
+        return Err(fault);
     }
     let sources = Sources::of(completion.citations, completion.search_results);
     let choice = completion.choices.into_iter().flatten().next();

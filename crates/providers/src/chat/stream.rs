@@ -139,6 +139,9 @@ impl Decode for Decoder {
                 None => Err(fault::classify_error(error, self.now)),
             };
         }
+        if let Some(fault) = chunk.base_resp.and_then(|base| fault::classify_base(base, self.now)) {
+            return Err(fault);
+        }
         let groq = chunk.x_groq.and_then(json::Members::of);
         let error = groq.as_ref().and_then(|members| members.get("error"));
         if let Some(error) = error.filter(|error| json::kind(error) != Kind::Null) {
