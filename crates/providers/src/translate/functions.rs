@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::value::RawValue;
-use tidegate_wire::messages::{Request, Tool};
+use tidegate_wire::messages::{CacheControl, Request, Tool};
 use tidegate_wire::object::Other;
 
 use super::card::Card;
@@ -69,12 +69,12 @@ fn function<'a>(
     card: &Card,
     conversation: &mut Conversation,
 ) -> Result<Function<'a>, Unsupported> {
-    let known = |name: &str, description: &'static str, schema: &str| Function {
+    let known = |name: &str, description: &'static str, schema: &str, mark: Mark| Function {
         name: upstream_name(name, card.name_rule).into_owned(),
         description: Some(Cow::Borrowed(description)),
         schema: schema.to_owned(),
         strict: false,
-        mark: Mark::None,
+        mark,
     };
     Ok(match tool {
         Tool::Custom(tool) => {
@@ -94,12 +94,19 @@ fn function<'a>(
                 mark: Mark::of(tool.cache_control.as_ref()),
             }
         }
-        Tool::Bash(tool) => known(&tool.name, "Run a shell command", BASH),
-        Tool::TextEditor(tool) => known(&tool.name, "View and edit files", EDITOR),
-        Tool::Other(tool) if tool.kind == "memory_20250818" => known("memory", "Keep notes in files", MEMORY),
+        Tool::Bash(tool) => known(&tool.name, "Run a shell command", BASH, Mark::of(tool.cache_control.as_ref())),
+        Tool::TextEditor(tool) => {
+            known(&tool.name, "View and edit files", EDITOR, Mark::of(tool.cache_control.as_ref()))
+        }
+        Tool::Other(tool) if tool.kind == "memory_20250818" => {
+            known("memory", "Keep notes in files", MEMORY, mark_of(tool))
+        }
         Tool::Other(tool) if tool.kind.starts_with("text_editor_") => {
             let name = name(tool).unwrap_or_else(|| "str_replace_based_edit_tool".to_owned());
-            known(&name, "View and edit files", EDITOR)
+            // Only the oldest editors could undo.
+            let can_undo = matches!(tool.kind.as_str(), "text_editor_20241022" | "text_editor_20250124");
+            let schema = if can_undo { Cow::Borrowed(EDITOR) } else { Cow::Owned(EDITOR.replace(UNDO, "")) };
+            known(&name, "View and edit files", &schema, mark_of(tool))
         }
         other => {
             let path = format!("tools[{place}].type '{}'", other.kind());
@@ -129,6 +136,15 @@ fn name(tool: &Other) -> Option<String> {
     tool.raw.parse::<Named>().ok().map(|named| named.name)
 }
 
+fn mark_of(tool: &Other) -> Mark {
+    #[derive(serde::Deserialize)]
+    struct Marked {
+        cache_control: Option<CacheControl>,
+    }
+    Mark::of(tool.raw.parse::<Marked>().ok().and_then(|marked| marked.cache_control).as_ref())
+}
+
+const UNDO: &str = r#","undo_edit""#;
 const BASH: &str = r#"{"type":"object","properties":{"command":{"type":"string"},"restart":{"type":"boolean"}}}"#;
 const EDITOR: &str = r#"{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","undo_edit"]},"path":{"type":"string"},"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}},"required":["command","path"]}"#;
 const MEMORY: &str = r#"{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","delete","rename"]},"path":{"type":"string"},"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":2}},"required":["command"]}"#;
