@@ -30,7 +30,7 @@ pub(super) struct Completion<'a> {
     /// Groq puts usage and errors of a stream here.
     #[serde(borrow, default)]
     pub x_groq: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub service_tier: Option<Cow<'a, str>>,
     /// What a model that searches by itself has found (Perplexity): addresses, and the same with titles.
     #[serde(borrow, default)]
@@ -47,7 +47,7 @@ pub(super) struct Choice<'a> {
     pub message: Option<Said<'a>>,
     #[serde(borrow, default)]
     pub delta: Option<Said<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub finish_reason: Option<Cow<'a, str>>,
     /// The sequence that was met: vLLM, SGLang.
     #[serde(borrow, default)]
@@ -72,14 +72,28 @@ pub(super) struct Said<'a> {
     pub reasoning: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub reasoning_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub refusal: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub tool_calls: Option<Vec<ToolCall<'a>>>,
     #[serde(borrow, default)]
-    pub function_call: Option<Function<'a>>,
+    function_call: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub annotations: Option<Vec<Annotation<'a>>>,
+    annotations: Option<&'a RawValue>,
+}
+
+impl<'a> Said<'a> {
+    /// The one call of an older form.
+    pub fn function_call(&self) -> Option<Function<'a>> {
+        serde_json::from_str(self.function_call?.get()).ok()
+    }
+
+    /// The places that it names; what is none is not worth an answer.
+    pub fn citations(&self) -> impl Iterator<Item = UrlCitation<'a>> {
+        let annotations = self.annotations.and_then(json::elements).unwrap_or_default();
+        let read = |raw: &'a RawValue| serde_json::from_str::<Annotation<'_>>(raw.get()).ok()?.url_citation;
+        annotations.into_iter().filter_map(read)
+    }
 }
 
 #[derive(Deserialize)]
@@ -94,7 +108,7 @@ pub(super) struct ToolCall<'a> {
 
 #[derive(Deserialize)]
 pub(super) struct Function<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub name: Option<Cow<'a, str>>,
     /// A text of JSON; some servers send the object itself.
     #[serde(borrow, default)]
@@ -102,9 +116,15 @@ pub(super) struct Function<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Annotation<'a> {
+struct Annotation<'a> {
     #[serde(borrow, default)]
-    pub url_citation: Option<UrlCitation<'a>>,
+    url_citation: Option<UrlCitation<'a>>,
+}
+
+/// A text, or nothing: what is something else spoils no answer.
+fn text<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+    let raw: Option<&'de RawValue> = Deserialize::deserialize(deserializer)?;
+    Ok(raw.filter(|raw| json::kind(raw) == Kind::String).and_then(json::string))
 }
 
 /// A number, also one in quotes: not every server can tell them apart.
@@ -144,12 +164,11 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
         if let Some(refusal) = &said.refusal {
             whole.encoder.refusal(refusal);
         }
-        for annotation in said.annotations.into_iter().flatten() {
-            if let Some(citation) = annotation.url_citation {
-                whole.encoder.citation(citation.to_json(&voice.text));
-            }
+        for citation in said.citations() {
+            whole.encoder.citation(citation.to_json(&voice.text));
         }
         sources.cite(&voice.text, &mut whole.encoder);
+        let single = said.function_call();
         for (place, call) in said.tool_calls.into_iter().flatten().enumerate() {
             let key = u32::try_from(place).unwrap_or(u32::MAX);
             if let Some(function) = call.function {
@@ -162,7 +181,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
                 whole.encoder.tool_end(key);
             }
         }
-        if let Some(function) = said.function_call {
+        if let Some(function) = single {
             whole.encoder.tool_start(u32::MAX, None, function.name.as_deref().unwrap_or_default());
             whole.encoder.tool_arguments(u32::MAX, &arguments(function.arguments));
             whole.encoder.tool_end(u32::MAX);

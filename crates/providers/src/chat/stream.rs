@@ -42,7 +42,8 @@ impl Decoder {
 
     fn said(&mut self, said: Said<'_>, stream: &mut Stream) {
         self.voice.say(&said, &mut stream.encoder, &self.context);
-        let has_calls = said.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) || said.function_call.is_some();
+        let single = said.function_call();
+        let has_calls = said.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) || single.is_some();
         let has_refusal = said.refusal.as_ref().is_some_and(|refusal| !refusal.is_empty());
         if has_calls || has_refusal {
             self.voice.pause(&mut stream.encoder, &self.context);
@@ -50,15 +51,13 @@ impl Decoder {
         if let Some(refusal) = &said.refusal {
             stream.encoder.refusal(refusal);
         }
-        for annotation in said.annotations.into_iter().flatten() {
-            if let Some(citation) = annotation.url_citation {
-                stream.encoder.citation(citation.to_json(&self.voice.text));
-            }
+        for citation in said.citations() {
+            stream.encoder.citation(citation.to_json(&self.voice.text));
         }
         for call in said.tool_calls.into_iter().flatten() {
             self.call(call, stream);
         }
-        if let Some(function) = said.function_call {
+        if let Some(function) = single {
             let call = ToolCall { index: Some(0.0), id: None, function: Some(function) };
             self.call(call, stream);
         }
@@ -124,7 +123,7 @@ impl Decoder {
 impl Decode for Decoder {
     fn feed(&mut self, _name: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
         let data = data.trim_ascii();
-        if data.is_empty() || stream.is_finished() {
+        if data.is_empty() || data == b"null" || stream.is_finished() {
             return Ok(());
         }
         if data == b"[DONE]" {
