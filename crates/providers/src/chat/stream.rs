@@ -15,14 +15,31 @@ use crate::translate::{Context, Decode, Stop, Stream, is_something, usage};
 pub struct Decoder {
     context: Context,
     now: Timestamp,
-    /// The upstream's number of every call so far and the id it was given with; its place here is its key. Of those with
-    /// the same number, the last one is meant where no id says otherwise.
-    numbers: Vec<(u32, Option<String>)>,
+    /// Every call so far; its place here is its key. Of those with the same number, the last one is meant where no id
+    /// says otherwise.
+    calls: Vec<Numbered>,
+    /// Calls from here on have come with the chunk that is being read.
+    in_chunk: usize,
     voice: Voice,
     tier: Option<Word>,
     sources: Sources,
     done: bool,
     finished: Option<Stop>,
+}
+
+/// A call as the upstream tells it apart.
+#[derive(Default)]
+struct Numbered {
+    number: u32,
+    id: Option<String>,
+    /// All pieces of its name.
+    name: String,
+    /// What came of its input before its name.
+    early: String,
+}
+
+fn key_of(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 impl Decoder {
@@ -31,7 +48,8 @@ impl Decoder {
         Self {
             context,
             now,
-            numbers: Vec::new(),
+            calls: Vec::new(),
+            in_chunk: 0,
             voice,
             tier: None,
             sources: Sources::default(),
@@ -54,6 +72,7 @@ impl Decoder {
         for citation in said.citations() {
             stream.encoder.citation(citation.to_json(&self.voice.text));
         }
+        self.in_chunk = self.calls.len();
         for call in said.tool_calls.into_iter().flatten() {
             self.call(call, stream);
         }
@@ -66,44 +85,53 @@ impl Decoder {
     fn call(&mut self, call: ToolCall<'_>, stream: &mut Stream) {
         let id = identity(call.id.as_deref());
         let name = call.function.as_ref().and_then(|function| function.name.as_deref()).filter(|name| !name.is_empty());
-        let key = self.key(call.index.map(|index| index as u32), id, name, stream);
+        let place = self.place(call.index.map(|index| index as u32), id, name, stream);
+        let (key, known) = (key_of(place), &mut self.calls[place]);
         if let Some(name) = name {
-            stream.encoder.tool_start(key, id, name);
+            known.name.push_str(name);
+            stream.encoder.tool_start(key, id.or(known.id.as_deref()), name);
+            stream.encoder.tool_arguments(key, &std::mem::take(&mut known.early));
         }
-        if let Some(function) = &call.function {
-            stream.encoder.tool_arguments(key, &arguments(function.arguments));
+        let pieces = arguments(call.function.as_ref().and_then(|function| function.arguments));
+        if known.name.is_empty() {
+            known.early.push_str(&pieces);
+        } else {
+            stream.encoder.tool_arguments(key, &pieces);
         }
     }
 
     /// Which call a piece belongs to: a number not seen before begins one, and so does another id under a known number,
     /// or a name after a whole object. A number and id that were seen mean the same call, also when it is long over.
-    fn key(&mut self, number: Option<u32>, id: Option<&str>, name: Option<&str>, stream: &Stream) -> u32 {
+    fn place(&mut self, number: Option<u32>, id: Option<&str>, name: Option<&str>, stream: &Stream) -> usize {
+        let is_it = |call: &Numbered| id.is_some() && call.id.as_deref() == id;
         let number = number.unwrap_or_else(|| {
-            let by_id = self.numbers.iter().find(|(_, known)| id.is_some() && known.as_deref() == id);
-            let last = self.numbers.last();
-            match (by_id, id) {
-                (Some((number, _)), _) => *number,
+            match (self.calls.iter().find(|call| is_it(call)), id) {
+                (Some(call), _) => call.number,
                 // Another id without a number is another call.
-                (None, Some(_)) => u32::try_from(self.numbers.len()).unwrap_or(u32::MAX),
-                (None, None) => last.map_or(0, |(number, _)| *number),
+                (None, Some(_)) => key_of(self.calls.len()),
+                (None, None) => self.calls.last().map_or(0, |call| call.number),
             }
         });
-        let key_of = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-        let same =
-            self.numbers.iter().rposition(|(other, known)| *other == number && id.is_some() && known.as_deref() == id);
+        let same = self.calls.iter().rposition(|call| call.number == number && is_it(call));
         if let Some(place) = same {
-            return key_of(place);
+            return place;
         }
-        if let Some(place) = self.numbers.iter().rposition(|(other, _)| *other == number) {
-            let other_id = id.is_some() && self.numbers[place].1.is_some();
-            let next_call = name.is_some() && stream.encoder.is_complete(key_of(place));
+        if let Some(place) = self.calls.iter().rposition(|call| call.number == number) {
+            let known = &self.calls[place];
+            let other_id = id.is_some() && known.id.is_some();
+            // No server cuts a name in one chunk, or into the names of two tools.
+            let is_tool = |name: &str| self.context.offered.iter().any(|tool| tool == name);
+            let is_of_chunk = place >= self.in_chunk && known.id.is_none();
+            let is_another = |name: &str| is_of_chunk || (known.name != name && is_tool(&known.name) && is_tool(name));
+            let is_over = stream.encoder.is_complete(key_of(place));
+            let next_call = !known.name.is_empty() && name.is_some_and(|name| is_over || is_another(name));
             if !other_id && !next_call {
-                return key_of(place);
+                return place;
             }
         }
-        let key = key_of(self.numbers.len());
-        self.numbers.push((number, id.map(ToOwned::to_owned)));
-        key
+        let place = self.calls.len();
+        self.calls.push(Numbered { number, id: id.map(ToOwned::to_owned), ..Numbered::default() });
+        place
     }
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
@@ -133,7 +161,7 @@ impl Decode for Decoder {
         let chunk: Completion<'_> = serde_json::from_slice(data).map_err(|_| Fault::in_answer(Class::BadResponse))?;
         if let Some(error) = chunk.error.filter(|error| json::kind(error) != Kind::Null) {
             // What Groq could not read may be a call all the same, unless a part of it was told already.
-            return match salvage(data, &self.context).filter(|_| self.numbers.is_empty()) {
+            return match salvage(data, &self.context).filter(|_| self.calls.is_empty()) {
                 Some(made) => self.feed("", &made, stream),
                 None => Err(fault::classify_error(error, self.now)),
             };
