@@ -4,10 +4,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tidegate_core::{Api, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
@@ -22,7 +20,6 @@ use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Searching;
 use super::call::{self, Call};
 use super::follow::{Pause, following, latest, repeated};
 use super::media::Media;
@@ -32,6 +29,7 @@ use super::resume::{Graft, Sent};
 use super::settle::Ticket;
 use super::stream::Relay;
 use super::translate::{self, Typed};
+use super::{Searching, framing};
 use crate::cache::Recording;
 use crate::failure::{self, Failure};
 use crate::learned::{Fact, Noted};
@@ -484,8 +482,10 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
         let limit = snapshot.settings.max_answer_bytes;
         let (body, is_stream) = match answered.answer {
             Answer::Live(response) => {
-                let is_stream = is_stream(response.headers());
-                (upstream::whole(response.into_body(), limit).await?, is_stream)
+                let is_told = framing::is_stream(response.headers());
+                let body = upstream::whole(response.into_body(), limit).await?;
+                let is_events = translate::asks_to_stream(job, attempt) && framing::begins_events(&body);
+                (body, is_told || is_events)
             }
             Answer::Made(body) => (body, false),
         };
@@ -519,13 +519,6 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
         }
     };
     completed(job, attempt, since, &body)
-}
-
-/// Whether what follows comes event by event.
-fn is_stream(headers: &HeaderMap) -> bool {
-    let streams: [&[u8]; 2] = [b"text/event-stream", b"application/vnd.amazon.eventstream"];
-    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    streams.iter().any(|stream| kind.starts_with(stream))
 }
 
 /// Judges an upstream's answer and sets our members in it; it is read once for both.
@@ -613,22 +606,28 @@ async fn open_stream(
                 return only_finished(step, Opened { body: None, splitter, pump, out, finished: true });
             }
         };
-        let is_stream = is_stream(response.headers());
+        let is_told = framing::is_stream(response.headers());
         let mut body = response.into_body();
-        if !is_stream && context.is_none() {
-            let body = upstream::error_body(body).await;
-            return Err(error_in_answer(&body, job.gate.clock.now()));
-        }
-        if let (false, Some(_)) = (is_stream, &context) {
+        // What it is does not always stand on it.
+        let mut first = if is_told { None } else { framing::next(&mut body).await? };
+        if !is_told && !first.as_deref().is_some_and(framing::begins_events) {
+            let whole = framing::gathered(first, &mut body, settings.max_answer_bytes).await?;
+            if context.is_none() {
+                return Err(error_in_answer(&whole, job.gate.clock.now()));
+            }
             // It was asked for a stream and answers whole: that is a stream of one event.
-            let whole = gathered(&mut body, settings.max_answer_bytes).await?;
             let step = pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)?;
             return only_finished(step, Opened { body: Some(body), splitter, pump, out, finished: true });
         }
         let mut held = 0;
-        while let Some(chunk) = body.frame().await {
-            let chunk = chunk.map_err(|_| Fault::without_answer(Class::Unreachable))?;
-            let Ok(chunk) = chunk.into_data() else { continue };
+        loop {
+            let chunk = match first.take() {
+                Some(chunk) => chunk,
+                None => match framing::next(&mut body).await? {
+                    Some(chunk) => chunk,
+                    None => break,
+                },
+            };
             held += chunk.len();
             match pump.take(chunk, &mut splitter, &mut out, &mut job.ticket)? {
                 // An upstream that goes on and on without content is let through rather than kept in memory.
@@ -660,18 +659,4 @@ fn only_finished(step: Step, opened: Opened) -> Result<Opened, Fault> {
         Step::Finished => Ok(opened),
         Step::Held | Step::Content => Err(Fault::in_answer(Class::BadResponse)),
     }
-}
-
-/// What is left of a body, which stays where it is: its connection is wanted again.
-async fn gathered(body: &mut Incoming, limit: usize) -> Result<BytesMut, Fault> {
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + data.len() > limit {
-            return Err(Fault::in_answer(Class::BadResponse));
-        }
-        whole.extend_from_slice(&data);
-    }
-    Ok(whole)
 }

@@ -13,6 +13,7 @@ mod compress;
 mod drain;
 mod embeddings;
 mod follow;
+mod framing;
 mod images;
 mod inner;
 mod media;

@@ -135,3 +135,16 @@ async fn p80_a_prompt_that_ollama_would_cut_is_refused_before_it_is_sent() {
         assert_eq!(gate.messages(hello(MODEL)).await.text(), "hello", "{protocol}");
     }
 }
+
+#[tokio::test]
+async fn events_under_another_type_are_events() {
+    let stop = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let body = format!(": hello\n\n{}data: {stop}\n\ndata: [DONE]\n\n", chunk(&json!({"content": "hello"})));
+    for kind in ["text/plain", "Text/Event-Stream", "application/json"] {
+        let headers = vec![("content-type".to_owned(), kind.to_owned())];
+        let sim = Sim::start(Behaviour::Raw { status: 200, headers, body: body.clone().into() }).await;
+        let gate = gate(&[chat("plain", &sim.base_url())], "").await;
+        assert_eq!(gate.stream(hello_streamed(MODEL)).await.text().await, "hello", "{kind}");
+        assert_eq!(sim.calls(), 1, "{kind}");
+    }
+}
