@@ -9,7 +9,10 @@ use serde_json::value::RawValue;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
 use crate::fault::{Class, Fault};
+use crate::translate::arguments::Arguments;
+use crate::translate::blocks::is_object;
 use crate::translate::carrier::Carrier;
+use crate::translate::tools::Names;
 use crate::translate::{Decode, Stream};
 
 /// Who signs: nobody can tell such a signature from another's, so it goes out in a carrier that says whose it is.
@@ -39,6 +42,12 @@ pub struct Mender {
     /// How many blocks the client knows of.
     blocks: usize,
     has_calls: bool,
+    /// The input of some call is no object.
+    is_cut: bool,
+    /// Events of other blocks that came in the middle of a call's input: they wait for its end.
+    held: Vec<(String, Vec<u8>)>,
+    /// Ids of calls, which must differ and have a form.
+    names: Names,
     is_begun: bool,
     /// What came as an end and was none: it says nothing of why.
     counts: Option<Vec<u8>>,
@@ -54,8 +63,18 @@ struct Open {
     kind: String,
     /// Of a call: the input that came with its beginning, until a piece of it was told.
     input: Option<String>,
+    /// Of a call: the pieces of its input.
+    pieces: Arguments,
     /// Of a thought: what came of its signature.
     signature: String,
+}
+
+impl Open {
+    /// Whether pieces of a call's input may still come: it is no whole object yet.
+    fn is_half(&self) -> bool {
+        let began_whole = self.input.as_deref().is_some_and(|input| !matches!(input, "" | "{}"));
+        self.kind == "tool_use" && self.given.is_some() && !began_whole && !self.pieces.is_object()
+    }
 }
 
 /// A beginning that was held back.
@@ -99,13 +118,28 @@ fn with(members: &Members<'_>, name: &str, value: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// A call with another input and, where one is given, another id.
+fn call_with(block: &Members<'_>, input: &str, id: Option<&str>) -> Vec<u8> {
+    let made = with(block, "input", input);
+    let renamed = id.and_then(|id| Some(with(&read(&made)?, "id", &quoted(id))));
+    renamed.unwrap_or(made)
+}
+
 fn read(data: &[u8]) -> Option<Members<'_>> {
     serde_json::from_slice::<&RawValue>(data).ok().and_then(Members::of)
 }
 
-/// The input of a call: nothing is none.
-fn input_of(given: &str) -> &str {
-    if matches!(given.trim(), "null" | "\"\"") { "{}" } else { given }
+/// The input of a call: nothing is none, and an object may be written as a text.
+fn input_of(given: &RawValue) -> Cow<'_, str> {
+    match json::kind(given) {
+        Kind::Null => Cow::Borrowed("{}"),
+        Kind::String => match json::string(given) {
+            Some(text) if matches!(text.trim(), "" | "null") => Cow::Borrowed("{}"),
+            Some(text) if is_object(&text) => text,
+            _ => Cow::Borrowed(given.get()),
+        },
+        _ => Cow::Borrowed(given.get()),
+    }
 }
 
 /// An end with the counts of an event before it that it does not have itself; nothing where it has all of them.
@@ -148,16 +182,19 @@ impl Mender {
             self.waiting = Some(Waiting { given, data: data.to_vec() });
             return Ok(());
         }
-        let given_input = block.get("input").map_or("{}", RawValue::get);
-        let input = (kind == "tool_use").then(|| input_of(given_input).to_owned());
-        self.has_calls |= input.is_some();
+        let given_input = block.get("input");
+        let is_call = kind == "tool_use";
+        let input = is_call.then(|| given_input.map_or(Cow::Borrowed("{}"), input_of).into_owned());
+        self.has_calls |= is_call;
+        let id = text(&block, "id").filter(|_| is_call);
+        let fitting = id.as_ref().map(|id| self.names.id(Some(id)));
         // A beginning says nothing of the input: pieces do.
-        let said = match &input {
-            Some(_) if given_input != "{}" => {
-                let bare = with(&block, "input", "{}");
-                with(members, "content_block", &String::from_utf8_lossy(&bare))
-            }
-            _ => data.to_vec(),
+        let is_told = is_call && given_input.is_some_and(|input| input.get() != "{}");
+        let said = if is_told || fitting.as_deref() != id.as_deref() {
+            let bare = call_with(&block, "{}", fitting.as_deref());
+            with(members, "content_block", &String::from_utf8_lossy(&bare))
+        } else {
+            data.to_vec()
         };
         stream.encoder.said += text(&block, "text").map_or(0, |text| text.len() as u64);
         let signature = text(&block, "signature").filter(|signature| kind == "thinking" && !signature.is_empty());
@@ -186,7 +223,7 @@ impl Mender {
             }
             _ => put(stream, "content_block_start", data),
         }
-        self.open = Some(Open { given, kind, input, signature: String::new() });
+        self.open = Some(Open { given, kind, input, pieces: Arguments::default(), signature: String::new() });
     }
 
     fn add(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
@@ -229,6 +266,7 @@ impl Mender {
         if let (Some(open), Some("tool_use")) = (&mut self.open, wanted) {
             // Pieces stand for the whole input, whatever its beginning held.
             open.input = open.input.take().map(|_| String::new());
+            open.pieces.push(&piece.unwrap_or_default());
         }
         self.tell("content_block_delta", members, data, given, stream);
         Ok(())
@@ -249,6 +287,13 @@ impl Mender {
         self.waiting = None;
         let Some(open) = self.open.take() else { return };
         let number = self.blocks.saturating_sub(1);
+        // What runs elsewhere is for others to judge.
+        let is_whole = match open.input.as_deref() {
+            Some("") => open.pieces.is_object(),
+            Some(input) => is_object(input),
+            None => true,
+        };
+        self.is_cut |= open.kind == "tool_use" && !is_whole;
         if let Some(input) = open.input.filter(|input| !input.is_empty()) {
             let input = quoted(input.trim());
             let delta = format!(
@@ -267,15 +312,61 @@ impl Mender {
         put(stream, "content_block_stop", stop.as_bytes());
     }
 
+    /// An event of a block. One that comes in the middle of another's input waits: clients know one block at a time.
+    fn block(&mut self, kind: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
+        let members = read(data).ok_or_else(broken)?;
+        let given = members.get("index").and_then(|index| index.get().parse::<u64>().ok());
+        if self.open.as_ref().is_some_and(|open| open.is_half() && open.given != given) {
+            self.held.push((kind.to_owned(), data.to_vec()));
+            return Ok(());
+        }
+        match kind {
+            "content_block_start" => self.begin(&members, data, stream)?,
+            "content_block_delta" => self.add(&members, data, stream)?,
+            _ => {
+                if self.open.as_ref().is_some_and(|open| open.given.is_none() || open.given == given) {
+                    self.close(stream);
+                }
+                self.waiting = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what has waited, as far as the block that it waited for is over.
+    fn catch_up(&mut self, stream: &mut Stream) -> Result<(), Fault> {
+        while !self.held.is_empty() && !self.open.as_ref().is_some_and(Open::is_half) {
+            let held = std::mem::take(&mut self.held);
+            for (kind, data) in &held {
+                self.block(kind, data, stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all blocks, also those that have waited.
+    fn close_all(&mut self, stream: &mut Stream) -> Result<(), Fault> {
+        self.close(stream);
+        while !self.held.is_empty() {
+            self.catch_up(stream)?;
+            self.close(stream);
+        }
+        Ok(())
+    }
+
     /// How the answer ended.
-    fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
+    fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
         let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
         // Counts on the way are not the end: the last of them say it all.
-        if text(&delta, "stop_reason").is_none() {
+        let Some(reason) = text(&delta, "stop_reason") else {
             self.counts = Some(data.to_vec());
-            return;
+            return Ok(());
+        };
+        self.close_all(stream)?;
+        // Only what was cut short may hold half an input.
+        if self.is_cut && !matches!(reason.as_ref(), "max_tokens" | "refusal" | "model_context_window_exceeded") {
+            return Err(broken());
         }
-        self.close(stream);
         self.is_told = true;
         // What was counted before and is left out here is told here.
         let united = self.counts.take().and_then(|counts| with_counts(members, &counts));
@@ -283,6 +374,7 @@ impl Mender {
             Some((members, united)) => self.reason(&members, united, stream),
             None => self.reason(members, data, stream),
         }
+        Ok(())
     }
 
     /// Why the answer ended: a call that was made is why, whatever the server calls it.
@@ -330,11 +422,16 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
         let signature = text(&members, "signature").filter(|signature| !signature.is_empty())?;
         String::from_utf8(with(&members, "signature", &quoted(&signer.wrap(&signature)))).ok()
     };
-    let called = |block: &&RawValue| -> Option<String> {
+    let mut names = Names::default();
+    let mut called = |block: &&RawValue| -> Option<String> {
         let members = Members::of(block).filter(|_| is(block, "tool_use"))?;
-        let given = members.get("input")?.get();
-        let input = Some(input_of(given)).filter(|input| *input != given)?;
-        String::from_utf8(with(&members, "input", input)).ok()
+        let given = members.get("input")?;
+        let (input, id) = (input_of(given), text(&members, "id"));
+        let fitting = id.as_ref().map(|id| names.id(Some(id)));
+        if input == given.get() && fitting.as_deref() == id.as_deref() {
+            return None;
+        }
+        String::from_utf8(call_with(&members, &input, fitting.as_deref())).ok()
     };
     let righted: Vec<(&RawValue, Option<String>)> =
         blocks.iter().map(|block| (*block, signed(block).or_else(|| called(block)))).collect();
@@ -375,18 +472,13 @@ impl Decode for Mender {
         match kind.as_ref() {
             // A second beginning would be a second answer.
             "message_start" if std::mem::replace(&mut self.is_begun, true) => {}
-            "content_block_start" => self.begin(&members, data, stream)?,
-            "content_block_delta" => self.add(&members, data, stream)?,
-            "content_block_stop" => {
-                let given = members.get("index").and_then(|index| index.get().parse::<u64>().ok());
-                if self.open.as_ref().is_some_and(|open| open.given.is_none() || open.given == given) {
-                    self.close(stream);
-                }
-                self.waiting = None;
+            "content_block_start" | "content_block_delta" | "content_block_stop" => {
+                self.block(&kind, data, stream)?;
+                self.catch_up(stream)?;
             }
-            "message_delta" => self.told(&members, data, stream),
+            "message_delta" => self.told(&members, data, stream)?,
             "message_stop" => {
-                self.close(stream);
+                self.close_all(stream)?;
                 self.count(stream);
                 self.is_over = true;
                 put(stream, "message_stop", data);
@@ -394,6 +486,11 @@ impl Decode for Mender {
             "error" => {
                 self.is_over = true;
                 put(stream, "error", data);
+            }
+            // An error of another format, without a name.
+            "" if members.get("error").is_some() => {
+                self.is_over = true;
+                put(stream, "error", &with(&members, "type", r#""error""#));
             }
             kind if kind.contains(['\n', '\r']) || kind.is_empty() => return Err(broken()),
             kind => put(stream, kind, data),

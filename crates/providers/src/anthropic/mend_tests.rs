@@ -151,8 +151,8 @@ fn p06_blocks_are_numbered_without_gaps_and_end_before_the_next() {
 
 #[test]
 fn p14_a_call_without_pieces_has_the_input_that_it_began_with() {
-    let whole = r#"{"type":"tool_use","id":"t","name":"f","input":{"port":"Brest"}}"#;
-    let bare = r#"{"type":"tool_use","id":"t","name":"f","input":{}}"#;
+    let whole = r#"{"type":"tool_use","id":"u","name":"f","input":{"port":"Brest"}}"#;
+    let bare = r#"{"type":"tool_use","id":"u","name":"f","input":{}}"#;
     check(
         &[START.into(), start(0, CALL), stop(0), start(1, whole), stop(1), ended("tool_use"), STOP.into()],
         &[
@@ -319,4 +319,59 @@ fn what_cannot_be_mended_is_a_fault() {
     assert_eq!(cut.1, Some(Class::Unreachable));
     assert_eq!(mended(&[START, "{"]).1, Some(Class::BadResponse));
     assert_eq!(mended(&[START, &input(3, "{}")]).1, Some(Class::BadResponse));
+}
+
+#[test]
+fn an_error_without_a_name_is_one() {
+    let error = r#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#;
+    let named = r#"{"error":{"type":"rate_limit_error","message":"slow down"},"type":"error"}"#;
+    check(&[START.into(), error.into()], &[START.into(), named.into()]);
+}
+
+#[test]
+fn e6_inputs_that_come_in_turns_are_told_one_after_the_other() {
+    let other = CALL.replace(r#""id":"t""#, r#""id":"u""#);
+    let (a, b) = (r#"{\"a\":"#, r#"{\"b\":"#);
+    let one = [start(0, CALL), input(0, a), input(0, "1}"), stop(0)];
+    let two = [start(1, &other), input(1, b), input(1, "2}"), stop(1)];
+    let told = [&[START.to_owned()][..], &one, &two, &[ended("tool_use"), STOP.to_owned()]].concat();
+    for stops in [true, false] {
+        let mut given = vec![START.to_owned(), start(0, CALL), start(1, &other)];
+        given.extend([input(0, a), input(1, b), input(0, "1}"), input(1, "2}")]);
+        if stops {
+            given.extend([stop(0), stop(1)]);
+        }
+        given.extend([ended("tool_use"), STOP.to_owned()]);
+        check(&given, &told);
+    }
+}
+
+#[test]
+fn p43_ids_of_calls_get_a_form_that_others_take() {
+    let call = CALL.replace(r#""id":"t""#, r#""id":"functions.f:0""#);
+    let (told, fault) = mended(&[START, &start(0, &call), &input(0, "{}"), &stop(0), &ended("tool_use"), STOP]);
+    let id_of = |text: &str| {
+        let block: serde_json::Value = serde_json::from_str(text).unwrap();
+        let block = if block["content_block"].is_object() { &block["content_block"] } else { &block["content"][0] };
+        assert_eq!((&block["name"], &block["x_own"]), (&"f".into(), &1.0.into()));
+        block["id"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(fault, None);
+    let id = id_of(&told[1]);
+    assert!(id.starts_with("toolu_") && id.len() == 28, "{id}");
+    let answer = format!(r#"{{"content":[{call}],"stop_reason":"tool_use"}}"#);
+    let whole = mended_whole(answer.as_bytes(), &signer()).unwrap();
+    assert!(id_of(std::str::from_utf8(&whole).unwrap()).starts_with("toolu_"));
+}
+
+#[test]
+fn e7_half_an_input_is_no_call_unless_the_answer_was_cut_short() {
+    let half = |reason: &str| [START.to_owned(), start(0, CALL), input(0, r#"{\"a\":"#), stop(0), ended(reason)];
+    for reason in ["tool_use", "end_turn"] {
+        let given = half(reason);
+        let (told, fault) = mended(&given.each_ref().map(String::as_str));
+        assert_eq!((told.len(), fault), (4, Some(Class::BadResponse)), "{reason}");
+    }
+    let cut = [&half("max_tokens")[..], &[STOP.to_owned()]].concat();
+    check(&cut, &cut);
 }

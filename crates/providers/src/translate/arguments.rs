@@ -39,7 +39,7 @@ impl State {
 
 /// Everything that has come of a call's input.
 #[derive(Debug, Default)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     text: String,
     state: State,
 }

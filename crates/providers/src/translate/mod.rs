@@ -6,7 +6,7 @@
 //! What comes out of a translated answer is an answer in the Messages format, whole or as frames, as a native upstream
 //! would have sent it; everything after that is the same for both.
 
-mod arguments;
+pub(crate) mod arguments;
 pub mod beside;
 pub mod blocks;
 pub mod body;
