@@ -118,7 +118,7 @@ const SANDBOX: &[(&str, &str)] = &[
     ("allowed_hosts", "[]"),
 ];
 const PROVIDER: &[(&str, &str)] = &[
-    ("slug", "\"my-vllm\""),
+    ("slug", "\"vllm\""),
     ("display_name", "\"Our vLLM\""),
     ("protocol", "\"anthropic\""),
     ("base_url", "\"http://10.0.0.7:8000\""),
@@ -150,7 +150,7 @@ const MODEL: &[(&str, &str)] = &[
     ("benchmarks", "{ coding_percentile = 72 }"),
 ];
 const ENDPOINT: &[(&str, &str)] = &[
-    ("provider", "\"my-vllm\""),
+    ("provider", "\"vllm\""),
     ("model", "\"meta-llama/Llama-3.3-70B-Instruct\""),
     ("platform", "\"vllm\""),
     ("protocol", "\"anthropic\""),

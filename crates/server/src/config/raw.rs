@@ -497,6 +497,8 @@ impl Default for Sim {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
+    /// A known one, such as `vllm`, also says how its server differs from others. One that is not known and speaks
+    /// `anthropic` is taken for a relay to Anthropic.
     pub slug: String,
     /// The name shown to people.
     pub display_name: Option<String>,
