@@ -35,6 +35,7 @@ fuzz_target!(|data: &[u8]| {
             tells_searches: true,
             tier: None,
             betas: &[],
+            kept: &[],
         };
         match adapter::request(protocol, &request, &target) {
             Ok(made) => assert!(serde_json::from_slice::<IgnoredAny>(&made.body).is_ok()),

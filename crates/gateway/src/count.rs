@@ -189,6 +189,7 @@ impl Gateway {
                     tells_searches: false,
                     tier: None,
                     betas: &[],
+                    kept: &[],
                 };
                 let outgoing = adapter::request(protocol, &request, &target).ok()?;
                 let is_vertex = upstream.auth == Auth::Google;

@@ -7,6 +7,7 @@
 mod agent;
 pub mod broadcast;
 pub mod cache;
+mod carriers;
 pub mod choices;
 pub mod contents;
 pub mod count;
@@ -108,6 +109,8 @@ pub struct Gateway {
     pub ledger: Arc<ledger::Ledger>,
     pub health: Arc<health::Health>,
     pub(crate) sticky: sticky::Stickiness,
+    /// Signatures that clients may not send back.
+    pub(crate) carriers: carriers::Carriers,
     /// Answers that are read to their end although nobody listens.
     pub(crate) drains: Arc<limit::Count>,
     pub(crate) node: Arc<limit::Count>,
@@ -164,6 +167,7 @@ impl Gateway {
             ledger,
             health,
             sticky: sticky::Stickiness::default(),
+            carriers: carriers::Carriers::default(),
             drains: Arc::default(),
             node: Arc::default(),
             busy_keys: Arc::default(),

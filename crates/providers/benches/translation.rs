@@ -75,6 +75,7 @@ fn request(protocol: Protocol) {
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     };
     let body = black_box(body);
     let made = measured(|| {

@@ -503,6 +503,7 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
             let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
             let collected = translate::collected(translator, body)?;
             job.warnings.extend(collected.warnings);
+            job.ticket.signed(&collected.signed);
             if collected.is_estimated {
                 job.ticket.estimated();
             }
@@ -512,6 +513,7 @@ async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Ins
             let protocol = upstream.protocol;
             let answered = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
             job.warnings.extend(answered.warnings);
+            job.ticket.signed(&answered.signed);
             if answered.is_estimated {
                 job.ticket.estimated();
             }

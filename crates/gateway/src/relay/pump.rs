@@ -300,6 +300,9 @@ impl Pump {
         if self.translator.as_ref().is_some_and(|translator| translator.is_estimated()) {
             ticket.estimated();
         }
+        if let Some(translator) = &self.translator {
+            ticket.signed(translator.signed());
+        }
         ticket.hear(match &self.translator {
             Some(translator) => translator.said().div_ceil(BYTES_PER_TOKEN),
             None => self.heard(),

@@ -380,6 +380,13 @@ impl Ticket {
         &self.key.workspace
     }
 
+    /// Keeps the signatures of an answer's calls, in case that its client does not.
+    pub fn signed(&self, signed: &[(String, String)]) {
+        if !signed.is_empty() {
+            self.gate.carriers.keep(self.workspace(), signed, self.gate.clock.now());
+        }
+    }
+
     /// Holds these amounts for the call, in all of its accounts or in none; waits for a lease where there is none.
     pub async fn hold(&mut self, demands: &Demands) -> Result<(), Refusal> {
         let now = self.gate.clock.instant();

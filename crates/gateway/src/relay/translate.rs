@@ -63,6 +63,12 @@ pub(super) fn outgoing(
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());
     let user = user.map(|user| user_hash(&job.ticket.workspace().0, user));
     let scope = scope(attempt);
+    let kept = match upstream.protocol {
+        Protocol::Gemini if card.signed_reasoning => {
+            job.gate.carriers.of(job.ticket.workspace(), called(&request), job.gate.clock.now())
+        }
+        _ => Vec::new(),
+    };
     let is_claude = card.claude && upstream.protocol == Protocol::Converse;
     let betas = if is_claude { call::betas(job, attempt) } else { beta::Kept::default() };
     let target = Target {
@@ -75,6 +81,8 @@ pub(super) fn outgoing(
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
         tier: attempt.endpoint.tier.name(),
         betas: &betas.betas,
+        // What was refused for its signatures goes without them.
+        kept: if signed.is_some() { &[] } else { &kept },
     };
     let made = adapter::request(upstream.protocol, &request, &target);
     let mut made = made.map_err(|error| match &*error.reason {
@@ -86,7 +94,7 @@ pub(super) fn outgoing(
     made.context.input_estimate = estimate::rough(&request, card);
     if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
         // What was refused held no signature but the one that stands for none: that has another form.
-        let refused = adapter::request(upstream.protocol, &signed, &target);
+        let refused = adapter::request(upstream.protocol, &signed, &Target { kept: &kept, ..target });
         if refused.is_ok_and(|refused| refused.body == made.body) {
             made.body = gemini::with_encoded_dummy(&made.body);
         }
@@ -161,6 +169,7 @@ pub(super) fn collected(mut translator: Translator, body: Bytes) -> Result<Answe
         body: body.into(),
         warnings: translator.warnings().to_vec(),
         is_estimated: translator.is_estimated(),
+        signed: translator.signed().to_vec(),
     })
 }
 
@@ -198,6 +207,18 @@ pub(crate) fn scope(attempt: &Attempt) -> String {
 /// Who signs what an attempt answers, where nobody could tell by the signature.
 pub(super) fn signer(attempt: &Attempt) -> Signer {
     Signer { scope: scope(attempt), model: attempt.endpoint.upstream_model.to_string() }
+}
+
+/// Ids of all calls of a conversation.
+fn called(request: &Request) -> impl Iterator<Item = &str> {
+    let blocks = request.messages.iter().filter_map(|message| match &message.content {
+        Content::Blocks(blocks) => Some(blocks),
+        Content::Text(_) => None,
+    });
+    blocks.flatten().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(call.id.as_str()),
+        _ => None,
+    })
 }
 
 /// Takes the signatures off thinking: its text may stay, what only its issuer reads does not.

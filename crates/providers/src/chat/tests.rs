@@ -58,6 +58,7 @@ fn target(card: &Card) -> Target<'_> {
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     }
 }
 

@@ -21,6 +21,7 @@ fn sent(body: &Value, card: &Card) -> (String, Context) {
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     };
     let made = request(&parsed, &target).unwrap();
     (String::from_utf8(made.body.to_vec()).unwrap(), made.context)
@@ -68,6 +69,7 @@ fn the_order_of_a_clients_members_is_kept() {
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     };
     let made = request(&Request::parse(text.as_bytes()).unwrap(), &target).unwrap();
     let body = std::str::from_utf8(&made.body).unwrap();

@@ -274,7 +274,9 @@ impl Reader {
             encoder.tool_start(key, call.id.as_deref(), call.name.as_deref().unwrap_or_default());
             // The signature stands before the call, in the thinking that led to it.
             if let (Some(signature), Some(id)) = (signature, encoder.call_id(key).map(ToOwned::to_owned)) {
-                encoder.signature(carried(signature, &id, context));
+                let carrier = carried(signature, &id, context);
+                encoder.signature(carrier.clone());
+                encoder.signed.push((id, carrier));
                 self.is_unsigned = false;
             }
         }

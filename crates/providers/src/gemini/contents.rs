@@ -136,6 +136,7 @@ impl Contents<'_> {
                 Said::Text(text) => parts.push(Part::text(&text.text)),
                 Said::Call { id, name, input, .. } => {
                     let own = signed.iter().find(|(signed, _)| is_same_call(id, &signed.place));
+                    let own = own.map(|(signed, _)| signed.sig.clone()).or_else(|| self.kept(id));
                     let dummy = (is_first && is_current && card.signed_reasoning).then(|| NO_SIGNATURE.to_owned());
                     is_first = false;
                     parts.push(Part {
@@ -144,7 +145,7 @@ impl Contents<'_> {
                             name: upstream_name(name, card.name_rule).into_owned(),
                             args: input.clone(),
                         }),
-                        thought_signature: own.map(|(signed, _)| signed.sig.clone()).or(dummy),
+                        thought_signature: own.or(dummy),
                         ..Part::default()
                     });
                 }
@@ -167,12 +168,22 @@ impl Contents<'_> {
     /// base64 occur in the wild.
     fn signed<'s>(&self, said: &'s Said) -> Option<(Signed, &'s str)> {
         let Said::Thinking { text, signature: Some(signature) } = said else { return None };
+        Some((self.opened(signature)?, text))
+    }
+
+    /// The signature of a call that the client has left out.
+    fn kept(&self, id: &str) -> Option<String> {
+        let (_, carrier) = self.target.kept.iter().find(|(known, _)| is_same_call(id, known))?;
+        Some(self.opened(carrier)?.sig)
+    }
+
+    fn opened(&self, signature: &str) -> Option<Signed> {
         let carrier = Carrier::read(signature)?;
         let is_ours = carrier.fits(PROTOCOL, self.target) && carrier.kind == "gemini_sig";
         let signed: Signed = serde_json::from_str(carrier.data.get()).ok().filter(|_| is_ours)?;
         // No base64 has this length: it was cut on its way.
         let is_whole = !signed.sig.is_empty() && signed.sig.len() % 4 != 1;
-        is_whole.then_some((signed, text))
+        is_whole.then_some(signed)
     }
 
     /// Ids that we made up mean nothing to the upstream.

@@ -21,6 +21,7 @@ fn target(card: &Card) -> Target<'_> {
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     }
 }
 

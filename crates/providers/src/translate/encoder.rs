@@ -112,6 +112,8 @@ pub struct Encoder<B> {
     stop: Option<Stop>,
     cut: bool,
     pub warnings: Vec<String>,
+    /// Calls that the upstream has signed, and what carries the signature.
+    pub signed: Vec<(String, String)>,
     /// Bytes of text, thinking and input so far.
     pub said: u64,
     wrote: bool,
@@ -144,6 +146,7 @@ impl<B: Blocks> Encoder<B> {
             stop: None,
             cut: false,
             warnings: Vec::new(),
+            signed: Vec::new(),
             said: 0,
             wrote: false,
             guarded,

@@ -95,6 +95,8 @@ pub struct Target<'a> {
     pub tier: Option<&'a str>,
     /// Betas that a Claude model behind another protocol is to know of.
     pub betas: &'a [&'a str],
+    /// Calls of earlier turns and what carries their signatures, for a client that has not sent it back.
+    pub kept: &'a [(String, String)],
 }
 
 /// A request as the upstream takes it, and what its answer must be read with.
@@ -350,6 +352,11 @@ impl Translator {
         &self.stream.encoder.warnings
     }
 
+    /// Calls so far that are signed, and what carries the signature.
+    pub fn signed(&self) -> &[(String, String)] {
+        &self.stream.encoder.signed
+    }
+
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
         self.stream.encoder.said
@@ -398,6 +405,8 @@ pub struct Answered {
     pub warnings: Vec<String>,
     /// Its usage is what we think it is, because the upstream has told nothing.
     pub is_estimated: bool,
+    /// Its calls that are signed, and what carries the signature.
+    pub signed: Vec<(String, String)>,
 }
 
 /// A whole answer that a reader fills.
@@ -430,7 +439,8 @@ impl Whole {
         out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');
         let is_estimated = !self.counted.is_told(self.encoder.said);
-        Ok(Answered { body: out.freeze(), warnings: self.encoder.warnings, is_estimated })
+        let Encoder { warnings, signed, .. } = self.encoder;
+        Ok(Answered { body: out.freeze(), warnings, is_estimated, signed })
     }
 }
 

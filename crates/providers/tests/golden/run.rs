@@ -146,6 +146,7 @@ impl Case {
             tells_searches: self.flag("tells_searches").unwrap_or(false),
             tier: None,
             betas: &betas,
+            kept: &[],
         };
         match (adapter::request(self.protocol, &request, &target), self.word("refused")) {
             (Ok(made), None) => {

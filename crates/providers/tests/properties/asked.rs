@@ -447,6 +447,7 @@ fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outg
         tells_searches: false,
         tier: None,
         betas: &[],
+        kept: &[],
     };
     adapter::request(protocol, request, &target)
 }

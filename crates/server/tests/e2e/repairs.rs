@@ -111,3 +111,32 @@ async fn p89_claude_behind_converse_goes_on_without_thinking_and_is_told_of_beta
     );
     assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:files-api-2025-04-14"));
 }
+
+#[tokio::test]
+async fn p61_a_signature_that_the_client_has_not_kept_goes_back_all_the_same() {
+    let call = json!({"functionCall": {"name": "look", "args": {"port": "Brest"}}, "thoughtSignature": "CiQBjz1r"});
+    let answer = json!({"candidates": [{"finishReason": "STOP", "content": {"role": "model", "parts": [call]}}],
+        "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2}});
+    for (kind, body) in [("application/json", answer.to_string()), ("text/event-stream", format!("data: {answer}\n\n"))]
+    {
+        let headers = vec![("content-type".to_owned(), kind.to_owned())];
+        let first = Behaviour::Raw { status: 200, headers, body: body.into() };
+        let sim = Sim::start(Script::from(first).then(Behaviour::says("ok"))).await;
+        let (address, lines) = (format!("{}/v1beta", sim.base_url()), "card = { signed_reasoning = true }");
+        let gate = Tidegate::start().protocol_at(MODEL, "gemini", &address, lines).run().await;
+        let mut request = loop_of_tools();
+        request["messages"].as_array_mut().unwrap().truncate(1);
+        request["stream"] = (kind != "application/json").into();
+        let said = message(&asked(&gate, &request).await);
+        let call = said["content"].as_array().unwrap().iter().find(|block| block["type"] == "tool_use").unwrap();
+        // The thinking that carries it is left out.
+        let result = json!({"type": "tool_result", "tool_use_id": call["id"], "content": "4.1 m"});
+        request["messages"]
+            .as_array_mut()
+            .unwrap()
+            .extend([json!({"role": "assistant", "content": [call]}), json!({"role": "user", "content": [result]})]);
+        assert_eq!(message(&asked(&gate, &request).await)["content"][0]["text"], "ok");
+        let seen = sim.requests()[1].json();
+        assert_eq!(seen["contents"][1]["parts"][0]["thoughtSignature"], "CiQBjz1r", "{kind}");
+    }
+}
