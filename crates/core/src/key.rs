@@ -156,18 +156,22 @@ fn unguessable(prefix: &str) -> Vec<u8> {
     text
 }
 
-/// Whether `token` carries one of `prefixes` and yet cannot be a key of ours, so that no look-up is needed.
+/// Whether `token` begins like a key of ours and yet cannot have been made under any of `prefixes`, so that the store
+/// need not be asked. One prefix may begin another: what one of them explains is well formed.
 /// Keys without our prefix (imported ones) are not judged by their form.
-pub fn is_malformed(token: &[u8], prefixes: &[&str]) -> bool {
-    prefixes.iter().any(|prefix| {
-        token.strip_prefix(prefix.as_bytes()).is_some_and(|rest| {
-            if rest.len() != RANDOM_CHARACTERS + CHECK_CHARACTERS || !id::is_base62(rest) {
-                return true;
-            }
+pub fn is_malformed<P: AsRef<str>>(token: &[u8], prefixes: &[P]) -> bool {
+    let mut begins_like_ours = false;
+    for prefix in prefixes {
+        let Some(rest) = token.strip_prefix(prefix.as_ref().as_bytes()) else { continue };
+        begins_like_ours = true;
+        if rest.len() == RANDOM_CHARACTERS + CHECK_CHARACTERS && id::is_base62(rest) {
             let (body, check) = token.split_at(token.len() - CHECK_CHARACTERS);
-            check != check_characters(body)
-        })
-    })
+            if check == check_characters(body) {
+                return false;
+            }
+        }
+    }
+    begins_like_ours
 }
 
 /// What may be shown of a key: its prefix, the first three and the last four characters.
@@ -227,6 +231,16 @@ mod tests {
     #[test]
     fn a_key_of_another_form_is_left_to_the_look_up() {
         assert!(!is_malformed(b"imported-key", &[PREFIX]));
+    }
+
+    #[test]
+    fn key_1_one_prefix_may_begin_another() {
+        let prefixes = ["sk-acme-", "sk-acme-m-", "sk-acme"];
+        for prefix in prefixes {
+            let key = generate(prefix).expose(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+            assert!(!is_malformed(key.as_bytes(), &prefixes), "{prefix}");
+            assert!(is_malformed(&key.as_bytes()[..key.len() - 1], &prefixes), "{prefix}");
+        }
     }
 
     #[test]

@@ -10,12 +10,12 @@ use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Timestamp};
 use tidegate_observe::metrics::{Reason, Rejection};
 
+use crate::Gateway;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::limit::{self, Place};
 use crate::rates::{self, Rates};
 use crate::snapshot::Settings;
-use crate::{Gateway, Snapshot};
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
@@ -99,10 +99,12 @@ impl Gateway {
         let now = self.clock.now();
         let limit = snapshot.settings.auth_failures_per_minute;
         let held_off = |free| self.refused("held_off", Failure::rate_limited(limit.into(), free, now));
-        if let Some(token) = token.filter(|token| !is_malformed(token, &snapshot)) {
+        if let Some(token) = token {
             let hash = KeyHash::of(token);
             let entry = match self.keys.known(&hash) {
                 Some(entry) => Some(entry),
+                // Its form only spares the store: a key that was imported or made under another prefix is known above.
+                None if key::is_malformed(token, &snapshot.settings.key_prefixes) => None,
                 None => {
                     // Someone who guesses must not get a query of the store for every guess.
                     self.keys.failures.check(source, now, limit).map_err(held_off)?;
@@ -265,10 +267,6 @@ impl Gateway {
         let place = place.ok_or_else(|| rejected("in_flight_key", full(settings.in_flight_key)))?;
         Ok(Places { _node: node, _workspace: workspace, _key: place })
     }
-}
-
-fn is_malformed(token: &[u8], snapshot: &Snapshot) -> bool {
-    snapshot.settings.key_prefixes.iter().any(|prefix| key::is_malformed(token, &[prefix.as_str()]))
 }
 
 /// `Authorization: Bearer` first, `x-api-key` as its substitute; an empty header counts as absent, and another scheme

@@ -25,7 +25,7 @@ use super::mistakes::Mistakes;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{
-    AtStart, Source, built_in, destinations, documents, facts, moderation, nearest, plugins, raw, secret, traces,
+    AtStart, Source, built_in, destinations, documents, facts, keys, moderation, nearest, plugins, raw, secret, traces,
 };
 
 /// With less memory than this everything would be refused for ever.
@@ -103,14 +103,13 @@ pub(super) fn check(
         other => Err(anyhow::anyhow!("log.format: {other:?} is none of auto, text, json")),
     };
     let log_format = mistakes.note(log_format);
-    mistakes.note(prefixes(&config.keys));
+    mistakes.note(keys::prefixes(&config.keys));
     let read = mistakes.note(providers::read(&config, source));
     let master_key = mistakes.note(config.secrets.master_key.parse::<MasterKeySource>().context("secrets.master_key"));
     let master_key = master_key.map(|key| match key {
         MasterKeySource::File(path) => MasterKeySource::File(source.data_dir.join(path)),
         other => other,
     });
-    let secret = |text: &Option<String>| text.as_deref().map(|text| secret::resolve(text, source)).transpose();
     let redis = mistakes.value(redis(&config.state, source));
     let settings = mistakes.note(settings(&config, &lines, source));
     let redis_host = redis.as_ref().map(|(address, _)| rates::host(address)).transpose();
@@ -120,8 +119,9 @@ pub(super) fn check(
     let oauth = mistakes.note(oauth(&config.oauth));
     let metrics_listen =
         mistakes.value(config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen"));
-    let management_key = mistakes.value(secret(&config.keys.management_key).context("keys.management_key"));
-    let inference_key = mistakes.value(secret(&config.keys.inference_key).context("keys.inference_key"));
+    let brought = |name, text: &Option<String>| keys::brought(name, text.as_deref(), source);
+    let management_key = mistakes.value(brought("keys.management_key", &config.keys.management_key));
+    let inference_key = mistakes.value(brought("keys.inference_key", &config.keys.inference_key));
     let limits = &config.limits;
     let connections = mistakes.value(positive("limits.connections", limits.connections));
     let [body_idle, body_total, write_stall, header_read, keep_alive_idle] = [
@@ -198,12 +198,6 @@ pub(super) fn check(
         mistakes.check()?;
     }
     Ok(checked)
-}
-
-fn prefixes(keys: &raw::Keys) -> anyhow::Result<()> {
-    ensure!(!keys.prefix.is_empty(), "keys.prefix: must not be empty");
-    ensure!(keys.prefix != keys.management_prefix, "keys.prefix: must differ from keys.management_prefix");
-    Ok(())
 }
 
 fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result<Settings> {

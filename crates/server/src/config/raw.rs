@@ -160,6 +160,7 @@ pub struct Keys {
     pub prefix: String,
     pub management_prefix: String,
     /// The first management key, instead of a random one: `env:NAME`, `file:PATH` or `cmd:[…]`. Used at the first start only.
+    /// 16 visible characters or more.
     pub management_key: Option<String>,
     /// The first inference key, instead of a random one with a daily limit. Used at the first start only.
     pub inference_key: Option<String>,

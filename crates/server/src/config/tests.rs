@@ -504,7 +504,7 @@ fn a_mistake_beside_a_secret_does_not_repeat_it() {
     let text = problem(&unclosed);
     assert!(text.contains("line 3") && !text.contains("secret") && !text.contains('\n'), "{text}");
     assert!(!problem("[keys]\nmanagement_key = 1234567890").contains("1234567890"));
-    let (_folder, source) = source("", &[("TIDEGATE__KEYS__MANAGEMENT_KEY", "1234567890")]);
+    let (_folder, source) = source("", &[("TIDEGATE__KEYS__MANAGEMENT_KEY", "1234567890123456")]);
     let read = source.read().map(drop).map_err(|error| format!("{error:#}"));
     assert_eq!(read, Ok(()), "a secret of digits is a text");
 }

@@ -172,6 +172,44 @@ async fn key_6_an_expired_key_looks_like_an_unknown_one() {
     assert_eq!(reply.body_text(), refusal("Invalid API key"));
 }
 
+/// The status of `GET /key`, which every key may ask.
+async fn known_as(gate: &Tidegate, key: &str) -> u16 {
+    gate.ask("GET", "/api/v1/key").key(key).send().await.status
+}
+
+#[tokio::test]
+async fn key_1_keys_of_two_prefixes_that_begin_alike_both_work() {
+    let prefixes = "[keys]\nprefix = \"sk-acme-\"\nmanagement_prefix = \"sk-acme-m-\"\n";
+    let gate = Tidegate::start().config(prefixes).run().await;
+    for words in [&[][..], &["--management"]] {
+        let (key, _) = create_key(&gate.place, words).await;
+        eventually(&key, TWO_SECONDS, async || known_as(&gate, &key).await == 200).await;
+    }
+    assert_eq!(known_as(&gate, "sk-acme-m-garbage").await, 401);
+}
+
+#[tokio::test]
+async fn key_1_keys_keep_working_when_a_prefix_is_changed() {
+    let gate = Tidegate::start().run().await;
+    let (inference, _) = create_key(&gate.place, &[]).await;
+    let (management, _) = create_key(&gate.place, &["--management"]).await;
+    let (_, place) = gate.stop().await;
+    place.write_config(&Tidegate::start().config("[keys]\nprefix = \"sk-\"\n").text());
+    let gate = place.serve().await;
+    assert_eq!([known_as(&gate, &inference).await, known_as(&gate, &management).await], [200, 200]);
+    let (made, _) = create_key(&gate.place, &[]).await;
+    assert!(made.starts_with("sk-") && !made.starts_with("sk-tg-"));
+    eventually("a key of the new prefix works", TWO_SECONDS, async || known_as(&gate, &made).await == 200).await;
+}
+
+#[tokio::test]
+async fn key_1_an_imported_key_may_begin_like_one_of_ours() {
+    let key = "sk-tgm-v1-abcdefghijklmnopqrstuvwxyz";
+    let gate = Tidegate::start().config(&format!("[keys]\nmanagement_key = \"{key}\"\n")).run().await;
+    assert_eq!(gate.ask("GET", "/api/v1/keys").key(key).send().await.status, 200);
+    assert_eq!(known_as(&gate, "sk-tgm-v1-abcdefghijklmnopqrstuvwxyy").await, 401);
+}
+
 #[tokio::test]
 async fn key_2_listed_keys_do_not_show_themselves() {
     let (_sim, gate) = start().await;

@@ -1,0 +1,75 @@
+//! What keys begin with, and the first ones where the operator brings them.
+
+use anyhow::{Context as _, ensure};
+use tidegate_core::Secret;
+
+use super::{Source, raw, secret};
+
+/// Shorter ones are guessed, and their labels would show most of them.
+const LEAST_CHARACTERS: usize = 16;
+
+/// Both may begin alike: a key says nothing of its kind, the stored row does.
+pub(super) fn prefixes(keys: &raw::Keys) -> anyhow::Result<()> {
+    for (name, prefix) in [("keys.prefix", &keys.prefix), ("keys.management_prefix", &keys.management_prefix)] {
+        ensure!(!prefix.is_empty(), "{name}: must not be empty");
+        ensure!(is_visible(prefix.as_bytes()), "{name}: must be visible ASCII characters without spaces");
+    }
+    ensure!(keys.prefix != keys.management_prefix, "keys.prefix: must differ from keys.management_prefix");
+    Ok(())
+}
+
+/// A key that is brought for the first start: one that no header can carry would lock its owner out.
+pub(super) fn brought(name: &'static str, text: Option<&str>, source: &Source) -> anyhow::Result<Option<Secret>> {
+    let Some(text) = text else { return Ok(None) };
+    let key = secret::resolve(text, source).context(name)?;
+    let (long_enough, visible) = key.expose(|bytes| (bytes.len() >= LEAST_CHARACTERS, is_visible(bytes)));
+    ensure!(visible, "{name}: must be visible ASCII characters without spaces: no header carries another key");
+    ensure!(
+        long_enough,
+        "{name}: must have at least {LEAST_CHARACTERS} characters; leave it out to have a random one printed at the first \
+         start"
+    );
+    Ok(Some(key))
+}
+
+fn is_visible(bytes: &[u8]) -> bool {
+    bytes.iter().all(u8::is_ascii_graphic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::problem;
+
+    #[test]
+    fn a_prefix_is_visible_and_there() {
+        for (line, expected) in [
+            ("prefix = \"\"", "keys.prefix: must not be empty"),
+            ("management_prefix = \"\"", "keys.management_prefix: must not be empty"),
+            ("prefix = \"sk tg-\"", "keys.prefix: must be visible ASCII characters without spaces"),
+            ("management_prefix = \"schlüssel-\"", "keys.management_prefix: must be visible ASCII"),
+            ("prefix = \"a-\"\nmanagement_prefix = \"a-\"", "keys.prefix: must differ from keys.management_prefix"),
+            ("prefix = \"sk-acme-\"\nmanagement_prefix = \"sk-acme-m-\"", "ok"),
+        ] {
+            let said = problem(&format!("[keys]\n{line}\n"));
+            assert!(said.contains(expected), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_brought_can_be_sent_and_not_be_guessed() {
+        for (key, expected) in [
+            ("abc", "must have at least 16 characters"),
+            ("0123456789abcde", "must have at least 16 characters"),
+            ("0123456789 abcdef", "must be visible ASCII characters without spaces"),
+            ("0123456789\\u0007abcdef", "must be visible ASCII characters without spaces"),
+            ("0123456789abcdef", "ok"),
+            (" sk-tgm-v1-abcdefghijklmnopqrstuvwxyz ", "ok"),
+        ] {
+            for name in ["management_key", "inference_key"] {
+                let said = problem(&format!("[keys]\n{name} = \"{key}\"\n"));
+                assert!(said.contains(expected), "{name} = {key}: {said}");
+                assert!(said == "ok" || said.contains(&format!("keys.{name}")) && !said.contains(key), "{said}");
+            }
+        }
+    }
+}
