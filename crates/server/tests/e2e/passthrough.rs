@@ -32,7 +32,7 @@ const ODD_BODY: &str = r#"{
     {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"4"}]}
   ],
   "tools":[{"name":"f","input_schema":{"type":"object","$comment":"é"}}],
-  "thinking":{"type":"enabled","budget_tokens":1024,"display":"omitted"},"container":null, "inference_geo":"eu"
+  "thinking":{"type":"enabled","budget_tokens":1024,"display":"omitted"},"future_null":null, "inference_geo":"eu"
  }"#;
 
 #[tokio::test]

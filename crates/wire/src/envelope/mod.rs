@@ -57,6 +57,32 @@ fn is_own(name: &str) -> bool {
     )
 }
 
+/// Whether a member of the format may be left out, so that null says the same. Not `model`, which is written anew.
+fn is_optional(name: &str) -> bool {
+    matches!(
+        name,
+        "max_tokens"
+            | "stream"
+            | "temperature"
+            | "top_p"
+            | "top_k"
+            | "stop_sequences"
+            | "tool_choice"
+            | "thinking"
+            | "output_config"
+            | "output_format"
+            | "context_management"
+            | "cache_control"
+            | "service_tier"
+            | "speed"
+            | "metadata"
+            | "container"
+            | "mcp_servers"
+            | "inference_geo"
+            | "diagnostics"
+    )
+}
+
 /// Members that shape an answer but not the prompt. Anthropic refuses them where only a count is asked for.
 const NOT_COUNTED: [&str; 12] = [
     "max_tokens",

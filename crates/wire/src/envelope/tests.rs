@@ -598,6 +598,56 @@ fn a_null_is_replaced_and_never_joined_by_a_second_member() {
 }
 
 #[test]
+fn a_null_is_absent_and_does_not_go_on_unless_a_stranger_wrote_it() {
+    let names = [
+        "system",
+        "stream",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stop_sequences",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "context_management",
+        "cache_control",
+        "service_tier",
+        "speed",
+        "metadata",
+        "container",
+        "mcp_servers",
+        "inference_geo",
+        "diagnostics",
+        "output_format",
+        "models",
+        "preset",
+    ];
+    let rest = r#""messages":[{"role":"user","content":"x"}],"max_tokens":8,"stranger":null"#;
+    let clean = format!(r#"{{"model":"up",{rest}}}"#);
+    let wrapped = Wrapped { without_stream: true, added: "\"v\":1" };
+    let parsed = |sent: &[u8]| serde_json::from_slice::<Value>(sent).unwrap();
+    for name in names {
+        for body in [
+            format!(r#"{{"model":"a/b","{name}": null,{rest}}}"#),
+            format!(r#"{{"{name}" :null, "model":"a/b",{rest}}}"#),
+            format!(r#"{{"model":"a/b",{rest} , "{name}":null }}"#),
+        ] {
+            let body = Bytes::from(body);
+            let cuts = read(&body, BRAND, Purpose::Generate).unwrap().cuts;
+            let sent = cuts.upstream_body(&body, "up", Some(64));
+            assert_eq!(parsed(&sent), parsed(clean.as_bytes()), "{name}");
+            let sent = cuts.wrapped_body(&body, &wrapped, None);
+            assert_eq!(parsed(&sent), parsed(format!(r#"{{"v":1,{rest}}}"#).as_bytes()), "{name}");
+        }
+    }
+    let all: String = names.iter().map(|name| format!("\"{name}\":null,")).collect();
+    let body = Bytes::from(format!(r#"{{{all}"model":"a/b",{rest}}}"#));
+    let envelope = read(&body, BRAND, Purpose::Generate).unwrap();
+    assert_eq!(envelope.cuts.upstream_body(&body, "up", Some(64)), clean);
+}
+
+#[test]
 fn branded_tools_are_named() {
     let body = with("tools", json!([{"type": "tidegate:web_search"}, {"name": "t", "input_schema": {}}])).to_string();
     let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();

@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_own, limited, member_range, options,
-    provider,
+    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_optional, is_own, limited,
+    member_range, options, provider,
 };
 use crate::chat;
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
@@ -159,8 +159,14 @@ impl<'a> Visitor<'a> for Top<'_, 'a, '_> {
             }
             match name.as_ref() {
                 "messages" => map.next_value_seed(Walk(Messages(state)))?,
-                "tools" => map.next_value_seed(Walk(Tools(state)))?,
-                "system" => map.next_value_seed(Walk(System(state)))?,
+                "tools" => {
+                    map.next_value_seed(Walk(Tools(state)))?;
+                    cut_null(state, &name);
+                }
+                "system" => {
+                    map.next_value_seed(Walk(System(state)))?;
+                    cut_null(state, &name);
+                }
                 _ => {
                     let value: &'a RawValue = map.next_value()?;
                     member(state, &name, value);
@@ -180,6 +186,20 @@ fn shown(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Cuts a member that was walked through rather than sliced, if it is null. An escaped name hides where it stands, and
+/// nobody writes these so: such a null goes on.
+#[expect(clippy::ptr_arg, reason = "whether it is borrowed says where it stands")]
+fn cut_null(state: &mut State<'_, '_>, name: &Cow<'_, str>) {
+    let Cow::Borrowed(name) = name else { return };
+    let span = json::span(state.text, name);
+    let behind = state.text[span.end + 1..].trim_ascii_start();
+    let value = behind.strip_prefix(':').map(str::trim_ascii_start);
+    if let Some(value) = value.filter(|value| value.starts_with("null")) {
+        let end = state.text.len() - value.len() + "null".len();
+        state.envelope.cuts.members.push(span.start - 1..end);
+    }
+}
+
 #[expect(clippy::ptr_arg, reason = "whether it is borrowed says where it stands")]
 fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValue) {
     let is_null = json::kind(value) == Kind::Null;
@@ -196,8 +216,8 @@ fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValu
     }
     let is_cut = is_own(name)
         || (state.purpose == Purpose::Count && NOT_COUNTED.contains(&name))
-        // A limit is added where there is none; beside a null it would stand twice.
-        || (name == "max_tokens" && is_null);
+        // Vendors refuse a null where they know no such value, and a limit that is added must not stand there twice.
+        || (is_null && is_optional(name));
     if is_cut {
         state.envelope.cuts.members.push(range);
     }
