@@ -207,6 +207,11 @@ pub fn wrong_endpoint(model: &str, detail: &str, settings: &Settings) -> Failure
     failure.with_availability(availability("wrong_endpoint", false, None, &[model], &why, settings))
 }
 
+/// Said of a file that is not there for who names it.
+pub fn file_not_found(id: &str) -> String {
+    format!("File not found: {id}")
+}
+
 /// All attempts failed: the most useful of their stories.
 pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
     let Some((index, last)) = faults.last() else { return Failure::internal() };
@@ -240,14 +245,14 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         }
         // Ours, not the provider's: it names what to change.
         Class::Unsupported => {
-            let is_prompt = last.code.as_deref() == Some(ErrorType::InvalidPrompt.as_str());
-            let kind = if is_prompt { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
-            // Programs know this text as it is.
-            let text = match words() {
-                words if words == NO_PREFILL => words,
-                words => format!("Invalid request: {}", words.replace(MODEL, model)),
-            };
-            Failure::new(400, kind, text)
+            let is = |kind: ErrorType| last.code.as_deref() == Some(kind.as_str());
+            let kind = if is(ErrorType::InvalidPrompt) { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
+            // Programs know these texts as they are.
+            match words() {
+                words if is(ErrorType::NotFound) => Failure::new(404, ErrorType::NotFound, words),
+                words if words == NO_PREFILL => Failure::new(400, kind, words),
+                words => Failure::new(400, kind, format!("Invalid request: {}", words.replace(MODEL, model))),
+            }
         }
         // One text for every cause: who asks must not learn what is behind our wall.
         Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),

@@ -12,7 +12,7 @@ use tidegate_store::files::FileRow;
 use tidegate_tools::page::Kind;
 use tidegate_wire::error::ErrorType;
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::{Gateway, request};
 
@@ -42,7 +42,7 @@ impl Gateway {
         let most = self.snapshot().settings.max_body_bytes as u64;
         let (mut read, mut size): (Read, u64) = (HashMap::new(), body.len() as u64);
         for (id, times) in named {
-            let missing = || Failure::new(404, ErrorType::NotFound, format!("File not found: {id}"));
+            let missing = || Failure::new(404, ErrorType::NotFound, failure::file_not_found(id.as_str()));
             let unavailable = |error| {
                 tracing::warn!(%error, "the store failed a request that names files");
                 Failure::unavailable()

@@ -26,7 +26,7 @@ use super::options::{FileParser, PdfEngine};
 use super::{Prepared, Stage};
 use crate::choices::Made;
 use crate::egress::Budget;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::{Purse, Wishes};
 use crate::{Gateway, Snapshot};
@@ -269,12 +269,10 @@ fn found_in(blocks: &[Block], which: Which, path: &str, found: &mut Vec<Found>) 
                     found.push(Found { path: path(), given: given.ok_or_else(problem)? });
                 }
                 Source::Url(source) => found.push(Found { path: path(), given: Given::Url(source.url.clone()) }),
-                Source::File(_) => {
-                    return Err(Failure::invalid(format!(
-                        "Invalid request: {}.source: files cannot be given to this model by their id: send the \
-                         document as base64 or by its address",
-                        path()
-                    )));
+                // Those that are kept here have been put in before.
+                Source::File(source) => {
+                    let text = failure::file_not_found(&source.file_id);
+                    return Err(Failure::new(404, ErrorType::NotFound, text));
                 }
                 _ => {}
             },
@@ -459,6 +457,6 @@ mod tests {
         let broken = r#"[{"type":"text","text":"a"},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"%%%"}}]"#;
         assert_eq!(named(broken).unwrap(), "Invalid request: messages[0].content[1].source.data must be base64");
         let file = r#"[{"type":"document","source":{"type":"file","file_id":"f"}}]"#;
-        assert!(named(file).unwrap().starts_with("Invalid request: messages[0].content[0].source: files"));
+        assert_eq!(named(file).unwrap(), "File not found: f");
     }
 }

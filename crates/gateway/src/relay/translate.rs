@@ -20,13 +20,13 @@ use tidegate_providers::translate::{Answered, Context, NOTHING_SAID, Outgoing, T
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, chat, estimate, gemini};
 use tidegate_routing::Attempt;
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::messages::{Block, Content, Request};
+use tidegate_wire::messages::{Block, Content, Misfit, Request};
 use tidegate_wire::sse::Splitter;
 
 use super::attempt::Job;
 use super::call;
 use crate::agent::{Assembly, Turn};
-use crate::{Snapshot, Upstream, tasks};
+use crate::{Snapshot, Upstream, failure, tasks};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -45,6 +45,11 @@ pub(super) fn outgoing(
                 .map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?,
         ),
     };
+    match Misfit::of(&request) {
+        None => {}
+        Some(Misfit::Member(problem)) => return Err(unsupported(problem)),
+        Some(Misfit::File(id)) => return Err(of_file(&id)),
+    }
     if let (Some(cap), None) = (job.cap, request.max_tokens) {
         request.to_mut().max_tokens = Some(cap);
     }
@@ -240,6 +245,11 @@ pub(super) fn nothing_said() -> Fault {
 
 fn of_prompt(message: String) -> Fault {
     Fault { code: Some(ErrorType::InvalidPrompt.as_str().to_owned()), ..unsupported(message) }
+}
+
+/// Of a file that is not kept here: only who keeps it could show it.
+fn of_file(id: &str) -> Fault {
+    Fault { code: Some(ErrorType::NotFound.as_str().to_owned()), ..unsupported(failure::file_not_found(id)) }
 }
 
 fn unsupported(message: String) -> Fault {

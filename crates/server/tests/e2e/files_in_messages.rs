@@ -88,6 +88,24 @@ async fn inp_1_a_file_that_is_named_often_counts_as_often() {
     }
 }
 
+#[tokio::test]
+async fn a_file_that_is_kept_elsewhere_is_shown_only_by_who_keeps_it() {
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::says("I see.")).await;
+        let gate = gate_for(&sim, protocol, "").await;
+        for kind in ["document", "image"] {
+            let body = showing(json!([block(kind, &json!("file_nope")), {"type": "text", "text": "?"}]));
+            let reply = sent(&gate, INFERENCE_KEY, "/v1/messages", &body).await;
+            if protocol == PROTOCOLS[0] {
+                assert_eq!(reply.status, 200, "{}", reply.body_text());
+                continue;
+            }
+            let (status, kind, _, text) = reply.error();
+            assert_eq!((status, &*kind, &*text), (404, "not_found_error", "File not found: file_nope"), "{protocol:?}");
+        }
+    }
+}
+
 on_both! {
     async fn ten_5_a_file_of_another_workspace_does_not_exist(database: &Database) {
         let sim = Sim::start(Behaviour::says("I see.")).await;

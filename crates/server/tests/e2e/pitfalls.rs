@@ -148,3 +148,35 @@ async fn events_under_another_type_are_events() {
         assert_eq!(sim.calls(), 1, "{kind}");
     }
 }
+
+#[tokio::test]
+async fn a_known_block_that_does_not_fit_is_refused_and_not_left_out() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let gate = gate(&[chat("chatty", &sim.base_url())], "").await;
+    let asked = async |blocks: Value| {
+        let call = json!({"type": "tool_use", "id": "a", "name": "look", "input": {}});
+        let mut body = hello(MODEL);
+        body["tools"] = json!([{"name": "look", "input_schema": {"type": "object"}}]);
+        body["messages"] =
+            json!([user("hi"), {"role": "assistant", "content": [call]}, {"role": "user", "content": blocks}]);
+        gate.messages(body).await
+    };
+    let result = |name: &str, value: Value| json!([{"type": "tool_result", "tool_use_id": "a", name: value}]);
+    let texts = |value: Value| json!([{"type": "text", "text": "T", "citations": value}]);
+    for (blocks, problem) in [
+        (result("is_error", json!("yes")), "[0].is_error must be a boolean"),
+        (result("content", json!(5)), "[0].content must be a string or an array"),
+        (result("content", json!(["R"])), "[0].content[0] must be an object"),
+        (result("content", texts(json!(5))), "[0].content[0].citations must be an array"),
+        (texts(json!(5)), "[0].citations must be an array"),
+    ] {
+        let reply = asked(blocks).await;
+        let expected = format!("Invalid request: messages[2].content{problem}");
+        assert_eq!((reply.status, reply.error().3), (400, expected));
+    }
+    assert_eq!(sim.calls(), 0);
+    let reply = asked(json!([{"type": "from_the_future", "is_error": "yes"}, {"type": "text", "text": "T"}])).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    let heard = sim.requests().pop().expect("a request arrived");
+    assert!(String::from_utf8_lossy(&heard.body).contains("[from_the_future omitted]"));
+}

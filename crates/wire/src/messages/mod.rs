@@ -7,6 +7,7 @@
 
 mod block;
 mod event;
+mod misfit;
 mod request;
 mod response;
 mod result;
@@ -15,6 +16,7 @@ mod tool;
 
 pub use block::*;
 pub use event::*;
+pub use misfit::Misfit;
 pub use request::*;
 pub use response::*;
 pub use result::*;
@@ -69,7 +71,11 @@ impl<'de> Deserialize<'de> for Content {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut blocks: A) -> Result<Content, A::Error> {
                 let mut read = Vec::with_capacity(blocks.size_hint().unwrap_or(0));
-                while let Some(block) = blocks.next_element()? {
+                loop {
+                    let block = blocks.next_element();
+                    // Which of them it is, is asked only where one cannot be read.
+                    let block = block.map_err(|error| de::Error::custom(format_args!("[{}]: {error}", read.len())))?;
+                    let Some(block) = block else { break };
                     read.push(block);
                 }
                 Ok(Content::Blocks(read))
