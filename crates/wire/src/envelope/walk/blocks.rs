@@ -133,7 +133,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         traits.own_file |= source.is_own_file;
         source.count(is_image, is_document, &mut state.envelope.media);
         state.check(held.check(&kind, source.form, &place));
-        state.check(source.check(is_image, &|| format!("{}.source", place())));
+        state.check(source.check(is_image, is_document, &|| format!("{}.source", place())));
         Ok(())
     }
 
@@ -150,6 +150,11 @@ struct Source<'a> {
     form: Option<Kind>,
     kind: Option<&'a RawValue>,
     media_type: Option<&'a RawValue>,
+    /// What stands where it says what it holds.
+    held: Option<Kind>,
+    address: Option<Kind>,
+    file: Option<Kind>,
+    content: Option<Kind>,
     repeated: Option<String>,
     unclean: bool,
     is_data_url: bool,
@@ -170,19 +175,45 @@ impl Source<'_> {
     }
 
     /// Called when the block is over, since members come in any order.
-    fn check(&self, is_image: bool, place: &dyn Fn() -> String) -> Result<(), Violation> {
+    fn check(&self, is_image: bool, is_document: bool, place: &dyn Fn() -> String) -> Result<(), Violation> {
         let place = Place::Lazy(place);
         if let Some(name) = &self.repeated {
             return Err(place.member(name).is("appears more than once"));
         }
-        if !is_image || !self.kind.is_some_and(|kind| equals(kind, "base64")) {
+        if !is_image && !is_document {
             return Ok(());
         }
-        let place = place.member("media_type");
-        match self.media_type.filter(|media_type| json::kind(media_type) != Kind::Null) {
-            None => Err(place.required()),
-            Some(given) if IMAGE_KINDS.iter().any(|kind| equals(given, kind)) => Ok(()),
-            Some(_) => Err(Violation::image_format(format!("{place} must be one of {}", IMAGE_KINDS.join(", ")))),
+        let must = |name: &str, given: Option<Kind>| match given {
+            Some(Kind::String) => Ok(()),
+            None | Some(Kind::Null) => Err(place.member(name).required()),
+            Some(_) => Err(place.member(name).is("must be a string")),
+        };
+        must("type", self.kind.map(json::kind))?;
+        let is = |kind: &str| self.kind.is_some_and(|given| equals(given, kind));
+        if is("base64") || is("text") {
+            // What a document may be is for those to say who read it.
+            let is_one_of_ours = |given| IMAGE_KINDS.iter().any(|kind| equals(given, kind));
+            match self.media_type.filter(|media_type| json::kind(media_type) != Kind::Null) {
+                Some(given) if is_image && is("base64") && !is_one_of_ours(given) => {
+                    let place = place.member("media_type");
+                    let text = format!("{place} must be one of {}", IMAGE_KINDS.join(", "));
+                    return Err(Violation::image_format(text));
+                }
+                given => must("media_type", given.map(json::kind))?,
+            }
+            return must("data", self.held);
+        }
+        if is("url") {
+            return must("url", self.address);
+        }
+        if is("file") {
+            return must("file_id", self.file);
+        }
+        match self.content {
+            Some(Kind::String | Kind::Array) => Ok(()),
+            _ if !is("content") => Ok(()),
+            None | Some(Kind::Null) => Err(place.member("content").required()),
+            Some(_) => Err(place.member("content").is("must be a string or an array")),
         }
     }
 }
@@ -316,17 +347,21 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
                     let head = value.get().get(1..6).unwrap_or_default();
                     source.is_data_url = head.eq_ignore_ascii_case("data:");
                     source.data = value.get().len();
+                    source.address = Some(json::kind(value));
                 }
                 "file_id" => {
                     let value: &RawValue = map.next_value()?;
                     source.is_own_file = is_own_file(value.get());
+                    source.file = Some(json::kind(value));
                 }
                 "data" => {
                     // A look at its head and for escapes: base64 has neither.
                     let value: &RawValue = map.next_value()?;
                     source.unclean = value.get().starts_with("\"data:") || value.get().contains('\\');
                     source.data = value.get().len();
+                    source.held = Some(json::kind(value));
                 }
+                "content" => source.content = Some(json::kind(map.next_value()?)),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
