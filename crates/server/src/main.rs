@@ -3,6 +3,7 @@
 
 mod api;
 mod body;
+mod caller;
 mod cli;
 mod commands;
 mod config;

@@ -14,6 +14,7 @@ use tidegate_store::journal::JournalReader;
 use tidegate_store::vault::Vault;
 use tokio::sync::Semaphore;
 
+use crate::caller;
 use crate::config::Oauth;
 use crate::reload::Reloads;
 use crate::router::Router;
@@ -65,18 +66,13 @@ pub struct App {
 }
 
 impl App {
-    /// Who is calling: the peer, or whom a trusted proxy says it speaks for. Of the addresses it names, the last one that
-    /// is not a trusted proxy counts: what stands before it anyone can have written.
+    /// Who is calling: the peer, or whom a trusted proxy says it speaks for.
     pub fn caller(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
         let is_trusted = |address: &IpAddr| self.trusted_proxies.iter().any(|range| range.contains(address));
         if !is_trusted(&peer.ip().to_canonical()) {
             return peer;
         }
-        let named = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-        let named: Vec<IpAddr> =
-            named.flat_map(|value| value.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
-        let caller = named.into_iter().rev().map(|address| address.to_canonical()).find(|address| !is_trusted(address));
-        caller.map_or(peer, |address| SocketAddr::new(address, peer.port()))
+        caller::named(headers, is_trusted).map_or(peer, |address| SocketAddr::new(address, peer.port()))
     }
 
     /// Counts an exchange of a code against the rates of its address.

@@ -327,6 +327,9 @@ async fn key_8_behind_a_trusted_proxy_its_callers_are_counted_one_by_one() {
         429,
         "what a caller wrote in front does not count"
     );
+    for from in ["192.0.2.4, 192.0.2.1:5678", "192.0.2.5, 192.0.2.1:5679, 127.0.0.1"] {
+        assert_eq!(fail(&gate, from).await, 429, "{from}: nor where the proxy names the port");
+    }
     // Without that, the header is only a header.
     let gate = Tidegate::start().config(limits).run().await;
     let statuses = [fail(&gate, "192.0.2.1").await, fail(&gate, "192.0.2.2").await, fail(&gate, "192.0.2.3").await];
