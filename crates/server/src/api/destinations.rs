@@ -287,7 +287,7 @@ fn read(form: &mut Form<'_>) -> Wanted {
     });
     let mut mistake = None;
     let filter_rules = form.nullable("filter_rules", |reader, raw: &RawValue| {
-        let Ok(value) = serde_json::from_str::<Value>(raw.get()) else { return reader.refuse("must be an object") };
+        let value = reader.plain(raw)?;
         match Filter::read(&value) {
             Ok(_) => Some(value),
             Err(wrong) if wrong.path.is_empty() => reader.refuse(wrong.message),

@@ -6,6 +6,7 @@ use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::{KeyHash, Money, Secret, Timestamp};
 use tidegate_gateway::Failure;
@@ -298,9 +299,37 @@ impl Reader<'_> {
         value
     }
 
+    /// Any value, none of whose objects has a member twice: of two, each reader would take another.
+    pub fn plain(&mut self, raw: &RawValue) -> Option<Value> {
+        if let Some((place, name)) = repeated(raw) {
+            self.issues.add(format!("{}{place}", self.path), format!("has {name} twice"));
+            return None;
+        }
+        serde_json::from_str(raw.get()).ok().or_else(|| self.refuse("cannot be read"))
+    }
+
     pub fn key_hash(&mut self, raw: &RawValue) -> Option<KeyHash> {
         let hash = json::string(raw).and_then(|text| KeyHash::parse(&text));
         hash.or_else(|| self.refuse("must be 64 lower-case hexadecimal characters"))
+    }
+}
+
+/// The first object with a member that stands twice, and that member. A body is not deep when this looks into it.
+fn repeated(raw: &RawValue) -> Option<(String, String)> {
+    match json::kind(raw) {
+        Kind::Object => {
+            let members = Members::of(raw)?;
+            if let Some(name) = members.repeated() {
+                return Some((String::new(), name.to_owned()));
+            }
+            let mut members = members.0.iter();
+            members.find_map(|(member, value)| repeated(value).map(|(place, name)| (format!(".{member}{place}"), name)))
+        }
+        Kind::Array => {
+            let mut elements = json::elements(raw)?.into_iter().enumerate();
+            elements.find_map(|(at, value)| repeated(value).map(|(place, name)| (format!("[{at}]{place}"), name)))
+        }
+        Kind::Null | Kind::Boolean | Kind::Number | Kind::String => None,
     }
 }
 
@@ -486,6 +515,30 @@ impl Query {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn issues(body: &str, read: impl FnOnce(&mut Form<'_>)) -> Vec<(String, String)> {
+        let body = Bytes::from(body.to_owned());
+        let mut form = Form::read(&body).unwrap_or_else(|_| panic!("the body can be read"));
+        read(&mut form);
+        form.issues.list()
+    }
+
+    #[test]
+    fn inp_2_a_name_stands_once_in_every_object() {
+        for (value, expected) in [
+            (r#"{"a":1,"a":2}"#, Some(("x", "has a twice"))),
+            (r#"{"b":{"a":1,"\u0061":2}}"#, Some(("x.b", "has a twice"))),
+            (r#"{"b":[0,[{"a":1},{"a":1,"a":1}]]}"#, Some(("x.b[1][1]", "has a twice"))),
+            (r#"{"b":[{"a":1},{"a":1}],"a":{"b":1}}"#, None),
+        ] {
+            let found = issues(&format!("{{\"x\":{value}}}"), |form| {
+                form.value("x", |reader, raw| reader.plain(raw));
+            });
+            let expected: Vec<_> =
+                expected.map(|(path, text)| (path.to_owned(), text.to_owned())).into_iter().collect();
+            assert_eq!(found, expected, "{value}");
+        }
+    }
 
     #[test]
     fn inp_2_a_body_is_neither_deep_nor_in_a_thousand_pieces() {

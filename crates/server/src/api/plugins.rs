@@ -59,8 +59,8 @@ pub fn put(call: Call) -> Answering {
         let mut form = Form::read(&body)?;
         let enabled = form.nullable("enabled", |reader, raw| reader.flag(raw)).flatten();
         let prevents_overrides = form.flag("prevent_overrides").unwrap_or(false);
-        let config = form.value("config", |reader, raw| match serde_json::from_str(raw.get()) {
-            Ok(Value::Object(members)) => Some(members),
+        let config = form.value("config", |reader, raw| match reader.plain(raw)? {
+            Value::Object(members) => Some(members),
             _ => reader.refuse("must be an object"),
         });
         let config: Map<String, Value> = config.unwrap_or_default();

@@ -70,6 +70,23 @@ on_both! {
         assert_refused(&refused, "config.secretAccessKey");
     }
 
+    async fn what_stands_twice_is_refused_by_name(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let head = r#""type":"webhook","name":"hook""#;
+        let config = r#""config":{"url":"https://hook.example/"}"#;
+        for (body, path) in [
+            (format!(r#"{{{head},"config":{{"url":"https://a.example/","url":"https://b.example/"}}}}"#), "config"),
+            (
+                format!(r#"{{{head},"config":{{"url":"https://a.example/","headers":{{"a":"1","a":"2"}}}}}}"#),
+                "config.headers",
+            ),
+            (format!(r#"{{{head},{config},"filter_rules":{{"groups":[],"groups":[]}}}}"#), "filter_rules"),
+        ] {
+            let ask = account.gate.ask("POST", &format!("/api/v1{DESTINATIONS}")).key(MANAGEMENT_KEY).json(body);
+            assert_refused(&ask.send().await, path);
+        }
+    }
+
     async fn what_waits_goes_with_its_destination_and_stays_with_one_that_is_off(database: &Database) {
         let (sim, hook) = (Sim::start(Behaviour::Echo).await, Receiver::at(ELSEWHERE).await);
         let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&hook.allowed())).await;

@@ -5,7 +5,9 @@
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
-use crate::harness::{Account, INFERENCE_KEY, Reply, Tidegate, assert_not_found, assert_refused, hello, on_both};
+use crate::harness::{
+    Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, assert_not_found, assert_refused, hello, on_both,
+};
 use crate::money::key;
 
 const SAYS: &str = "Sure: {port: 'Brest'}";
@@ -156,6 +158,13 @@ on_both! {
             ("file-parser", json!({"config": {"pdf": {"engine": "x"}}}), "config.pdf.engine"),
         ] {
             assert_refused(&account.send("PUT", &of(&account, plugin), body).await, path);
+        }
+        for (config, path) in [
+            (r#"{"max_results":3,"max_results":4}"#, "config"),
+            (r#"{"user_location":{"city":"a","city":"b"}}"#, "config.user_location"),
+        ] {
+            let ask = account.gate.ask("PUT", &format!("/api/v1{}", of(&account, "web"))).key(MANAGEMENT_KEY);
+            assert_refused(&ask.json(format!("{{\"config\":{config}}}")).send().await, path);
         }
         assert_refused(&account.ask("DELETE", &of(&account, "wep")).await, "plugin_id");
         for missing in ["00000000-0000-7000-8000-00000000dead", "nowhere"] {

@@ -92,9 +92,7 @@ pub(super) struct Given {
 
 impl Given {
     pub(super) fn read(reader: &mut Reader<'_>, raw: &RawValue) -> Option<Self> {
-        let Ok(Value::Object(members)) = serde_json::from_str::<Value>(raw.get()) else {
-            return reader.refuse("must be an object");
-        };
+        let Value::Object(members) = reader.plain(raw)? else { return reader.refuse("must be an object") };
         let mut given = Self { values: Vec::new(), headers: None };
         for (name, value) in members {
             match (name.as_str(), value) {
