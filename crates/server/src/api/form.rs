@@ -30,8 +30,11 @@ impl Issues {
         self.0.is_empty()
     }
 
+    /// Whether something is wrong with this member or with anything in it.
     pub fn mention(&self, path: &str) -> bool {
-        self.0.iter().any(|(known, _)| known == path)
+        let is_in =
+            |known: &str| known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '.']));
+        self.0.iter().any(|(known, _)| is_in(known))
     }
 
     /// Place and text of each mistake.
@@ -538,6 +541,18 @@ mod tests {
                 expected.map(|(path, text)| (path.to_owned(), text.to_owned())).into_iter().collect();
             assert_eq!(found, expected, "{value}");
         }
+    }
+
+    #[test]
+    fn what_is_there_and_wrong_is_not_missing() {
+        let found = issues(r#"{"users":[5],"user":5}"#, |form| {
+            let users =
+                form.value("users", |reader, raw| reader.list(raw, 1..=9, |reader, raw| reader.text(raw, 1..=9)));
+            form.require("users", users);
+            form.require("use", None::<()>);
+        });
+        let paths: Vec<_> = found.iter().map(|(path, text)| format!("{path} {text}")).collect();
+        assert_eq!(paths, ["users[0] must be a string", "use is required"]);
     }
 
     #[test]
