@@ -195,7 +195,8 @@ impl Reader<'_> {
     /// A secret, at most `most` bytes, without the white space around it.
     pub fn secret(&mut self, raw: &RawValue, most: usize) -> Option<Secret> {
         let Some(text) = json::string(raw) else { return self.refuse("must be a string") };
-        let secret = Secret::new(text.trim());
+        let text = text.trim();
+        let secret = Secret::new(text);
         if secret.is_empty() {
             return self.refuse("must not be empty");
         }
@@ -553,6 +554,16 @@ mod tests {
         });
         let paths: Vec<_> = found.iter().map(|(path, text)| format!("{path} {text}")).collect();
         assert_eq!(paths, ["users[0] must be a string", "use is required"]);
+    }
+
+    #[test]
+    fn a_secret_is_measured_without_the_space_around_it() {
+        for (text, expected) in [(" 12345678\\n", 0), ("123456789", 1)] {
+            let found = issues(&format!("{{\"key\":\"{text}\"}}"), |form| {
+                form.value("key", |reader, raw| reader.secret(raw, 8));
+            });
+            assert_eq!(found.len(), expected, "{text}");
+        }
     }
 
     #[test]
