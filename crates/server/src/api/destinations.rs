@@ -24,6 +24,8 @@ use crate::router::Call;
 
 const LONGEST_NAME: usize = 255;
 const MOST_KEYS: usize = 1_000;
+/// Who is told is told from where the gateway runs.
+const REGIONS: [&str; 1] = ["global"];
 /// So often a change of a configuration is made anew of what others made of it meanwhile.
 const TRIES: usize = 3;
 
@@ -67,7 +69,7 @@ impl<'a> Shown<'a> {
             broadcast_generation_cost_allocation: false,
             broadcast_generation_identity: settings.broadcast_generation_identity,
             broadcast_generation_request_context: settings.broadcast_generation_request_context,
-            regions: ["global"],
+            regions: REGIONS,
             workspace_id: &row.workspace.0,
             created_at: Instant(row.created),
             updated_at: Instant(row.updated),
@@ -300,6 +302,7 @@ fn read(form: &mut Form<'_>) -> Wanted {
     if let Some(wrong) = mistake {
         form.issues.add(format!("filter_rules.{}", wrong.path), wrong.message);
     }
+    fixed(form);
     let settings = SettingsChange {
         api_key_hashes,
         filter_rules,
@@ -310,6 +313,18 @@ fn read(form: &mut Form<'_>) -> Wanted {
         broadcast_generation_request_context: form.flag("broadcast_generation_request_context"),
     };
     Wanted { name, enabled, settings, config }
+}
+
+/// Members that have one value here: what cannot be done must not look as if it were.
+fn fixed(form: &mut Form<'_>) {
+    if form.flag("broadcast_generation_cost_allocation") == Some(true) {
+        form.issues
+            .add("broadcast_generation_cost_allocation", "is not supported here: leave it out or set it to false");
+    }
+    let regions = form.nullable("regions", |reader, raw| reader.plain(raw)).flatten();
+    if regions.is_some_and(|regions| regions != json!(REGIONS)) {
+        form.issues.add("regions", "are not supported here: leave them out or give [\"global\"]");
+    }
 }
 
 /// Whether a destination is there and lets us in; what it answered where it does not, and what that means.

@@ -70,8 +70,18 @@ on_both! {
         assert_refused(&refused, "config.secretAccessKey");
     }
 
-    async fn what_stands_twice_is_refused_by_name(database: &Database) {
+    async fn what_is_not_done_here_and_what_stands_twice_is_refused_by_name(database: &Database) {
         let account = Account::start(database, Tidegate::start()).await;
+        for (more, path) in [
+            (json!({"regions": ["eu"]}), "regions"),
+            (json!({"regions": ["global", "eu"]}), "regions"),
+            (json!({"regions": "global"}), "regions"),
+            (json!({"broadcast_generation_cost_allocation": true}), "broadcast_generation_cost_allocation"),
+        ] {
+            let mut body = webhook("https://hook.example/");
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            assert_refused(&account.send("POST", DESTINATIONS, body).await, path);
+        }
         let head = r#""type":"webhook","name":"hook""#;
         let config = r#""config":{"url":"https://hook.example/"}"#;
         for (body, path) in [
@@ -85,6 +95,12 @@ on_both! {
             let ask = account.gate.ask("POST", &format!("/api/v1{DESTINATIONS}")).key(MANAGEMENT_KEY).json(body);
             assert_refused(&ask.send().await, path);
         }
+        let mut body = webhook("https://hook.example/");
+        body["regions"] = json!(["global"]);
+        body["broadcast_generation_cost_allocation"] = json!(false);
+        let made = account.data("POST", &format!("{DESTINATIONS}?skip_test=true"), Some(body), 201).await;
+        let path = format!("{DESTINATIONS}/{}", made["id"].as_str().unwrap());
+        assert_refused(&account.send("PATCH", &path, json!({"regions": []})).await, "regions");
     }
 
     async fn what_waits_goes_with_its_destination_and_stays_with_one_that_is_off(database: &Database) {
