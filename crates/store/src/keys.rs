@@ -144,6 +144,8 @@ pub struct KeyFilter<'a> {
     pub workspace: Option<&'a WorkspaceId>,
     /// `None`: of both kinds.
     pub kind: Option<KeyKind>,
+    /// `None`: whoever made them.
+    pub creator: Option<&'a str>,
     pub include_disabled: bool,
     pub offset: u32,
     pub limit: u32,
@@ -256,12 +258,13 @@ impl Store {
                 select_keys!(),
                 " WHERE organisation_id = $1 AND deleted_at IS NULL",
                 " AND ($2 IS NULL OR workspace_id = $2) AND ($3 IS NULL OR kind = $3) AND ($4 OR NOT disabled)",
-                " ORDER BY created_at DESC, hash LIMIT $5 OFFSET $6"
+                " AND ($5 IS NULL OR creator_user_id = $5) ORDER BY created_at DESC, hash LIMIT $6 OFFSET $7"
             ))
             .bind(&*tenant.organisation.0)
             .bind(filter.workspace.map(|id| &*id.0))
             .bind(filter.kind.map(KeyKind::as_str))
             .bind(filter.include_disabled)
+            .bind(filter.creator)
             .bind(i64::from(filter.limit))
             .bind(i64::from(filter.offset))
             .fetch_all(pool)

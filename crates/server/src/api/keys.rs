@@ -101,7 +101,8 @@ pub fn list(call: Call) -> Answering {
         let workspace = request.query.uuid("workspace_id");
         request.query.check()?;
         let workspace = request.workspace("workspace_id", workspace).await?;
-        let filter = KeyFilter { workspace: Some(&workspace), kind: KIND, include_disabled, offset, limit: PAGE };
+        let filter =
+            KeyFilter { workspace: Some(&workspace), kind: KIND, creator: None, include_disabled, offset, limit: PAGE };
         let rows = request.app.store.list_keys(&request.tenant, filter).await.map_err(internal)?;
         let hashes: Vec<KeyHash> = rows.iter().map(|row| row.hash).collect();
         let spends =

@@ -128,7 +128,8 @@ async fn rows(store: &Store, tenant: &Tenant, all: bool, only: Option<&Workspace
     let now = SystemClock.now();
     let page = 100;
     for offset in (0..).step_by(page as usize) {
-        let filter = KeyFilter { workspace: only, kind: None, include_disabled: all, offset, limit: page };
+        let filter =
+            KeyFilter { workspace: only, kind: None, creator: None, include_disabled: all, offset, limit: page };
         let keys = store.list_keys(tenant, filter).await?;
         for key in &keys {
             let state = match (key.disabled, key.expires) {

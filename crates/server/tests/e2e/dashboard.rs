@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::time::Duration;
+
 use serde_json::json;
 use tidegate_sim::{Script, Sim};
+use tidegate_store::members::{NewMember, Role};
 
-use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both};
+use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, on_both, shell};
 
 const LOCAL: &str = "127.0.0.1:8080";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -32,7 +35,11 @@ struct Person<'a> {
 
 impl<'a> Person<'a> {
     async fn sign_in(gate: &'a Tidegate) -> Self {
-        let reply = send(gate, "/dashboard/sign-in", None, &[("key", MANAGEMENT_KEY), ("to", "/dashboard/keys")]).await;
+        Self::sign_in_with(gate, MANAGEMENT_KEY).await
+    }
+
+    async fn sign_in_with(gate: &'a Tidegate, key: &str) -> Self {
+        let reply = send(gate, "/dashboard/sign-in", None, &[("key", key), ("to", "/dashboard/keys")]).await;
         assert_eq!((reply.status, reply.header("location")), (303, Some("/dashboard/keys")));
         let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
         Self { gate, cookie }
@@ -104,6 +111,65 @@ on_both! {
         assert_eq!(left.status, 303);
         let reply = gate.ask("GET", "/dashboard").host(LOCAL).header("cookie", &person.cookie).send().await;
         assert!(reply.body_text().contains("<h1>Sign in</h1>"), "the session is over, whoever kept its cookie");
+    }
+
+    async fn a_member_acts_on_their_own_keys_in_their_workspaces_and_on_nothing_else(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let gate = &account.gate;
+        for (slug, name) in [("team", "Team"), ("board", "Board of directors")] {
+            account.data("POST", "/workspaces", Some(json!({"name": name, "slug": slug})), 201).await;
+        }
+        let mut keys = Vec::new();
+        for (name, role) in [("ada", Role::Member), ("eve", Role::Admin)] {
+            let email = format!("{name}@example.com");
+            let new = NewMember { email: email.clone(), first_name: None, last_name: None, role };
+            let id = account.store.add_member(&account.tenant, &shell(), new).await.unwrap().id;
+            account.send("POST", "/workspaces/team/members/add", json!({"user_ids": [id]})).await;
+            let made = gate.place.run(&["keys", "create", "--name", name, "--management", "--member", &email]).await;
+            assert!(made.status.success(), "{made:?}");
+            keys.push(String::from_utf8(made.stdout).unwrap().trim().to_owned());
+        }
+        for key in &keys {
+            eventually("the key is known", Duration::from_secs(10), async || {
+                gate.ask("GET", "/api/v1/keys").key(key).send().await.status == 200
+            })
+            .await;
+        }
+        let others = account.send("POST", "/keys", json!({"name": "of somebody else"})).await.json();
+        let hash = others["data"]["hash"].as_str().unwrap();
+
+        let ada = Person::sign_in_with(gate, &keys[0]).await;
+        let seen = ada.see("/dashboard/keys").await;
+        assert!(seen.contains("Team") && !seen.contains("of somebody else") && !seen.contains("Board of directors"));
+        assert!(!seen.contains("/dashboard/byok") && seen.contains("/dashboard/playground"), "what is not hers is not offered");
+        for action in ["disable", "delete", "limit"] {
+            let reply = ada.fill("/dashboard/keys", &[("action", action), ("hash", hash), ("limit", "1")]).await;
+            assert_eq!(reply.status, 404, "{action}");
+        }
+        let board = account.ask("GET", "/workspaces/board").await.json()["data"]["id"].as_str().unwrap().to_owned();
+        let reply = ada.fill("/dashboard/keys", &[("action", "create"), ("name", "x"), ("workspace", &board)]).await;
+        assert!(reply.status == 400 && reply.body_text().contains("is not one of yours"));
+        let made = ada.fill("/dashboard/keys", &[("action", "create"), ("name", "of her own")]).await;
+        assert_eq!(made.status, 200);
+        let own = between(&ada.see("/dashboard/keys").await, "name=\"hash\" value=\"", "\"");
+        assert_eq!(ada.fill("/dashboard/keys", &[("action", "disable"), ("hash", &own)]).await.status, 303);
+        for path in ["/dashboard/requests", "/dashboard/requests/gen-01", "/dashboard/budgets", "/dashboard/byok", "/dashboard/destinations"] {
+            let reply = gate.ask("GET", path).host(LOCAL).header("cookie", &ada.cookie).send().await;
+            assert_eq!(reply.status, 403, "{path}");
+        }
+        let home = gate.ask("GET", "/dashboard").host(LOCAL).header("cookie", &ada.cookie).send().await;
+        assert_eq!((home.status, home.header("location")), (303, Some("/dashboard/keys")));
+        let csrf = between(&ada.see("/dashboard/keys").await, "name=\"csrf\" value=\"", "\"");
+        for path in ["/dashboard/budgets", "/dashboard/byok", "/dashboard/destinations"] {
+            assert_eq!(send(gate, path, Some(&ada.cookie), &[("csrf", &csrf), ("action", "create")]).await.status, 403, "{path}");
+        }
+
+        let eve = Person::sign_in_with(gate, &keys[1]).await;
+        let seen = eve.see("/dashboard/keys").await;
+        assert!(["of somebody else", "of her own", "Board of directors"].iter().all(|text| seen.contains(text)));
+        for path in PAGES {
+            eve.see(path).await;
+        }
     }
 
     async fn forms_of_other_sites_change_nothing(database: &Database) {

@@ -12,7 +12,7 @@ use crate::on_both;
 const LATER: Timestamp = Timestamp(NOW.0 + 1);
 
 const ALL: KeyFilter<'static> =
-    KeyFilter { workspace: None, kind: None, include_disabled: true, offset: 0, limit: 100 };
+    KeyFilter { workspace: None, kind: None, creator: None, include_disabled: true, offset: 0, limit: 100 };
 
 /// A key with every setting.
 fn full_key(name: &str) -> NewKey {

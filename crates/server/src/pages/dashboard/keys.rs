@@ -80,7 +80,9 @@ async fn prepared(
 ) -> Result<Page<'static>, Failure> {
     viewer.settled().await;
     let (store, tenant) = (&viewer.app.store, &viewer.tenant);
-    let filter = KeyFilter { workspace: None, kind: KIND, include_disabled: true, offset: 0, limit: SHOWN + 1 };
+    let creator = viewer.member.as_deref();
+    let filter =
+        KeyFilter { workspace: None, kind: KIND, creator, include_disabled: true, offset: 0, limit: SHOWN + 1 };
     let mut keys = store.list_keys(tenant, filter).await.map_err(internal)?;
     let more = keys.len() > SHOWN as usize;
     keys.truncate(SHOWN as usize);
@@ -132,6 +134,11 @@ pub(super) async fn change(viewer: Viewer, mut form: Query) -> Result<Answer, Fa
     }
     let hash = form.text("hash").and_then(|text| KeyHash::parse(&text)).ok_or_else(not_found)?;
     let (store, tenant, by) = (&viewer.app.store, &viewer.tenant, &viewer.by);
+    if viewer.member.is_some() {
+        let found = store.find_tenant_key(tenant, &hash, KIND).await.map_err(internal)?;
+        // Somebody else's are none that a member knows of.
+        found.filter(|key| key.creator.as_deref() == viewer.member.as_deref()).ok_or_else(not_found)?;
+    }
     let is_there = match action.as_str() {
         "delete" => store.delete_key(tenant, by, &hash, KIND).await.map_err(internal)?,
         "disable" | "enable" => {

@@ -22,7 +22,9 @@ use http::{HeaderMap, StatusCode};
 use tidegate_core::Tenant;
 use tidegate_gateway::Failure;
 use tidegate_store::audit::By;
+use tidegate_store::members::Role;
 use tidegate_store::workspaces::Workspace;
+use tidegate_wire::error::ErrorType;
 
 use super::session::{self, Session};
 use super::{by, form, needs_https, notice, page, see_other};
@@ -43,6 +45,9 @@ const PAGES: [(&str, &str); 8] = [
     ("/dashboard/destinations", "Destinations"),
     ("/dashboard/playground", "Playground"),
 ];
+/// What there is for a member: their own keys, and what everybody may know. The rest is about the whole organisation.
+const PAGES_OF_MEMBERS: [(&str, &str); 3] =
+    [("/dashboard/keys", "Keys"), ("/dashboard/models", "Models"), ("/dashboard/playground", "Playground")];
 /// How long a page waits for calls that were just settled.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Workspaces that are offered.
@@ -54,27 +59,50 @@ struct Viewer {
     session: Session,
     tenant: Tenant,
     by: By,
+    /// Whose key it is that signed in, where that is a member: they act in their workspaces and on their own keys.
+    /// Administrators act on everything, and so does a key with nobody behind it.
+    member: Option<String>,
     query: Query,
     params: Vec<String>,
 }
 
 impl Viewer {
-    fn of(call: &Call) -> Option<Self> {
+    /// Nobody where the session is none.
+    async fn of(call: &Call) -> Result<Option<Self>, Failure> {
         let now = call.app.gateway.clock.now();
-        let session = Session::of(&call.app, &call.head.headers, now)?;
-        Some(Self {
+        let Some(session) = Session::of(&call.app, &call.head.headers, now) else { return Ok(None) };
+        let tenant = Tenant { organisation: session.key.organisation.clone() };
+        let member = match session.key.creator.as_deref() {
+            None => None,
+            Some(user) => {
+                let found = call.app.store.find_member(&tenant, user).await.map_err(internal)?;
+                let is_admin = found.is_some_and(|member| member.role == Role::Admin);
+                (!is_admin).then(|| user.to_owned())
+            }
+        };
+        Ok(Some(Self {
             app: call.app.clone(),
-            tenant: Tenant { organisation: session.key.organisation.clone() },
             by: by(&session.key, call.request, call.peer.ip(), now),
+            tenant,
+            member,
             session,
             query: Query::read(call.head.uri.query()),
             params: call.params.clone(),
-        })
+        }))
+    }
+
+    /// Refuses a member what is about the whole organisation.
+    fn administers(&self) -> Result<(), Failure> {
+        match self.member {
+            None => Ok(()),
+            Some(_) => Err(Failure::new(403, ErrorType::PermissionDenied, "Only administrators see this page.")),
+        }
     }
 
     /// What stands around the page.
     fn frame(&self, here: &'static str) -> Frame {
-        Frame { brand: self.app.brand(), csrf: self.session.csrf(&self.app), here, said: None, problem: None }
+        let pages: &[_] = if self.member.is_some() { &PAGES_OF_MEMBERS } else { &PAGES };
+        Frame { brand: self.app.brand(), csrf: self.session.csrf(&self.app), here, pages, said: None, problem: None }
     }
 
     /// The variable part of the path at this place.
@@ -89,9 +117,9 @@ impl Viewer {
         }
     }
 
+    /// Those in which the viewer may act.
     async fn workspaces(&self) -> Result<Vec<Workspace>, Failure> {
-        let listed = self.app.store.list_workspaces(&self.tenant, 0, CHOICES).await.map_err(internal)?;
-        Ok(listed.0)
+        self.app.store.workspaces_open_to(&self.tenant, self.member.as_deref(), CHOICES).await.map_err(internal)
     }
 }
 
@@ -100,15 +128,12 @@ struct Frame {
     brand: String,
     csrf: String,
     here: &'static str,
+    pages: &'static [(&'static str, &'static str)],
     said: Option<String>,
     problem: Option<String>,
 }
 
 impl Frame {
-    fn pages(&self) -> &'static [(&'static str, &'static str)] {
-        &PAGES
-    }
-
     /// With what came of the last form.
     fn with(mut self, said: Result<Option<String>, String>) -> Self {
         match said {
@@ -138,7 +163,11 @@ where
     Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
 {
     Box::pin(async move {
-        let Some(viewer) = Viewer::of(&call) else {
+        let viewer = match Viewer::of(&call).await {
+            Ok(viewer) => viewer,
+            Err(failure) => return told(&call.app, Err(failure)),
+        };
+        let Some(viewer) = viewer else {
             return sign_in_page(&call.app, &call.head.headers, StatusCode::OK, call.head.uri.path(), None);
         };
         if let Err(failure) = call.app.gateway.admit_management(&viewer.session.key) {
@@ -155,7 +184,11 @@ where
     Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
 {
     Box::pin(async move {
-        let (app, headers, viewer) = (call.app.clone(), call.head.headers.clone(), Viewer::of(&call));
+        let (app, headers) = (call.app.clone(), call.head.headers.clone());
+        let viewer = match Viewer::of(&call).await {
+            Ok(viewer) => viewer,
+            Err(failure) => return told(&app, Err(failure)),
+        };
         let mut form = match form(call).await {
             Ok(form) => form,
             Err(failure) => return told(&app, Err(failure)),
@@ -173,6 +206,30 @@ where
         }
         let acted = act(viewer, form).await;
         told(&app, acted)
+    })
+}
+
+/// A page about the whole organisation.
+fn seen_by_admins<F, Fut>(call: Call, show: F) -> Answering
+where
+    F: FnOnce(Viewer) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
+{
+    seen(call, async |viewer: Viewer| {
+        viewer.administers()?;
+        show(viewer).await
+    })
+}
+
+/// A form of such a page.
+fn done_by_admins<F, Fut>(call: Call, act: F) -> Answering
+where
+    F: FnOnce(Viewer, Query) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Answer, Failure>> + Send + 'static,
+{
+    done(call, async |viewer: Viewer, form| {
+        viewer.administers()?;
+        act(viewer, form).await
     })
 }
 
@@ -253,15 +310,19 @@ pub fn sign_out(call: Call) -> Answering {
 }
 
 pub fn overview(call: Call) -> Answering {
-    seen(call, overview::show)
+    seen(call, async |viewer: Viewer| match viewer.member {
+        // There is nothing else to begin with.
+        Some(_) => see_other(PAGES_OF_MEMBERS[0].0),
+        None => overview::show(viewer).await,
+    })
 }
 
 pub fn requests(call: Call) -> Answering {
-    seen(call, requests::list)
+    seen_by_admins(call, requests::list)
 }
 
 pub fn request(call: Call) -> Answering {
-    seen(call, requests::show)
+    seen_by_admins(call, requests::show)
 }
 
 pub fn keys(call: Call) -> Answering {
@@ -273,19 +334,19 @@ pub fn change_keys(call: Call) -> Answering {
 }
 
 pub fn budgets(call: Call) -> Answering {
-    seen(call, budgets::show)
+    seen_by_admins(call, budgets::show)
 }
 
 pub fn change_budgets(call: Call) -> Answering {
-    done(call, budgets::change)
+    done_by_admins(call, budgets::change)
 }
 
 pub fn credentials(call: Call) -> Answering {
-    seen(call, credentials::show)
+    seen_by_admins(call, credentials::show)
 }
 
 pub fn change_credentials(call: Call) -> Answering {
-    done(call, credentials::change)
+    done_by_admins(call, credentials::change)
 }
 
 pub fn models(call: Call) -> Answering {
@@ -293,11 +354,11 @@ pub fn models(call: Call) -> Answering {
 }
 
 pub fn destinations(call: Call) -> Answering {
-    seen(call, destinations::show)
+    seen_by_admins(call, destinations::show)
 }
 
 pub fn test_destination(call: Call) -> Answering {
-    done(call, destinations::test)
+    done_by_admins(call, destinations::test)
 }
 
 pub fn playground(call: Call) -> Answering {
