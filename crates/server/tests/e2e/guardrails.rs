@@ -140,6 +140,15 @@ on_both! {
         let gone = account.send("POST", &format!("{to_members}/remove"), json!({"member_user_ids": [member]})).await;
         assert_eq!(gone.json(), json!({"unassigned_count": 1}));
 
+        // What is gone is not listed, nor counted.
+        assert_eq!(account.send("POST", &to_members, json!({"member_user_ids": [member]})).await.status, 200);
+        assert!(account.store.remove_member(&account.tenant, &shell(), &member).await.unwrap());
+        assert_eq!(account.ask("DELETE", &format!("/keys/{hash}")).await.status, 200);
+        let to_keys = format!("/guardrails/{}/assignments/keys", other["id"].as_str().unwrap());
+        for path in ["/guardrails/assignments/keys", "/guardrails/assignments/members", &to_members, &to_keys] {
+            assert_eq!(account.ask("GET", path).await.json(), json!({"data": [], "total_count": 0}), "{path}");
+        }
+
         assert_refused(&account.send("POST", &to_members, json!({"member_user_ids": ["user_nobody"]})).await, "member_user_ids");
         assert_refused(&account.send("POST", &format!("{path}/assignments/keys"), json!({"key_hashes": ["0".repeat(64)]})).await, "key_hashes");
         assert_refused(&account.send("POST", &format!("{path}/assignments/keys"), json!({"key_hashes": []})).await, "key_hashes");

@@ -53,6 +53,18 @@ pub struct Assignment {
     pub created: Timestamp,
 }
 
+/// Assignments whose key or member is there: organisation, kind, guardrail or none. What is gone keeps its row, which
+/// nothing else looks at.
+macro_rules! live_assignments {
+    () => {
+        " FROM guardrail_assignments a \
+         LEFT JOIN api_keys k ON a.kind = 'key' AND k.hash = a.subject AND k.deleted_at IS NULL \
+         LEFT JOIN users u ON a.kind = 'member' AND u.id = a.subject AND u.removed_at IS NULL \
+         WHERE a.organisation_id = $1 AND a.kind = $2 AND a.guardrail_id = COALESCE($3, a.guardrail_id) \
+         AND (k.hash IS NOT NULL OR u.id IS NOT NULL)"
+    };
+}
+
 #[derive(sqlx::FromRow)]
 struct RawAssignment {
     id: String,
@@ -171,7 +183,8 @@ impl Store {
         })
     }
 
-    /// A page of assignments, oldest first, and how many there are; those of one guardrail where one is named.
+    /// A page of assignments to keys and members that are still there, oldest first, and how many there are; those of one
+    /// guardrail where one is named.
     pub async fn list_assignments(
         &self,
         tenant: &Tenant,
@@ -181,12 +194,11 @@ impl Store {
         limit: u32,
     ) -> Result<(Vec<Assignment>, u64)> {
         let (raw, total): (Vec<RawAssignment>, i64) = on_reader!(self, pool => {
-            let raw = sqlx::query_as(
-                "SELECT a.id, a.guardrail_id, a.subject, k.name, k.label, a.assigned_by, a.created_at \
-                 FROM guardrail_assignments a LEFT JOIN api_keys k ON a.kind = 'key' AND k.hash = a.subject \
-                 WHERE a.organisation_id = $1 AND a.kind = $2 AND a.guardrail_id = COALESCE($3, a.guardrail_id) \
-                 ORDER BY a.created_at, a.id LIMIT $4 OFFSET $5",
-            )
+            let raw = sqlx::query_as(concat!(
+                "SELECT a.id, a.guardrail_id, a.subject, k.name, k.label, a.assigned_by, a.created_at",
+                live_assignments!(),
+                " ORDER BY a.created_at, a.id LIMIT $4 OFFSET $5"
+            ))
             .bind(&*tenant.organisation.0)
             .bind(kind.as_str())
             .bind(guardrail)
@@ -194,10 +206,7 @@ impl Store {
             .bind(i64::from(offset))
             .fetch_all(pool)
             .await?;
-            let total = sqlx::query_scalar(
-                "SELECT COUNT(*) FROM guardrail_assignments \
-                 WHERE organisation_id = $1 AND kind = $2 AND guardrail_id = COALESCE($3, guardrail_id)",
-            )
+            let total = sqlx::query_scalar(concat!("SELECT COUNT(*)", live_assignments!()))
             .bind(&*tenant.organisation.0)
             .bind(kind.as_str())
             .bind(guardrail)
