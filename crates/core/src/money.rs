@@ -176,19 +176,17 @@ fn parse_nanos(text: &str) -> Result<i64, InvalidAmount> {
     if significant.is_empty() {
         return Ok(0);
     }
+    // Before anything is rounded: what is below nothing is not nothing, however little it is.
+    if negative {
+        return Err(InvalidAmount::Negative);
+    }
     if point > 19 {
-        return Err(if negative { InvalidAmount::Negative } else { InvalidAmount::TooLarge });
+        return Err(InvalidAmount::TooLarge);
     }
     let kept: String =
         (0..point.max(0) as usize).map(|place| significant.as_bytes().get(place).map_or('0', |b| *b as char)).collect();
     let next = usize::try_from(point).ok().and_then(|place| significant.as_bytes().get(place)).copied().unwrap_or(b'0');
     let nanos = kept.parse::<u64>().unwrap_or(0).saturating_add(u64::from(next >= b'5'));
-    if nanos == 0 {
-        return Ok(0);
-    }
-    if negative {
-        return Err(InvalidAmount::Negative);
-    }
     i64::try_from(nanos).ok().filter(|nanos| *nanos <= LARGEST_DOLLARS * NANOS).ok_or(InvalidAmount::TooLarge)
 }
 
@@ -209,6 +207,8 @@ mod tests {
             ("1.5e-3", 1_500_000),
             ("25e2", 2_500_000_000_000),
             ("-0", 0),
+            ("-0.0e5", 0),
+            ("1e-20", 0),
             ("1000000000", 1_000_000_000_000_000_000),
         ];
         for (text, nanos) in cases {
@@ -227,6 +227,9 @@ mod tests {
             ("NaN", NotDecimal),
             ("Infinity", NotDecimal),
             ("-1", Negative),
+            ("-0.0000000001", Negative),
+            ("-1e-20", Negative),
+            ("-1e999", Negative),
             ("1000000000.000000001", TooLarge),
             ("1e999", TooLarge),
             ("1e10", TooLarge),
