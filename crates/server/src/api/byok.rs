@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::header::HeaderValue;
 use serde::Serialize;
-use tidegate_core::{KeyHash, Secret, WorkspaceId};
+use tidegate_core::{KeyHash, Secret};
 use tidegate_gateway::Failure;
 use tidegate_gateway::snapshot::{Snapshot, Upstream};
 use tidegate_providers::{credential, slugs};
@@ -77,12 +77,16 @@ pub fn list(call: Call) -> Answering {
     Box::pin(async move {
         let mut request = Request::of(call)?;
         let (offset, limit) = (request.query.offset(), request.query.limit());
-        let workspace = request.query.uuid("workspace_id").map(|id| WorkspaceId(id.into()));
+        let workspace = request.query.uuid("workspace_id");
         let provider = request.query.text("provider");
         if provider.as_deref().is_some_and(|slug| !is_provider(&request.app.gateway.snapshot(), slug)) {
             request.query.issues.add("provider", "is not a known provider");
         }
         request.query.check()?;
+        let workspace = match workspace {
+            Some(id) => Some(request.workspace("workspace_id", Some(id)).await?),
+            None => None,
+        };
         let filter = CredentialFilter { workspace: workspace.as_ref(), provider: provider.as_deref(), offset, limit };
         let found = request.app.store.list_credentials(&request.tenant, filter).await;
         let (rows, total) = found.map_err(internal)?;

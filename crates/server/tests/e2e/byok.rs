@@ -205,11 +205,12 @@ on_both! {
         assert_eq!(names("?provider=anthropic").await, ("a0 a1 a2".to_owned(), 3));
         assert_eq!(names(&format!("?workspace_id={other}")).await, ("b0".to_owned(), 1));
         assert_eq!(names(&format!("?workspace_id={other}&provider=groq")).await, (String::new(), 0));
-        assert_eq!(names(&format!("?workspace_id={UNKNOWN}")).await, (String::new(), 0));
         assert_eq!(names("?provider=p0").await, (String::new(), 0), "a provider of the operator's");
+        let unknown = format!("workspace_id={UNKNOWN}");
         for (query, place) in [
             ("provider=nobody", "provider"),
             ("workspace_id=default", "workspace_id"),
+            (&unknown, "workspace_id"),
             ("limit=0", "limit"),
             ("limit=101", "limit"),
             ("offset=-1", "offset"),
