@@ -103,7 +103,7 @@ struct Found<'a> {
 /// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
 /// clients offer a search without having been asked, and can do without it.
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
-    let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
+    let members = check::members(&Place::Body, envelope::whole(body)?)?;
     let (mut out, mut beside, mut found) = (Object::default(), Object::default(), Found::default());
     let (mut form, mut warnings, mut cache_key) = (Form::default(), Vec::new(), None);
     let allowed = Allowed::of(check::present(&members, "tool_choice"))?;

@@ -15,6 +15,8 @@ const LARGEST: u64 = 1_000_000_000_000;
 
 /// Where a value stands. Written out only when something is wrong there.
 pub(crate) enum Place<'p> {
+    /// The whole of it; its members are named by themselves.
+    Body,
     Top(&'p str),
     Member(&'p Place<'p>, &'p str),
     Entry(&'p Place<'p>, usize),
@@ -46,7 +48,8 @@ impl<'p> Place<'p> {
 impl fmt::Display for Place<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Top(name) => out.write_str(name),
+            Self::Body => out.write_str("body"),
+            Self::Top(name) | Self::Member(Self::Body, name) => out.write_str(name),
             Self::Member(parent, name) => write!(out, "{parent}.{name}"),
             Self::Entry(parent, index) => write!(out, "{parent}[{index}]"),
             Self::Lazy(text) => out.write_str(&text()),

@@ -43,7 +43,7 @@ pub struct Request<'a> {
 
 /// Reads a body; null is absent.
 pub fn read(body: &[u8], form: Form) -> Result<Request<'_>, Violation> {
-    let members = check::members(&Place::top("body"), whole(body)?)?;
+    let members = check::members(&Place::Body, whole(body)?)?;
     let (mut model, mut prompt) = (None, None);
     let mut request = Request {
         model: Cow::Borrowed(""),

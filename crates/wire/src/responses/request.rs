@@ -47,7 +47,7 @@ const ECHOED: [(&str, &str); 14] = [
 /// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
 /// clients offer a search without having been asked, and can do without it.
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
-    let members = check::members(&Place::top("body"), envelope::whole(body)?)?;
+    let members = check::members(&Place::Body, envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
     let mut cache_key = None;

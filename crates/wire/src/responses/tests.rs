@@ -262,6 +262,13 @@ fn results_stand_behind_their_calls() {
 }
 
 #[test]
+fn inp_2_a_member_that_stands_twice_is_named_as_it_stands() {
+    let twice = r#"{"model":"a/m","model":"b/m","input":"hi"}"#;
+    assert_eq!(read(twice.as_bytes(), &search).unwrap_err().message, "Invalid request: model appears more than once");
+    assert_eq!(read(b"[]", &search).unwrap_err().message, "Invalid request: body must be an object");
+}
+
+#[test]
 fn thoughts_that_are_to_be_told_are_thought() {
     let made = asked(&with(json!({"reasoning": {"summary": "auto"}, "prompt_cache_key": "c"})));
     assert_eq!(made["thinking"], json!({"type": "adaptive"}));
