@@ -1,4 +1,4 @@
-//! Looks through a request: the words of all sides, arguments and results of tools. What was found is taken out, told, or
+//! Looks through a request: the words of all sides, what is said of tools, their arguments and results. What was found is taken out, told, or
 //! refuses the request.
 
 use std::collections::HashMap;
@@ -101,6 +101,12 @@ impl Held {
         if let Some(system) = request.get_mut("system") {
             content(system, false, &mut look);
         }
+        // A turn has tools of ours among them, which nobody else wrote; the client's were looked at before it began.
+        let tools = request.get_mut("tools").filter(|_| begun == usize::MAX).and_then(Value::as_array_mut);
+        for tool in tools.into_iter().flatten() {
+            each(tool, "input_examples", &mut |examples| look(examples, false));
+            described(tool, &mut |text| each_said(text, &mut look));
+        }
         let messages = request.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
         for (place, message) in messages.enumerate() {
             let role = message.get("role").and_then(Value::as_str);
@@ -161,6 +167,18 @@ fn unreadable() -> Box<Blocked> {
     let text = "Invalid request: the body holds a number or a character that a content filter cannot read";
     let failure = Failure::new(400, ErrorType::InvalidRequest, text);
     Box::new(Blocked { failure, judged: Judged::default() })
+}
+
+/// What is said of a tool and of the members of its schema. Names and values stay: a call must fit them.
+fn described(value: &mut Value, look: &mut dyn FnMut(&mut String)) {
+    match value {
+        Value::Object(members) => members.iter_mut().for_each(|(name, value)| match value {
+            Value::String(text) if name == "description" => look(text),
+            value => described(value, look),
+        }),
+        Value::Array(values) => values.iter_mut().for_each(|value| described(value, look)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Hands out what a message says, with whether a person said it.

@@ -329,3 +329,29 @@ fn json_in_texts_of_json_is_read_some_levels_deep() {
 fn overlapping_findings_leave_one_label() {
     assert_eq!(without("abcdef", vec![(1..3, "A"), (2..5, "B"), (5..6, "C")]), "a[A][C]");
 }
+
+#[test]
+fn what_is_said_of_tools_is_looked_at_too() {
+    let body = |said: &str| {
+        let schema = json!({"type": "object", "properties": {
+            "port": {"type": "string", "description": said, "enum": ["a@b.example"]},
+            "description": {"type": "array", "items": {"type": "string", "description": said}},
+        }});
+        let tool =
+            json!({"name": "f", "description": said, "input_schema": schema, "input_examples": [{"port": said}]});
+        json!({"messages": [{"role": "user", "content": "hi"}], "tools": [tool, {"type": "tidegate:web_search"}]})
+    };
+    let redacting = held(&[(Sought::Builtin(Builtin::Email), Action::Redact, false)]);
+    let sent = Bytes::from(body("ask a@b.example").to_string());
+    let passed = redacting.scan(&sent).map_err(|_| "blocked").unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&passed.body.unwrap()).unwrap(),
+        body("ask [EMAIL]"),
+        "names and values stay"
+    );
+    let blocking = held(&[(Sought::Builtin(Builtin::Email), Action::Block, false)]);
+    assert!(blocking.scan(&sent).is_err());
+    assert!(blocking.scan_turn(&sent, 1).is_ok(), "they were looked at before the loop began");
+    let only_people = held(&[(Sought::Builtin(Builtin::Email), Action::Block, true)]);
+    assert!(only_people.scan(&sent).is_ok());
+}
