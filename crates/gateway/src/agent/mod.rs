@@ -99,6 +99,13 @@ pub(crate) fn searches_natively(name: &str, plugin: &Map<String, Value>, snapsho
     model.is_some_and(|model| model.endpoints.iter().any(|endpoint| able.contains(endpoint.searcher)))
 }
 
+/// Whether there is a model that searches for itself as a plugin wants it, and that everybody may call.
+pub(crate) fn anybody_searches(plugin: &Map<String, Value>, snapshot: &Snapshot) -> bool {
+    let (able, models) = (native::able_to(plugin), snapshot.catalogue.models());
+    let mut endpoints = models.iter().flat_map(|model| &model.endpoints);
+    endpoints.any(|endpoint| endpoint.shared && able.contains(endpoint.searcher))
+}
+
 /// Whether a vendor's own search or fetch is run here, at least for some of those who could serve.
 fn emulates(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     if !envelope.asked.vendor_web {

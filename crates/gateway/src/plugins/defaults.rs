@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::options::Plugins;
-use crate::agent;
 use crate::snapshot::Settings;
+use crate::{Snapshot, agent};
 
 /// Plugins that are on where nobody mentions them: settings for them need no entry of the request.
 const IMPLICIT: [&str; 4] = ["auto-router", "auto-beta-router", "pareto-router", "file-parser"];
@@ -43,6 +43,28 @@ impl Setting {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a plugin that it switches on has what it works with: every call would be refused else.
+    pub fn check_configured(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
+        if self.members.get("enabled") != Some(&Value::Bool(true)) {
+            return Ok(());
+        }
+        let settings = &snapshot.settings;
+        let needs = match id {
+            "web" if settings.tools.search.default.is_none() => {
+                let searches_itself = match self.members.get("engine").and_then(Value::as_str) {
+                    None => agent::anybody_searches(&self.members, snapshot),
+                    Some(engine) => engine != "auto",
+                };
+                (!searches_itself).then_some("a search engine: the operator sets one under tools.web_search.engines")
+            }
+            "moderation" if settings.moderation.is_none() => {
+                Some("somebody who judges: the operator sets moderation.backend")
+            }
+            _ => None,
+        };
+        needs.map_or(Ok(()), |what| Err(format!("enabled needs {what}")))
     }
 }
 

@@ -85,7 +85,9 @@ impl Gateway {
     /// Whether a workspace can set this for a plugin; the problem begins with the member's name.
     pub fn check_plugin(&self, id: &str, setting: &Setting) -> Result<(), String> {
         setting.check(id)?;
-        setting.check_engine(id, &self.snapshot().settings)
+        let snapshot = self.snapshot();
+        setting.check_configured(id, &snapshot)?;
+        setting.check_engine(id, &snapshot.settings)
     }
 }
 

@@ -72,7 +72,9 @@ pub fn put(call: Call) -> Answering {
         setting.members.extend(enabled.map(|enabled| ("enabled".to_owned(), Value::Bool(enabled))));
         request.app.gateway.check_plugin(&plugin, &setting).map_err(|problem| {
             let (member, problem) = problem.split_once(' ').unwrap_or(("", &problem));
-            refused(&format!("config.{member}"), problem)
+            // The one member of them that stands beside it.
+            let path = if member == "enabled" { member.to_owned() } else { format!("config.{member}") };
+            refused(&path, problem)
         })?;
         let workspace = addressed(&request).await?;
         let config = Value::Object(config).to_string();

@@ -78,6 +78,28 @@ on_both! {
         assert_eq!(said(&asking()).await, SAYS);
     }
 
+    async fn a_plugin_without_what_it_works_with_is_not_switched_on(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().protocol_at("a/one", "openai-chat", &format!("{}/v1", sim.base_url()), "")).await;
+        for (plugin, body) in [
+            ("web", json!({"enabled": true})),
+            ("web", json!({"enabled": true, "config": {"engine": "auto"}})),
+            ("moderation", json!({"enabled": true})),
+        ] {
+            let reply = account.send("PUT", &of(&account, plugin), body).await;
+            assert_refused(&reply, "enabled");
+            assert!(reply.body_text().contains("the operator sets"), "{}", reply.body_text());
+        }
+        for (plugin, body) in [
+            ("web", json!({"enabled": false})),
+            ("web", json!({"config": {"max_results": 3}})),
+            ("web", json!({"enabled": true, "config": {"engine": "native"}})),
+            ("moderation", json!({"enabled": null})),
+        ] {
+            account.data("PUT", &of(&account, plugin), Some(body), 200).await;
+        }
+    }
+
     async fn a_workspace_stands_between_the_operator_and_the_request(database: &Database) {
         let mut gate = Tidegate::start().config(
             "[plugins.defaults.auto-router]\nallowed_models = [\"a/*\"]\n\
@@ -117,7 +139,8 @@ on_both! {
     }
 
     async fn what_is_set_is_listed_kept_in_the_log_and_refused_by_name(database: &Database) {
-        let account = Account::start(database, Tidegate::start()).await;
+        let engine = "[tools.web_search.engines.house]\nkind = \"static\"\n";
+        let account = Account::start(database, Tidegate::start().config(engine)).await;
         let all = format!("/workspaces/{}/plugins", account.workspace.0);
         assert_eq!(account.ask("GET", &all).await.json(), json!({"data": []}));
         let wanted = json!({"enabled": true, "config": {"max_results": 3}, "prevent_overrides": true});
@@ -159,6 +182,7 @@ on_both! {
         ] {
             assert_refused(&account.send("PUT", &of(&account, plugin), body).await, path);
         }
+        assert_refused(&account.send("PUT", &of(&account, "moderation"), json!({"enabled": true})).await, "enabled");
         for (config, path) in [
             (r#"{"max_results":3,"max_results":4}"#, "config"),
             (r#"{"user_location":{"city":"a","city":"b"}}"#, "config.user_location"),
