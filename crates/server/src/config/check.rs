@@ -249,6 +249,13 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         ("upstream.max_answer_bytes", upstream.max_answer_bytes),
     ]
     .map(|(name, value)| mistakes.value(positive(name, value)));
+    let [auth_failures_per_minute, management_per_minute, exchanges_per_minute, exchange_failures_per_minute] = [
+        ("limits.auth_failures_per_minute", limits.auth_failures_per_minute),
+        ("limits.management_rpm", limits.management_rpm),
+        ("limits.exchanges_per_minute", limits.exchanges_per_minute),
+        ("limits.exchange_failures_per_minute", limits.exchange_failures_per_minute),
+    ]
+    .map(|(name, value)| mistakes.value(positive(name, value)));
     let [first_content, first_content_alone, idle, total_streamed, total_whole, keep_alive] = [
         ("upstream.first_content_ms", upstream.first_content_ms),
         ("upstream.first_content_alone_ms", upstream.first_content_alone_ms),
@@ -289,15 +296,15 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         in_flight_workspace,
         in_flight_key,
         memory_bytes: limits.memory_bytes,
-        auth_failures_per_minute: limits.auth_failures_per_minute.max(1),
+        auth_failures_per_minute,
         key_per_minute: limits.key_rpm,
         free_per_minute: limits.free_rpm,
         free_per_day: limits.free_rpd,
         workspace_per_minute: limits.workspace_rpm,
         address_per_minute: limits.address_rpm,
-        management_per_minute: limits.management_rpm.max(1),
-        exchanges_per_minute: limits.exchanges_per_minute.max(1),
-        exchange_failures_per_minute: limits.exchange_failures_per_minute.max(1),
+        management_per_minute,
+        exchanges_per_minute,
+        exchange_failures_per_minute,
         first_content,
         first_content_alone,
         idle,
@@ -455,8 +462,8 @@ fn oauth(raw: &raw::Oauth) -> anyhow::Result<Oauth> {
     })
 }
 
-fn positive(name: &str, value: usize) -> anyhow::Result<usize> {
-    ensure!(value > 0, "{name}: must be at least 1");
+fn positive<T: Default + PartialOrd>(name: &str, value: T) -> anyhow::Result<T> {
+    ensure!(value > T::default(), "{name}: must be at least 1");
     Ok(value)
 }
 

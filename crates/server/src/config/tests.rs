@@ -510,6 +510,18 @@ fn a_mistake_beside_a_secret_does_not_repeat_it() {
 }
 
 #[test]
+fn a_rate_is_not_nothing_unless_that_means_something() {
+    for name in ["auth_failures_per_minute", "management_rpm", "exchanges_per_minute", "exchange_failures_per_minute"] {
+        let said = problem(&format!("[limits]\n{name} = 0\n"));
+        assert!(said.contains(&format!("limits.{name}: must be at least 1")), "{said}");
+    }
+    // None of them: as many as they like.
+    let unlimited =
+        ["key_rpm", "workspace_rpm", "address_rpm", "free_rpm", "free_rpd"].map(|name| format!("{name} = 0\n"));
+    assert_eq!(problem(&format!("[limits]\n{}", unlimited.concat())), "ok");
+}
+
+#[test]
 fn a_credential_is_never_printed() {
     let (_folder, source) = source("[[providers]]\nslug = \"anthropic\"\napi_key = \"sk-very-secret\"\n", &[]);
     let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
