@@ -26,6 +26,7 @@ use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{
     AtStart, Source, built_in, destinations, documents, facts, keys, moderation, nearest, plugins, raw, secret, traces,
+    web,
 };
 
 /// With less memory than this everything would be refused for ever.
@@ -95,6 +96,13 @@ pub(super) fn check(
     // Without it nothing can be made: names of headers begin with it.
     let branded = mistakes.note(brands(service));
     let listen = mistakes.note(address(&service.listen).context("service.listen"));
+    for (name, url) in [
+        ("service.public_url", &service.public_url),
+        ("service.docs_url", &service.docs_url),
+        ("service.credits_url", &service.credits_url),
+    ] {
+        mistakes.note(web::address(name, url.as_deref()));
+    }
     let without_slash = |url: &Option<String>| url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
     let log_format = match config.log.format.as_str() {
         "auto" => Ok(logging::Format::Auto),

@@ -19,6 +19,7 @@ mod sandbox;
 mod search;
 mod secret;
 mod traces;
+mod web;
 
 use std::path::PathBuf;
 

@@ -62,6 +62,7 @@ async fn a_mistake_in_the_configuration_names_its_place_and_the_nearest_word() {
         ("[service]\nname = \"Tide Gate\"\n".to_owned(), "service.name"),
         ("[limits]\nin_flight_key = 0\n".to_owned(), "limits.in_flight_key: must be at least 1"),
         ("[limits]\nin_flight_key = \"many\"\n".to_owned(), "limits.in_flight_key"),
+        ("[service]\npublic_url = \"ftp://x\"\n".to_owned(), "service.public_url: must be an address"),
         ("[log]\nformat = \"xml\"\n".to_owned(), "log.format"),
         ("[stream]\nkeep_alive_ms = -1\n".to_owned(), "stream.keep_alive_ms"),
         ("[[providers]]\nslug = \"anthropc\"\n".to_owned(), "did you mean the slug anthropic?"),
