@@ -86,28 +86,37 @@ enum Command {
         no_record: bool,
     },
     /// Create, list, disable and delete API keys
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate keys create --name laptop --limit 25 --reset weekly\n  tidegate keys list --all\n  tidegate keys disable 9f86d081"
+    )]
     Keys(Keys),
     /// Add, list and remove the people of the organisation
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate members add --email ada@example.com --role admin\n  tidegate members list\n  tidegate members remove ada@example.com"
+    )]
     Members(Members),
     /// Store, list, rotate and delete credentials for providers
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  tidegate byok create --provider anthropic --key-file key.txt\n  tidegate byok list"
+    )]
     Byok(commands::byok::Byok),
     /// List presets, switch them off and on, or off for good
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  tidegate presets list\n  tidegate presets disable brief")]
     Presets(commands::presets::Presets),
     /// Rotate the master keys that protect stored secrets, or try whether each secret opens
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  tidegate secrets rotate\n  tidegate secrets verify")]
     Secrets(commands::secrets::Secrets),
     /// Grant credits to the account, or show what it has
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  tidegate credits grant 25\n  tidegate credits show")]
     Credits(commands::credits::Credits),
     /// Prove what is stored as spent
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tidegate ledger verify && echo sound")]
     Ledger(commands::ledger::Ledger),
     /// Check the audit log
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  tidegate audit list\n  tidegate audit verify && echo sound")]
     Audit(commands::audit::Audit),
     /// Start a program with the base URL and key set for it
     #[command(

@@ -55,6 +55,11 @@ pub async fn create(source: &Source, options: Create) -> anyhow::Result<()> {
     if options.reset.is_some() && limit.is_none() {
         bail!("--reset needs a --limit");
     }
+    if options.kind == KeyKind::Management && limit.is_some() {
+        bail!(
+            "--limit is for inference keys: a management key cannot spend; leave out one of --limit and --management"
+        );
+    }
     let now = SystemClock.now();
     let expires = options.expires.as_deref().map(|text| instant(text, now)).transpose()?;
     let config = source.read()?;

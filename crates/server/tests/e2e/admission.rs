@@ -172,6 +172,14 @@ async fn key_6_an_expired_key_looks_like_an_unknown_one() {
     assert_eq!(reply.body_text(), refusal("Invalid API key"));
 }
 
+#[tokio::test]
+async fn a_management_key_is_not_limited_because_it_cannot_spend() {
+    let gate = Tidegate::start().run().await;
+    let made = gate.place.run(&["keys", "create", "--name", "ops", "--management", "--limit", "5"]).await;
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(!made.status.success() && said.contains("a management key cannot spend"), "{said}");
+}
+
 /// The status of `GET /key`, which every key may ask.
 async fn known_as(gate: &Tidegate, key: &str) -> u16 {
     gate.ask("GET", "/api/v1/key").key(key).send().await.status

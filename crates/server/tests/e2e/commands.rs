@@ -19,12 +19,20 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn every_command_explains_itself_with_an_example() {
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 23] = [
         &[],
         &["serve"],
         &["check"],
         &["explain"],
         &["sim"],
+        &["keys"],
+        &["members"],
+        &["byok"],
+        &["presets"],
+        &["secrets"],
+        &["credits"],
+        &["ledger"],
+        &["audit"],
         &["keys", "create"],
         &["keys", "list"],
         &["keys", "disable"],
