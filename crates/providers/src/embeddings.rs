@@ -80,9 +80,13 @@ pub fn answer(protocol: Protocol, body: &[u8], count: usize) -> Result<Made<'_>,
 /// Appends a vector as the caller wants it written; an error where it is none.
 pub fn write(vector: &RawValue, encoding: Encoding, out: &mut Vec<u8>) -> Result<(), Fault> {
     let bad = || Fault::in_answer(Class::BadResponse);
+    let is_finite = |numbers: &[f32]| !numbers.is_empty() && numbers.iter().all(|number| number.is_finite());
     match (json::kind(vector), encoding) {
         (Kind::Array, Encoding::Base64) => {
             let numbers: Vec<f32> = serde_json::from_str(vector.get()).map_err(|_| bad())?;
+            if !is_finite(&numbers) {
+                return Err(bad());
+            }
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
             out.push(b'"');
             out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
@@ -96,11 +100,35 @@ pub fn write(vector: &RawValue, encoding: Encoding, out: &mut Vec<u8>) -> Result
                 return Err(bad());
             }
             let numbers: Vec<f32> = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            if !is_finite(&numbers) {
+                return Err(bad());
+            }
             json::write(&numbers, out).map_err(|_| bad())?;
         }
-        _ => out.extend_from_slice(vector.get().as_bytes()),
+        _ if is_vector(vector.get().as_bytes()) => out.extend_from_slice(vector.get().as_bytes()),
+        _ => return Err(bad()),
     }
     Ok(())
+}
+
+/// Whether a value that is an array or a string holds numbers, or Base64 of numbers with four bytes each.
+fn is_vector(text: &[u8]) -> bool {
+    let [first, inside @ .., _] = text else { return false };
+    let is_in = |others: &[u8]| inside.iter().all(|byte| byte.is_ascii_digit() || others.contains(byte));
+    match first {
+        b'[' => inside.iter().any(u8::is_ascii_digit) && is_in(b"+-.eE, \t\r\n"),
+        _ => {
+            let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+            let padding = inside.iter().rev().take_while(|byte| **byte == b'=').count();
+            let bytes = inside.len() / 4 * 3 - padding.min(2);
+            !inside.is_empty() && inside.len() % 4 == 0 && bytes % 4 == 0 && inside.iter().all(is_letter)
+        }
+    }
+}
+
+/// The answer is another one than was asked for, by an option that the gateway does not know.
+pub fn unexpected() -> Fault {
+    unsupported("the provider's answer holds no vectors; leave out the options that change its form")
 }
 
 /// The texts of an input, for those who take nothing else.

@@ -111,7 +111,19 @@ pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
 
 /// The option that a refused call for pictures or embeddings should do without. What it is about is none.
 pub fn option(status: u16, body: &[u8]) -> Option<Refused> {
-    const NEEDED: [&str; 8] = ["model", "prompt", "n", "contents", "generationConfig", "input", "texts", "requests"];
+    // Vectors of another size are others.
+    const NEEDED: [&str; 10] = [
+        "model",
+        "prompt",
+        "n",
+        "contents",
+        "generationConfig",
+        "input",
+        "texts",
+        "requests",
+        "dimensions",
+        "output_dimension",
+    ];
     let member = Some(Error::read(body)).filter(|_| matches!(status, 400 | 422))?.member()?;
     (!NEEDED.contains(&member.as_str())).then_some(Refused::Member(member))
 }

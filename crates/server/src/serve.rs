@@ -413,6 +413,10 @@ struct First {
 }
 
 async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow::Result<Option<First>> {
+    if store.sole_organisation().await?.is_none() {
+        crate::config::keys::long_enough("keys.management_key", config.management_key.as_ref())?;
+        crate::config::keys::long_enough("keys.inference_key", config.inference_key.as_ref())?;
+    }
     let limit = Money::parse(FIRST_LIMIT).expect("a constant amount");
     let generate = |prefix: &str, given: bool| (!given).then(|| key::generate(prefix));
     let first = First {

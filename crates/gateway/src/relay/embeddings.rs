@@ -16,10 +16,11 @@ use tidegate_routing::{Attempt, Endpoint, Model};
 use tidegate_wire::envelope::Provider;
 use tidegate_wire::envelope::embeddings::{self, Request, Said};
 use tidegate_wire::error::ErrorType;
+use tidegate_wire::json;
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
-use super::whole::{Job, Kind, Opening, Options, refused, words};
+use super::whole::{Job, Kind, Opening, Options, option_words, refused, words};
 use super::{Body, Reply, reply};
 use crate::Gateway;
 use crate::failure::Failure;
@@ -29,6 +30,9 @@ use crate::snapshot::Calls;
 /// Members that options for one provider cannot replace.
 const CHECKED: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "provider"];
 const ENCODING: &str = "encoding_format";
+/// Tokens of a picture or of another part that is no text: what is held for, and what is taken where nobody counted.
+const MOST_OF_A_PART: u64 = 8_192;
+const USUAL_OF_A_PART: u64 = 1_024;
 
 impl Gateway {
     /// Serves `POST /embeddings` for a caller that has been let in.
@@ -53,7 +57,11 @@ impl Gateway {
             Ok(planned) => planned,
             Err(failure) => return Err(refused(ticket, failure)),
         };
-        let kind = Vectors { texts, prompt: held(&request) };
+        let images = match request.input.said {
+            Said::Parts { has_images: true, others, .. } => others,
+            _ => 0,
+        };
+        let kind = Vectors { texts, prompt: held(&request), images };
         let planned = (plan, name.to_owned());
         drop(request);
         let answered = Box::pin(self.answer_whole(&snapshot, ticket, (body, kind), planned)).await?;
@@ -70,16 +78,10 @@ impl Gateway {
         let passed = self.passed_texts(key, texts.len(), || {
             let mut all: Vec<String> = texts.iter().map(|text| text.clone().into_owned()).collect();
             if let Said::Parts { .. } = request.input.said {
-                words(&serde_json::from_str(request.input.raw.get()).unwrap_or_default(), &mut all);
+                words(request.input.raw, &mut all)?;
             }
-            for (name, value) in &request.options {
-                all.push(name.clone().into_owned());
-                words(&serde_json::from_str(value.get()).unwrap_or_default(), &mut all);
-            }
-            for (_, options) in request.provider.iter().flat_map(|provider| &provider.options) {
-                words(&serde_json::from_str(options).unwrap_or_default(), &mut all);
-            }
-            all
+            option_words(&request.options, request.provider.as_ref(), &mut all)?;
+            Ok(all)
         })?;
         if let Said::Tokens(_) = request.input.said
             && self.guardrails.of(key).is_some_and(|held| held.has_filters())
@@ -97,7 +99,7 @@ fn held(request: &Request<'_>) -> u64 {
     match &request.input.said {
         Said::Texts(texts) => texts.iter().map(|text| (text.len() as u64).div_ceil(3) + 8).sum(),
         Said::Tokens(count) => *count,
-        Said::Parts { .. } => (request.input.raw.get().len() as u64).div_ceil(3),
+        Said::Parts { text, others, .. } => (*text as u64).div_ceil(3) + 8 + MOST_OF_A_PART * others,
     }
 }
 
@@ -105,8 +107,9 @@ fn held(request: &Request<'_>) -> u64 {
 struct Vectors {
     /// What a guardrail made of the texts.
     texts: Option<Vec<Cow<'static, str>>>,
-    /// Tokens that are held for.
+    /// Tokens that are held for, and pictures.
     prompt: u64,
+    images: u64,
 }
 
 impl Kind for Vectors {
@@ -127,6 +130,7 @@ impl Kind for Vectors {
 
     fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure> {
         let endpoint = &*attempt.endpoint;
+        job.ticket.has_pictures(job.kind.images);
         Ok(Ask {
             endpoint,
             is_byok: attempt.credential.is_some(),
@@ -137,7 +141,7 @@ impl Kind for Vectors {
             cache_1h: false,
             tier: endpoint.tier.name(),
             searches: 0,
-            images: 0,
+            images: job.kind.images,
             images_out: 0,
             now: job.ticket.started(),
         })
@@ -162,6 +166,9 @@ impl Kind for Vectors {
             (None, Said::Texts(texts)) => Input::Texts(texts),
             (None, Said::Tokens(_) | Said::Parts { .. }) => Input::Raw(input.raw),
         };
+        // What is meant for this provider alone wins here, too.
+        let own_type = options.iter().find(|(name, _)| name == "input_type").and_then(|(_, value)| json::string(value));
+        let input_type = own_type.or(input_type);
         let wanted = Wanted { model, input, dimensions, input_type: input_type.as_deref(), options: &options };
         let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
         let embedding::Sent { mut body, mut warnings } = embedding::request(protocol, &wanted)?;
@@ -181,9 +188,12 @@ impl Kind for Vectors {
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {
         let asked = embeddings::read(&job.body).map_err(|_| Fault::without_answer(Class::Own))?;
         let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
-        let made = embedding::answer(protocol, body, asked.input.count)?;
-        // Before anything is charged for it: what cannot be told is no answer.
-        let vectors = told::vectors(&made, asked.encoding)?;
+        let made = embedding::answer(protocol, body, asked.input.count);
+        // Before anything is charged for it: what cannot be told is no answer. An option that nobody here knows may have
+        // asked for another one: then it is not the endpoint that failed.
+        let is_ordinary = asked.options.iter().all(|(name, _)| Self::KNOWN.contains(&name.as_ref()));
+        let told = made.and_then(|made| told::vectors(&made, asked.encoding).map(|vectors| (made, vectors)));
+        let (made, vectors) = told.map_err(|fault| if is_ordinary { fault } else { embedding::unexpected() })?;
         let (is_estimated, tokens) = match made.tokens {
             Some(tokens) => (false, tokens),
             None => (true, estimated(&asked)),
@@ -204,6 +214,6 @@ fn estimated(request: &Request<'_>) -> u64 {
     match &request.input.said {
         Said::Texts(texts) => texts.iter().map(|text| (text.len() as u64).div_ceil(4)).sum(),
         Said::Tokens(count) => *count,
-        Said::Parts { .. } => (request.input.raw.get().len() as u64).div_ceil(4),
+        Said::Parts { text, others, .. } => (*text as u64).div_ceil(4) + USUAL_OF_A_PART * others,
     }
 }

@@ -19,7 +19,7 @@ use tidegate_wire::envelope::images::{self, Form, Request};
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
-use super::whole::{Answered, Job, Kind, Opening, Options, refused, words};
+use super::whole::{Answered, Job, Kind, Opening, Options, option_words, refused};
 use super::{Body, Inner, Reply, reply};
 use crate::choices;
 use crate::failure::Failure;
@@ -85,14 +85,8 @@ impl Gateway {
     fn passed_prompt(&self, key: &KeyEntry, request: &Request<'_>) -> Result<Option<String>, Failure> {
         let passed = self.passed_texts(key, 1, || {
             let mut texts = vec![request.prompt.clone().into_owned()];
-            for (name, value) in &request.options {
-                texts.push(name.clone().into_owned());
-                words(&serde_json::from_str(value.get()).unwrap_or_default(), &mut texts);
-            }
-            for (_, options) in request.provider.iter().flat_map(|provider| &provider.options) {
-                words(&serde_json::from_str(options).unwrap_or_default(), &mut texts);
-            }
-            texts
+            option_words(&request.options, request.provider.as_ref(), &mut texts)?;
+            Ok(texts)
         })?;
         Ok(passed.and_then(|mut texts| texts.pop()))
     }

@@ -38,7 +38,7 @@ use http::{HeaderMap, StatusCode};
 use tidegate_core::{Api, GenerationId, Timestamp};
 use tidegate_observe::metrics::Judgement;
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_routing::{Compression, Plan, Searcher, Searchers, Variant};
+use tidegate_routing::{Attempt, Compression, Plan, Searcher, Searchers, Variant};
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::json;
 use tidegate_wire::preset::Words;
@@ -378,7 +378,7 @@ impl Gateway {
             ticket.follow(conversation);
         }
         let compression = prepared.map_or(Compression::Small, |prepared| prepared.compression);
-        let plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body, compression) {
+        let mut plan = match self.planned(snapshot, key, &names, &mut wishes, &typed, &body, compression) {
             Ok(plan) => plan,
             Err(error) => {
                 let requested = as_written(applied, prepared).unwrap_or(&listed);
@@ -391,7 +391,12 @@ impl Gateway {
                 return Err(refuse(ticket, failure));
             }
         };
-        if plan.attempts.first().is_some_and(|attempt| snapshot.places[attempt.endpoint.place].only_embeds) {
+        // Nobody can be talked to who only makes embeddings.
+        let talks = |attempt: &Attempt| !snapshot.places[attempt.endpoint.place].only_embeds;
+        if !plan.attempts.iter().all(talks) {
+            plan.attempts.retain(talks);
+        }
+        if plan.attempts.is_empty() {
             let detail = "makes embeddings, which are asked for at POST /embeddings";
             return Err(refuse(ticket, failure::wrong_endpoint(names[0], detail, settings)));
         }

@@ -51,7 +51,7 @@ impl<'e> Wishes<'e> {
 
     /// Of a request for embeddings. How long each of its inputs may be is the upstream's to say.
     pub fn to_embed(request: &'e embeddings::Request<'_>) -> Self {
-        let shows = matches!(request.input.said, embeddings::Said::Parts { has_images: true });
+        let shows = matches!(request.input.said, embeddings::Said::Parts { has_images: true, .. });
         let needs = Needs { modalities: shows.then_some(Modality::Image).into_iter().collect(), ..Needs::default() };
         Self { preferences: preferred(request.provider.as_ref(), None), needs, ..Self::default() }
     }

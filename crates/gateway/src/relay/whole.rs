@@ -16,7 +16,7 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Endpoint, Model, Plan};
 use tidegate_wire::envelope::Provider;
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::json::Members;
+use tidegate_wire::json::{self, Members};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::attempt::{BETWEEN, Done, INTENT, may_retry, put_first, rest};
@@ -195,10 +195,13 @@ impl Gateway {
         &self,
         key: &KeyEntry,
         free: usize,
-        texts: impl FnOnce() -> Vec<String>,
+        texts: impl FnOnce() -> Result<Vec<String>, Unreadable>,
     ) -> Result<Option<Vec<String>>, Failure> {
         let Some(held) = self.guardrails.of(key).filter(|held| held.has_filters()) else { return Ok(None) };
-        let texts = texts();
+        let texts = texts().map_err(|Unreadable| {
+            let text = "Invalid request: the body holds a number, a character or a repeated name that a content filter cannot read";
+            Failure::new(400, ErrorType::InvalidRequest, text)
+        })?;
         // Filters read conversations: this is one of a single turn of the user's.
         let said = |text: &String| serde_json::json!({"type": "text", "text": text});
         let content: Vec<serde_json::Value> = texts.iter().map(said).collect();
@@ -214,6 +217,9 @@ impl Gateway {
         if texts.iter().enumerate().skip(free).any(|(place, known)| text(place) != Some(known)) {
             let message = "Request blocked by content filter: an option holds what is to be taken out";
             return Err(Failure::new(403, ErrorType::PermissionDenied, message));
+        }
+        if free == 0 {
+            return Ok(None);
         }
         let changed = (0..free).map(|place| text(place).map(str::to_owned));
         changed.collect::<Option<_>>().map(Some).ok_or_else(Failure::internal)
@@ -349,18 +355,49 @@ fn give_up<K>(job: Job<K>, faults: &[(usize, Fault)]) -> Done {
     failed(job.ticket, failure)
 }
 
-/// All that a value says, as people read it: names, texts and numbers, however they are spelled.
-pub(super) fn words(value: &serde_json::Value, texts: &mut Vec<String>) {
-    match value {
-        serde_json::Value::String(text) => texts.push(text.clone()),
-        serde_json::Value::Number(number) => texts.push(number.to_string()),
-        serde_json::Value::Array(values) => values.iter().for_each(|value| words(value, texts)),
-        serde_json::Value::Object(members) => {
-            for (name, value) in members {
-                texts.push(name.clone());
-                words(value, texts);
+/// A value that filters cannot look through.
+pub(super) struct Unreadable;
+
+/// All that a value says, as people read it: names, texts and numbers, however they are spelled. Where a name stands twice,
+/// or a text is half a character, nobody knows what an upstream makes of it.
+pub(super) fn words(value: &RawValue, texts: &mut Vec<String>) -> Result<(), Unreadable> {
+    use json::Kind;
+    match json::kind(value) {
+        Kind::String => texts.push(json::string(value).ok_or(Unreadable)?.into_owned()),
+        Kind::Number => {
+            texts.push(value.get().to_owned());
+            let number: serde_json::Number = serde_json::from_str(value.get()).map_err(|_| Unreadable)?;
+            texts.push(number.to_string());
+        }
+        Kind::Array => {
+            for value in json::elements(value).ok_or(Unreadable)? {
+                words(value, texts)?;
             }
         }
-        serde_json::Value::Bool(_) | serde_json::Value::Null => {}
+        Kind::Object => {
+            let members = Members::of(value).filter(|members| members.repeated().is_none()).ok_or(Unreadable)?;
+            for (name, value) in members.0 {
+                texts.push(name.into_owned());
+                words(value, texts)?;
+            }
+        }
+        Kind::Boolean | Kind::Null => {}
     }
+    Ok(())
+}
+
+/// What options say.
+pub(super) fn option_words(
+    options: &[(Cow<'_, str>, &RawValue)],
+    provider: Option<&Provider<'_>>,
+    texts: &mut Vec<String>,
+) -> Result<(), Unreadable> {
+    for (name, value) in options {
+        texts.push(name.clone().into_owned());
+        words(value, texts)?;
+    }
+    for (_, options) in provider.iter().flat_map(|provider| &provider.options) {
+        words(serde_json::from_str(options).map_err(|_| Unreadable)?, texts)?;
+    }
+    Ok(())
 }

@@ -41,9 +41,13 @@ struct Entry<'a> {
 
 pub(super) fn answer(body: &[u8]) -> Option<Made<'_>> {
     let Answer { mut data, usage } = json::read(std::str::from_utf8(body).ok()?).ok()?;
-    // They need not come in the order in which they were asked for.
-    if data.iter().all(|entry| entry.index.is_some()) {
+    // They need not come in the order in which they were asked for; some servers do not number them, or all alike.
+    if !data.iter().all(|entry| matches!(entry.index, None | Some(0))) {
         data.sort_by_key(|entry| entry.index);
+        let is_each = data.iter().enumerate().all(|(place, entry)| entry.index == Some(place as u64));
+        if !is_each {
+            return None;
+        }
     }
     #[derive(Deserialize)]
     struct Usage {

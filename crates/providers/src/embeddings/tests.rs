@@ -111,5 +111,23 @@ fn vectors_are_written_as_the_caller_wants_them() {
     assert_eq!(read(coded.clone(), Encoding::Base64), Ok(vec![coded]));
     assert_eq!(read(json!("AACA"), Encoding::Float), Err(Class::BadResponse), "no whole number");
     assert_eq!(read(json!(["a"]), Encoding::Base64), Err(Class::BadResponse));
-    assert_eq!(read(json!(5), Encoding::Float), Err(Class::BadResponse));
+    for odd in [json!(5), json!([]), json!([[0.1]]), json!(["x"]), json!([null]), json!([{"a": 1}])] {
+        assert_eq!(read(odd.clone(), Encoding::Float), Err(Class::BadResponse), "{odd}");
+    }
+    for odd in [json!(""), json!("not base64"), json!("AACA"), json!([1e39])] {
+        assert_eq!(read(odd.clone(), Encoding::Base64), Err(Class::BadResponse), "{odd}");
+    }
+    // No number at all: 7f c0 00 00, the lowest byte first.
+    assert_eq!(read(json!("AADAfw=="), Encoding::Float), Err(Class::BadResponse));
+}
+
+#[test]
+fn vectors_that_may_belong_to_others_are_not_taken() {
+    let numbered = |indexes: &[u64]| {
+        let entry = |index: &u64| json!({"embedding": [0.5], "index": index});
+        json!({"data": indexes.iter().map(entry).collect::<Vec<_>>()})
+    };
+    let taken = |indexes: &[u64]| vectors(Protocol::Chat, &numbered(indexes), indexes.len(), Encoding::Float).is_ok();
+    assert!(taken(&[0]) && taken(&[1, 0]) && taken(&[0, 0]));
+    assert!(!taken(&[0, 0, 1]) && !taken(&[5, 6]) && !taken(&[1, 2]));
 }

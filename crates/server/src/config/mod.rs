@@ -7,7 +7,7 @@ mod destinations;
 mod documents;
 mod facts;
 pub mod generate;
-mod keys;
+pub mod keys;
 mod lines;
 mod mistakes;
 mod moderation;

@@ -64,6 +64,11 @@ impl Draft {
         }
     }
 
+    /// Somebody reads this variable already.
+    pub fn take(&mut self, name: &str) {
+        self.variables.push((0, name.to_owned()));
+    }
+
     /// The variable of a key that stood in the file: the same for the same key.
     pub fn variable(&mut self, wanted: String, key: &str) -> String {
         let mark = self.marks.hash_one((&wanted, key));
@@ -114,7 +119,7 @@ impl Draft {
         let _ =
             writeln!(out, "# Made of a configuration of {from} by `tidegate import`. Try it with `tidegate check`.");
         for note in &self.notes {
-            let _ = writeln!(out, "# - {}", note.replace('\n', " "));
+            let _ = writeln!(out, "# - {}", note.replace(char::is_control, " "));
         }
         if let Some(key) = &self.inference_key {
             let _ = writeln!(out, "\n[keys]\ninference_key = {}", quoted(key));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 use tidegate_providers::platform::{self, Auth, Protocol};
 
@@ -57,6 +57,9 @@ const PREFIXES: [(&str, &str, &str); 40] = [
 /// Servers whose address has no `/v1` there.
 const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
 
+/// Characters that a key must have here.
+const LEAST_KEY: usize = 16;
+
 /// Parameters of a deployment that have a place here, or need none.
 const READ: [&str; 24] = [
     "model",
@@ -87,18 +90,32 @@ const READ: [&str; 24] = [
 
 /// Turns such a file into ours.
 pub fn convert(yaml: &str) -> anyhow::Result<Imported> {
-    let file: Value = serde_saphyr::from_str(yaml).context("it is not YAML")?;
+    let file = read(yaml)?;
     let Some(Value::Array(entries)) = file.get("model_list") else {
         bail!("it has no list named model_list, as a configuration of LiteLLM has");
     };
     let known = config::built_in();
     let mut draft = Draft::default();
+    // Names that are in use already are given to no other key.
+    for key in entries.iter().filter_map(|entry| text(entry.get("litellm_params")?, "api_key")) {
+        if let Some(variable) = environment(&key) {
+            draft.take(variable);
+        }
+    }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
         deployment(entry, place, &known, &mut names, &mut draft)?;
     }
     others(&file, &names, &mut draft);
     Ok(draft.finish("LiteLLM"))
+}
+
+/// Reads YAML. A mistake is told by its place alone: what stands there may be a key.
+fn read(yaml: &str) -> anyhow::Result<Value> {
+    serde_saphyr::from_str(yaml).map_err(|error| match error.without_snippet().location() {
+        Some(place) => anyhow!("it is not YAML: look at line {}, column {}", place.line(), place.column()),
+        None => anyhow!("it is not YAML"),
+    })
 }
 
 /// One entry of the list: a model at one provider.
@@ -141,11 +158,17 @@ fn deployment(
     let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
     let known_price =
         || facts.and_then(|(_, endpoint)| inline(&toml::Value::try_from(endpoint.pricing.as_ref()?).ok()?));
-    let pricing = prices(params, info).or_else(known_price);
+    let pricing = prices(&name, params, info, draft).or_else(known_price);
     let number = |name: &str| info.get(name).and_then(Value::as_u64).filter(|number| *number > 0);
+    let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider)) };
+    let taken = draft.models.iter().position(|model| model.id == id);
     let index = *names.entry(name.clone()).or_insert_with(|| {
-        let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider)) };
         let aliases = if id == name { Vec::new() } else { vec![name.clone()] };
+        // Two names of one model: `gpt-4o` and `openai/gpt-4o`.
+        if let Some(taken) = taken {
+            draft.models[taken].aliases.extend(aliases);
+            return taken;
+        }
         let of_facts = |read: fn(&raw::Model) -> u64| facts.map(|(model, _)| read(model));
         draft.models.push(Model {
             id,
@@ -203,7 +226,7 @@ fn provider(
             draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
             format!("http://{}.invalid", variable.to_lowercase().replace('_', "-"))
         }
-        None => address,
+        None => plain(name, address, draft),
     });
     let mut made = Provider { slug: slug.to_owned(), ..Provider::default() };
     match (slug, &address) {
@@ -251,14 +274,30 @@ fn provider(
     }))
 }
 
+/// An address without what may be secret in it.
+fn plain(name: &str, address: String, draft: &mut Draft) -> String {
+    let Ok(mut url) = url::Url::parse(&address) else { return address };
+    if url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none() {
+        return address;
+    }
+    draft.note(format!("{name}: a user name, a password or a query in its address is not taken over"));
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}
+
 /// Where its key is read from. One that stands in the file is not copied.
 fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<String> {
-    for (member, what) in [
-        ("aws_access_key_id", r#"{"accessKeyId": …, "secretAccessKey": …}"#),
-        ("vertex_credentials", "the JSON of the service account"),
-    ] {
-        if params.get(member).is_some() {
-            let variable = variable(slug);
+    let of_cloud = [
+        (&["aws_access_key_id", "aws_secret_access_key"][..], r#"{"accessKeyId": …, "secretAccessKey": …}"#),
+        (&["vertex_credentials"][..], "the JSON of the service account"),
+    ];
+    for (members, what) in of_cloud {
+        let said: Vec<String> = members.iter().filter_map(|member| params.get(*member)).map(Value::to_string).collect();
+        if !said.is_empty() {
+            let variable = draft.variable(variable(slug), &said.concat());
             draft.note(format!("{name}: put {what} into {variable}"));
             return Some(format!("env:{variable}"));
         }
@@ -284,6 +323,9 @@ fn others(file: &Value, names: &BTreeMap<String, usize>, draft: &mut Draft) {
     {
         let target = target.as_str().or_else(|| target.get("model")?.as_str()).unwrap_or_default();
         match names.get(target) {
+            Some(_) if names.contains_key(alias) => {
+                draft.note(format!("{alias}: is a model and leads to {target}, too; it stays the model"))
+            }
             Some(index) => draft.models[*index].aliases.push(alias.clone()),
             None => draft.note(format!("{alias}: leads to {target}, which is not in the list")),
         }
@@ -295,6 +337,9 @@ fn others(file: &Value, names: &BTreeMap<String, usize>, draft: &mut Draft) {
     {
         match (name.as_str(), value.as_str()) {
             ("model_group_alias" | "drop_params" | "num_retries" | "set_verbose" | "json_logs", _) => {}
+            ("master_key", Some(key)) if environment(key).is_none() && key.len() < LEAST_KEY => {
+                draft.note(format!("general_settings.master_key has less than {LEAST_KEY} characters, which can be guessed, and is not taken over: `tidegate serve` prints new keys at the first start"));
+            }
             ("master_key", Some(key)) => {
                 let variable = environment(key).unwrap_or("LITELLM_MASTER_KEY").to_owned();
                 draft.note(format!("applications go on with the key in {variable}; the key for administration is another one and is printed at the first start"));
@@ -403,7 +448,7 @@ fn undated(model: &str) -> &str {
 }
 
 /// Prices that the file names: there for a token, here for a million of them.
-fn prices(params: &Value, info: &Value) -> Option<String> {
+fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Option<String> {
     const NAMES: [(&str, &str, i32); 5] = [
         ("input_cost_per_token", "input", 6),
         ("output_cost_per_token", "output", 6),
@@ -412,18 +457,19 @@ fn prices(params: &Value, info: &Value) -> Option<String> {
         ("input_cost_per_request", "request", 0),
     ];
     let said = |name: &str| {
-        params.get(name).or_else(|| info.get(name)).and_then(|price| match price {
-            Value::String(text) => text.parse::<f64>().ok(),
-            other => other.as_f64(),
-        })
+        let price = params.get(name).or_else(|| info.get(name)).filter(|price| !price.is_null())?;
+        let number = price.as_str().map_or_else(|| price.as_f64(), |text| text.parse::<f64>().ok());
+        // A dollar for a token is no price.
+        Some(number.filter(|number| (0.0..1.0).contains(number)))
     };
+    if NAMES.iter().any(|(name, ..)| said(name) == Some(None)) {
+        draft.note(format!("{model}: a price of it cannot be one; none is taken over"));
+        return None;
+    }
     said("input_cost_per_token")
         .or_else(|| said("output_cost_per_token"))
         .or_else(|| said("input_cost_per_request"))?;
-    let one = |(name, ours, power): (&str, &'static str, i32)| {
-        let price = said(name).filter(|price| price.is_finite() && *price >= 0.0)? * 10_f64.powi(power);
-        Some((ours, decimal(price)))
-    };
+    let one = |(name, ours, power): (&str, &'static str, i32)| Some((ours, decimal(said(name)?? * 10_f64.powi(power))));
     let mut prices: Vec<_> = NAMES.into_iter().filter_map(one).collect();
     for (needed, at) in [("input", 0), ("output", 1)] {
         if prices.iter().all(|(name, _)| *name != needed) {

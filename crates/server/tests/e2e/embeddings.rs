@@ -209,7 +209,50 @@ async fn filters_read_the_texts_and_refuse_what_they_cannot_read() {
     ] {
         assert_eq!(ask(more.clone()).await.status, status, "{more}");
     }
+    // What an upstream may read in another way than a filter is not sent.
+    let picture = r#"{"type":"image_url","image_url":{"url":"data:,"},"x":1e999}"#;
+    for more in [
+        format!(r#""input":[{{"content":[{{"type":"text","text":"forbidden"}},{picture}]}}]"#),
+        r#""input":"fog","x":{"a":"forbidden","b":1e999}"#.to_owned(),
+        r#""input":"fog","x":{"a":"forbidden","a":"fine"}"#.to_owned(),
+        r#""input":"fog","x":"\ud800 forbidden""#.to_owned(),
+        r#""input":"fog","provider":{"options":{"p0":{"x":"forbidden","x":"fine"}}}"#.to_owned(),
+    ] {
+        let body = format!(r#"{{"model":"{MODEL}",{more}}}"#);
+        let reply = gate.ask("POST", "/v1/embeddings").key(&key).json(body).send().await;
+        assert!(matches!(reply.status, 400 | 403), "{more}: {}", reply.body_text());
+    }
     assert_eq!(sim.calls(), calls);
+}
+
+#[tokio::test]
+async fn nobody_is_talked_to_who_only_makes_embeddings() {
+    let (words, vectors) = (Sim::start(Behaviour::status(500)).await, Sim::start(Behaviour::Echo).await);
+    let start = Tidegate::start().embeds(MODEL).protocol_at(MODEL, "openai-chat", &at(&vectors, "openai-chat"), PRICED);
+    let start = start.protocol_at("words/m", "openai-chat", &at(&words, "openai-chat"), PRICED);
+    let gate = start.config("[routing]\nrepeat = false\n").run().await;
+    let talk = json!({"models": ["words/m", MODEL], "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]});
+    let reply = post(&gate, "/v1/messages", &talk).await;
+    assert_eq!((reply.status >= 500, words.calls(), vectors.calls()), (true, 1, 0), "{}", reply.body_text());
+}
+
+#[tokio::test]
+async fn an_answer_of_another_form_is_the_options_fault() {
+    let sim = Sim::start(Behaviour::Raw {
+        status: 200,
+        headers: Vec::new(),
+        body: r#"{"data":[{"index":0,"embedding":{"float":[1.0]}}],"usage":{"prompt_tokens":1}}"#.into(),
+    })
+    .await;
+    let gate = gate_with(&[(&sim, "openai-chat")], "").await;
+    let reply = made(&gate, json!({"input": "fog", "embedding_type": ["float"]})).await;
+    let text = "the provider's answer holds no vectors; leave out the options that change its form";
+    assert_eq!((reply.status, sim.calls()), (400, 1), "{}", reply.body_text());
+    assert!(message(&reply).1.contains(text), "{}", reply.body_text());
+    // The size is part of what was asked for.
+    sim.set(Behaviour::RefuseMember("dimensions".to_owned()));
+    let reply = made(&gate, json!({"input": "fog", "dimensions": 2})).await;
+    assert_eq!(reply.status, 400, "{}", reply.body_text());
 }
 
 #[tokio::test]

@@ -37,8 +37,10 @@ pub enum Said<'a> {
     Texts(Vec<Cow<'a, str>>),
     /// Somebody has made tokens of it already: so many.
     Tokens(u64),
-    /// Parts that are more than text.
+    /// Parts that are more than text: bytes of text, and how many are something else.
     Parts {
+        text: usize,
+        others: u64,
         has_images: bool,
     },
 }
@@ -130,13 +132,10 @@ fn read_input<'a>(place: &Place<'_>, raw: &'a RawValue) -> Result<Input<'a>, Vio
             Said::Tokens(places().map(count).sum::<Result<_, _>>()?)
         }
         Kind::Object => {
-            let mut has_images = false;
-            let texts: Result<Vec<_>, _> =
-                places().map(|(place, entry)| parts(&place, entry, &mut has_images)).collect();
-            match texts?.into_iter().collect() {
-                Some(texts) => Said::Texts(texts),
-                None => Said::Parts { has_images },
-            }
+            let mut all = Parts::default();
+            let texts: Vec<_> = places().map(|(place, entry)| all.read(&place, entry)).collect::<Result<_, _>>()?;
+            let Parts { text, others, has_images } = all;
+            if others == 0 { Said::Texts(texts) } else { Said::Parts { text, others, has_images } }
         }
         _ => return Err(place.entry(0).is("must be a string")),
     };
@@ -153,26 +152,37 @@ fn tokens(place: &Place<'_>, entries: &[&RawValue]) -> Result<u64, Violation> {
     Ok(entries.len() as u64)
 }
 
-/// The text that one input of parts comes to; nothing where it is more than text.
-fn parts<'a>(place: &Place<'_>, entry: &'a RawValue, has_images: &mut bool) -> Result<Option<Cow<'a, str>>, Violation> {
-    let members = check::members(place, entry)?;
-    let inside = place.member("content");
-    let parts = check::entries(&inside, check::required(place, &members, "content")?, 1, MOST_INPUTS)?;
-    let mut text = Some(Cow::Borrowed(""));
-    for (index, part) in parts.into_iter().enumerate() {
-        let place = inside.entry(index);
-        let members = check::members(&place, part)?;
-        let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
-        if kind != "text" {
-            *has_images |= kind == "image_url";
-            text = None;
-            continue;
+/// What parts come to, of all inputs together.
+#[derive(Default)]
+struct Parts {
+    text: usize,
+    others: u64,
+    has_images: bool,
+}
+
+impl Parts {
+    /// The text of one input.
+    fn read<'a>(&mut self, place: &Place<'_>, entry: &'a RawValue) -> Result<Cow<'a, str>, Violation> {
+        let members = check::members(place, entry)?;
+        let inside = place.member("content");
+        let parts = check::entries(&inside, check::required(place, &members, "content")?, 1, MOST_INPUTS)?;
+        let mut text = Cow::Borrowed("");
+        for (index, part) in parts.into_iter().enumerate() {
+            let place = inside.entry(index);
+            let members = check::members(&place, part)?;
+            let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+            if kind != "text" {
+                self.has_images |= kind == "image_url";
+                self.others += 1;
+                continue;
+            }
+            let said = check::required(&place, &members, "text")?;
+            let said = check::text_between(&place.member("text"), said, 1, usize::MAX)?;
+            self.text += said.len();
+            text = if text.is_empty() { said } else { Cow::Owned(format!("{text}\n{said}")) };
         }
-        let said = check::required(&place, &members, "text")?;
-        let said = check::text_between(&place.member("text"), said, 1, usize::MAX)?;
-        text = text.map(|text| if text.is_empty() { said } else { Cow::Owned(format!("{text}\n{said}")) });
+        Ok(text)
     }
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -199,7 +209,7 @@ mod tests {
             ),
             (
                 r#"[{"content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]}]"#,
-                "1 Parts { has_images: true }",
+                "1 Parts { text: 1, others: 1, has_images: true }",
             ),
         ] {
             assert_eq!(said(&format!(r#""input":{input}"#)), expected, "{input}");

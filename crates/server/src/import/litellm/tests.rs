@@ -77,24 +77,64 @@ fn keys_are_read_from_the_environment_and_never_copied() {
         r#"
 model_list:
   - model_name: a
-    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-secret}
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-hush}
   - model_name: b
-    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-second-secret}
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-second-hush}
   - model_name: c
-    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-secret}
-general_settings: {master_key: sk-master-secret}
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: sk-first-hush}
+  - model_name: d
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_key: os.environ/ANTHROPIC_API_KEY}
+  - model_name: e
+    litellm_params: {model: bedrock/m, aws_region_name: eu-west-1, aws_access_key_id: one-hush}
+  - model_name: f
+    litellm_params: {model: bedrock/m, aws_region_name: eu-west-1, aws_access_key_id: two-hush}
+  - model_name: g
+    litellm_params: {model: openai/m, api_base: "https://u:p-hush@a.example/v1?key=q-hush"}
+general_settings: {master_key: sk-master-very-hush}
 "#,
     );
     let providers = table["providers"].as_array().unwrap();
     let keys: Vec<_> = providers.iter().map(|one| (text(one, "slug"), text(one, "api_key"))).collect();
     assert_eq!(
         keys,
-        [(Some("anthropic"), Some("env:ANTHROPIC_API_KEY")), (Some("anthropic-2"), Some("env:ANTHROPIC_API_KEY_2"))]
+        [
+            (Some("anthropic"), Some("env:ANTHROPIC_API_KEY_2")),
+            (Some("anthropic-2"), Some("env:ANTHROPIC_API_KEY_3")),
+            // It was another account's from the beginning.
+            (Some("anthropic-3"), Some("env:ANTHROPIC_API_KEY")),
+            (Some("amazon-bedrock"), Some("env:AMAZON_BEDROCK_API_KEY")),
+            (Some("amazon-bedrock-2"), Some("env:AMAZON_BEDROCK_API_KEY_2")),
+            (Some("a-example"), None),
+        ]
     );
     assert_eq!(text(&providers[1], "base_url"), Some("https://api.anthropic.com"));
     assert_eq!(text(&model(&table, "anthropic/c")["endpoints"][0], "provider"), Some("anthropic"));
     assert_eq!(text(&table["keys"], "inference_key"), Some("env:LITELLM_MASTER_KEY"));
-    assert!(!format!("{table}{notes:?}").contains("secret"));
+    assert!(!format!("{table}{notes:?}").contains("hush"));
+    let broken = convert("model_list:\n  - api_key: sk-hush\n   x: [").unwrap_err();
+    assert!(!format!("{broken:#}").contains("hush") && format!("{broken:#}").contains("line 3"), "{broken:#}");
+}
+
+#[test]
+fn odd_names_and_prices_make_no_odd_configuration() {
+    let (table, notes) = converted(
+        r#"
+model_list:
+  - model_name: gpt-4o
+    litellm_params: {model: gpt-4o}
+  - model_name: openai/gpt-4o
+    litellm_params: {model: azure/x, api_base: "https://res.openai.azure.com"}
+  - model_name: "odd\r\"name"
+    litellm_params: {model: groq/m, rpm: 5, input_cost_per_token: -1, output_cost_per_token: 1.0e-6}
+router_settings: {model_group_alias: {gpt-4o: "odd\r\"name"}}
+general_settings: {master_key: sk-1234}
+"#,
+    );
+    assert_eq!(table["models"].as_array().unwrap().len(), 2);
+    assert_eq!(model(&table, "openai/gpt-4o")["endpoints"].as_array().unwrap().len(), 2);
+    let odd = model(&table, "groq/odd\r\"name");
+    assert_eq!((odd["endpoints"][0].get("pricing"), table.get("keys")), (None, None));
+    assert_eq!(notes.len(), 4, "{notes:?}");
 }
 
 #[test]
