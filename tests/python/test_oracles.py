@@ -62,6 +62,14 @@ ODD = {
     "chat/answer-without-choices": "an answer of nothing",
     "chat/p20-error-chunk": "an error in the middle of a stream",
     "chat/p82-error-in-a-200": "an error instead of an answer",
+    "chat/p82-minimax-1000": "an error of MiniMax's beside an answer of nothing",
+    "chat/p82-minimax-1002": "an error of MiniMax's beside an answer of nothing",
+    "chat/p82-minimax-1004": "an error of MiniMax's beside an answer of nothing",
+    "chat/p82-minimax-1008": "an error of MiniMax's beside an answer of nothing",
+    "chat/p82-minimax-1026": "an error of MiniMax's beside an answer of nothing",
+    "chat/p82-minimax-2013": "an error of MiniMax's beside an answer of nothing",
+    "chat/p81-failed-call-in-a-stream": "an error of Groq's in place of a call",
+    "chat/p81-failed-call-that-is-none": "an error of Groq's in place of a call",
     "cohere/p82-error-in-a-200": "an error instead of an answer",
     "converse/no_message": "an answer of nothing",
     "converse/p74_nothing_said": "an answer of nothing",
@@ -77,6 +85,11 @@ ODD = {
     # Words and members that servers use and the clients do not know.
     "chat/e09-nothing-counts-after-the-usage": "a chunk without choices after the end",
     "gemini/answer_absurd_usage": "numbers of tokens that are none",
+    "chat/finish-abort": "a reason to end of vLLM's",
+    "chat/finish-network-error": "a reason to end of Z.AI's",
+    "chat/p73-finish-sensitive": "a reason to end of Z.AI's",
+    "chat/p82-minimax-0": "what MiniMax says beside every answer",
+    "chat/perplexity-research": "counts of Perplexity's",
     "chat/finish-eos": "a reason to end of another server's",
     "chat/finish-eos-token": "a reason to end of another server's",
     "chat/finish-error": "a reason to end of OpenRouter's",
@@ -99,6 +112,7 @@ ODD = {
     "responses/p85-stream-with-names-alone": "events that say what they are in their name only",
     # Values of another type than documented.
     "chat/numbers-as-floats": "numbers with a point",
+    "chat/odd-members-spoil-nothing": "members of other types, and a chunk that is null",
     "chat/p10-p14-answer-arguments": "arguments that are null",
     "chat/p13-answer-arguments-object": "arguments that are an object",
     "chat/p13-arguments-as-object": "arguments that are an object",
@@ -341,7 +355,7 @@ def test_events_are_a_message_to_anthropics_client(path):
     for index, text in inputs.items():
         # What came in the middle of a call that was cut stands behind it.
         calls = [place for place, other in enumerate(message.content) if other.type == "tool_use"]
-        is_cut = message.stop_reason == "max_tokens" and index == calls[-1]
+        is_cut = message.stop_reason in ("max_tokens", "refusal") and index == calls[-1]
         assert is_cut or json.loads(text) == message.content[index].input
     assert all(block.type != "tool_use" or index in inputs for index, block in enumerate(message.content))
 
