@@ -101,7 +101,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
     }
     body.set("messages", messages);
-    let after_results = conversation.is_after_results();
+    let may_be_empty = conversation.may_end_silent(&sent);
     let text = body.to_bytes();
     let offered = functions.list.into_iter().map(|function| function.name).collect();
     let context = Context {
@@ -117,7 +117,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         think_tags: card.think_tags,
         prefix,
         protocol: PROTOCOL,
-        after_results,
+        may_be_empty,
         offered,
         ..Context::default()
     };

@@ -136,8 +136,8 @@ pub struct Context {
     pub tells_searches: bool,
     /// Names of the tools as the upstream knows them.
     pub offered: Vec<String>,
-    /// The last thing the model was told is what its calls gave.
-    pub after_results: bool,
+    /// The model may have nothing to say and be done all the same.
+    pub may_be_empty: bool,
     /// What was taken out of the conversation on its way, where the request asks for that; as JSON.
     pub edits: Option<String>,
 }
@@ -157,10 +157,10 @@ impl Context {
     }
 }
 
-/// An answer that just ended must have said something. After the results of calls a model may have nothing to add, and
-/// then asking another one would only cost once more.
+/// An answer that just ended must have said something. Where a model may have nothing to add, asking another one would
+/// only cost once more.
 pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted, context: &Context) -> Result<(), Fault> {
-    let is_content = context.after_results && encoder.is_done() && counted.is_known() && counted.output > 0;
+    let is_content = context.may_be_empty && encoder.is_done() && counted.is_known() && counted.output > 0;
     if encoder.has_answered() || is_content { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 
