@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
             cache_key: Some("k"),
             user: Some("u"),
             stream: true,
+            is_capped: false,
             tells_searches: true,
             tier: None,
             betas: &[],

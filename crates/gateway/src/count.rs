@@ -186,6 +186,7 @@ impl Gateway {
                     cache_key: None,
                     user: None,
                     stream: false,
+                    is_capped: false,
                     tells_searches: false,
                     tier: None,
                     betas: &[],

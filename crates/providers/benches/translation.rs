@@ -72,6 +72,7 @@ fn request(protocol: Protocol) {
         cache_key: None,
         user: None,
         stream: true,
+        is_capped: false,
         tells_searches: false,
         tier: None,
         betas: &[],

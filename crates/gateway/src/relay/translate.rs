@@ -50,8 +50,10 @@ pub(super) fn outgoing(
         Some(Misfit::Member(problem)) => return Err(unsupported(problem)),
         Some(Misfit::File(id)) => return Err(of_file(&id)),
     }
-    if let (Some(cap), None) = (job.cap, request.max_tokens) {
-        request.to_mut().max_tokens = Some(cap);
+    let cap = job.cap.filter(|_| request.max_tokens.is_none());
+    let is_capped = cap.is_some();
+    if is_capped {
+        request.to_mut().max_tokens = cap;
     }
     if job.repairs.contains(&Repair::WithoutThinking) {
         request.to_mut().thinking = None;
@@ -83,6 +85,7 @@ pub(super) fn outgoing(
         cache_key: Some(&cache_key),
         user: user.as_deref(),
         stream: asks_to_stream(job, attempt),
+        is_capped,
         tells_searches: job.native.as_ref().is_some_and(|native| native.is_taken),
         tier: attempt.endpoint.tier.name(),
         betas: &betas.betas,

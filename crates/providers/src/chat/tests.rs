@@ -55,6 +55,7 @@ fn target(card: &Card) -> Target<'_> {
         cache_key: Some("43f74794ff7f9c9a157ceba89e41f02a"),
         user: Some("b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b"),
         stream: true,
+        is_capped: false,
         tells_searches: false,
         tier: None,
         betas: &[],

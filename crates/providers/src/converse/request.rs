@@ -38,7 +38,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let mut additional = Body::default();
     let mut output = Body::default();
     let tool_config = tools(request, card, &functions, &mut conversation, &mut additional);
-    reasoning(request, (thinking, max_tokens), card, &mut conversation, &mut additional, &mut output);
+    reasoning(request, (thinking, max_tokens), target, &mut conversation, &mut additional, &mut output);
     if card.claude && !target.betas.is_empty() {
         additional.set("anthropic_beta", target.betas);
     }
@@ -139,11 +139,12 @@ fn sampling(
 fn reasoning(
     request: &Request,
     (thinking, max_tokens): (Thinking, u64),
-    card: &Card,
+    target: &Target<'_>,
     conversation: &mut Conversation,
     additional: &mut Body,
     output: &mut Body,
 ) {
+    let card = target.card;
     let wanted = thinking.wanted;
     let level = match wanted {
         Wanted::Level(level, _) => Some(card.clamp(level).unwrap_or(level)),
@@ -155,7 +156,7 @@ fn reasoning(
     }
     match card.reasoning {
         _ if card.claude => {
-            additional.set_some("thinking", affordable(request, max_tokens, conversation));
+            additional.set_some("thinking", affordable(request, max_tokens, target.is_capped, conversation));
             effort(request, card, conversation, output);
         }
         ReasoningSwitch::Verbatim => {
@@ -187,13 +188,18 @@ fn reasoning(
 fn affordable<'r>(
     request: &'r Request,
     max_tokens: u64,
+    is_capped: bool,
     conversation: &mut Conversation,
 ) -> Option<Cow<'r, ThinkingConfig>> {
     const LEAST: u64 = 1_024;
     let thinking = request.thinking.as_ref()?;
     let ThinkingConfig::Enabled(config) = thinking else { return Some(Cow::Borrowed(thinking)) };
     let room = max_tokens.saturating_sub(intent::ROOM);
-    if request.max_tokens == Some(max_tokens) || config.budget_tokens <= room {
+    let fits = match request.max_tokens.filter(|_| !is_capped) {
+        Some(wanted) => wanted == max_tokens || config.budget_tokens <= room,
+        None => config.budget_tokens < max_tokens,
+    };
+    if fits {
         return Some(Cow::Borrowed(thinking));
     }
     if room < LEAST {

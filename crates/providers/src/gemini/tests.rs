@@ -18,6 +18,7 @@ fn target(card: &Card) -> Target<'_> {
         cache_key: None,
         user: None,
         stream: false,
+        is_capped: false,
         tells_searches: false,
         tier: None,
         betas: &[],

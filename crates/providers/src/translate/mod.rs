@@ -89,6 +89,8 @@ pub struct Target<'a> {
     /// Who the end user is, hashed; none where the upstream must not know.
     pub user: Option<&'a str>,
     pub stream: bool,
+    /// The limit of output in the request is ours: the caller has set none.
+    pub is_capped: bool,
     /// The vendor's own search stands for one of ours: what it finds is told in blocks.
     pub tells_searches: bool,
     /// The service tier that the endpoint stands for, where it is not the usual one: `priority` or `flex`.

@@ -143,6 +143,7 @@ impl Case {
             cache_key: Some("43f74794ff7f9c9a157ceba89e41f02a"),
             user: Some("b3ce8c8170450400f9b548abb4bc626557357a61286e93aaa5fa04e33613f06b"),
             stream: self.flag("stream").unwrap_or(false),
+            is_capped: self.flag("is_capped").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
             tier: None,
             betas: &betas,

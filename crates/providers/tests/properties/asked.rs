@@ -444,6 +444,7 @@ fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outg
         cache_key: Some("k"),
         user: Some("u"),
         stream: true,
+        is_capped: false,
         tells_searches: false,
         tier: None,
         betas: &[],

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, asked, message};
-use crate::harness::{INFERENCE_KEY, Tidegate};
+use crate::harness::{INFERENCE_KEY, Tidegate, user};
 
 fn refused(body: &Value) -> Behaviour {
     Behaviour::Raw {
@@ -110,6 +110,21 @@ async fn p89_claude_behind_converse_goes_on_without_thinking_and_is_told_of_beta
         ]
     );
     assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:files-api-2025-04-14"));
+}
+
+#[tokio::test]
+async fn claude_behind_converse_has_room_to_answer_within_a_limit_of_ours() {
+    let sim = Sim::start(Behaviour::says("ok")).await;
+    let lines = "context_length = 4096\nmax_output_tokens = 8192\ncard = { claude = true }";
+    let gate = Tidegate::start().protocol_at(MODEL, "bedrock-converse", &sim.base_url(), lines).run().await;
+    let thinking = json!({"type": "enabled", "budget_tokens": 6000});
+    let reply = gate.messages(json!({"model": MODEL, "messages": [user("hi")], "thinking": thinking})).await;
+    assert_eq!(message(&reply)["content"][0]["text"], "ok");
+    let sent = sim.requests()[0].json();
+    let limit = sent["inferenceConfig"]["maxTokens"].as_u64().unwrap();
+    assert!((2048..4096).contains(&limit), "{sent}");
+    assert_eq!(sent["additionalModelRequestFields"]["thinking"]["budget_tokens"], limit - 1024);
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("clamped:budget_tokens"));
 }
 
 #[tokio::test]
