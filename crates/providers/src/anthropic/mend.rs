@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
+use super::held::Held;
 use crate::fault::{Class, Fault};
 use crate::translate::arguments::Arguments;
 use crate::translate::blocks::is_object;
@@ -45,7 +46,7 @@ pub struct Mender {
     /// The input of some call is no object.
     is_cut: bool,
     /// Events of other blocks that came in the middle of a call's input: they wait for its end.
-    held: Vec<(String, Vec<u8>)>,
+    held: Held,
     /// Ids of calls, which must differ and have a form.
     names: Names,
     is_begun: bool,
@@ -63,17 +64,25 @@ struct Open {
     kind: String,
     /// Of a call: the input that came with its beginning, until a piece of it was told.
     input: Option<String>,
-    /// Of a call: the pieces of its input.
+    /// Of a call: the pieces of its input. The first are told only when they say something.
     pieces: Arguments,
     /// Of a thought: what came of its signature.
     signature: String,
 }
 
 impl Open {
-    /// Whether pieces of a call's input may still come: it is no whole object yet.
+    /// Whether pieces of a call's input may still come: it is no whole object yet, or one that may not count.
     fn is_half(&self) -> bool {
         let began_whole = self.input.as_deref().is_some_and(|input| !matches!(input, "" | "{}"));
-        self.kind == "tool_use" && self.given.is_some() && !began_whole && !self.pieces.is_object()
+        let is_whole = self.pieces.is_object() && !self.is_untold();
+        self.kind == "tool_use" && self.given.is_some() && !began_whole && !is_whole
+    }
+
+    /// Whether the pieces so far say nothing, and so were not told: some servers write a call without arguments like this, and some begin every
+    /// input with an empty object.
+    fn is_untold(&self) -> bool {
+        let text = self.pieces.as_str().trim();
+        self.input.as_deref() != Some("") && (text == "{}" || "null".starts_with(text))
     }
 }
 
@@ -165,6 +174,21 @@ fn put(stream: &mut Stream, kind: &str, data: &[u8]) {
         return stream.verbatim(kind, &line);
     }
     stream.verbatim(kind, data);
+}
+
+/// Writes a piece of a call's input.
+fn put_input(stream: &mut Stream, number: usize, input: &str) {
+    let input = quoted(input);
+    let delta = format!(
+        r#"{{"type":"content_block_delta","index":{number},"delta":{{"type":"input_json_delta","partial_json":{input}}}}}"#
+    );
+    put(stream, "content_block_delta", delta.as_bytes());
+}
+
+/// Whether an event is a piece of text or of a thought.
+fn is_speech(members: &Members<'_>) -> bool {
+    let delta = members.get("delta").and_then(Members::of).and_then(|delta| kind_of(&text(&delta, "type")?));
+    matches!(delta, Some("text" | "thinking"))
 }
 
 impl Mender {
@@ -264,9 +288,24 @@ impl Mender {
             return Ok(());
         }
         if let (Some(open), Some("tool_use")) = (&mut self.open, wanted) {
-            // Pieces stand for the whole input, whatever its beginning held.
-            open.input = open.input.take().map(|_| String::new());
-            open.pieces.push(&piece.unwrap_or_default());
+            let piece = piece.unwrap_or_default();
+            let is_told = open.input.as_deref().is_none_or(str::is_empty);
+            open.pieces.push(&piece);
+            if !is_told {
+                open.pieces.skip_empty_object();
+                if open.is_untold() {
+                    if open.pieces.is_object() {
+                        open.input = Some("{}".to_owned());
+                    }
+                    return Ok(());
+                }
+                // Pieces stand for the whole input, whatever its beginning held.
+                open.input = Some(String::new());
+                if open.pieces.as_str() != piece {
+                    put_input(stream, self.blocks.saturating_sub(1), open.pieces.as_str());
+                    return Ok(());
+                }
+            }
         }
         self.tell("content_block_delta", members, data, given, stream);
         Ok(())
@@ -295,11 +334,7 @@ impl Mender {
         };
         self.is_cut |= open.kind == "tool_use" && !is_whole;
         if let Some(input) = open.input.filter(|input| !input.is_empty()) {
-            let input = quoted(input.trim());
-            let delta = format!(
-                r#"{{"type":"content_block_delta","index":{number},"delta":{{"type":"input_json_delta","partial_json":{input}}}}}"#
-            );
-            put(stream, "content_block_delta", delta.as_bytes());
+            put_input(stream, number, input.trim());
         }
         if !open.signature.is_empty() {
             let signature = quoted(&self.signer.wrap(&open.signature));
@@ -316,13 +351,28 @@ impl Mender {
     fn block(&mut self, kind: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
         let members = read(data).ok_or_else(broken)?;
         let given = members.get("index").and_then(|index| index.get().parse::<u64>().ok());
-        if self.open.as_ref().is_some_and(|open| open.is_half() && open.given != given) {
-            self.held.push((kind.to_owned(), data.to_vec()));
-            return Ok(());
+        while let Some(open) = self.open.as_ref().filter(|open| open.is_half() && open.given != given) {
+            // A call without arguments may never be ended, and words would wait for that until all is over.
+            if !open.is_untold() || !is_speech(&members) {
+                return self.hold(given, kind, data, stream);
+            }
+            self.close(stream);
+            self.catch_up(stream)?;
         }
+        self.apply(kind, given, &members, data, stream)
+    }
+
+    fn apply(
+        &mut self,
+        kind: &str,
+        given: Option<u64>,
+        members: &Members<'_>,
+        data: &[u8],
+        stream: &mut Stream,
+    ) -> Result<(), Fault> {
         match kind {
-            "content_block_start" => self.begin(&members, data, stream)?,
-            "content_block_delta" => self.add(&members, data, stream)?,
+            "content_block_start" => self.begin(members, data, stream)?,
+            "content_block_delta" => self.add(members, data, stream)?,
             _ => {
                 if self.open.as_ref().is_some_and(|open| open.given.is_none() || open.given == given) {
                     self.close(stream);
@@ -333,12 +383,27 @@ impl Mender {
         Ok(())
     }
 
-    /// Tells what has waited, as far as the block that it waited for is over.
+    /// Lets an event wait for the end of the open block. When too much waits, that block ends as it is.
+    fn hold(&mut self, given: Option<u64>, kind: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
+        // The end of a block that is over already ends nothing.
+        if kind != "content_block_stop" || self.held.has(given) {
+            self.held.push(given, kind, data);
+        }
+        while self.held.is_full() {
+            self.close(stream);
+            self.catch_up(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Tells what has waited, block by block, as far as the one that is open is over.
     fn catch_up(&mut self, stream: &mut Stream) -> Result<(), Fault> {
-        while !self.held.is_empty() && !self.open.as_ref().is_some_and(Open::is_half) {
-            let held = std::mem::take(&mut self.held);
-            for (kind, data) in &held {
-                self.block(kind, data, stream)?;
+        while !self.open.as_ref().is_some_and(Open::is_half) {
+            let Some(events) = self.held.pop() else { break };
+            for (kind, data) in &events {
+                let members = read(data).ok_or_else(broken)?;
+                let given = members.get("index").and_then(|index| index.get().parse::<u64>().ok());
+                self.apply(kind, given, &members, data, stream)?;
             }
         }
         Ok(())

@@ -346,6 +346,101 @@ fn e6_inputs_that_come_in_turns_are_told_one_after_the_other() {
     }
 }
 
+fn call(id: usize) -> String {
+    CALL.replace(r#""id":"t""#, &format!(r#""id":"t{id}""#))
+}
+
+#[test]
+fn e6_no_input_overtakes_the_beginning_of_its_call() {
+    let whole = |index| [start(index, &call(index as usize)), input(index, r#"{\"a\":1}"#), stop(index)];
+    let told =
+        [&[START.to_owned()][..], &whole(0), &whole(1), &whole(2), &[ended("tool_use"), STOP.to_owned()]].concat();
+    let of = |index: u64, part: usize| whole(index)[part].clone();
+    for order in [[1, 2, 0], [2, 1, 0], [0, 2, 1], [2, 0, 1]] {
+        let starts = [of(0, 0), of(1, 0), of(2, 0)];
+        let inputs = order.map(|index| of(index, 1));
+        let stops = order.map(|index| of(index, 2));
+        for stops in [&stops[..], &[]] {
+            let end = [ended("tool_use"), STOP.to_owned()];
+            check(&[&[START.to_owned()][..], &starts, &inputs, stops, &end].concat(), &told);
+        }
+    }
+}
+
+#[test]
+fn pieces_that_say_nothing_are_no_input() {
+    let told =
+        |json: &str| [START.to_owned(), start(0, CALL), input(0, json), stop(0), ended("tool_use"), STOP.to_owned()];
+    for (pieces, wanted) in [
+        (&["null"][..], "{}"),
+        (&["nu", "ll"], "{}"),
+        (&[" "], "{}"),
+        (&[" ", "\\n"], "{}"),
+        (&["{}"], "{}"),
+        (&["{}", "{}"], "{}"),
+        (&["{}", r#"{\"a\":1}"#], r#"{\"a\":1}"#),
+        (&["{}", " ", r#"{\"a\":1}"#], r#" {\"a\":1}"#),
+        (&[r#"{}{\"a\":1}"#], r#"{\"a\":1}"#),
+    ] {
+        let pieces: Vec<String> = pieces.iter().map(|piece| input(0, piece)).collect();
+        for stops in [&[stop(0)][..], &[]] {
+            let given =
+                [&[START.to_owned(), start(0, CALL)][..], &pieces, stops, &[ended("tool_use"), STOP.to_owned()]];
+            check(&given.concat(), &told(wanted));
+        }
+    }
+    let (_, fault) = mended(&[START, &start(0, CALL), &input(0, "nu"), &input(0, "mb"), &stop(0), &ended("tool_use")]);
+    assert_eq!(fault, Some(Class::BadResponse));
+    // What stands before every input may come in turns, too.
+    let one = [start(0, &call(0)), input(0, r#"{\"a\":0}"#), stop(0)];
+    let two = [start(1, &call(1)), input(1, r#"{\"a\":1}"#), stop(1)];
+    let mut given = vec![START.to_owned(), one[0].clone(), two[0].clone(), input(0, "{}"), input(1, "{}")];
+    given.extend([&one[1], &two[1], &one[2], &two[2], &ended("tool_use"), &STOP.to_owned()].map(Clone::clone));
+    check(&given, &[&[START.to_owned()][..], &one, &two, &[ended("tool_use"), STOP.to_owned()]].concat());
+}
+
+/// What comes out before the end.
+fn told_at_once(events: impl IntoIterator<Item = String>) -> String {
+    let mut translator = adapter::mending_translator(signer(), 1 << 20);
+    let told = events.into_iter().map(|event| translator.feed(Bytes::from(format!("data: {event}\n\n"))));
+    let told = told.collect::<Vec<_>>().concat();
+    assert!(translator.fault().is_none());
+    String::from_utf8(told).unwrap()
+}
+
+#[test]
+fn words_do_not_wait_for_a_call_without_arguments() {
+    for pieces in [&[][..], &[input(0, "{}")], &[input(0, "null")]] {
+        let begun =
+            [&[START.to_owned(), start(0, &call(0))][..], pieces, &[start(1, &call(1)), start(2, TEXT)]].concat();
+        let told = told_at_once(begun.into_iter().chain([said(2, "high"), said(2, "water")]));
+        assert!(told.contains(&said(2, "high")) && told.ends_with(&format!("{}\n\n", said(2, "water"))), "{told}");
+        assert_eq!(told.matches(r#""partial_json":"{}""#).count(), 2, "{told}");
+    }
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let half = [START.to_owned(), start(0, &call(0)), input(0, r#"{\"a\":"#), start(1, TEXT)];
+    let word = "w".repeat(64 << 10);
+    let held = told_at_once(half.iter().cloned().chain(vec![said(1, &word); 60]));
+    assert!(!held.contains("www"));
+    let told = told_at_once(half.into_iter().chain(vec![said(1, &word); 70]));
+    assert_eq!(told.matches("content_block_stop\ndata").count(), 1);
+    assert_eq!(told.matches(&word).count(), 70);
+}
+
+#[test]
+fn any_number_of_calls_may_wait() {
+    const MANY: usize = 20_000;
+    let begun = (0..MANY).map(|index| start(index as u64, &call(index)));
+    let events = [START.to_owned()].into_iter().chain(begun).chain([ended("tool_use"), STOP.to_owned()]);
+    let told = told_at_once(events);
+    for event in ["start", "delta", "stop"] {
+        assert_eq!(told.matches(&format!("event: content_block_{event}\n")).count(), MANY);
+    }
+}
+
 #[test]
 fn p43_ids_of_calls_get_a_form_that_others_take() {
     let call = CALL.replace(r#""id":"t""#, r#""id":"functions.f:0""#);

@@ -4,6 +4,7 @@
 pub mod beta;
 pub mod edit;
 
+mod held;
 mod invoke;
 mod mend;
 mod merge;
