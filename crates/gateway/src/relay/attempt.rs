@@ -611,7 +611,7 @@ async fn open_stream(
         let is_told = framing::is_stream(response.headers());
         let mut body = response.into_body();
         // What it is does not always stand on it.
-        let mut first = if is_told { None } else { framing::next(&mut body).await? };
+        let mut first = if is_told { None } else { framing::beginning(&mut body).await? };
         if !is_told && !first.as_deref().is_some_and(framing::begins_events) {
             let whole = framing::gathered(first, &mut body, settings.max_answer_bytes).await?;
             if context.is_none() {

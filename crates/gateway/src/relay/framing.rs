@@ -1,10 +1,15 @@
 //! How the body of an answer comes: event by event, or whole.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http_body::Body;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tidegate_providers::{Class, Fault};
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// How events begin; no JSON does.
+const EVENTS: [&[u8]; 3] = [b"data:", b"event:", b":"];
 
 /// Whether its type says that it comes event by event. Types are written in any case.
 pub(super) fn is_stream(headers: &HeaderMap) -> bool {
@@ -13,14 +18,32 @@ pub(super) fn is_stream(headers: &HeaderMap) -> bool {
     streams.iter().any(|stream| kind.get(..stream.len()).is_some_and(|start| start.eq_ignore_ascii_case(stream)))
 }
 
-/// Whether it begins as events do: some servers and proxies send them under another type. No JSON begins like this.
+/// Whether it begins as events do: some servers and proxies send them under another type.
 pub(super) fn begins_events(body: &[u8]) -> bool {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
-    [&b"data:"[..], b"event:", b":"].iter().any(|start| body.starts_with(start))
+    let body = body.strip_prefix(BOM).unwrap_or(body).trim_ascii_start();
+    EVENTS.iter().any(|start| body.starts_with(start))
+}
+
+/// The first piece of a body that shows whether it is events, without the blanks before that: pieces are cut anywhere,
+/// and some servers send empty lines while they think.
+pub(super) async fn beginning(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Fault> {
+    let mut first = Bytes::new();
+    while let Some(data) = next(body).await? {
+        first = if first.is_empty() { data } else { [first, data].concat().into() };
+        if first.starts_with(BOM) {
+            first.advance(BOM.len());
+        }
+        first.advance(first.len() - first.trim_ascii_start().len());
+        let is_open = [BOM].iter().chain(&EVENTS).any(|start| start.len() > first.len() && start.starts_with(&first));
+        if !is_open {
+            break;
+        }
+    }
+    Ok(Some(first).filter(|first| !first.is_empty()))
 }
 
 /// The next piece of a body.
-pub(super) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Fault> {
+pub(super) async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Fault> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
         if let Ok(data) = frame.into_data() {
@@ -31,7 +54,11 @@ pub(super) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Fault> {
 }
 
 /// What is left of a body behind its first piece; it stays where it is, as its connection is wanted again.
-pub(super) async fn gathered(first: Option<Bytes>, body: &mut Incoming, limit: usize) -> Result<BytesMut, Fault> {
+pub(super) async fn gathered(
+    first: Option<Bytes>,
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    limit: usize,
+) -> Result<BytesMut, Fault> {
     let mut whole = BytesMut::new();
     let mut piece = first;
     while let Some(data) = piece {
@@ -46,7 +73,56 @@ pub(super) async fn gathered(first: Option<Bytes>, body: &mut Incoming, limit: u
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
     use super::*;
+
+    /// A body of these pieces; none stands for a connection that breaks.
+    struct Pieces(VecDeque<Option<&'static [u8]>>);
+
+    impl Pieces {
+        fn of(pieces: &[&'static [u8]]) -> Self {
+            Self(pieces.iter().map(|piece| Some(*piece)).collect())
+        }
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            let piece = self.0.pop_front();
+            Poll::Ready(piece.map(|piece| match piece {
+                Some(data) => Ok(Frame::data(Bytes::from_static(data))),
+                None => Err(io::ErrorKind::ConnectionReset.into()),
+            }))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_beginning_is_read_until_it_shows_what_it_is() {
+        let cases: &[(&[&[u8]], &str, bool)] = &[
+            (&[b"d", b"ata: {}\n\n"], "data: {}\n\n", true),
+            (&[b"\n", b"\r\n", b"data: {}\n\n"], "data: {}\n\n", true),
+            (&[b"\xef\xbb\xbf", b"event", b": ping\n", b"data: {}\n\n"], "event: ping\n", true),
+            (&[b"\xef", b"\xbb\xbf \n", b":"], ":", true),
+            (&[b"", b"dat", b"a", b":x"], "data:x", true),
+            (&[b"\n", b"\n", b"{", b"}"], "{", false),
+            (&[b"da", b"tum"], "datum", false),
+            (&[b"da"], "da", false),
+        ];
+        for (pieces, wanted, is_events) in cases {
+            let first = beginning(&mut Pieces::of(pieces)).await.unwrap().unwrap();
+            assert_eq!((&*first, begins_events(&first)), (wanted.as_bytes(), *is_events), "{pieces:?}");
+        }
+        assert_eq!(beginning(&mut Pieces::of(&[b"\n", b" "])).await.unwrap(), None);
+        assert!(beginning(&mut Pieces(VecDeque::from([Some(&b"d"[..]), None]))).await.is_err());
+    }
 
     #[test]
     fn a_type_is_the_same_in_any_case() {

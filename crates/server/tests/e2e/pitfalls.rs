@@ -150,6 +150,26 @@ async fn events_under_another_type_are_events() {
 }
 
 #[tokio::test]
+async fn events_are_known_however_their_beginning_is_cut() {
+    let stop = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let body = format!("{}data: {stop}\n\ndata: [DONE]\n\n", chunk(&json!({"content": "hello"})));
+    for first in ["d", "\n", "\u{feff}"] {
+        let hand = Hand::start().await;
+        let gate = gate(&[chat("plain", &hand.base_url())], "").await;
+        let answering = async {
+            let mut call = hand.call().await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+            call.write(head.as_bytes()).await;
+            call.send(first).await;
+            call.send(body.strip_prefix(first).unwrap_or(&body)).await;
+            call.end().await;
+        };
+        let (stream, ()) = tokio::join!(gate.stream(hello_streamed(MODEL)), answering);
+        assert_eq!(stream.text().await, "hello", "{first:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_known_block_that_does_not_fit_is_refused_and_not_left_out() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let gate = gate(&[chat("chatty", &sim.base_url())], "").await;
