@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 /// Enough of an error answer to tell what it means.
-const ERROR_BODY: usize = 64 << 10;
+pub(crate) const ERROR_BODY: usize = 64 << 10;
 
 /// A request's body: pieces that are sent one after the other. Nearly always one, and small: every connection has room for
 /// many requests.

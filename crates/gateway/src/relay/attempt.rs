@@ -611,12 +611,20 @@ async fn open_stream(
         let is_told = framing::is_stream(response.headers());
         let mut body = response.into_body();
         // What it is does not always stand on it.
-        let mut first = if is_told { None } else { framing::beginning(&mut body).await? };
+        let mut first = match is_told {
+            true => None,
+            false => match framing::beginning(&mut body).await {
+                // Of one that would be handed on as it is, this can only be an error, however little came of it.
+                Err(_) if context.is_none() => None,
+                first => first?,
+            },
+        };
         if !is_told && !first.as_deref().is_some_and(framing::begins_events) {
-            let whole = framing::gathered(first, &mut body, settings.max_answer_bytes).await?;
             if context.is_none() {
-                return Err(error_in_answer(&whole, job.gate.clock.now()));
+                let said = framing::excerpt(first, &mut body).await;
+                return Err(error_in_answer(&said, job.gate.clock.now()));
             }
+            let whole = framing::gathered(first, &mut body, settings.max_answer_bytes).await?;
             // It was asked for a stream and answers whole: that is a stream of one event.
             let step = pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)?;
             return only_finished(step, Opened { body: Some(body), splitter, pump, out, finished: true });

@@ -6,6 +6,8 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tidegate_providers::{Class, Fault};
 
+use crate::upstream::ERROR_BODY;
+
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// How events begin; no JSON does.
@@ -71,6 +73,20 @@ pub(super) async fn gathered(
     Ok(whole)
 }
 
+/// The same of what can only be an error: as much as is needed to tell which, also where the rest never comes.
+pub(super) async fn excerpt(first: Option<Bytes>, body: &mut (impl Body<Data = Bytes> + Unpin)) -> BytesMut {
+    let mut out = BytesMut::new();
+    let mut piece = first;
+    while let Some(data) = piece {
+        out.extend_from_slice(&data[..data.len().min(ERROR_BODY - out.len())]);
+        if out.len() >= ERROR_BODY {
+            break;
+        }
+        piece = next(body).await.unwrap_or_default();
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -122,6 +138,15 @@ mod tests {
         }
         assert_eq!(beginning(&mut Pieces::of(&[b"\n", b" "])).await.unwrap(), None);
         assert!(beginning(&mut Pieces(VecDeque::from([Some(&b"d"[..]), None]))).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_error_is_read_as_far_as_it_comes() {
+        let mut broken = Pieces(VecDeque::from([Some(&b"\"error\"}"[..]), None, Some(b"x")]));
+        assert_eq!(&*excerpt(Some(Bytes::from_static(b"{")), &mut broken).await, br#"{"error"}"#);
+        let mut long = Pieces(vec![Some(&[b'x'; 40 << 10][..]); 3].into());
+        assert_eq!(excerpt(Some(Bytes::from_static(b"{")), &mut long).await.len(), ERROR_BODY);
+        assert_eq!(long.0.len(), 1);
     }
 
     #[test]

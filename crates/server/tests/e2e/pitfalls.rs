@@ -170,6 +170,22 @@ async fn events_are_known_however_their_beginning_is_cut() {
 }
 
 #[tokio::test]
+async fn an_error_in_place_of_a_stream_is_told_though_the_rest_never_comes() {
+    let hand = Hand::start().await;
+    let provider = format!("protocol = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"k\"", hand.base_url());
+    let gate = gate(&[endpoint("native", &provider, "")], "").await;
+    let answering = async {
+        let error = json!({"type": "error", "error": {"type": "invalid_request_error", "message": "too many tides"}});
+        let mut call = hand.call().await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4000\r\n\r\n";
+        call.write(format!("{head}{error}").as_bytes()).await;
+    };
+    let (reply, ()) = tokio::join!(gate.messages(hello_streamed(MODEL)), answering);
+    let (status, kind, _, message) = reply.error();
+    assert_eq!((status, kind.as_str()), (400, "invalid_request_error"), "{message}");
+}
+
+#[tokio::test]
 async fn a_known_block_that_does_not_fit_is_refused_and_not_left_out() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let gate = gate(&[chat("chatty", &sim.base_url())], "").await;
