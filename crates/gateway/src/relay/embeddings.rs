@@ -3,7 +3,6 @@
 mod told;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use tidegate_core::{Api, Timestamp, Usage};
 use tidegate_providers::embeddings::{self as embedding, Input, Wanted};
-use tidegate_providers::{Class, Fault, repair};
+use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Endpoint, Model};
 use tidegate_wire::envelope::Provider;
 use tidegate_wire::envelope::embeddings::{self, Request, Said};
@@ -152,12 +151,7 @@ impl Kind for Vectors {
         Some((request.options, request.provider))
     }
 
-    fn outgoing(
-        job: &mut Job<Self>,
-        endpoint: &Endpoint,
-        model: &str,
-        refused: &BTreeSet<String>,
-    ) -> Result<Bytes, Fault> {
+    fn outgoing(job: &mut Job<Self>, endpoint: &Endpoint, model: &str) -> Result<Bytes, Fault> {
         let request = embeddings::read(&job.body).map_err(|_| Fault::without_answer(Class::Own))?;
         let Request { input, dimensions, input_type, options, provider, .. } = request;
         let options = Job::<Self>::meant(options, provider.as_ref(), &endpoint.provider, &CHECKED)?;
@@ -171,18 +165,13 @@ impl Kind for Vectors {
         let input_type = own_type.or(input_type);
         let wanted = Wanted { model, input, dimensions, input_type: input_type.as_deref(), options: &options };
         let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
-        let embedding::Sent { mut body, mut warnings } = embedding::request(protocol, &wanted)?;
-        for name in refused {
-            if let Some(without) = repair::without(&body, name) {
-                // How they are written we see to ourselves.
-                if name != ENCODING {
-                    warnings.push(format!("dropped:{name}"));
-                }
-                body = without.into();
-            }
-        }
+        let embedding::Sent { body, warnings } = embedding::request(protocol, &wanted)?;
         job.warnings = warnings;
         Ok(body)
+    }
+
+    fn sees_to(name: &str) -> bool {
+        name == ENCODING
     }
 
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {

@@ -3,7 +3,6 @@
 mod told;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use tidegate_core::{Api, Timestamp, Usage};
 use tidegate_providers::images::{self as drawing, Made, Wanted};
-use tidegate_providers::{Class, Fault, repair};
+use tidegate_providers::{Class, Fault};
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint, Model};
 use tidegate_wire::envelope::Provider;
@@ -157,16 +156,11 @@ impl Kind for Pictures {
         Some((request.options, request.provider))
     }
 
-    fn adds(name: &str) -> bool {
+    fn sees_to(name: &str) -> bool {
         name == RESPONSE_FORMAT
     }
 
-    fn outgoing(
-        job: &mut Job<Self>,
-        endpoint: &Endpoint,
-        model: &str,
-        refused: &BTreeSet<String>,
-    ) -> Result<Bytes, Fault> {
+    fn outgoing(job: &mut Job<Self>, endpoint: &Endpoint, model: &str) -> Result<Bytes, Fault> {
         let own = |_| Fault::without_answer(Class::Own);
         let Request { prompt, n, references, options, provider, .. } =
             images::read(&job.body, job.kind.form).map_err(own)?;
@@ -175,16 +169,7 @@ impl Kind for Pictures {
         let references: Vec<Cow<'_, str>> = references;
         let wanted = Wanted { model, prompt, n, references: &references, options: &options };
         let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
-        let drawing::Sent { mut body, mut warnings } = drawing::request(protocol, &wanted)?;
-        for name in refused {
-            if let Some(without) = repair::without(&body, name) {
-                // Nobody asked for what we added ourselves.
-                if name != RESPONSE_FORMAT {
-                    warnings.push(format!("dropped:{name}"));
-                }
-                body = without.into();
-            }
-        }
+        let drawing::Sent { body, warnings } = drawing::request(protocol, &wanted)?;
         job.warnings = warnings;
         Ok(body)
     }

@@ -4,7 +4,6 @@
 mod attempt;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,19 +52,12 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure>;
     /// The options of a request, and what it says to and about providers.
     fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)>;
-    /// What the endpoint is sent, without these options. What had to be left out is in the job's warnings.
-    fn outgoing(
-        job: &mut Job<Self>,
-        endpoint: &Endpoint,
-        model: &str,
-        refused: &BTreeSet<String>,
-    ) -> Result<Bytes, Fault>;
+    /// What the endpoint is sent. What had to be left out is in the job's warnings.
+    fn outgoing(job: &mut Job<Self>, endpoint: &Endpoint, model: &str) -> Result<Bytes, Fault>;
     /// Judges an upstream's answer, charges for it and makes ours of it.
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault>;
-    /// Whether an option that was not asked for is sent nevertheless.
-    fn adds(_name: &str) -> bool {
-        false
-    }
+    /// Whether we see to an option ourselves: it may be sent though nobody asked for it, and nobody misses it.
+    fn sees_to(name: &str) -> bool;
 }
 
 /// A request on its way, with everything it owns: it may outlive the call that started it.

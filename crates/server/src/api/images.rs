@@ -1,21 +1,19 @@
 //! `/images`: pictures, and which models make them.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tidegate_gateway::relay::Reply;
-use tidegate_gateway::{Failure, Snapshot};
+use tidegate_gateway::Snapshot;
 use tidegate_providers::Protocol;
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Endpoint, Model, Pricing};
 use tidegate_wire::envelope::images::{Form, MOST_IMAGES};
 
 use super::account::{Answering, Request, answer, not_found};
-use super::messages::limits;
+use super::messages::{Asked, answered};
 use super::models::created;
 use super::prices::per_unit;
-use crate::body;
-use crate::router::{Asking, Call};
+use crate::router::Call;
 
 /// `POST /images`, as its clients ask.
 pub fn create(call: Call) -> Answering {
@@ -29,15 +27,8 @@ pub fn create_as_openai(call: Call) -> Answering {
 
 fn made(call: Call, form: Form) -> Answering {
     Box::pin(async move {
-        let limits = limits(&call);
-        let Asking { app, key, head, body, .. } = *call;
-        let key = key.ok_or_else(Failure::missing_credential)?;
-        let body = body::read_json(&head.headers, body, limits).await?;
-        let Reply { status, headers, body } = app.gateway.images(&key, &head.headers, body, form).await?;
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        *answer.headers_mut() = headers;
-        Ok(answer)
+        let Asked { app, key, head, body } = Asked::of(call).await?;
+        app.gateway.images(&key, &head.headers, body, form).await.map(answered)
     })
 }
 

@@ -18,15 +18,15 @@ use crate::state::App;
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 /// A request whose body was read: who asks, in which head, for what.
-struct Asked {
-    app: Arc<App>,
-    key: Arc<KeyEntry>,
-    head: request::Parts,
-    body: Bytes,
+pub struct Asked {
+    pub app: Arc<App>,
+    pub key: Arc<KeyEntry>,
+    pub head: request::Parts,
+    pub body: Bytes,
 }
 
 impl Asked {
-    async fn of(call: Call) -> Result<Self, Failure> {
+    pub async fn of(call: Call) -> Result<Self, Failure> {
         let limits = limits(&call);
         let Asking { app, key, head, body, .. } = *call;
         let key = key.ok_or_else(Failure::missing_credential)?;
@@ -61,7 +61,7 @@ pub fn respond(call: Call) -> Answering {
     })
 }
 
-fn answered(reply: Reply) -> Answer {
+pub fn answered(reply: Reply) -> Answer {
     let Reply { status, headers, body } = reply;
     let mut answer = Response::new(body);
     *answer.status_mut() = status;

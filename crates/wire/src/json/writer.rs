@@ -279,31 +279,24 @@ impl SerializeMap for Parts<'_> {
     }
 }
 
-impl SerializeStruct for Parts<'_> {
-    type Ok = ();
-    type Error = Error;
+macro_rules! fields {
+    ($($trait:ident),*) => {
+        $(impl $trait for Parts<'_> {
+            type Ok = ();
+            type Error = Error;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<()> {
-        self.member(name, value)
-    }
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<()> {
+                self.member(name, value)
+            }
 
-    fn end(self) -> Result<()> {
-        self.close()
-    }
+            fn end(self) -> Result<()> {
+                self.close()
+            }
+        })*
+    };
 }
 
-impl SerializeStructVariant for Parts<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<()> {
-        self.member(name, value)
-    }
-
-    fn end(self) -> Result<()> {
-        self.close()
-    }
-}
+fields!(SerializeStruct, SerializeStructVariant);
 
 #[cfg(test)]
 mod tests {

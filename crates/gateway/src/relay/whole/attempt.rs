@@ -54,7 +54,7 @@ pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: 
 
 /// Whether an option was part of what was sent.
 fn is_sent<K: Kind>(job: &Job<K>, name: &str) -> bool {
-    K::adds(name) || K::options(job).is_some_and(|(options, _)| options.iter().any(|(known, _)| known == name))
+    K::sees_to(name) || K::options(job).is_some_and(|(options, _)| options.iter().any(|(known, _)| known == name))
 }
 
 /// Whether a request has no other options than those that everybody knows.
@@ -92,7 +92,14 @@ async fn sent<K: Kind>(
     let calls = own_calls.as_ref().unwrap_or(&snapshot.places[endpoint.place].calls);
     let uri = K::address(calls).cloned().ok_or_else(|| Fault::without_answer(Class::Own))?;
     let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
-    let body = K::outgoing(job, endpoint, model, refused)?;
+    let mut body = K::outgoing(job, endpoint, model)?;
+    for name in refused {
+        let Some(without) = repair::without(&body, name) else { continue };
+        body = without.into();
+        if !K::sees_to(name) {
+            job.warnings.push(format!("dropped:{name}"));
+        }
+    }
     let mut headers = translate::headers(upstream.protocol, false);
     let who = (&*endpoint.model, attempt.credential.is_none());
     let authority = job.gate.authority();
