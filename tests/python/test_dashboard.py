@@ -15,7 +15,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-PAGES = ["Overview", "Requests", "Keys", "Budgets", "Provider keys", "Models", "Destinations", "Playground"]
+PAGES = ["Overview", "Requests", "Keys", "Budgets", "Provider keys", "Models", "Destinations", "Members", "Playground"]
 
 
 def open_board(driver, gateway, path=""):

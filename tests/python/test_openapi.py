@@ -306,7 +306,13 @@ def test_pages_answer_what_the_document_says(branded, document):
             continue
         query = "?callback_url=https%3A%2F%2Fa.example.com%2F" if path == "/auth" else ""
         request = urllib.request.Request(branded.url + path + query, headers={"authorization": f"Bearer {MANAGEMENT_KEY}"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        try:
+            answer = urllib.request.urlopen(request, timeout=30)
+        except urllib.error.HTTPError as error:
+            # There is no issuer here that people could sign in with.
+            assert path.startswith("/dashboard/oidc"), path
+            answer = error
+        with answer:
             kind = answer.headers["content-type"].split(";")[0]
             assert kind in item["get"]["responses"][str(answer.status)]["content"], path
 

@@ -240,6 +240,17 @@ enum Members {
         #[command(flatten)]
         place: Place,
     },
+    /// Make a person an administrator, or a member like others
+    #[command(after_help = "Example:\n  tidegate members role ada@example.com admin")]
+    Role {
+        #[command(flatten)]
+        place: Place,
+        /// Their address or id, as `members list` shows them
+        member: String,
+        /// admin, who acts in all workspaces, or member
+        #[arg(value_parser = role)]
+        role: Role,
+    },
     /// Remove a person; their keys stop working within two seconds
     #[command(after_help = "Example:\n  tidegate members remove ada@example.com")]
     Remove {
@@ -351,6 +362,9 @@ impl Command {
                 commands::members::add(&place.source(None), options).await?;
             }
             Self::Members(Members::List { place }) => commands::members::list(&place.source(None)).await?,
+            Self::Members(Members::Role { place, member, role }) => {
+                commands::members::role(&place.source(None), &member, role).await?;
+            }
             Self::Members(Members::Remove { place, member }) => {
                 commands::members::remove(&place.source(None), &member).await?
             }

@@ -203,7 +203,7 @@ async fn let_in(route: &'static Route, mut call: Call, caller: &mut Option<Arc<K
             if key.kind != KeyKind::Management {
                 return Err(Failure::management_only());
             }
-            gateway.admit_management(&key)?;
+            gateway.admit_management(&key.live.managed)?;
             Some(key)
         }
     };

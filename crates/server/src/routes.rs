@@ -9,7 +9,7 @@ use crate::api::{
     endpoints, explain, feedback, files, generation, guardrails, health, images, key, keys, members, messages, models,
     pages, plugins, presets, reload, workspaces,
 };
-use crate::pages::{assets, authorize, dashboard, errors};
+use crate::pages::{assets, authorize, dashboard, errors, oidc};
 use crate::router::Handler;
 
 /// Who may call an operation.
@@ -293,6 +293,8 @@ pub static ROUTES: &[Route] = &[
     site("/dashboard", Callers::Anyone, "What was spent and asked for", dashboard::overview).list(),
     form("/dashboard/sign-in", "Sign in to the dashboard with a management key", dashboard::sign_in),
     form("/dashboard/sign-out", "End the session", dashboard::sign_out),
+    site("/dashboard/oidc", Callers::Anyone, "Sign in with the issuer of people", oidc::start),
+    site("/dashboard/oidc/callback", Callers::Anyone, "Come back from there", oidc::back),
     site("/dashboard/requests", Callers::Anyone, "The newest requests", dashboard::requests).list(),
     site("/dashboard/requests/{id}", Callers::Anyone, "The story of a request", dashboard::request).list(),
     site("/dashboard/keys", Callers::Anyone, "Inference keys", dashboard::keys).list(),
@@ -304,6 +306,8 @@ pub static ROUTES: &[Route] = &[
     site("/dashboard/models", Callers::Anyone, "Models, who offers them and how they do", dashboard::models).list(),
     site("/dashboard/destinations", Callers::Anyone, "Who is told of requests", dashboard::destinations).list(),
     form("/dashboard/destinations", "Try a destination", dashboard::test_destination),
+    site("/dashboard/members", Callers::Anyone, "The people of the organisation", dashboard::members).list(),
+    form("/dashboard/members", "Add, change or remove a person", dashboard::change_members),
     site("/dashboard/playground", Callers::Anyone, "Ask a model", dashboard::playground),
     site("/docs/errors", Callers::Anyone, "What errors say when nobody can serve a model", errors::show),
     site("/assets/page.css", Callers::Anyone, "The style of the pages", assets::style),

@@ -34,6 +34,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::{Checked, Source};
 use crate::listen::{self, Limits};
 use crate::metering::Metering;
+use crate::oidc::Door;
 use crate::reload::{Reload, Reloads};
 use crate::router::Router;
 use crate::socket::Patience;
@@ -41,8 +42,8 @@ use crate::state::{App, Proved};
 
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
-/// Ended sessions that are remembered.
-const ENDED_SESSIONS: usize = 10_000;
+/// People whose rates are remembered.
+const MEMBERS: usize = 10_000;
 /// Exchanges of codes at a time, from people without a key; the store has few connections.
 const EXCHANGES: usize = 4;
 /// Questions about finished requests at a time, for the same reason.
@@ -159,7 +160,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         oauth: config.oauth.clone(),
         exchanges: PerSource::default(),
         exchange_failures: PerSource::default(),
-        ended_sessions: quick_cache::sync::Cache::new(ENDED_SESSIONS),
+        members: quick_cache::sync::Cache::new(MEMBERS),
+        oidc: config.oidc.clone().map(|settings| Door::new(settings, &public_url)),
         exchanging: Semaphore::new(EXCHANGES),
         analytics: Semaphore::new(ANALYTICS),
         body_idle: config.body_idle,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use ipnet::IpNet;
 use tidegate_core::{KeyHash, Tenant, Timestamp};
-use tidegate_gateway::limit::PerSource;
+use tidegate_gateway::limit::{PerSource, Rate};
 use tidegate_gateway::{Failure, Gateway};
 use tidegate_store::Store;
 use tidegate_store::journal::JournalReader;
@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::caller;
 use crate::config::Oauth;
+use crate::oidc::Door;
 use crate::reload::Reloads;
 use crate::router::Router;
 
@@ -53,8 +54,10 @@ pub struct App {
     pub exchange_failures: PerSource,
     /// Exchanges that are with the store at a time.
     pub exchanging: Semaphore,
-    /// Sessions of people that were ended before their time.
-    pub ended_sessions: quick_cache::sync::Cache<Box<str>, ()>,
+    /// How often people looked at pages who signed in as themselves, by their ids.
+    pub members: quick_cache::sync::Cache<Box<str>, Arc<Rate>>,
+    /// The way to the issuer that people may sign in with.
+    pub oidc: Option<Door>,
     /// Questions about finished requests that are answered at a time.
     pub analytics: Semaphore,
     pub body_idle: Duration,
@@ -157,6 +160,15 @@ impl App {
     pub async fn label_of(&self, tenant: &Tenant, hash: &KeyHash) -> String {
         let found = self.store.find_tenant_key(tenant, hash, None).await.ok().flatten();
         found.map_or_else(|| "a management key".to_owned(), |key| key.label.into())
+    }
+
+    /// The rate of somebody who signed in as themselves.
+    pub fn rate_of_member(&self, id: &str) -> Arc<Rate> {
+        self.members.get(id).unwrap_or_else(|| {
+            let rate = Arc::new(Rate::default());
+            self.members.insert(id.into(), rate.clone());
+            rate
+        })
     }
 
     pub fn brand(&self) -> String {

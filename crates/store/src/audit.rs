@@ -17,6 +17,8 @@ const PAGE: i64 = 1_000;
 pub enum Actor {
     /// A key of ours, named by its hash.
     Key(KeyHash),
+    /// A person who signed in as themselves, named by their id.
+    Member(Box<str>),
     /// Somebody without a key: whoever holds an authorization code.
     Anyone,
     /// The operator at a shell.
@@ -49,6 +51,7 @@ impl Actor {
     fn kind(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
+            Self::Member(_) => "member",
             Self::Anyone => "anyone",
             Self::Shell => "shell",
             Self::Server => "server",
@@ -58,6 +61,7 @@ impl Actor {
     pub(crate) fn id(&self) -> Option<String> {
         match self {
             Self::Key(hash) => Some(hash.to_hex()),
+            Self::Member(id) => Some(id.to_string()),
             Self::Anyone | Self::Shell | Self::Server => None,
         }
     }

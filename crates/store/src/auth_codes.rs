@@ -114,7 +114,8 @@ impl Store {
     ) -> Result<Issued> {
         let issuer = match &by.actor {
             Actor::Key(hash) => Some(hash),
-            Actor::Anyone | Actor::Shell | Actor::Server => None,
+            // A person's codes are burned when they are removed.
+            Actor::Member(_) | Actor::Anyone | Actor::Shell | Actor::Server => None,
         };
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;

@@ -46,6 +46,10 @@ pub enum Refused {
     EmailTaken,
     #[error("names somebody who is not a member of the organisation")]
     UnknownUser,
+    #[error("is the address of a member who signed in as somebody else before")]
+    OtherIdentity,
+    #[error("was a member and has been removed")]
+    WasRemoved,
     #[error("names a member who holds live keys in the workspace")]
     HoldsKeys,
     #[error("has as many credentials as a workspace may have")]

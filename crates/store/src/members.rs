@@ -1,11 +1,13 @@
 //! The people of an organisation, and who of them belongs to which workspace. Everybody belongs to the default
 //! workspace, without a row that says so.
 
+mod identity;
 mod workspace;
 
 use serde_json::json;
 use tidegate_core::{GenerationId, OrganisationId, Tenant, Timestamp};
 
+pub use identity::Identity;
 pub use workspace::{Added, Membership};
 
 use crate::audit::{By, Change, append_audit};
@@ -69,19 +71,25 @@ pub struct NewMember {
     pub role: Role,
 }
 
-impl Store {
-    /// Adds a person. An address that another one has is refused.
-    pub async fn add_member(&self, tenant: &Tenant, by: &By, new: NewMember) -> Result<Member> {
-        let member = Member {
+impl Member {
+    fn new(tenant: &Tenant, at: Timestamp, new: NewMember) -> Self {
+        Self {
             // A generation's id without its prefix is a ULID.
-            id: format!("user_{}", &GenerationId::new(by.at).as_str()[4..]),
+            id: format!("user_{}", &GenerationId::new(at).as_str()[4..]),
             organisation: tenant.organisation.clone(),
             email: new.email.to_lowercase(),
             first_name: new.first_name,
             last_name: new.last_name,
             role: new.role,
-            created: by.at,
-        };
+            created: at,
+        }
+    }
+}
+
+impl Store {
+    /// Adds a person. An address that another one has is refused.
+    pub async fn add_member(&self, tenant: &Tenant, by: &By, new: NewMember) -> Result<Member> {
+        let member = Member::new(tenant, by.at, new);
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             sqlx::query(HOLD_KEYS).execute(&mut *transaction).await?;
@@ -95,21 +103,7 @@ impl Store {
             if taken > 0 {
                 return Err(Refused::EmailTaken.into());
             }
-            sqlx::query(
-                "INSERT INTO users (id, organisation_id, email, first_name, last_name, role, created_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            )
-            .bind(&member.id)
-            .bind(&*tenant.organisation.0)
-            .bind(&member.email)
-            .bind(&member.first_name)
-            .bind(&member.last_name)
-            .bind(member.role.as_str())
-            .bind(by.at.0)
-            .execute(&mut *transaction)
-            .await?;
-            let values = json!({"email": member.email, "role": member.role.as_str()});
-            append_audit!(transaction, tenant.organisation, by, Change::new("member.added", &member.id).with(values));
+            insert_member!(transaction, member, by);
             transaction.commit().await?;
             Ok(())
         })?;
@@ -153,6 +147,33 @@ impl Store {
             .await?)
         })?;
         raw.map(Member::try_from).transpose()
+    }
+
+    /// Makes somebody an administrator, or a member like others. False when the tenant has no such person.
+    pub async fn set_member_role(&self, tenant: &Tenant, by: &By, id: &str, role: Role) -> Result<bool> {
+        on_writer!(self, pool => {
+            let mut transaction = dialect::begin(pool).await?;
+            sqlx::query(HOLD_KEYS).execute(&mut *transaction).await?;
+            let before: Option<String> = sqlx::query_scalar(
+                "SELECT role FROM users WHERE organisation_id = $1 AND id = $2 AND removed_at IS NULL",
+            )
+            .bind(&*tenant.organisation.0)
+            .bind(id)
+            .fetch_optional(&mut *transaction)
+            .await?;
+            let Some(before) = before else { return Ok(false) };
+            sqlx::query("UPDATE users SET role = $3 WHERE organisation_id = $1 AND id = $2")
+                .bind(&*tenant.organisation.0)
+                .bind(id)
+                .bind(role.as_str())
+                .execute(&mut *transaction)
+                .await?;
+            let (old, new) = (json!({"role": before}), json!({"role": role.as_str()}));
+            let change = Change::new("member.updated", id).between(&old, &new);
+            append_audit!(transaction, tenant.organisation, by, change);
+            transaction.commit().await?;
+            Ok(true)
+        })
     }
 
     /// Removes a person: their keys are disabled, their codes burned, their places in workspaces taken away. False when
@@ -224,6 +245,30 @@ impl Store {
         })
     }
 }
+
+/// Writes a person down, in a transaction that holds the keys.
+macro_rules! insert_member {
+    ($transaction:ident, $member:expr, $by:expr) => {{
+        let (member, by): (&$crate::members::Member, &$crate::audit::By) = (&$member, $by);
+        sqlx::query(
+            "INSERT INTO users (id, organisation_id, email, first_name, last_name, role, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        )
+        .bind(&member.id)
+        .bind(&*member.organisation.0)
+        .bind(&member.email)
+        .bind(&member.first_name)
+        .bind(&member.last_name)
+        .bind(member.role.as_str())
+        .bind(member.created.0)
+        .execute(&mut *$transaction)
+        .await?;
+        let values = serde_json::json!({"email": member.email, "role": member.role.as_str()});
+        let change = $crate::audit::Change::new("member.added", &member.id).with(values);
+        append_audit!($transaction, member.organisation, by, change);
+    }};
+}
+use insert_member;
 
 macro_rules! select_members {
     () => {

@@ -13,7 +13,7 @@ use tidegate_observe::metrics::{Reason, Rejection};
 use crate::Gateway;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::limit::{self, Place};
+use crate::limit::{self, Place, Rate};
 use crate::rates::{self, Rates};
 use crate::snapshot::Settings;
 
@@ -230,11 +230,11 @@ impl Gateway {
         live.asked_free.per_minute(now, minute, true).map_err(|free| refused(minute, "minute", free))
     }
 
-    /// Counts a management operation against its key's rate.
-    pub fn admit_management(&self, key: &KeyEntry) -> Result<(), Failure> {
+    /// Counts a management operation against the rate of its key, or of whoever is signed in.
+    pub fn admit_management(&self, rate: &Rate) -> Result<(), Failure> {
         let (now, per_minute) = (self.clock.now(), self.snapshot().settings.management_per_minute);
         let (interval_ms, burst) = limit::pace(per_minute);
-        key.live.managed.admit(now, interval_ms, burst).map_err(|free| {
+        rate.admit(now, interval_ms, burst).map_err(|free| {
             self.metrics.limit_rejections.get_or_create(&Rejection { kind: "management" }).inc();
             Failure::rate_limited(per_minute.into(), free, now)
         })

@@ -25,10 +25,12 @@ struct Shown<'a> {
 
 #[derive(Serialize)]
 struct Actor<'a> {
-    /// `key`, `anyone`, `shell` or `server`.
+    /// `key`, `member`, `anyone`, `shell` or `server`.
     kind: &'a str,
     /// Of a key.
     key_hash: Option<&'a str>,
+    /// Of a person who signed in as themselves.
+    user_id: Option<&'a str>,
 }
 
 impl<'a> From<&'a Entry> for Shown<'a> {
@@ -37,7 +39,11 @@ impl<'a> From<&'a Entry> for Shown<'a> {
         Self {
             id: &entry.id,
             at: Instant(entry.at),
-            actor: Actor { kind: &entry.actor_kind, key_hash: entry.actor_id.as_deref() },
+            actor: Actor {
+                kind: &entry.actor_kind,
+                key_hash: entry.actor_id.as_deref().filter(|_| entry.actor_kind == "key"),
+                user_id: entry.actor_id.as_deref().filter(|_| entry.actor_kind == "member"),
+            },
             action: &entry.action,
             target: &entry.target,
             request_id: entry.request.as_deref(),

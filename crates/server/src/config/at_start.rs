@@ -6,7 +6,7 @@ use tidegate_core::KeyHash;
 use super::raw;
 
 /// Settings, and whole sections of them.
-const AT_START: [&str; 26] = [
+const AT_START: [&str; 27] = [
     "service.listen",
     "service.public_url",
     "service.trusted_proxies",
@@ -17,6 +17,7 @@ const AT_START: [&str; 26] = [
     "state",
     "keys.prefix",
     "oauth",
+    "oidc",
     "limits.connections",
     "limits.body_idle_ms",
     "limits.body_total_ms",

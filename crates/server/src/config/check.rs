@@ -25,8 +25,8 @@ use super::mistakes::Mistakes;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
 use super::{
-    AtStart, Source, built_in, destinations, documents, facts, keys, moderation, nearest, plugins, raw, secret, traces,
-    web,
+    AtStart, Source, built_in, destinations, documents, facts, keys, moderation, nearest, oidc, plugins, raw, secret,
+    traces, web,
 };
 
 /// With less memory than this everything would be refused for ever.
@@ -63,6 +63,8 @@ pub struct Checked {
     /// Where our own spans go.
     pub traces: Option<Collector>,
     pub oauth: Oauth,
+    /// Whom people may sign in with.
+    pub oidc: Option<Arc<oidc::Oidc>>,
     /// What only a restart changes.
     pub at_start: AtStart,
     providers: Vec<Provider>,
@@ -125,6 +127,7 @@ pub(super) fn check(
     let traces = settings.as_ref().map(|settings| traces::read(source, &settings.audience.service));
     let traces = mistakes.value(traces.unwrap_or_else(|| Ok(None)));
     let oauth = mistakes.note(oauth(&config.oauth));
+    let oidc = mistakes.value(oidc::read(&config.oidc, source));
     let metrics_listen =
         mistakes.value(config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen"));
     let brought = |name, text: &Option<String>| keys::brought(name, text.as_deref(), source);
@@ -164,6 +167,7 @@ pub(super) fn check(
         .kept
         .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
     settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
+    settings.egress.kept.extend(config.oidc.issuer.as_deref().and_then(own_host));
     let checked = Checked {
         at_start: AtStart::of(&config),
         listen,
@@ -190,6 +194,7 @@ pub(super) fn check(
         settings,
         traces,
         oauth,
+        oidc,
         trusted_proxies,
         public_url: without_slash(&service.public_url),
         docs_url: without_slash(&service.docs_url),

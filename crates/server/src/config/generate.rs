@@ -29,6 +29,7 @@ pub fn example() -> String {
         "state",
         "keys",
         "oauth",
+        "oidc",
         "limits",
         "stream",
         "upstream",

@@ -11,6 +11,7 @@ pub mod keys;
 mod lines;
 mod mistakes;
 mod moderation;
+mod oidc;
 mod plugins;
 mod prices;
 mod providers;
@@ -30,11 +31,12 @@ pub use at_start::AtStart;
 pub use check::{Checked, Oauth};
 use lines::Lines;
 use mistakes::Mistakes;
+pub use oidc::{Oidc, is_private_address};
 
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
-const SECRETS: [&str; 5] = ["api_key", "management_key", "inference_key", "master_key", "redis_url"];
+const SECRETS: [&str; 6] = ["api_key", "management_key", "inference_key", "master_key", "redis_url", "client_secret"];
 /// Models that are known without a configuration, by vendor.
 const CATALOGUE: [&str; 12] = [
     include_str!("../../../../catalogue/amazon.toml"),

@@ -31,6 +31,7 @@ pub struct Config {
     pub state: State,
     pub keys: Keys,
     pub oauth: Oauth,
+    pub oidc: Oidc,
     pub limits: Limits,
     pub stream: Stream,
     pub upstream: UpstreamTimers,
@@ -201,6 +202,45 @@ impl Default for Oauth {
             allow_plain: true,
             strict_pkce: false,
             code_replay: "disable".to_owned(),
+        }
+    }
+}
+
+/// Sign-in of people with an issuer of yours (OpenID Connect), beside management keys: for the dashboard and for the page
+/// on which they authorize applications.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Oidc {
+    /// Such as `https://login.example.com`; none: people sign in with management keys alone.
+    pub issuer: Option<String>,
+    /// What this gateway is called there. Its redirect address is `service.public_url` and `/dashboard/oidc/callback`.
+    pub client_id: Option<String>,
+    /// `env:NAME`, `file:PATH`, `cmd:[...]` or the value itself; none for a public client.
+    pub client_secret: Option<String>,
+    /// What people are told that they sign in with; the issuer's host unless you say so.
+    pub name: Option<String>,
+    /// What is asked for.
+    pub scopes: Vec<String>,
+    /// Whether somebody whom nobody added becomes a member at their first sign-in.
+    pub auto_join: bool,
+    /// If only people with addresses of these domains may: `["example.com"]`.
+    pub join_domains: Vec<String>,
+    /// Whether addresses count that the issuer does not call verified. Say so only of an issuer at which people cannot
+    /// choose their addresses.
+    pub trust_email: bool,
+}
+
+impl Default for Oidc {
+    fn default() -> Self {
+        Self {
+            issuer: None,
+            client_id: None,
+            client_secret: None,
+            name: None,
+            scopes: ["openid", "email", "profile"].map(str::to_owned).to_vec(),
+            auto_join: false,
+            join_domains: vec![],
+            trust_email: false,
         }
     }
 }

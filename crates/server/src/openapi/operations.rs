@@ -653,6 +653,10 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("POST", "/dashboard/sign-out", "signOutOfDashboard", "Pages", &[SIGNED])
         .taking(Form("DashboardForm"))
         .failing_on_a_page(&[401, 403]),
+    Description::new("GET", "/dashboard/oidc", "signInWithIssuer", "Pages", &[SEE_OTHER])
+        .failing_on_a_page(&[400, 404, 502]),
+    Description::new("GET", "/dashboard/oidc/callback", "comeBackFromIssuer", "Pages", &[SIGNED])
+        .failing_on_a_page(&[400, 403, 404, 429, 500, 503]),
     Description::new("GET", "/dashboard/requests", "showRequests", "Pages", &[text(HTML)]),
     Description::new("GET", "/dashboard/requests/{id}", "showRequest", "Pages", &[text(HTML)])
         .with(&["GenerationId"])
@@ -672,6 +676,10 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/dashboard/models", "showModels", "Pages", &[text(HTML)]),
     Description::new("GET", "/dashboard/destinations", "showDestinations", "Pages", &[text(HTML)]),
     Description::new("POST", "/dashboard/destinations", "testDestination", "Pages", &[text(HTML)])
+        .taking(Form("DashboardForm"))
+        .failing_on_a_page(&[400, 401, 403, 404]),
+    Description::new("GET", "/dashboard/members", "showMembers", "Pages", &[text(HTML)]),
+    Description::new("POST", "/dashboard/members", "changeMembers", "Pages", &[SEE_OTHER])
         .taking(Form("DashboardForm"))
         .failing_on_a_page(&[400, 401, 403, 404]),
     Description::new("GET", "/dashboard/playground", "showPlayground", "Pages", &[text(HTML)]),

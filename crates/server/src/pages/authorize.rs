@@ -6,11 +6,12 @@ use http::header::{HOST, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{Tenant, Timestamp};
 use tidegate_gateway::Failure;
+use tidegate_store::audit::Actor;
 use tidegate_store::keys::LimitReset;
 use tidegate_store::workspaces::Workspace;
 
 use super::session::{self, Session};
-use super::{Notice, by, form, needs_https, notice, page, see_other};
+use super::{Notice, by, form, needs_https, notice, oidc, page, see_other};
 use crate::api::account::{Answering, internal};
 use crate::api::auth_codes::{self, Outcome, Wanted};
 use crate::api::form::Query;
@@ -19,7 +20,7 @@ use crate::oauth::callback::Callback;
 use crate::router::{Answer, Call};
 use crate::state::App;
 
-const PATH: &str = "/auth";
+pub(super) const PATH: &str = "/auth";
 /// Workspaces offered on the page.
 const CHOICES: u32 = 500;
 /// What the form carries on unchanged.
@@ -34,6 +35,8 @@ struct SignIn<'a> {
     brand: &'a str,
     query: &'a str,
     problem: Option<&'a str>,
+    /// Whom people may also sign in with, and the way there.
+    issuer: Option<(&'a str, String)>,
 }
 
 #[derive(Template)]
@@ -83,12 +86,11 @@ pub fn show(call: Call) -> Answering {
         if !query.issues.is_empty() {
             return refused(&app, query.issues.list());
         }
-        let Some(session) = Session::of(&app, &headers, now) else {
+        let Some(session) = Session::of(&app, &headers, now).await? else {
             return sign_in_page(&app, &headers, StatusCode::OK, &text, None);
         };
         if let Some(named) = asked.workspace.as_deref() {
-            let tenant = Tenant { organisation: session.key.organisation.clone() };
-            let choices = open_to(&app, &tenant, &session).await?;
+            let choices = open_to(&app, &session).await?;
             if chosen(&choices, Some(named)).is_none() {
                 return refused(&app, vec![("workspace_id".to_owned(), "is not a workspace of yours".to_owned())]);
             }
@@ -115,7 +117,7 @@ pub fn sign_in(call: Call) -> Answering {
         match Session::start(&app, token.trim(), peer.ip(), now, PATH).await {
             Ok((cookie, key)) => {
                 let tenant = Tenant { organisation: key.organisation.clone() };
-                let by = by(&key, request, peer.ip(), now);
+                let by = by(Actor::Key(key.hash), request, peer.ip(), now);
                 app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&format!("/auth?{query}"))?;
                 answer.headers_mut().insert(SET_COOKIE, cookie);
@@ -136,12 +138,13 @@ pub fn sign_out(call: Call) -> Answering {
         let mut form = form(call).await?;
         let query = Query::read(form.text("query").as_deref()).encoded();
         let token = form.text("csrf").unwrap_or_default();
-        let session = Session::of(&app, &headers, app.gateway.clock.now());
+        let now = app.gateway.clock.now();
+        let session = Session::of(&app, &headers, now).await?;
         if session.as_ref().is_some_and(|session| !session.is_csrf(&app, &token)) {
             return foreign(&app);
         }
         let mut answer = see_other(&format!("/auth?{query}"))?;
-        answer.headers_mut().insert(SET_COOKIE, session::end(&app, session.as_ref(), PATH)?);
+        answer.headers_mut().insert(SET_COOKIE, session::end(&app, session.as_ref(), PATH, now).await?);
         Ok(answer)
     })
 }
@@ -155,7 +158,7 @@ pub fn authorize(call: Call) -> Answering {
         let now = app.gateway.clock.now();
         form.edit("expires_at", in_utc);
         let asked = Asked::from_query(&mut form, &app.oauth, now);
-        let Some(session) = Session::of(&app, &headers, now) else {
+        let Some(session) = Session::of(&app, &headers, now).await? else {
             let problem = Some("Your session is over. Sign in again.");
             return sign_in_page(&app, &headers, StatusCode::UNAUTHORIZED, &to_return(&form), problem);
         };
@@ -173,8 +176,7 @@ pub fn authorize(call: Call) -> Answering {
         if decision != "authorize" {
             return cancelled(&app, &asked);
         }
-        let tenant = Tenant { organisation: session.key.organisation.clone() };
-        let choices = open_to(&app, &tenant, &session).await?;
+        let choices = open_to(&app, &session).await?;
         let workspace = chosen(&choices, asked.workspace.as_deref()).map(|workspace| workspace.id.clone());
         if workspace.is_none() {
             form.issues.add("workspace_id", "is not a workspace of yours");
@@ -183,10 +185,10 @@ pub fn authorize(call: Call) -> Answering {
             let shown = Shown { query: &to_return(&form), fields: &form, problems: &form.issues.list() };
             return consent(&app, &session, &asked, shown).await;
         };
-        let by = by(&session.key, request, peer.ip(), now);
-        let creator = session.key.creator.as_deref().map(ToOwned::to_owned);
+        let by = by(session.actor(), request, peer.ip(), now);
+        let creator = session.user().map(ToOwned::to_owned);
         let wanted = Wanted { asked: asked.clone(), workspace, creator, title: None, once: None };
-        let fresh = match auth_codes::issue(&app, &tenant, &by, wanted).await {
+        let fresh = match auth_codes::issue(&app, &session.tenant, &by, wanted).await {
             Ok(Outcome::Fresh(fresh)) => fresh,
             Ok(Outcome::Before(_)) => return Err(Failure::internal()),
             Err(failure) if failure.status == 409 => {
@@ -232,8 +234,7 @@ struct Shown<'a> {
 }
 
 async fn consent(app: &App, session: &Session, asked: &Asked, shown: Shown<'_>) -> Result<Answer, Failure> {
-    let tenant = Tenant { organisation: session.key.organisation.clone() };
-    let choices = open_to(app, &tenant, session).await?;
+    let choices = open_to(app, session).await?;
     let selected = chosen(&choices, asked.workspace.as_deref()).map(|workspace| workspace.id.clone());
     let application = asked.application(None);
     let title = app.store.application_title(&application.origin).await.map_err(internal)?.unwrap_or(application.title);
@@ -261,16 +262,15 @@ async fn consent(app: &App, session: &Session, asked: &Asked, shown: Shown<'_>) 
         reset: asked.limit_reset.map(LimitReset::as_str).unwrap_or_default().to_owned(),
         expires: typed("expires_at", asked.expires.map(local)),
         query: shown.query,
-        signed_in: app.label_of(&tenant, &session.key.hash).await,
+        signed_in: session.label(app).await,
     };
     let status = if shown.problems.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
     page(status, &template, asked.callback.as_ref().map(Callback::policy_source).as_deref())
 }
 
 /// The workspaces in which the person may make keys.
-async fn open_to(app: &App, tenant: &Tenant, session: &Session) -> Result<Vec<Workspace>, Failure> {
-    let user = session.key.creator.as_deref();
-    app.store.workspaces_open_to(tenant, user, CHOICES).await.map_err(internal)
+async fn open_to(app: &App, session: &Session) -> Result<Vec<Workspace>, Failure> {
+    app.store.workspaces_open_to(&session.tenant, session.user(), CHOICES).await.map_err(internal)
 }
 
 /// The named one, or the default one, which comes first; `None` when the named one is not among them.
@@ -307,7 +307,11 @@ fn sign_in_page(
     if !session::may_sign_in(app, headers) {
         return needs_https(app);
     }
-    page(status, &SignIn { brand: &app.brand(), query, problem }, None)
+    page(
+        status,
+        &SignIn { brand: &app.brand(), query, problem, issuer: oidc::offer(app, &format!("{PATH}?{query}")) },
+        None,
+    )
 }
 
 fn refused(app: &App, problems: Vec<(String, String)>) -> Result<Answer, Failure> {

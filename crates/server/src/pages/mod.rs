@@ -4,6 +4,7 @@ pub mod assets;
 pub mod authorize;
 pub mod dashboard;
 pub mod errors;
+pub mod oidc;
 mod session;
 
 use std::net::IpAddr;
@@ -15,8 +16,8 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use tidegate_core::{RequestId, Timestamp};
+use tidegate_gateway::Failure;
 use tidegate_gateway::relay::Body;
-use tidegate_gateway::{Failure, KeyEntry};
 use tidegate_store::audit::{Actor, By};
 
 use crate::api::form::Query;
@@ -96,7 +97,7 @@ async fn form(call: Call) -> Result<Query, Failure> {
 }
 
 /// Who does something on a page.
-fn by(key: &KeyEntry, request: RequestId, source: IpAddr, at: Timestamp) -> By {
+fn by(actor: Actor, request: RequestId, source: IpAddr, at: Timestamp) -> By {
     let (request, address) = (Some(request.as_str().into()), Some(source.to_string().into()));
-    By { actor: Actor::Key(key.hash), request, address, at }
+    By { actor, request, address, at }
 }

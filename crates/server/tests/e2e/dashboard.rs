@@ -15,7 +15,7 @@ const LOCAL: &str = "127.0.0.1:8080";
 const FORM: &str = "application/x-www-form-urlencoded";
 const MODEL: &str = "vendor/m";
 const PRICED: &str = "pricing = { input = 3, output = 15 }";
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/dashboard",
     "/dashboard/requests",
     "/dashboard/keys",
@@ -23,9 +23,11 @@ const PAGES: [&str; 8] = [
     "/dashboard/byok",
     "/dashboard/models",
     "/dashboard/destinations",
+    "/dashboard/members",
     "/dashboard/playground",
 ];
-const FORMS: [&str; 4] = ["/dashboard/keys", "/dashboard/budgets", "/dashboard/byok", "/dashboard/destinations"];
+const FORMS: [&str; 5] =
+    ["/dashboard/keys", "/dashboard/budgets", "/dashboard/byok", "/dashboard/destinations", "/dashboard/members"];
 
 /// Somebody at the dashboard of a gateway.
 struct Person<'a> {
@@ -321,4 +323,51 @@ on_both! {
         assert_eq!(person.fill("/dashboard/byok", &[("action", "delete"), ("id", &*id)]).await.status, 303);
         assert!(!person.see("/dashboard/byok").await.contains("Switch o"));
     }
+}
+
+on_both! {
+    async fn people_are_added_promoted_and_removed(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let person = Person::sign_in(&account.gate).await;
+        const HERE: &str = "/dashboard/members";
+        for (email, problem) in [("nobody", "Address: must be one such as"), ("", "Address: must be one such as")] {
+            let reply = person.fill(HERE, &[("action", "add"), ("email", email), ("first_name", "Kept <b>")]).await;
+            assert!(reply.status == 400 && reply.body_text().contains(problem), "{email}");
+            assert!(reply.body_text().contains("value=\"Kept &#60;b&#62;\""), "what was typed is not lost");
+        }
+        let ada = [("action", "add"), ("email", "Ada@example.com"), ("first_name", "Ada"), ("role", "member")];
+        assert_eq!(person.fill(HERE, &ada).await.header("location"), Some("/dashboard/members?done=add"));
+        let twice = person.fill(HERE, &ada).await;
+        assert!(twice.status == 400 && twice.body_text().contains("is the address of another member"));
+        let find = async || account.store.find_member(&account.tenant, "ada@example.com").await.unwrap();
+        let id = find().await.unwrap().id;
+        assert_eq!(find().await.unwrap().role, Role::Member);
+        for (action, role) in [("admin", Role::Admin), ("member", Role::Member), ("admin", Role::Admin)] {
+            assert_eq!(person.fill(HERE, &[("action", action), ("id", &id)]).await.status, 303);
+            assert_eq!(find().await.unwrap().role, role);
+        }
+        // An administrator does not take their own place away.
+        let words = ["keys", "create", "--name", "ada", "--management", "--member", "ada@example.com"];
+        let key = String::from_utf8(account.gate.place.run(&words).await.stdout).unwrap();
+        let known = async || gate_knows(&account.gate, key.trim()).await;
+        eventually("the key is known", Duration::from_secs(10), known).await;
+        let herself = Person::sign_in_with(&account.gate, key.trim()).await;
+        for action in ["member", "remove"] {
+            let reply = herself.fill(HERE, &[("action", action), ("id", &id)]).await;
+            assert!(reply.status == 400 && reply.body_text().contains("your own place"), "{action}");
+        }
+        for (action, id) in [("remove", "user_00000000000000000000000000"), ("owner", &*id)] {
+            assert_eq!(person.fill(HERE, &[("action", action), ("id", id)]).await.status, 404, "{action}");
+        }
+        assert_eq!(person.fill(HERE, &[("action", "remove"), ("id", &id)]).await.status, 303);
+        assert_eq!(find().await, None);
+        assert!(!gate_knows(&account.gate, key.trim()).await, "her key went with her");
+        let audited = account.audited().await;
+        let about: Vec<_> = audited.iter().filter(|action| action.starts_with("member.")).map(String::as_str).collect();
+        assert_eq!(about, ["member.added", "member.updated", "member.updated", "member.updated", "member.removed"]);
+    }
+}
+
+async fn gate_knows(gate: &Tidegate, key: &str) -> bool {
+    gate.ask("GET", "/api/v1/keys").key(key).send().await.status == 200
 }

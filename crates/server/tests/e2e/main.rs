@@ -66,6 +66,7 @@ mod money_media;
 mod money_outages;
 mod money_streams;
 mod native_search;
+mod oidc;
 mod overload;
 mod own_spans;
 mod passthrough;

@@ -365,8 +365,9 @@ fn operation() -> Value {
             "id": uuid(),
             "at": instant(),
             "actor": full(json!({
-                "kind": word(&["key", "anyone", "shell", "server"]),
+                "kind": word(&["key", "member", "anyone", "shell", "server"]),
                 "key_hash": or_null(key_hash()),
+                "user_id": or_null(json!({"type": "string"})),
             })),
             "action": text(1, 100),
             "target": {"type": "string"},

@@ -218,7 +218,7 @@ async fn create(viewer: Viewer, mut form: Query) -> Result<Answer, Failure> {
         limit_reset,
         include_byok_in_limit: false,
         expires: None,
-        creator: viewer.session.key.creator.as_deref().map(ToOwned::to_owned),
+        creator: viewer.session.user().map(ToOwned::to_owned),
         external_user: None,
         app_id: None,
         spawn_agent: None,

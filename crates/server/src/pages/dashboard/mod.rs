@@ -7,6 +7,7 @@ mod chart;
 mod credentials;
 mod destinations;
 mod keys;
+mod members;
 mod models;
 mod overview;
 mod playground;
@@ -21,21 +22,21 @@ use http::header::{HeaderValue, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 use tidegate_core::Tenant;
 use tidegate_gateway::Failure;
-use tidegate_store::audit::By;
+use tidegate_store::audit::{Actor, By};
 use tidegate_store::members::Role;
 use tidegate_store::workspaces::Workspace;
 use tidegate_wire::error::ErrorType;
 
-use super::session::{self, Session};
-use super::{by, form, needs_https, notice, page, see_other};
+use super::session::{self, Session, Who};
+use super::{by, form, needs_https, notice, oidc, page, see_other};
 use crate::api::account::{Answering, internal};
 use crate::api::form::Query;
 use crate::router::{Answer, Call};
 use crate::state::App;
 
-const HOME: &str = "/dashboard";
+pub(super) const HOME: &str = "/dashboard";
 /// In the order in which they are offered.
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     (HOME, "Overview"),
     ("/dashboard/requests", "Requests"),
     ("/dashboard/keys", "Keys"),
@@ -43,6 +44,7 @@ const PAGES: [(&str, &str); 8] = [
     ("/dashboard/byok", "Provider keys"),
     ("/dashboard/models", "Models"),
     ("/dashboard/destinations", "Destinations"),
+    ("/dashboard/members", "Members"),
     ("/dashboard/playground", "Playground"),
 ];
 /// What there is for a member: their own keys, and what everybody may know. The rest is about the whole organisation.
@@ -59,8 +61,8 @@ struct Viewer {
     session: Session,
     tenant: Tenant,
     by: By,
-    /// Whose key it is that signed in, where that is a member: they act in their workspaces and on their own keys.
-    /// Administrators act on everything, and so does a key with nobody behind it.
+    /// Who they are, where that is a member: they act in their workspaces and on their own keys. Administrators act on
+    /// everything, and so does a key with nobody behind it.
     member: Option<String>,
     query: Query,
     params: Vec<String>,
@@ -70,19 +72,20 @@ impl Viewer {
     /// Nobody where the session is none.
     async fn of(call: &Call) -> Result<Option<Self>, Failure> {
         let now = call.app.gateway.clock.now();
-        let Some(session) = Session::of(&call.app, &call.head.headers, now) else { return Ok(None) };
-        let tenant = Tenant { organisation: session.key.organisation.clone() };
-        let member = match session.key.creator.as_deref() {
-            None => None,
-            Some(user) => {
+        let Some(session) = Session::of(&call.app, &call.head.headers, now).await? else { return Ok(None) };
+        let tenant = session.tenant.clone();
+        let is_admin = match (&session.who, session.user()) {
+            (Who::Member(member), _) => member.role == Role::Admin,
+            (Who::Key(_), None) => true,
+            (Who::Key(_), Some(user)) => {
                 let found = call.app.store.find_member(&tenant, user).await.map_err(internal)?;
-                let is_admin = found.is_some_and(|member| member.role == Role::Admin);
-                (!is_admin).then(|| user.to_owned())
+                found.is_some_and(|member| member.role == Role::Admin)
             }
         };
+        let member = session.user().filter(|_| !is_admin).map(ToOwned::to_owned);
         Ok(Some(Self {
             app: call.app.clone(),
-            by: by(&session.key, call.request, call.peer.ip(), now),
+            by: by(session.actor(), call.request, call.peer.ip(), now),
             tenant,
             member,
             session,
@@ -154,6 +157,8 @@ struct SignIn<'a> {
     brand: &'a str,
     to: &'a str,
     problem: Option<&'a str>,
+    /// Whom people may also sign in with, and the way there.
+    issuer: Option<(&'a str, String)>,
 }
 
 /// A page for whoever is signed in, and the way to sign in for everybody else.
@@ -170,7 +175,7 @@ where
         let Some(viewer) = viewer else {
             return sign_in_page(&call.app, &call.head.headers, StatusCode::OK, call.head.uri.path(), None);
         };
-        if let Err(failure) = call.app.gateway.admit_management(&viewer.session.key) {
+        if let Err(failure) = viewer.session.admit(&call.app) {
             return told(&call.app, Err(failure));
         }
         told(&call.app, show(viewer).await)
@@ -201,7 +206,7 @@ where
         if !session::is_same_site(&headers) || !viewer.session.is_csrf(&app, &token) {
             return foreign(&app);
         }
-        if let Err(failure) = app.gateway.admit_management(&viewer.session.key) {
+        if let Err(failure) = viewer.session.admit(&app) {
             return told(&app, Err(failure));
         }
         let acted = act(viewer, form).await;
@@ -234,7 +239,7 @@ where
 }
 
 /// What went wrong, as a page: whoever looks at one cannot read an object.
-fn told(app: &App, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
+pub(super) fn told(app: &App, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
     outcome.or_else(|failure| {
         let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let heading = if failure.status == 404 { "There is no such thing" } else { "That did not work" };
@@ -257,7 +262,7 @@ fn sign_in_page(
     if !session::may_sign_in(app, headers) {
         return needs_https(app);
     }
-    page(status, &SignIn { brand: &app.brand(), to, problem }, None)
+    page(status, &SignIn { brand: &app.brand(), to, problem, issuer: oidc::offer(app, to) }, None)
 }
 
 /// `POST /dashboard/sign-in`.
@@ -278,7 +283,7 @@ pub fn sign_in(call: Call) -> Answering {
         match Session::start(&app, token.trim(), peer.ip(), now, HOME).await {
             Ok((cookie, key)) => {
                 let tenant = Tenant { organisation: key.organisation.clone() };
-                let by = by(&key, request, peer.ip(), now);
+                let by = by(Actor::Key(key.hash), request, peer.ip(), now);
                 app.store.note_sign_in(&tenant, &by, &key.hash).await.map_err(internal)?;
                 let mut answer = see_other(&to)?;
                 answer.headers_mut().insert(SET_COOKIE, cookie);
@@ -293,7 +298,7 @@ pub fn sign_in(call: Call) -> Answering {
 }
 
 /// Nobody is sent anywhere else from here.
-fn is_page(path: &str) -> bool {
+pub(super) fn is_page(path: &str) -> bool {
     let is_plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
     is_plain && (path == HOME || path.starts_with("/dashboard/"))
 }
@@ -302,7 +307,9 @@ fn is_page(path: &str) -> bool {
 pub fn sign_out(call: Call) -> Answering {
     done(call, async |viewer: Viewer, _| {
         let mut answer = see_other(HOME)?;
-        answer.headers_mut().insert(SET_COOKIE, session::end(&viewer.app, Some(&viewer.session), HOME)?);
+        answer
+            .headers_mut()
+            .insert(SET_COOKIE, session::end(&viewer.app, Some(&viewer.session), HOME, viewer.by.at).await?);
         // Also what the playground kept in this browser.
         answer.headers_mut().insert("clear-site-data", HeaderValue::from_static("\"storage\""));
         Ok(answer)
@@ -359,6 +366,14 @@ pub fn destinations(call: Call) -> Answering {
 
 pub fn test_destination(call: Call) -> Answering {
     done_by_admins(call, destinations::test)
+}
+
+pub fn members(call: Call) -> Answering {
+    seen_by_admins(call, members::show)
+}
+
+pub fn change_members(call: Call) -> Answering {
+    done_by_admins(call, members::change)
 }
 
 pub fn playground(call: Call) -> Answering {
