@@ -11,7 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use pin_project_lite::pin_project;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
@@ -21,6 +22,7 @@ use crate::head;
 use crate::router;
 use crate::socket::{Activity, Patience, Socket, Tracked};
 use crate::state::App;
+use crate::tls::Tls;
 
 /// What the HTTP library reads of a head before it refuses it without a word. More than we take: what is only a little too
 /// large is refused by the router, with our own answer.
@@ -41,6 +43,7 @@ pub async fn accept(
     listener: TcpListener,
     app: Arc<App>,
     limits: Limits,
+    tls: Option<Arc<Tls>>,
     stop: impl Future<Output = ()>,
 ) -> GracefulShutdown {
     let graceful = GracefulShutdown::new();
@@ -67,9 +70,24 @@ pub async fn accept(
         };
         // Small writes must not wait for an acknowledgement of the last one.
         let _ = stream.set_nodelay(true);
-        let connection = connection(&server, stream, peer, &app, limits.patience);
-        let connection = graceful.watch(connection);
-        tasks::spawn("serve a connection", Served { connection, _place: place });
+        let Some(tls) = tls.clone() else {
+            let connection = connection(&server, stream, peer, &app, limits.patience);
+            let connection = graceful.watch(connection);
+            tasks::spawn("serve a connection", Served { connection, _place: place });
+            continue;
+        };
+        let (server, app, watcher) = (server.clone(), app.clone(), graceful.watcher());
+        tasks::spawn("serve a connection", async move {
+            let stream = match tls.accept(stream).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::debug!(%error, "a handshake failed");
+                    return;
+                }
+            };
+            let connection = connection(&server, stream, peer, &app, limits.patience);
+            Served { connection: watcher.watch(connection), _place: place }.await;
+        });
     }
 }
 
@@ -114,9 +132,9 @@ fn server() -> auto::Builder<TokioExecutor> {
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 type Service = Pin<Box<dyn Future<Output = Result<http::Response<Tracked>, std::convert::Infallible>> + Send>>;
 
-fn connection(
+fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     server: &Arc<auto::Builder<TokioExecutor>>,
-    stream: TcpStream,
+    stream: S,
     peer: SocketAddr,
     app: &Arc<App>,
     patience: Patience,

@@ -23,6 +23,7 @@ mod routes;
 mod serve;
 mod socket;
 mod state;
+mod tls;
 
 /// What the binary was built from, where whoever built it said so.
 const COMMIT: &str = match option_env!("TIDEGATE_COMMIT") {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tidegate_gateway::Gateway;
@@ -10,11 +11,15 @@ use tidegate_store::audit::{By, Change};
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::config::{AtStart, Source};
+use crate::config::{self, AtStart, Source};
+use crate::tls::Tls;
 
 /// Those who ask at a time; more wait.
 const WAITING: usize = 4;
+/// How often the certificate is read again.
+const RENEWED: Duration = Duration::from_secs(60 * 60);
 
 /// Somebody who asks for it, and wants to hear what came of it.
 pub struct Wish {
@@ -51,13 +56,22 @@ pub struct Reload {
     pub sim_url: Option<String>,
     pub address: SocketAddr,
     pub at_start: AtStart,
+    /// What our own listener speaks with, and where its certificate is.
+    pub tls: Option<(Arc<Tls>, config::tls::Tls)>,
 }
 
 impl Reload {
     pub async fn run(self, mut hangup: Signal, mut wishes: mpsc::Receiver<Wish>) {
         let me = Arc::new(self);
+        let mut ticks = interval_at(Instant::now() + RENEWED, RENEWED);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let wish = tokio::select! {
+                _ = ticks.tick() => {
+                    let reading = me.clone();
+                    let _ = spawn_blocking(move || reading.renew()).await;
+                    continue;
+                }
                 Some(()) = hangup.recv() => None,
                 Some(wish) = wishes.recv() => Some(wish),
                 else => return,
@@ -77,12 +91,30 @@ impl Reload {
         }
     }
 
+    /// Whoever renews certificates need not tell us.
+    fn renew(&self) {
+        let Some((live, files)) = &self.tls else { return };
+        match files.read(&self.source) {
+            Ok(config) => live.renew(config),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "kept the old certificate: it cannot be read anew");
+            }
+        }
+    }
+
     /// Builds a whole new state and swaps it in; when that fails, the old one stays.
     fn once(&self) -> Reloaded {
         // The environment of a running process does not change; the file does.
         let read = self.source.read().and_then(|config| {
             let next = config.snapshot(self.sim_url.as_deref(), self.address)?;
-            Ok((next, self.at_start.changed(&config.at_start)))
+            let mut needs_restart = self.at_start.changed(&config.at_start);
+            match (&self.tls, config.tls) {
+                (Some((live, _)), Some((_, tls))) => live.renew(tls),
+                (None, None) => {}
+                _ => needs_restart.push("service.tls_certificate".to_owned()),
+            }
+            Ok((next, needs_restart))
         });
         match read {
             Ok((mut next, needs_restart)) => {

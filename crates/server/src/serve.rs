@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rustls::ServerConfig;
 use tidegate_core::clock::Clock;
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Secret, Timestamp};
@@ -39,6 +40,7 @@ use crate::reload::{Reload, Reloads};
 use crate::router::Router;
 use crate::socket::Patience;
 use crate::state::{App, Proved};
+use crate::tls::Tls;
 
 /// What the first inference key may spend in a day.
 const FIRST_LIMIT: &str = "10";
@@ -178,6 +180,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let (idle, head, write) = (config.keep_alive_idle, config.header_read, config.write_stall);
     let patience = Patience { idle, head, write, answer };
     let limits = Limits { connections: config.connections, patience };
+    let live = |(_, tls): &(_, Arc<ServerConfig>)| Arc::new(Tls::new(tls.clone(), config.tls_handshake));
+    let tls = config.tls.as_ref().map(live);
     let reload = Reload {
         source,
         gateway: gateway.clone(),
@@ -185,10 +189,11 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         sim_url,
         address,
         at_start: config.at_start.clone(),
+        tls: tls.clone().zip(config.tls.map(|(files, _)| files)),
     };
     let reloading = tasks::spawn("reload the configuration", reload.run(hangup, wishes));
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
-    let graceful = listen::accept(listener, app.clone(), limits, async {
+    let graceful = listen::accept(listener, app.clone(), limits, tls, async {
         stop.received().await;
         tracing::info!("stopping: requests are taken until load balancers have looked away");
         // They look at /readyz; give them time to, and serve what they still send. A second signal skips the wait.
@@ -457,7 +462,7 @@ async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow
 /// The first screen. Keys are printed here and nowhere else, once, to standard output and never to a log.
 fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Option<&First>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "Tidegate {} listening on http://{address}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "Tidegate {} listening on {}://{address}", env!("CARGO_PKG_VERSION"), config.scheme())?;
     for found in &config.found {
         writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
     }

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tidegate_gateway::relay::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The first bytes of an HTTP/2 connection.
@@ -93,8 +92,9 @@ enum Waiting {
     Head,
 }
 
-pub struct Socket {
-    stream: TcpStream,
+/// The connection below it is plain or speaks TLS: what passes here is what was said.
+pub struct Socket<S> {
+    stream: S,
     patience: Patience,
     activity: Arc<Activity>,
     timer: Pin<Box<Sleep>>,
@@ -109,8 +109,8 @@ pub struct Socket {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Socket {
-    pub fn new(stream: TcpStream, patience: Patience, activity: Arc<Activity>) -> Self {
+impl<S> Socket<S> {
+    pub fn new(stream: S, patience: Patience, activity: Arc<Activity>) -> Self {
         let since = Instant::now();
         let timer = Box::pin(sleep_until(since + patience.head));
         // A connection that says nothing at all gets as long as a head.
@@ -215,7 +215,7 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let socket = self.get_mut();
         let before = buffer.filled().len();
@@ -232,7 +232,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(count)) = result {

@@ -6,7 +6,7 @@ use tidegate_core::KeyHash;
 use super::raw;
 
 /// Settings, and whole sections of them.
-const AT_START: [&str; 27] = [
+const AT_START: [&str; 28] = [
     "service.listen",
     "service.public_url",
     "service.trusted_proxies",
@@ -24,6 +24,7 @@ const AT_START: [&str; 27] = [
     "limits.write_stall_ms",
     "limits.header_read_ms",
     "limits.keep_alive_idle_ms",
+    "limits.tls_handshake_ms",
     // Connections and the ledger wait for calls as long as these said at the start.
     "upstream.total_streamed_ms",
     "upstream.total_whole_ms",

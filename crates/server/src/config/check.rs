@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use ipnet::IpNet;
+use rustls::ServerConfig;
 use tidegate_core::{Factor, Money, Secret};
 use tidegate_gateway::ledger::{OnExhausted, Sync, Terms};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
@@ -24,6 +25,7 @@ use super::lines::Lines;
 use super::mistakes::Mistakes;
 use super::prices::{self, Mistake};
 use super::providers::{self, Found, Provider, Way};
+use super::tls::Tls;
 use super::{
     AtStart, Source, built_in, destinations, documents, facts, keys, moderation, nearest, oidc, plugins, raw, secret,
     traces, web,
@@ -62,6 +64,9 @@ pub struct Checked {
     pub settings: Settings,
     /// Where our own spans go.
     pub traces: Option<Collector>,
+    /// What we prove ourselves with, where we speak https.
+    pub tls: Option<(Tls, Arc<ServerConfig>)>,
+    pub tls_handshake: Duration,
     pub oauth: Oauth,
     /// Whom people may sign in with.
     pub oidc: Option<Arc<oidc::Oidc>>,
@@ -127,6 +132,7 @@ pub(super) fn check(
     let traces = settings.as_ref().map(|settings| traces::read(source, &settings.audience.service));
     let traces = mistakes.value(traces.unwrap_or_else(|| Ok(None)));
     let oauth = mistakes.note(oauth(&config.oauth));
+    let tls = mistakes.value(tls(service, source));
     let oidc = mistakes.value(oidc::read(&config.oidc, source));
     let metrics_listen =
         mistakes.value(config.metrics.listen.as_deref().map(address).transpose().context("metrics.listen"));
@@ -135,12 +141,13 @@ pub(super) fn check(
     let inference_key = mistakes.value(brought("keys.inference_key", &config.keys.inference_key));
     let limits = &config.limits;
     let connections = mistakes.value(positive("limits.connections", limits.connections));
-    let [body_idle, body_total, write_stall, header_read, keep_alive_idle] = [
+    let [body_idle, body_total, write_stall, header_read, keep_alive_idle, tls_handshake] = [
         ("limits.body_idle_ms", limits.body_idle_ms),
         ("limits.body_total_ms", limits.body_total_ms),
         ("limits.write_stall_ms", limits.write_stall_ms),
         ("limits.header_read_ms", limits.header_read_ms),
         ("limits.keep_alive_idle_ms", limits.keep_alive_idle_ms),
+        ("limits.tls_handshake_ms", limits.tls_handshake_ms),
     ]
     .map(|(name, value)| mistakes.value(millis(name, value)));
     let trusted_proxies = mistakes.value(proxies(&service.trusted_proxies).context("service.trusted_proxies"));
@@ -193,6 +200,8 @@ pub(super) fn check(
         redis,
         settings,
         traces,
+        tls,
+        tls_handshake,
         oauth,
         oidc,
         trusted_proxies,
@@ -458,6 +467,12 @@ fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {
     texts.iter().map(parse).collect()
 }
 
+fn tls(service: &raw::Service, source: &Source) -> anyhow::Result<Option<(Tls, Arc<ServerConfig>)>> {
+    let Some(tls) = Tls::of(service)? else { return Ok(None) };
+    let config = tls.read(source)?;
+    Ok(Some((tls, config)))
+}
+
 fn oauth(raw: &raw::Oauth) -> anyhow::Result<Oauth> {
     ensure!((60..=600).contains(&raw.code_ttl), "oauth.code_ttl: must be 60 to 600 seconds");
     ensure!(raw.max_pending_codes > 0, "oauth.max_pending_codes: must be at least 1");
@@ -536,6 +551,11 @@ fn check_model(model: &raw::Model) -> anyhow::Result<()> {
 
 impl Checked {
     /// The address people use: the configured one, else the one we listen on.
+    /// What we speak on our own listener.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     pub fn public_url(&self, address: SocketAddr) -> String {
         self.public_url.clone().unwrap_or_else(|| {
             // Who listens everywhere can be called from here at least; "everywhere" is no address.
@@ -544,7 +564,7 @@ impl Checked {
                 IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
                 named => named,
             };
-            format!("http://{}", SocketAddr::new(place, address.port()))
+            format!("{}://{}", self.scheme(), SocketAddr::new(place, address.port()))
         })
     }
 

@@ -19,6 +19,7 @@ pub mod raw;
 mod sandbox;
 mod search;
 mod secret;
+pub mod tls;
 mod traces;
 mod web;
 
@@ -36,7 +37,8 @@ pub use oidc::{Oidc, is_private_address};
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
-const SECRETS: [&str; 6] = ["api_key", "management_key", "inference_key", "master_key", "redis_url", "client_secret"];
+const SECRETS: [&str; 7] =
+    ["api_key", "management_key", "inference_key", "master_key", "redis_url", "client_secret", "tls_key"];
 /// Models that are known without a configuration, by vendor.
 const CATALOGUE: [&str; 12] = [
     include_str!("../../../../catalogue/amazon.toml"),

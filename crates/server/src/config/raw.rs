@@ -77,6 +77,10 @@ pub struct Service {
     pub listen: String,
     /// The address people use, where it differs from the one we listen on.
     pub public_url: Option<String>,
+    /// The certificate and those that vouch for it, in PEM form, and its key: `file:PATH`, `env:NAME`, `cmd:[...]`. With them
+    /// we speak https; without, put a proxy in front that does. They are read again every hour, and on a reload.
+    pub tls_certificate: Option<String>,
+    pub tls_key: Option<String>,
     /// Proxies in front whose `X-Forwarded-For` is believed: addresses or ranges such as `10.0.0.0/8`.
     pub trusted_proxies: Vec<String>,
     /// Shown in routing metadata.
@@ -98,6 +102,8 @@ impl Default for Service {
             name_aliases: Vec::new(),
             listen: "127.0.0.1:8080".to_owned(),
             public_url: None,
+            tls_certificate: None,
+            tls_key: None,
             trusted_proxies: Vec::new(),
             region: "local".to_owned(),
             docs_url: None,
@@ -283,6 +289,8 @@ pub struct Limits {
     /// Milliseconds for the head of a request, and between two requests of a connection.
     pub header_read_ms: u64,
     pub keep_alive_idle_ms: u64,
+    /// Milliseconds for a handshake, where we speak https.
+    pub tls_handshake_ms: u64,
 }
 
 impl Default for Limits {
@@ -308,6 +316,7 @@ impl Default for Limits {
             write_stall_ms: 60_000,
             header_read_ms: 10_000,
             keep_alive_idle_ms: 75_000,
+            tls_handshake_ms: 10_000,
         }
     }
 }
