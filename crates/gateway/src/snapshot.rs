@@ -27,6 +27,9 @@ use crate::plugins::PdfEngine;
 use crate::plugins::defaults::Defaults;
 use crate::{egress, extract, files, ledger};
 
+/// The slug of the simulated provider.
+pub const SIMULATOR: &str = "simulator";
+
 /// Everything that a reload may change.
 pub struct Snapshot {
     pub settings: Settings,

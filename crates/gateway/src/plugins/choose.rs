@@ -53,20 +53,22 @@ pub(super) fn choose(
     let pinned = known.pinned.filter(|id| left.iter().any(|model| model.id == **id));
     let remembered = known.remembered.filter(|id| left.iter().any(|model| model.id == **id));
     let first = pinned.or(remembered).map(str::to_owned);
+    let mut beside = Vec::new();
     if options.enabled {
-        left = within(left, options);
+        (left, beside) = within(left, options);
     }
     // Who is not ranked keeps the catalogue's order behind those who are.
     left.sort_by_key(|model| place(&model.id).unwrap_or(usize::MAX));
     let mut models: Vec<String> = first.clone().into_iter().collect();
-    models.extend(left.into_iter().map(|model| model.id).filter(|id| Some(id) != first.as_ref()));
+    models.extend(left.into_iter().chain(beside).map(|model| model.id).filter(|id| Some(id) != first.as_ref()));
     models.truncate(CHOSEN);
     let (is_pinned, is_sticky) = (pinned.is_some(), pinned.is_none() && remembered.is_some());
     Some(Choice { models, candidates: count, source, is_pinned, is_sticky })
 }
 
-/// Those of the wanted part of prices; where nobody is, those next to it.
-fn within(candidates: Vec<Candidate>, options: &AutoRouter) -> Vec<Candidate> {
+/// Those of the wanted part of prices, or where nobody is, those next to it; and those who may serve in their place, the
+/// nearest first. A ceiling is one for them too.
+fn within(candidates: Vec<Candidate>, options: &AutoRouter) -> (Vec<Candidate>, Vec<Candidate>) {
     let mut prices: Vec<f64> = candidates.iter().map(|model| model.price.unwrap_or(f64::INFINITY)).collect();
     prices.sort_by(f64::total_cmp);
     let count = prices.len() as f64;
@@ -75,26 +77,19 @@ fn within(candidates: Vec<Candidate>, options: &AutoRouter) -> Vec<Candidate> {
         let price = model.price.unwrap_or(f64::INFINITY);
         prices.iter().filter(|other| **other < price).count() as f64 * 100.0 / count
     };
-    let fits: Box<dyn Fn(&Candidate) -> bool> = match (options.tier, options.tradeoff) {
-        (None, Some(tradeoff)) => {
-            let ceiling = 90.0 - 8.0 * f64::from(tradeoff);
-            Box::new(move |model| percentile(model) <= ceiling)
-        }
-        (tier, _) => {
-            let band = |model: &Candidate| Tier::at(percentile(model));
-            let wanted = tier.unwrap_or(Tier::Low) as i32;
-            let nearest = candidates.iter().map(|model| (band(model) as i32 - wanted).abs()).min().unwrap_or(0);
-            let bands: Vec<i32> = candidates.iter().map(|model| band(model) as i32).collect();
-            let kept: Vec<bool> = bands.iter().map(|band| (band - wanted).abs() == nearest).collect();
-            return candidates.into_iter().zip(kept).filter(|(_, keep)| *keep).map(|(model, _)| model).collect();
-        }
-    };
-    let kept: Vec<bool> = candidates.iter().map(&fits).collect();
-    drop(fits);
-    if !kept.contains(&true) {
-        return candidates;
+    if let (None, Some(tradeoff)) = (options.tier, options.tradeoff) {
+        let ceiling = 90.0 - 8.0 * f64::from(tradeoff);
+        let (kept, dearer): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|model| percentile(model) <= ceiling);
+        return if kept.is_empty() { (dearer, kept) } else { (kept, Vec::new()) };
     }
-    candidates.into_iter().zip(kept).filter(|(_, keep)| *keep).map(|(model, _)| model).collect()
+    let wanted = options.tier.unwrap_or(Tier::Low) as i32;
+    let distance = |model: &Candidate| (Tier::at(percentile(model)) as i32 - wanted).abs();
+    let nearest = candidates.iter().map(distance).min().unwrap_or(0);
+    let (kept, mut beside): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|model| distance(model) == nearest);
+    let cost = |model: &Candidate| model.price.unwrap_or(f64::INFINITY);
+    beside.sort_by(|one, other| distance(one).cmp(&distance(other)).then(cost(one).total_cmp(&cost(other))));
+    (kept, beside)
 }
 
 /// `*` stands for any run of characters; everything else for itself.
@@ -198,24 +193,29 @@ mod tests {
             ..AutoRouter::default()
         };
         // Of two, three and four dollars the cheapest fifth is the first.
-        assert_eq!(chosen(&options, &[]), Some(texts(&["a/two"])));
+        assert_eq!(chosen(&options, &[]), Some(texts(&["a/two", "b/three", "b/four"])));
         let nothing = AutoRouter { excluded: texts(&["*"]), ..AutoRouter::default() };
         assert_eq!(chosen(&nothing, &[]), None);
     }
 
     #[test]
     fn a_tier_is_a_part_of_prices_and_wins_over_the_older_word() {
-        for (tier, model) in [
-            (Tier::Low, "a/one"),
-            (Tier::Medium, "a/two"),
-            (Tier::High, "b/three"),
-            (Tier::Xhigh, "b/four"),
-            (Tier::Max, "c/five"),
+        // Behind it the two nearest, who serve when it fails: the cheaper one first.
+        for (tier, models) in [
+            (Tier::Low, ["a/one", "a/two", "b/three"]),
+            (Tier::Medium, ["a/two", "a/one", "b/three"]),
+            (Tier::High, ["b/three", "a/two", "b/four"]),
+            (Tier::Xhigh, ["b/four", "b/three", "c/five"]),
+            (Tier::Max, ["c/five", "b/four", "b/three"]),
         ] {
             let options = AutoRouter { tier: Some(tier), tradeoff: Some(0), ..AutoRouter::default() };
-            assert_eq!(chosen(&options, &[]), Some(texts(&[model])), "{tier:?}");
+            assert_eq!(chosen(&options, &[]), Some(texts(&models)), "{tier:?}");
         }
-        assert_eq!(chosen(&AutoRouter::default(), &[]), Some(texts(&["a/one"])), "low is what is meant without a word");
+        let low = Some(texts(&["a/one", "a/two", "b/three"]));
+        assert_eq!(chosen(&AutoRouter::default(), &[]), low, "low is what is meant without a word");
+        // A ceiling holds for everybody.
+        let lowest = AutoRouter { tradeoff: Some(10), ..AutoRouter::default() };
+        assert_eq!(chosen(&lowest, &[]), Some(texts(&["a/one"])));
         // 90 - 8 × 5 = 50: those with at most half of the others below them.
         let half = AutoRouter { tradeoff: Some(5), ..AutoRouter::default() };
         assert_eq!(chosen(&half, &[]), Some(texts(&["a/one", "a/two", "b/three"])));

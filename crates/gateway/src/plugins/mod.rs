@@ -36,6 +36,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{self, Body, Purse, Reply, Wish};
 use crate::snapshot::Settings;
+use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
 use options::Plugins;
 use route::Router;
@@ -47,6 +48,8 @@ pub(crate) struct Told {
     pub requested: Vec<String>,
     /// How the model was found.
     pub strategy: Option<&'static str>,
+    /// The conversation that stays with the model that answers, where a router chose it.
+    pub conversation: Option<Conversation>,
     /// Entries of `pipeline`, as JSON.
     pub entries: Vec<String>,
     /// Plugins for which the request or its workspace was not heard.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tidegate_routing::price::Unit;
-use tidegate_routing::{Endpoint, Live as _, Modality, Model};
+use tidegate_routing::{Endpoint, Live as _, Modality, Model, Pricing};
 use tidegate_wire::envelope::{Brand, Envelope};
 use tidegate_wire::error::ErrorType;
 
@@ -16,6 +16,7 @@ use super::pareto::{self, Scored};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::Wishes;
+use crate::snapshot::SIMULATOR;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
 
@@ -144,7 +145,8 @@ impl Scene<'_, '_> {
         let nobody = || Failure::new(404, ErrorType::NotFound, "No models match your request and model restrictions");
         match router {
             Router::Free => {
-                let mut free = self.serving(|model| model.endpoints.iter().any(|endpoint| is_free(endpoint)));
+                let is_free = |model: &Model| model.endpoints.iter().any(|endpoint| is_free(endpoint));
+                let mut free = self.serving(|model| is_free(model) && !self.is_stand_in(model));
                 if free.is_empty() {
                     return Err(nobody());
                 }
@@ -186,6 +188,14 @@ impl Scene<'_, '_> {
         serving(&wishes)
     }
 
+    /// Whether it is the simulator's while somebody else's models can be called: nobody who leaves the choice to us wants to
+    /// hear an echo.
+    fn is_stand_in(&self, model: &Model) -> bool {
+        // Those that nobody gave the gateway a key for have endpoints as well.
+        let is_real = |model: &Arc<Model>| !is_simulated(model) && model.endpoints.iter().any(|way| way.shared);
+        is_simulated(model) && self.snapshot.catalogue.models().into_iter().any(is_real)
+    }
+
     /// Whether it is known of any model how well it writes programs.
     fn has_scores(&self) -> bool {
         let scored = &self.snapshot.settings.routing.coding_percentiles;
@@ -212,9 +222,7 @@ impl Scene<'_, '_> {
         let now = self.gate.clock.now();
         let remembered = self.gate.sticky.model(&conversation, now);
         let choice = pareto::choose(candidates, options, is_fast, remembered.as_deref())?;
-        if self.keeps {
-            self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
-        }
+        told.conversation = Some(conversation).filter(|_| self.keeps);
         let entry = json!({
             "type": "plugin",
             "name": "pareto-router",
@@ -230,7 +238,10 @@ impl Scene<'_, '_> {
         let routing = &self.snapshot.settings.routing;
         let listed = |model: &Model| {
             let patterns = &routing.auto_candidates;
-            patterns.is_empty() || patterns.iter().any(|pattern| choose::matches(pattern, &model.id))
+            if patterns.is_empty() {
+                return !self.is_stand_in(model);
+            }
+            patterns.iter().any(|pattern| choose::matches(pattern, &model.id))
         };
         let serving = self.serving(listed);
         let candidates = serving.iter().map(|model| Candidate { id: model.id.to_string(), price: price(model) });
@@ -247,9 +258,9 @@ impl Scene<'_, '_> {
             last_model(self.request).filter(|_| options.pin).or_else(|| remembered.clone().filter(|_| options.pin));
         let known = Known { pinned: pinned.as_deref(), remembered: remembered.as_deref() };
         let choice = choose(candidates, options, ranking.map(Vec::as_slice).unwrap_or_default(), known)?;
-        if self.keeps {
-            self.gate.sticky.keep_model(&conversation, &choice.models[0], now);
-        }
+        told.conversation = Some(conversation).filter(|_| self.keeps);
+        let is_cut = options.enabled && (options.tier.is_some() || options.tradeoff.is_none());
+        let tier = is_cut.then(|| options.tier.unwrap_or(Tier::Low).as_str());
         let entry = json!({
             "type": "plugin",
             "name": plugin,
@@ -257,7 +268,7 @@ impl Scene<'_, '_> {
             "cost_usd": 0,
             "data": {
                 "task_type": task,
-                "cost_tier": options.tier.map(Tier::as_str),
+                "cost_tier": tier,
                 "candidates": choice.candidates,
                 "source": choice.source,
                 "pinned": choice.is_pinned,
@@ -270,13 +281,19 @@ impl Scene<'_, '_> {
 }
 
 fn is_free(endpoint: &Endpoint) -> bool {
-    let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
-    [Unit::Input, Unit::Output].into_iter().all(|unit| price(unit).is_some_and(|price| price.0 == 0))
+    endpoint.pricing.as_ref().is_some_and(Pricing::is_free)
+}
+
+fn is_simulated(model: &Model) -> bool {
+    model.endpoints.iter().any(|endpoint| *endpoint.provider == *SIMULATOR)
 }
 
 /// What its cheapest endpoint costs: three parts input, one part output.
 fn price(model: &Model) -> Option<f64> {
     let blended = |endpoint: &Endpoint| {
+        if is_free(endpoint) {
+            return Some(0.0);
+        }
         let price = |unit| endpoint.pricing.as_ref().and_then(|pricing| pricing.base.get(unit));
         Some((3.0 * price(Unit::Input)?.0 as f64 + price(Unit::Output)?.0 as f64) / 4.0)
     };

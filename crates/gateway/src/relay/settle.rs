@@ -607,6 +607,10 @@ impl Ticket {
             let usage = &self.open_exchange().usage;
             self.gate.sticky.served(conversation, (endpoint, self.own.as_deref()), usage, now);
         }
+        let routed = self.told.as_ref().and_then(|told| told.conversation);
+        if let (Some(conversation), Some(endpoint)) = (routed, &self.endpoint) {
+            self.gate.sticky.keep_model(&conversation, &endpoint.model, self.gate.clock.now());
+        }
         let (outcome, status) =
             if self.presence.is_gone() { (Outcome::Cancelled, 499) } else { (Outcome::Complete, 200) };
         self.close(outcome, status, None)

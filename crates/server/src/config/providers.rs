@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use tidegate_core::Secret;
 use tidegate_gateway::error_rules::ErrorRule;
-use tidegate_gateway::snapshot::origin_of;
+use tidegate_gateway::snapshot::{SIMULATOR, origin_of};
 use tidegate_gateway::{Calls, Upstream};
 use tidegate_providers::credential::Credential;
 use tidegate_providers::platform::{self, filled, google_host};
@@ -541,7 +541,7 @@ fn check_base_url(text: &str) -> anyhow::Result<()> {
 /// The simulated provider, at the address it was started on.
 pub fn simulator(base_url: &str) -> Provider {
     Provider {
-        slug: "simulator".into(),
+        slug: SIMULATOR.into(),
         display_name: "Simulator".into(),
         local: true,
         shared: true,

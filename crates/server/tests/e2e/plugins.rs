@@ -109,6 +109,54 @@ async fn the_operators_ranking_decides_and_companions_serve_when_the_first_fails
 }
 
 #[tokio::test]
+async fn a_conversation_stays_with_the_model_that_answered_it() {
+    let (sims, gate) = six("").await;
+    // The free one and the cheapest share the lowest part of prices.
+    sims[5].set(Behaviour::status(400));
+    let low = json!({"cost_tier": "low", "excluded_models": ["a/one"]});
+    let refused = asked(&gate, &auto("s", low.clone())).await;
+    let told = &refused.json()["tidegate_metadata"];
+    assert_eq!((refused.status, &told["attempts"][0]["model"]), (200, &json!("c/gift")), "{told}");
+    assert_eq!(refused.text(), "a/two");
+    let again = asked(&gate, &auto("s", low)).await;
+    let told = &again.json()["tidegate_metadata"];
+    assert_eq!((&told["attempts"].as_array().map(Vec::len), &*again.text()), (&Some(1), "a/two"), "{told}");
+    assert_eq!(told["pipeline"][0]["data"]["sticky"], true);
+    // Nobody answered: nothing is remembered.
+    for sim in &sims {
+        sim.set(Behaviour::status(400));
+    }
+    assert_eq!(asked(&gate, &auto("t", json!({"cost_tier": "max"}))).await.status, 400);
+    for (sim, name) in sims.iter().zip(["a/one", "a/two", "b/three", "b/four", "c/five", "c/gift"]) {
+        sim.set(Behaviour::says(name));
+    }
+    let reply = asked(&gate, &auto("t", json!({"cost_tier": "low"}))).await;
+    let data = &reply.json()["tidegate_metadata"]["pipeline"][0]["data"];
+    assert_eq!((&data["sticky"], &data["cost_tier"]), (&json!(false), &json!("low")), "{data}");
+}
+
+#[tokio::test]
+async fn the_simulator_is_chosen_only_where_there_is_nobody_else() {
+    let (_sims, gate) = six("[sim]\nenabled = true\n").await;
+    for tier in ["low", "max"] {
+        let reply = asked(&gate, &auto(tier, json!({"cost_tier": tier}))).await;
+        let told = reply.json()["tidegate_metadata"]["endpoints"]["available"].to_string();
+        assert!(!told.contains("tidegate/sim"), "{told}");
+    }
+    let mut picture = auto("p", json!({"allowed_models": ["tidegate/*"]}));
+    assert_eq!(asked(&gate, &picture).await.status, 404);
+    assert_eq!(asked(&gate, &hello("tidegate/free")).await.text(), "c/gift");
+    let (_sims, gate) = six("[sim]\nenabled = true\n[routing]\nauto_candidates = [\"tidegate/sim\"]\n").await;
+    picture["plugins"] = json!([]);
+    assert_eq!(asked(&gate, &picture).await.json()["model"], "tidegate/sim", "unless the operator says so");
+    let alone = Tidegate::start().config("[sim]\nenabled = true\n").run().await;
+    for model in ["tidegate/auto", "tidegate/free"] {
+        let reply = asked(&alone, &hello(model)).await;
+        assert_eq!(reply.status, 200, "{model}: {}", reply.body_text());
+    }
+}
+
+#[tokio::test]
 async fn free_takes_what_costs_nothing() {
     let (_sims, gate) = six("").await;
     let reply = asked(&gate, &hello("tidegate/free")).await;
