@@ -42,13 +42,18 @@ pub fn middle_out(request: &Request, card: &Card, budget: u64, most: Option<usiz
     let bounds = Bounds::of(&request.messages);
     let (mut count, mut tokens) = (weights.len(), before);
     let mut gone = vec![false; count];
-    for unit in bounds.droppable(&request.messages) {
-        if tokens <= budget && !is_many(count) {
-            break;
+    let units = bounds.droppable(&request.messages);
+    // Of too many messages both halves stay, whatever they say; what is too long loses an answer with its question.
+    let by_count = units.iter().map(|unit| (unit, true));
+    let exchanges = bounds.droppable_together(&units, &request.messages);
+    for (unit, is_counted) in by_count.chain(exchanges.iter().map(|unit| (unit, false))) {
+        if (is_counted && !is_many(count)) || (!is_counted && tokens <= budget) {
+            continue;
         }
-        count -= unit.len();
-        tokens -= weights[unit.clone()].iter().sum::<u64>();
-        gone[unit].fill(true);
+        for place in unit.clone().filter(|place| !std::mem::replace(&mut gone[*place], true)) {
+            count -= 1;
+            tokens -= weights[place];
+        }
     }
     let mut made = request.clone();
     if tokens > budget {
@@ -97,10 +102,33 @@ impl Bounds {
     fn droppable(&self, messages: &[Message]) -> Vec<Range<usize>> {
         let is_kept = |unit: &Range<usize>| unit.clone().any(|place| self.keeps(place, &messages[place]));
         let mut units: Vec<Range<usize>> = units(messages).into_iter().filter(|unit| !is_kept(unit)).collect();
+        Self::from_the_middle(&mut units, messages);
+        units
+    }
+
+    /// The same, where a question and its answer go together: left alone, the answer would be taken for one to another
+    /// question.
+    fn droppable_together(&self, units: &[Range<usize>], messages: &[Message]) -> Vec<Range<usize>> {
+        let is_one = |unit: &Range<usize>, role: Role| unit.len() == 1 && messages[unit.start].role == role;
+        let mut units = units.to_vec();
+        units.sort_by_key(|unit| unit.start);
+        let mut together: Vec<Range<usize>> = Vec::with_capacity(units.len());
+        for unit in units {
+            match together.last_mut() {
+                Some(last) if last.end == unit.start && is_one(last, Role::User) && is_one(&unit, Role::Assistant) => {
+                    last.end = unit.end;
+                }
+                _ => together.push(unit),
+            }
+        }
+        Self::from_the_middle(&mut together, messages);
+        together
+    }
+
+    fn from_the_middle(units: &mut [Range<usize>], messages: &[Message]) {
         // Twice the middle of the list, and of each unit: whole numbers do.
         let middle = messages.len();
         units.sort_by_key(|unit| (unit.start + unit.end).abs_diff(middle));
-        units
     }
 }
 

@@ -128,10 +128,13 @@ impl Advisor {
         }
         let terms = &self.terms;
         let given = |name: &str| input.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
-        let prompt = given("prompt").unwrap_or("Give your advice on the conversation so far.");
-        let messages = match terms.forwards {
-            true => said(transcript(&desk.messages), "user", json!([{"type": "text", "text": prompt}])),
-            false => remembered(&desk.messages, function, prompt),
+        // Without a question, as the vendor's own form has it, the conversation is the question.
+        let messages = match given("prompt").filter(|_| !terms.forwards) {
+            Some(prompt) => remembered(&desk.messages, function, prompt),
+            None => {
+                let prompt = given("prompt").unwrap_or("Give your advice on the conversation so far.");
+                said(transcript(&desk.messages), "user", json!([{"type": "text", "text": prompt}]))
+            }
         };
         let model = terms.guide.model.as_deref().or_else(|| given("model")).unwrap_or_else(|| desk.model());
         if desk.snapshot.catalogue.find(model).is_err() {

@@ -466,7 +466,7 @@ impl Conductor {
             return Ok(Next::End("max_tokens"));
         }
         if is_spent && self.stopped_by.is_none() {
-            self.stopped_by = Some("max_tool_calls");
+            self.stopped_by = Some(self.limits.spent());
         }
         let is_late = Instant::now() >= self.soft;
         if is_late && self.stopped_by.is_none() {
@@ -483,7 +483,7 @@ impl Conductor {
         let is_late = Instant::now() >= self.soft;
         let stopped = self.limits.fired(&self.tally);
         let stopped = match (is_spent, is_late) {
-            (true, _) => stopped.or(Some("max_tool_calls")),
+            (true, _) => stopped.or(Some(self.limits.spent())),
             (false, true) => stopped.or(Some("deadline")),
             (false, false) => stopped,
         };

@@ -24,6 +24,8 @@ pub(super) struct Limits {
     conditions: Vec<Condition>,
     /// Calls that are run; the ones beyond it are told so.
     pub calls: u64,
+    /// They are the deployment's, and not the caller's.
+    is_ceiling: bool,
 }
 
 /// What has happened up to the end of a turn, its own calls not yet run.
@@ -52,7 +54,12 @@ impl Limits {
             // Conditions replace the budget.
             false => u64::MAX,
         };
-        Self { conditions, calls: calls.min(most) }
+        Self { conditions, calls: calls.min(most), is_ceiling: most < calls }
+    }
+
+    /// What it is called when no further call may be run.
+    pub fn spent(&self) -> &'static str {
+        if self.is_ceiling { "max_steps" } else { "max_tool_calls" }
     }
 
     /// The first condition that holds, by its name.

@@ -79,8 +79,7 @@ fn within(candidates: Vec<Candidate>, options: &AutoRouter) -> (Vec<Candidate>, 
     };
     if let (None, Some(tradeoff)) = (options.tier, options.tradeoff) {
         let ceiling = 90.0 - 8.0 * f64::from(tradeoff);
-        let (kept, dearer): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|model| percentile(model) <= ceiling);
+        let (kept, dearer): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|model| percentile(model) <= ceiling);
         return if kept.is_empty() { (dearer, kept) } else { (kept, Vec::new()) };
     }
     let wanted = options.tier.unwrap_or(Tier::Low) as i32;

@@ -328,7 +328,7 @@ pub(crate) fn healed(mut reply: Reply, healing: Option<&Healing>, metadata: &str
         "name": "response-healing",
         "data": {
             "mode": "json_schema",
-            "improved": true,
+            "improved": made.text != said,
             "original_length": said.chars().count(),
             "healed_length": made.text.chars().count(),
             "schema_valid": made.is_valid,

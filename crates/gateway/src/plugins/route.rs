@@ -24,6 +24,9 @@ use crate::{Gateway, Snapshot, request};
 const UNSCORED: &str = "No model of this deployment has a score for writing programs: the operator sets \
     benchmarks.coding_percentile of models, or routing.coding_percentiles";
 
+/// The simulator's own name of the model that answers as others do.
+const ECHO: &str = "sim";
+
 /// A name that stands for a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Router {
@@ -189,11 +192,12 @@ impl Scene<'_, '_> {
     }
 
     /// Whether it is the simulator's while somebody else's models can be called: nobody who leaves the choice to us wants to
-    /// hear an echo.
+    /// hear an echo, and never one of those that fail on purpose.
     fn is_stand_in(&self, model: &Model) -> bool {
         // Those that nobody gave the gateway a key for have endpoints as well.
         let is_real = |model: &Arc<Model>| !is_simulated(model) && model.endpoints.iter().any(|way| way.shared);
-        is_simulated(model) && self.snapshot.catalogue.models().into_iter().any(is_real)
+        let fails = model.endpoints.iter().any(|way| &*way.upstream_model != ECHO);
+        is_simulated(model) && (fails || self.snapshot.catalogue.models().into_iter().any(is_real))
     }
 
     /// Whether it is known of any model how well it writes programs.

@@ -174,6 +174,25 @@ async fn an_advisor_that_does_not_answer_is_a_result_and_consultations_end() {
 }
 
 #[tokio::test]
+async fn without_a_question_the_conversation_is_the_question() {
+    let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Aye.")).await);
+    let gate = gate_with(&sim, &wise, PROTOCOLS[0], "").await;
+    for tool in [
+        json!({"type": "advisor_20260301", "name": "advisor", "model": WISE}),
+        json!({"type": "tidegate:advisor", "parameters": {"model": WISE}}),
+    ] {
+        for input in [json!({}), json!({"prompt": " "})] {
+            sim.set(Script::from(asks("", &[("advisor", input)])).then(Behaviour::says("I decide.")));
+            let mut body = body(false, json!([tool]));
+            body["messages"] = json!([{"role": "user", "content": "Is it high tide in Brest?"}]);
+            assert_eq!(asked(&gate, &body).await.status, 200);
+            let sent = bodies(&wise).pop().unwrap();
+            assert!(sent.contains("high tide in Brest") && sent.contains("Give your advice"), "{sent}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn several_advisors_are_told_apart_and_one_may_read_the_conversation() {
     let (sim, wise) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("Aye.")).await);
     let gate = gate_with(&sim, &wise, PROTOCOLS[0], "").await;

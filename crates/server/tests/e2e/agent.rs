@@ -214,6 +214,13 @@ async fn conditions_end_the_loop_with_one_turn_without_tools() {
     let answer = message(&asked(&gate, &with_clock(false, json!({"stop_server_tools_when": [step(2)]}))).await);
     assert_eq!((sim.calls() - before, &told(&answer)["stopped_by"]), (2, &Value::Null));
     assert_eq!(answer["content"][1]["text"], "done");
+    // The deployment's own ceiling is called by its own name.
+    let gate = gate_for(&sim, PROTOCOLS[0], "[tools]\nmax_steps = 2\n").await;
+    for more in [json!({}), json!({"stop_server_tools_when": [step(9)]}), json!({"max_tool_calls": 3})] {
+        sim.set(again());
+        let answer = message(&asked(&gate, &with_clock(false, more.clone())).await);
+        assert_eq!((&told(&answer)["calls"], &told(&answer)["stopped_by"]), (&json!(2), &json!("max_steps")), "{more}");
+    }
 }
 
 #[tokio::test]

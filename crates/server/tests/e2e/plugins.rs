@@ -187,6 +187,15 @@ async fn an_answer_that_is_almost_json_is_repaired_where_that_is_asked_for() {
     body["stream"] = json!(false);
     body["plugins"] = json!([{"id": "response-healing", "enabled": false}]);
     assert!(asked(&gate, &body).await.text().starts_with("Sure:"));
+    // What was right, or could not be helped, is not said to be better.
+    body["plugins"] = json!([{"id": "response-healing"}]);
+    for text in [r#"{"port":"Brest"}"#, "[1]"] {
+        sim.set(Behaviour::says(text));
+        let reply = asked(&gate, &body).await;
+        let entries = reply.json()["tidegate_metadata"]["pipeline"].as_array().cloned().unwrap_or_default();
+        assert_eq!(reply.text(), text);
+        assert!(entries.iter().all(|entry| entry["data"]["improved"] != true), "{entries:?}");
+    }
 }
 
 #[tokio::test]

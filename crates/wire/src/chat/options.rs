@@ -213,6 +213,11 @@ pub(crate) fn choice(
                 }
                 // The search is there or not; nobody can be made to search.
                 kind if kind.starts_with("web_search") => return Ok(None),
+                // A tool that we run is named by its type.
+                kind if kind.contains(':') => {
+                    let named = check::present(&members, "type").filter(|_| has_tools);
+                    return Ok(named.map(|name| made("tool", Some(name), parallel)));
+                }
                 _ => return Ok(Some(value.get().to_owned())),
             }
             // One format has the name in an object of its own.

@@ -186,6 +186,17 @@ fn a_limit_that_leaves_no_room_for_thinking_is_told_as_it_is() {
 }
 
 #[test]
+fn a_tool_that_we_run_is_chosen_by_its_type() {
+    let tools = json!([{"type": "tidegate:datetime"}]);
+    let made = asked(&with(json!({"tools": tools, "tool_choice": {"type": "tidegate:datetime"}})));
+    assert_eq!(made["tool_choice"], json!({"type": "tool", "name": "tidegate:datetime"}));
+    let alone = json!({"tools": tools, "tool_choice": {"type": "tidegate:datetime"}, "parallel_tool_calls": false});
+    let made = asked(&with(alone));
+    let chosen = json!({"type": "tool", "name": "tidegate:datetime", "disable_parallel_tool_use": true});
+    assert_eq!(made["tool_choice"], chosen);
+}
+
+#[test]
 fn only_tools_that_are_allowed_are_offered() {
     let function = |name: &str| json!({"type": "function", "function": {"name": name}});
     let tools = json!([function("f"), {"type": "web_search"}, function("g"), {"type": "tidegate:datetime"}]);
