@@ -139,6 +139,40 @@ pub struct Asked {
     /// An answer that follows a schema.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_structured: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Served>,
+}
+
+/// Where a call went and what its parts cost, as destinations are told it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Served {
+    /// The slug of the provider that answered, or was asked last.
+    #[serde(with = "text")]
+    pub provider: Arc<str>,
+    /// Scheme, host and port of where that is.
+    #[serde(with = "text")]
+    pub origin: Arc<str>,
+    /// How the model was found.
+    pub strategy: Cow<'static, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Money>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Money>,
+    /// What was paid beside the call itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Money>,
+}
+
+impl Served {
+    /// Host and port; nothing where a credential names the host.
+    pub fn server(&self) -> Option<(&str, u64)> {
+        let (scheme, place) = self.origin.split_once("://")?;
+        let (host, port) = match place.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (place, if scheme == "https" { 443 } else { 80 }),
+        };
+        (!host.contains('{')).then_some((host.trim_matches(['[', ']']), port))
+    }
 }
 
 /// One finished request, with everything that metering, records, logs and broadcasts need of it.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Api, Asked, AttemptRecord, Exchange};
+use super::{Api, Asked, AttemptRecord, Exchange, Served};
 use crate::id::GenerationId;
 use crate::json;
 use crate::ledger::{Account, Posting, Slot};
@@ -146,7 +146,7 @@ impl Exchange {
 }
 
 fn write_asked(asked: &Asked, out: &mut Vec<u8>) {
-    let Asked { model, max_tokens, temperature, top_p, top_k, is_structured } = asked;
+    let Asked { model, max_tokens, temperature, top_p, top_k, is_structured, served } = asked;
     let mut object = Object::begin(out);
     object.text(member!("model"), model);
     object.some_number(member!("max_tokens"), *max_tokens);
@@ -154,6 +154,22 @@ fn write_asked(asked: &Asked, out: &mut Vec<u8>) {
     object.some_text(member!("top_p"), top_p.as_deref());
     object.some_text(member!("top_k"), top_k.as_deref());
     object.flag(member!("is_structured"), *is_structured);
+    if let Some(served) = served {
+        object.name(member!("served"));
+        write_served(served, object.out);
+    }
+    object.end();
+}
+
+fn write_served(served: &Served, out: &mut Vec<u8>) {
+    let Served { provider, origin, strategy, prompt, completion, tools } = served;
+    let mut object = Object::begin(out);
+    object.text(member!("provider"), provider);
+    object.text(member!("origin"), origin);
+    object.text(member!("strategy"), strategy);
+    object.money(member!("prompt"), *prompt);
+    object.money(member!("completion"), *completion);
+    object.money(member!("tools"), *tools);
     object.end();
 }
 

@@ -80,7 +80,11 @@ prop_compose! {
             cache_source: has_source.then_some(another), preset, router,
             asked: asked.map(|(model, max_tokens, numbers)| {
                 let [temperature, top_p, top_k] = numbers.map(|number| number.map(String::into_boxed_str));
-                Box::new(Asked { model: model.into(), max_tokens, temperature, top_p, top_k, is_structured: draws })
+                let (provider, origin) = (model.clone().into(), "https://a\"b".into());
+                let (strategy, prompt) = (Cow::Borrowed("direct"), max_tokens.map(|_| Money(reserved)));
+                let served = Served { provider, origin, strategy, prompt, completion: prompt, tools: cost };
+                let served = draws.then_some(served);
+                Box::new(Asked { model: model.into(), max_tokens, temperature, top_p, top_k, is_structured: draws, served })
             }),
             api: if draws { Api::Images } else { Api::Messages },
         }

@@ -483,7 +483,7 @@ impl Conductor {
         let is_late = Instant::now() >= self.soft;
         let stopped = self.limits.fired(&self.tally);
         let stopped = match (is_spent, is_late) {
-            (true, _) => stopped.or(Some(self.limits.spent())),
+            (true, _) => stopped.or_else(|| Some(self.limits.spent())),
             (false, true) => stopped.or(Some("deadline")),
             (false, false) => stopped,
         };

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
+use tidegate_core::exchange::Served;
 use tidegate_core::{Exchange, Secret, WorkspaceId};
 use tidegate_observe::broadcast::{Destination, Maker, Said, Service, Tells, Used};
 use tidegate_store::journal::{Letter, Payload};
@@ -276,7 +277,7 @@ pub(crate) fn letters(
     audience: &Audience,
     stored: &[Arc<Destination>],
     vault: &Vault,
-    exchange: &Exchange,
+    (exchange, served): (&Exchange, Option<&Served>),
     key: &KeyEntry,
     overheard: &Overheard,
     metadata: &str,
@@ -287,7 +288,7 @@ pub(crate) fn letters(
         return Vec::new();
     }
     let said = overheard.said(named, metadata);
-    let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service };
+    let maker = Maker { key_name: &key.name, creator: key.creator.as_deref(), service: &audience.service, served };
     written(&concerned, vault, exchange, &said, maker)
 }
 
@@ -311,7 +312,7 @@ pub async fn of_lost(
         }
         let key = store.find_key(&exchange.key).await?;
         let (name, creator) = key.map(|key| (key.name, key.creator)).unwrap_or_default();
-        let maker = Maker { key_name: &name, creator: creator.as_deref(), service: &audience.service };
+        let maker = Maker { key_name: &name, creator: creator.as_deref(), service: &audience.service, served: None };
         letters.extend(written(&concerned, vault, exchange, &said, maker));
     }
     Ok(letters)

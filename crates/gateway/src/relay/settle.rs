@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tidegate_core::exchange::{Asked, AttemptRecord};
+use tidegate_core::exchange::{Asked, AttemptRecord, Served};
 use tidegate_core::{Api, Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::{Class, Fault};
-use tidegate_routing::{Attempt, Credential, Endpoint};
+use tidegate_routing::{Attempt, Credential, Endpoint, Strategy};
 use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
 
@@ -85,6 +85,10 @@ pub(super) struct Ticket {
     model: usize,
     /// What the request goes on with, where it matters who serves it.
     conversation: Option<Conversation>,
+    /// How the model of the attempt under way was found.
+    strategy: Option<&'static str>,
+    /// What prompt and answer cost, as the answer says it.
+    parts: Option<(Money, Money)>,
     /// What attempts before the present one said to the client: a stream that broke goes on elsewhere.
     carried: Option<Box<Carried>>,
     /// The call that was made of it, until it is known how it went.
@@ -149,6 +153,7 @@ fn asked(envelope: &Envelope<'_>) -> Asked {
         top_p: number(envelope.top_p),
         top_k: number(envelope.top_k),
         is_structured: envelope.asked.structured,
+        served: None,
     }
 }
 
@@ -224,6 +229,8 @@ impl Ticket {
             own: None,
             model: 0,
             conversation: None,
+            strategy: None,
+            parts: None,
             carried: None,
             trial: None,
             is_admitted: false,
@@ -449,6 +456,10 @@ impl Ticket {
         let endpoint = &attempt.endpoint;
         self.endpoint = Some(endpoint.clone());
         (self.own, self.model) = (attempt.credential.clone(), attempt.model);
+        let routed = self.told.as_ref().and_then(|told| told.strategy);
+        // A model of a list that answers instead says more than how the first one was found.
+        let routed = routed.filter(|_| attempt.strategy != Strategy::Fallback);
+        (self.strategy, self.parts) = (Some(routed.unwrap_or(attempt.strategy.as_str())), None);
         (self.is_final, self.is_charged, self.heard, self.shown) = (false, false, 0, self.pictures);
         self.counts = Counts::default();
         self.uncalled();
@@ -616,6 +627,19 @@ impl Ticket {
         self.close(outcome, status, None)
     }
 
+    /// Where the last attempt went and what its parts cost, for those who are told.
+    fn served(&self) -> Option<Served> {
+        let endpoint = self.endpoint.as_ref()?;
+        Some(Served {
+            provider: endpoint.provider.clone(),
+            origin: endpoint.origin.clone(),
+            strategy: self.strategy.unwrap_or_default().into(),
+            prompt: self.parts.map(|(prompt, _)| prompt),
+            completion: self.parts.map(|(_, completion)| completion),
+            tools: Some(self.beside).filter(|paid| *paid != Money::ZERO),
+        })
+    }
+
     /// No content reached the client.
     pub fn fail(mut self: Box<Self>, failure: &Failure) -> Receipt {
         self.note_failure(failure);
@@ -725,6 +749,15 @@ impl Ticket {
         }
         fail::point("settling");
         let overheard = self.overheard.take();
+        let served = overheard.as_ref().and_then(|_| self.served());
+        // With the record, where a letter is made of that alone.
+        let served = match &mut exchange.asked {
+            Some(asked) => {
+                asked.served = served;
+                None
+            }
+            None => served,
+        };
         let letters = overheard.as_deref().map(|overheard| {
             let Snapshot { settings, names, .. } = &*self.snapshot;
             let (vault, metadata) = (&self.gate.vault, &names.metadata_member);
@@ -732,7 +765,7 @@ impl Ticket {
                 &settings.audience,
                 &self.gate.told.list(),
                 vault,
-                &exchange,
+                (&exchange, served.as_ref()),
                 &self.key,
                 overheard,
                 metadata,

@@ -1,6 +1,7 @@
 //! What is told of a call of a model, one attribute after the other.
 
 use serde_json::{Value, json};
+use tidegate_core::exchange::Served;
 use tidegate_core::{Api, Exchange, GenerationId, Money};
 
 use super::span::{Attribute, cut, message, own_words, part, parts};
@@ -139,8 +140,10 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     let stop = exchange.stop_reason.as_deref();
     let operation = if exchange.api == Api::Embeddings { "embeddings" } else { "chat" };
     to.text(theirs!("gen_ai.operation.name"), operation);
-    to.some_text(theirs!("gen_ai.provider.name"), Some(&exchange.provider));
-    to.some_text(theirs!("gen_ai.system"), Some(&exchange.provider));
+    let served = maker.served.or_else(|| exchange.asked.as_deref()?.served.as_ref());
+    let provider = served.map_or(&*exchange.provider, |served| &served.provider);
+    to.some_text(theirs!("gen_ai.provider.name"), Some(provider));
+    to.some_text(theirs!("gen_ai.system"), Some(provider));
     // Where nobody may hear what was said, the record has how it was asked for.
     let noted = exchange.asked.as_deref().filter(|_| request.is_none());
     match (asked("model"), noted.map(|noted| &*noted.model).filter(|model| !model.is_empty())) {
@@ -202,6 +205,10 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     }
     to.some_text(theirs!("error.type"), exchange.error_type.as_deref());
     to.number(theirs!("http.response.status_code"), exchange.status.into());
+    if let Some((host, port)) = served.and_then(Served::server) {
+        to.text(theirs!("server.address"), host);
+        to.number(theirs!("server.port"), port);
+    }
     let follows_schema = |request: &Value| {
         request.pointer("/output_config/format/type").or_else(|| request.get("output_format")).is_some()
     };
@@ -236,12 +243,16 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.id(ours!("generation_id"), &exchange.id);
     to.id(ours!("request_id"), exchange.parent.as_ref().unwrap_or(&exchange.id));
     to.number(ours!("attempt"), exchange.attempts.len() as u64);
+    to.some_text(ours!("strategy"), served.map(|served| &*served.strategy));
     to.flag(ours!("is_byok"), exchange.is_byok);
     to.flag(ours!("cache.hit"), exchange.cache_source.is_some());
     to.some_text(ours!("router"), exchange.router.as_deref());
     to.some_text(ours!("preset"), exchange.preset.as_deref());
     if sight.tells.cost {
         to.dollars(ours!("cost.total"), exchange.cost);
+        to.dollars(ours!("cost.prompt"), served.and_then(|served| served.prompt));
+        to.dollars(ours!("cost.completion"), served.and_then(|served| served.completion));
+        to.dollars(ours!("cost.tool"), served.and_then(|served| served.tools));
         to.dollars(ours!("cost.cache_discount"), exchange.cache_discount);
         to.dollars(ours!("cost.upstream"), exchange.upstream_cost);
         to.flag(ours!("cost.is_byok"), exchange.is_byok);
@@ -258,6 +269,8 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
         to.some_text(ours!("request.referer"), exchange.referer.as_deref());
         to.some_text(ours!("request.user_agent"), exchange.user_agent.as_deref());
         to.some_text(ours!("request.preset_id"), exchange.preset.as_deref());
+        to.some_text(ours!("request.region"), Some(&maker.service.region));
+        to.number(ours!("request.attempts"), exchange.attempts.len() as u64);
     }
 }
 
@@ -276,7 +289,7 @@ mod tests {
         // Another destination hears what was said, so the request is known.
         let request = json!({"model": "m", "max_tokens": 9, "stop_sequences": ["secret"], "messages": []});
         let said = Said { request: Some(request), ..Said::default() };
-        let maker = Maker { key_name: "k", creator: None, service: &service };
+        let maker = Maker { key_name: "k", creator: None, service: &service, served: None };
         let told = |is_private| {
             let told = attributes(&exchange, &said, Sight { is_private, tells: Tells::default() }, maker);
             let value = |name: &str| told.iter().find(|told| told.name == name).map(|told| told.value.clone());

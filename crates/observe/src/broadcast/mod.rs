@@ -23,6 +23,7 @@ pub mod target;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
+use tidegate_core::exchange::Served;
 use tidegate_core::{Exchange, KeyHash, Timestamp, WorkspaceId};
 
 pub use kind::Kind;
@@ -123,12 +124,15 @@ pub struct Maker<'a> {
     pub creator: Option<&'a str>,
     /// What this gateway calls itself.
     pub service: &'a Service,
+    /// Where the call went, where the record does not say it.
+    pub served: Option<&'a Served>,
 }
 
 /// The gateway as it names itself.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     pub name: String,
+    pub region: String,
     pub version: String,
     pub instance: String,
     pub environment: Option<String>,
@@ -171,7 +175,7 @@ impl Destination {
     /// how much of it, whatever is set now; its form and what we call ourselves are those of now. Nothing where it has become
     /// another kind.
     pub fn told_again(&self, exchange: &Exchange, tells: Tells, service: &Service) -> Option<Vec<u8>> {
-        let maker = Maker { key_name: "", creator: None, service };
+        let maker = Maker { key_name: "", creator: None, service, served: None };
         let sight = Sight { is_private: true, tells: Tells { identity: false, ..tells } };
         let is_same = matches!(self.target.shape, Shape::Otlp(_));
         is_same.then(|| {

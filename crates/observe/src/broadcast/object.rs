@@ -193,8 +193,9 @@ fn observation(span: &Span, brand: &str) -> Value {
             "reasoning": usage("reasoning.output_tokens"),
         });
         add("usage", usage);
-        // The parts of a cost are not known, only the whole.
-        add("cost", json!({"input": null, "output": null, "total": span.get("gen_ai.usage.cost")}));
+        let part = |name: &str| span.get(&format!("{brand}.cost.{name}"));
+        let (input, output) = (part("prompt"), part("completion"));
+        add("cost", json!({"input": input, "output": output, "total": span.get("gen_ai.usage.cost")}));
         add("finishReason", json!(span.get("gen_ai.response.finish_reason")));
     }
     let ours = format!("{brand}.");

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-    use tidegate_core::exchange::{Asked, AttemptRecord};
+    use tidegate_core::exchange::{Asked, AttemptRecord, Served};
     use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Secret, Timestamp, Usage, WorkspaceId};
 
     fn destination(is_private: bool, tells: Tells) -> Destination {
@@ -265,6 +265,7 @@ mod tests {
                 asked: asked.map(|(model, max_tokens, number)| Box::new(Asked {
                     model: model.into(), max_tokens, temperature: Some(number.into()), top_p: None,
                     top_k: Some(number.into()), is_structured: flags[0],
+                    served: None,
                 })),
                 parent: match has_parent { 0 => None, 1 => Some(id), _ => Some(GenerationId::new(Timestamp(2))) },
                 ..Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), model.into(), started)
@@ -285,9 +286,17 @@ mod tests {
             let Shape::Otlp(shape) = &mut destination.target.shape else { panic!("it takes OTLP") };
             shape.resource.clone_from(&more);
             let [name, key_name, creator] = words;
-            let service =
-                Service { name, version: "1.2".into(), instance: "node\"1".into(), environment, brand: brand.into() };
-            let maker = Maker { key_name: &key_name, creator: Some(&creator), service: &service };
+            let (instance, region) = ("node\"1".to_owned(), "here".to_owned());
+            let service = Service { name, version: "1.2".into(), instance, environment, brand: brand.into(), region };
+            let served = Served {
+                provider: "p\"0".into(),
+                origin: "http://127.0.0.1:8".into(),
+                strategy: "direct".into(),
+                prompt: Some(Money(1)),
+                completion: Some(Money(2_000_000_003)),
+                tools: None,
+            };
+            let maker = Maker { key_name: &key_name, creator: Some(&creator), service: &service, served: Some(&served) };
             let request = json!({
                 "model": "asked/for", "temperature": temperature, "stop_sequences": ["\"", "b"], "system": "be \"brief\"",
                 "max_tokens": 100, "messages": [{"role": "user", "content": "hello\n"}], "tools": [{"name": "t"}],
@@ -321,7 +330,7 @@ mod tests {
             let outcome = if is_failed { Outcome::Failed } else { exchange.outcome };
             let exchange = Exchange { outcome, ..exchange };
             let service = Service { name: "n".into(), brand: "acme".into(), ..Service::default() };
-            let maker = Maker { key_name: "then", creator: Some("who"), service: &service };
+            let maker = Maker { key_name: "then", creator: Some("who"), service: &service, served: None };
             prop_assert!(then.can_be_told_again(&Said::default()));
             let told = then.told(&exchange, &Said::default(), maker).unwrap();
             let record: Exchange = serde_json::from_slice(&serde_json::to_vec(&exchange).unwrap()).unwrap();
@@ -380,7 +389,7 @@ mod tests {
         };
         let collector = destination(true, Tells::default());
         let service = Service::default();
-        let maker = Maker { key_name: "k", creator: None, service: &service };
+        let maker = Maker { key_name: "k", creator: None, service: &service, served: None };
         let is_short = |exchange: &Exchange, said: &Said| {
             told(&mut Vec::new(), &collector, collector.sight(), exchange, said, maker)
         };

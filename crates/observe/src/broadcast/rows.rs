@@ -114,6 +114,7 @@ fn row(trace: &Trace<'_>, span: &Span) -> Map<String, Value> {
     let count = |name: &str| json!(span.count(&format!("gen_ai.usage.{name}")));
     let packed = |value: Option<Value>| json!(value.map(|value| value.to_string()).unwrap_or_default());
     let seconds = span.get("gen_ai.response.time_to_first_chunk").and_then(Value::as_f64).unwrap_or(0.0);
+    let dollars = |name: &str| json!(span.get(&format!("{brand}.{name}")).and_then(Value::as_f64).unwrap_or(0.0));
     let total = span.count("gen_ai.usage.input_tokens") + span.count("gen_ai.usage.output_tokens");
     let parameters = span.parameters();
     let values = [
@@ -124,7 +125,7 @@ fn row(trace: &Trace<'_>, span: &Span) -> Map<String, Value> {
         json!(span.part.as_str()),
         json!(span.name),
         json!(if is_generation { &*exchange.model } else { "" }),
-        json!(span.text("gen_ai.provider.name")),
+        json!(if is_generation { &*exchange.provider } else { "" }),
         json!(exchange.id.as_str()),
         json!(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str()),
         json!(exchange.user.as_deref().unwrap_or_default()),
@@ -136,9 +137,8 @@ fn row(trace: &Trace<'_>, span: &Span) -> Map<String, Value> {
         json!(total),
         count("cache_read.input_tokens"),
         count("reasoning.output_tokens"),
-        // The parts of a cost are not known, only the whole.
-        json!(0.0),
-        json!(0.0),
+        dollars("cost.prompt"),
+        dollars("cost.completion"),
         json!(span.get("gen_ai.usage.cost").and_then(Value::as_f64).unwrap_or(0.0)),
         json!(span.millis()),
         json!(seconds * 1_000.0),

@@ -160,11 +160,14 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
             408 => "timeout".to_owned(),
             status => status.to_string(),
         };
-        let attributes = vec![
+        // One that nobody answered has no status.
+        let status = Some(attempt.status).filter(|status| *status != 0);
+        let status = status.map(|status| Attribute { name: "http.response.status_code".into(), value: json!(status) });
+        let mut attributes = vec![
             Attribute { name: "gen_ai.provider.name".into(), value: json!(&*attempt.provider) },
-            Attribute { name: "http.response.status_code".into(), value: json!(attempt.status) },
             Attribute { name: "error.type".into(), value: json!(reason) },
         ];
+        attributes.extend(status);
         ("gen_ai.attempt", end_nanos, attributes)
     };
     let error = error(exchange).map(str::to_owned);

@@ -133,6 +133,7 @@ pub fn read(raw: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Result
         instance: host.map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned()),
         environment: own.environment.clone(),
         brand: raw.service.name.clone(),
+        region: raw.service.region.clone(),
     };
     let bounds = Bounds { letters: own.outbox_letters, bytes: own.outbox_bytes };
     for (key, value) in [("outbox_letters", bounds.letters), ("outbox_bytes", bounds.bytes)] {

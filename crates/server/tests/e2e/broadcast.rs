@@ -45,8 +45,9 @@ async fn discreet(sim: &Sim, collector: &Receiver) -> Tidegate {
 #[tokio::test]
 async fn a_collector_hears_what_was_asked_and_answered() {
     let (sim, collector) = (Sim::start(Behaviour::Echo).await, Receiver::start().await);
-    let lines =
-        "broadcast_generation_identity = true\nbroadcast_generation_cost = true\nheaders = { x-team = \"tides\" }";
+    let lines = "broadcast_generation_identity = true\nbroadcast_generation_cost = true\n\
+                 broadcast_generation_request_context = true\nheaders = { x-team = \"tides\" }";
+    let port = sim.base_url().rsplit(':').next().unwrap().to_owned();
     let gate = Tidegate::start()
         .endpoint_with(MODEL, &sim, PRICED)
         .config(&collector.config("otel-collector", lines))
@@ -69,7 +70,13 @@ async fn a_collector_hears_what_was_asked_and_answered() {
             ("gen_ai.operation.name", json!("chat")),
             ("gen_ai.request.model", json!(MODEL)),
             ("gen_ai.response.model", json!(MODEL)),
-            ("gen_ai.provider.name", json!("P0")),
+            ("gen_ai.provider.name", json!("p0")),
+            ("gen_ai.system", json!("p0")),
+            ("server.address", json!("127.0.0.1")),
+            ("server.port", json!(port)),
+            ("tidegate.strategy", json!("direct")),
+            ("tidegate.request.region", json!("local")),
+            ("tidegate.request.attempts", json!("1")),
             ("gen_ai.conversation.id", json!("s-1")),
             ("user.id", json!("u-1")),
             ("gen_ai.request.max_tokens", json!("64")),
@@ -87,6 +94,9 @@ async fn a_collector_hears_what_was_asked_and_answered() {
         assert_eq!(say("gen_ai.usage.output_tokens"), json!(record["native_tokens_completion"].to_string()));
         assert_eq!(say("gen_ai.usage.cost").as_f64(), record["total_cost"].as_f64());
         assert_eq!(say("tidegate.cost.total").as_f64(), record["total_cost"].as_f64());
+        let part = |name: &str| say(name).as_f64().unwrap();
+        let parts = part("tidegate.cost.prompt") + part("tidegate.cost.completion");
+        assert!(parts > 0.0 && (parts - record["total_cost"].as_f64().unwrap()).abs() < 1e-9, "{parts}");
         let input: Value = serde_json::from_str(say("gen_ai.input.messages").as_str().unwrap()).unwrap();
         let parts = json!([
             {"type": "text", "content": "How are you?"},

@@ -119,7 +119,7 @@ async fn a_bucket_gets_an_object_for_each_request() {
         ("type", json!("GENERATION")),
         ("name", json!("Answer")),
         ("model", json!(MODEL)),
-        ("provider", json!("P0")),
+        ("provider", json!("p0")),
         ("modelParameters", json!({"max_tokens": 64, "temperature": 0.5, "stream": false})),
         ("input", input),
         ("usage", usage),
@@ -287,7 +287,7 @@ async fn datadog_gets_spans_of_its_own_form() {
     assert_eq!(meta["output"]["messages"][0]["role"], "assistant");
     for (member, value) in [
         ("model_name", json!(MODEL)),
-        ("model_provider", json!("P0")),
+        ("model_provider", json!("p0")),
         ("temperature", json!(0.5)),
         ("max_tokens", json!(64)),
         ("feature", json!("tides")),
@@ -336,7 +336,7 @@ async fn posthog_gets_an_event_for_each_call_of_a_model() {
         ("$ai_session_id", json!("s-1")),
         ("$ai_span_name", json!("Answer")),
         ("$ai_model", json!(MODEL)),
-        ("$ai_provider", json!("P0")),
+        ("$ai_provider", json!("p0")),
         ("$ai_input", messages),
         ("$ai_input_tokens", record["native_tokens_prompt"].clone()),
         ("$ai_output_tokens", record["native_tokens_completion"].clone()),

@@ -194,6 +194,7 @@ impl Ticket {
             list = list.plus(carried.list.unwrap_or_default());
             charged = charged.plus(carried.cost.unwrap_or_default());
         }
+        self.parts = Some((prompt, completion));
         let upstream = if is_byok { list.to_string() } else { "null".to_owned() };
         let details = format!(
             r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{prompt},"upstream_inference_completions_cost":{completion}}}"#
