@@ -133,6 +133,11 @@ fn deployment(
     let info = entry.get("model_info").unwrap_or(&empty);
     let called = text(params, "model").with_context(|| format!("{}.litellm_params.model must be a text", at()))?;
     let output = match text(info, "mode").as_deref() {
+        // Nobody says it there who calls it by a name of the vendor's.
+        None if called.contains("rerank") => {
+            draft.note(format!("{name}: models for rerank have no place here yet; left out"));
+            return Ok(());
+        }
         None | Some("chat" | "responses" | "completion") => None,
         Some("embedding") => Some("embeddings"),
         Some("image_generation") => Some("image"),
@@ -156,6 +161,12 @@ fn deployment(
         draft.note(format!("{name}: {other} is not taken over"));
     }
     let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
+    let makes = |(model, _): (&raw::Model, _)| {
+        ["embeddings", "image"].into_iter().find(|made| model.output_modalities.iter().any(|other| other == made))
+    };
+    let output = output
+        .or_else(|| facts.and_then(makes).filter(|_| text(info, "mode").is_none()))
+        .or_else(|| (text(info, "mode").is_none() && model.contains("embed")).then_some("embeddings"));
     let known_price =
         || facts.and_then(|(_, endpoint)| inline(&toml::Value::try_from(endpoint.pricing.as_ref()?).ok()?));
     let pricing = prices(&name, params, info, draft).or_else(known_price);

@@ -200,6 +200,8 @@ on_both! {
             assert!(reply.body_text().contains("role=\"alert\""), "{name} {limit}");
         }
         let name = "<script>alert(1)</script>";
+        let endless = person.fill("/dashboard/keys", &[("action", "create"), ("name", name), ("reset", "daily")]).await;
+        assert!(endless.status == 400 && endless.body_text().contains("Limit: is missing"), "it would have none");
         let fields = [("action", "create"), ("name", name), ("limit", "2.5"), ("reset", "daily")];
         let made = person.fill("/dashboard/keys", &fields).await;
         assert_eq!(made.status, 200);

@@ -152,17 +152,26 @@ model_list:
   - model_name: vectors
     litellm_params: {model: text-embedding-3-small, api_key: os.environ/O}
     model_info: {mode: embedding}
+  - model_name: small
+    litellm_params: {model: openai/text-embedding-3-small}
+  - model_name: foreign
+    litellm_params: {model: mistral/house-embedder}
+  - model_name: sorter
+    litellm_params: {model: cohere/rerank-v3.5}
 litellm_settings: {fallbacks: [{a: [b]}], drop_params: true, callbacks: [langfuse]}
 environment_variables: {A: b}
 "#,
     );
     let names: Vec<_> = table["models"].as_array().unwrap().iter().filter_map(|model| text(model, "id")).collect();
-    assert_eq!(names, ["openai/vectors"]);
-    assert_eq!(model(&table, "openai/vectors")["output_modalities"][0].as_str(), Some("embeddings"));
+    assert_eq!(names, ["openai/vectors", "openai/small", "mistral/foreign"]);
+    for name in names {
+        assert_eq!(model(&table, name)["output_modalities"][0].as_str(), Some("embeddings"), "{name}");
+    }
     let starts = [
         "anthropic/*:",
         "voice:",
         "odd:",
+        "sorter:",
         "litellm_settings.fallbacks",
         "litellm_settings.callbacks",
         "environment_variables",

@@ -195,7 +195,12 @@ async fn create(viewer: Viewer, mut form: Query) -> Result<Answer, Failure> {
         let problem = format!("Name: must have 1 to {LONGEST_NAME} characters.");
         return shown(&viewer, Err(problem), typed).await;
     }
+    let is_timed = form.raw("reset").is_some_and(|reset| !reset.is_empty());
     let (limit, limit_reset) = match limit(&mut form) {
+        Ok((None, _)) if is_timed => {
+            let problem = "Limit: is missing; without one there is nothing that starts again.".to_owned();
+            return shown(&viewer, Err(problem), typed).await;
+        }
         Ok(limit) => limit,
         Err(problem) => return shown(&viewer, Err(problem), typed).await,
     };
