@@ -1,6 +1,8 @@
 //! How upstreams are doing, learnt from the calls that are made anyway. One record per endpoint and credential; it
 //! survives a reload, since it belongs to the endpoint's name and not to its configuration.
 
+mod retry;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +19,10 @@ use tidegate_routing::health::{COOL_DOWN_MS, Health as Record, Outcome, Uptime};
 use tidegate_routing::live::{Group, Live, Percentiles, Vital};
 use tidegate_routing::{Attempt, Catalogue, Credential, Draws, Endpoint};
 
+pub(crate) use retry::Retry;
+
 /// Ways to call with credentials of customers that are remembered.
 const OWN: usize = 10_000;
-/// Retries of a provider's own calls that may run at once, whatever else runs.
-const RETRIES: usize = 3;
-/// Retries of this node in ten seconds, besides a fifth of its calls.
-const NODE_RETRIES: u64 = 100;
 /// How long the operator's own credential is passed over once its provider has refused it.
 const REST_MS: i64 = 60_000;
 /// The longest that an endpoint is left alone on its own word.
@@ -68,7 +68,7 @@ impl Default for Service {
 
 impl Service {
     fn accepted(&self) -> MutexGuard<'_, Tally<12>> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+        tally(&self.accepted)
     }
 
     /// The share of calls that is better made elsewhere: none while half of them are accepted.
@@ -178,36 +178,22 @@ impl Health {
         same.enumerate().find(|(_, attempt)| is_open(attempt)).map_or(from, |(place, _)| from + place)
     }
 
-    /// Whether one more retry is within what this node, and the provider if it is the same again, can take.
-    pub(crate) fn may_retry(&self, ward: &Ward, failed: &Endpoint, next: &Endpoint) -> bool {
-        let now = self.now();
-        let count = self.node.lock().unwrap_or_else(PoisonError::into_inner).of_all(now);
-        if count.failed >= count.calls / 5 + NODE_RETRIES {
-            return false;
-        }
-        if failed.provider != next.provider {
-            return true;
-        }
-        let Some(service) = ward.services.get(next.provider_index) else { return true };
-        let active = service.active.load(Ordering::Relaxed);
-        service.retries.load(Ordering::Relaxed) < RETRIES.max(active / 5)
-    }
-
     /// A pause by chance, so that not all who failed together come together.
     pub(crate) fn up_to(&self, most: Duration) -> Duration {
         most.mul_f64(self.draws.next())
     }
 
     /// A call begins. Dropped without a word it counts as given up.
-    pub(crate) fn begin(self: &Arc<Self>, ward: &Ward, attempt: &Attempt, is_retry: bool) -> Trial {
+    pub(crate) fn begin(self: &Arc<Self>, ward: &Ward, attempt: &Attempt, retry: Retry) -> Trial {
         let now = self.now();
         let cell = self.cell(ward, &attempt.endpoint, attempt.credential.as_deref());
         let is_probe = cell.as_ref().is_some_and(|cell| cell.lock().begin(now) == Permit::Probe);
         let service = ward.services.get(attempt.endpoint.provider_index).cloned();
-        self.node.lock().unwrap_or_else(PoisonError::into_inner).add(now, is_retry);
+        if !retry.is_counted {
+            tally(&self.node).add(now, false);
+        }
         if let Some(service) = &service {
             service.active.fetch_add(1, Ordering::Relaxed);
-            service.retries.fetch_add(usize::from(is_retry), Ordering::Relaxed);
         }
         Trial {
             health: self.clone(),
@@ -215,7 +201,7 @@ impl Health {
             service,
             endpoint: attempt.endpoint.clone(),
             is_probe,
-            is_retry,
+            _retry: retry,
             sent: now,
             is_over: false,
         }
@@ -276,6 +262,10 @@ impl Health {
     }
 }
 
+fn tally<const N: usize>(tally: &Mutex<Tally<N>>) -> MutexGuard<'_, Tally<N>> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn name(endpoint: &Endpoint) -> Name {
     (endpoint.model.clone(), endpoint.tag.clone())
 }
@@ -310,7 +300,8 @@ pub(crate) struct Trial {
     service: Option<Arc<Service>>,
     endpoint: Arc<Endpoint>,
     is_probe: bool,
-    is_retry: bool,
+    /// What it counts for where it is one more call after another one.
+    _retry: Retry,
     sent: i64,
     is_over: bool,
 }
@@ -360,7 +351,6 @@ impl Trial {
             Outcome::Neither => {}
         }
         service.active.fetch_sub(1, Ordering::Relaxed);
-        service.retries.fetch_sub(usize::from(self.is_retry), Ordering::Relaxed);
     }
 }
 

@@ -36,7 +36,7 @@ fn bench() -> Bench {
 
 impl Bench {
     fn call(&self, place: usize, class: Option<Class>) {
-        let trial = self.health.begin(&self.ward, &self.attempts[place], false);
+        let trial = self.health.begin(&self.ward, &self.attempts[place], Retry::free());
         match class {
             Some(class) => trial.failed(&Fault::without_answer(class)),
             None => trial.answered(10),
@@ -66,7 +66,7 @@ fn an_endpoint_that_fails_five_times_is_passed_over_and_tried_again_later() {
     assert_eq!(bench.first(), 1);
     bench.clock.advance(Duration::from_secs(37));
     assert_eq!(bench.first(), 0, "its time has come");
-    let probe = bench.health.begin(&bench.ward, &bench.attempts[0], false);
+    let probe = bench.health.begin(&bench.ward, &bench.attempts[0], Retry::free());
     assert_eq!(bench.first(), 1, "one at a time");
     drop(probe);
     assert_eq!(bench.first(), 0, "one that was given up says nothing");
@@ -124,26 +124,37 @@ fn ret_8_a_provider_that_refuses_most_calls_gets_fewer_of_them() {
 fn ret_5_retries_of_one_provider_are_bounded_and_those_of_another_are_not() {
     let bench = bench();
     let (p, q) = (&bench.attempts[0].endpoint, &bench.attempts[1].endpoint);
-    let running: Vec<_> = (0..3).map(|_| bench.health.begin(&bench.ward, &bench.attempts[0], true)).collect();
-    assert!(!bench.health.may_retry(&bench.ward, p, p));
-    assert!(bench.health.may_retry(&bench.ward, p, q));
+    let again = || bench.health.retry(&bench.ward, p, p);
+    // They count while they wait, and go on counting when they run.
+    let mut waiting: Vec<_> = (0..3).map_while(|_| again()).collect();
+    assert_eq!(waiting.len(), 3);
+    assert!(again().is_none());
+    assert!(bench.health.retry(&bench.ward, p, q).is_some());
+    let running = waiting.pop().map(|retry| bench.health.begin(&bench.ward, &bench.attempts[0], retry));
+    assert!(again().is_none());
     drop(running);
-    assert!(bench.health.may_retry(&bench.ward, p, p));
+    assert!(again().is_some());
+}
+
+#[test]
+fn ret_5_a_fifth_of_what_runs_may_be_retries() {
+    let bench = bench();
+    let p = &bench.attempts[0].endpoint;
+    let begin = |_| bench.health.begin(&bench.ward, &bench.attempts[0], Retry::free());
+    let running: Vec<_> = (0..100).map(begin).collect();
+    let retries: Vec<_> = std::iter::from_fn(|| bench.health.retry(&bench.ward, p, p)).collect();
+    assert_eq!((running.len(), retries.len()), (100, 20));
 }
 
 #[test]
 fn ret_5_retries_of_a_node_are_a_fifth_of_its_calls_and_ten_each_second() {
     let bench = bench();
-    let endpoint = &bench.attempts[1].endpoint;
-    let call = |is_retry| drop(bench.health.begin(&bench.ward, &bench.attempts[0], is_retry));
-    (0..500).for_each(|_| call(false));
-    let mut retries = 0;
-    while bench.health.may_retry(&bench.ward, &bench.attempts[0].endpoint, endpoint) {
-        call(true);
-        retries += 1;
-    }
+    let (p, q) = (&bench.attempts[0].endpoint, &bench.attempts[1].endpoint);
+    (0..500).for_each(|_| drop(bench.health.begin(&bench.ward, &bench.attempts[0], Retry::free())));
+    // All of them wait at once: none of the calls has begun.
+    let retries: Vec<_> = std::iter::from_fn(|| bench.health.retry(&bench.ward, p, q)).collect();
     // Of 749 calls a fifth is 149; with the hundred of ten seconds that is what was used.
-    assert_eq!(retries, 249);
+    assert_eq!(retries.len(), 249);
 }
 
 #[test]
@@ -168,7 +179,7 @@ fn faults_of_the_caller_say_nothing_and_limits_cool_down() {
     }
     let vital = |place: usize| bench.health.view(&bench.ward).of(&bench.attempts[place].endpoint, None);
     assert_eq!((vital(0).group, vital(0).uptime, vital(0).cools), (Group::Stable, 1.0, false));
-    let trial = bench.health.begin(&bench.ward, &bench.attempts[0], false);
+    let trial = bench.health.begin(&bench.ward, &bench.attempts[0], Retry::free());
     trial.failed(&Fault { retry_after: Some(Duration::from_secs(3)), ..Fault::without_answer(Class::RateLimit) });
     bench.call(1, Some(Class::RateLimit));
     assert!(vital(0).cools && vital(1).cools);

@@ -21,7 +21,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
-use super::follow::{Pause, following, latest, repeated};
+use super::follow::{Pause, following, is_retry, latest, repeated};
 use super::media::Media;
 use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
 use super::reserve::reserve;
@@ -32,6 +32,7 @@ use super::translate::{self, Typed};
 use super::{Searching, framing};
 use crate::cache::Recording;
 use crate::failure::{self, Failure};
+use crate::health::Retry;
 use crate::learned::{Fact, Noted};
 use crate::ledger::{Receipt, fail};
 use crate::snapshot::Settings;
@@ -188,7 +189,10 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
         Start::At(first) => (Some(first), Some(first)),
         Start::After(broken, fault) => {
             faults.push((broken, fault));
-            (None, after(&job, &faults))
+            let next = after(&job, &faults);
+            // Nobody else can help a client that has begun to hear: it counts, but it is not asked whether there is room.
+            job.ticket.retries(next.and_then(|next| retry(&job.gate, &job.snapshot, &job.plan, &faults, next)));
+            (None, next)
         }
     };
     let mut last = None;
@@ -274,7 +278,9 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                     None if has_time => once_more(&job, &faults, deadline),
                     None => (None, Duration::ZERO),
                 };
-                next = place.filter(|place| may_retry(&job.gate, &job.snapshot, &job.plan.attempts, index, *place));
+                let permit = place.and_then(|place| retry(&job.gate, &job.snapshot, &job.plan, &faults, place));
+                next = place.filter(|_| permit.is_some());
+                job.ticket.retries(permit);
                 if next.is_some() {
                     sleep(pause).await;
                     // Who has left meanwhile waits for nothing.
@@ -344,11 +350,20 @@ pub(super) fn put_first(gate: &Gateway, snapshot: &Snapshot, attempts: &mut [Att
     chosen != index
 }
 
-pub(super) fn may_retry(gate: &Gateway, snapshot: &Snapshot, attempts: &[Attempt], failed: usize, next: usize) -> bool {
-    if !snapshot.settings.routing.health {
-        return true;
+/// The right to the call that is to be made after these failed.
+pub(super) fn retry(
+    gate: &Gateway,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    faults: &[(usize, Fault)],
+    next: usize,
+) -> Option<Retry> {
+    let (failed, fault) = faults.last()?;
+    let (failed, next) = (&plan.attempts[*failed], &plan.attempts[next]);
+    if !snapshot.settings.routing.health || !is_retry(fault, failed, next) {
+        return Some(Retry::free());
     }
-    gate.health.may_retry(&snapshot.ward, &attempts[failed].endpoint, &attempts[next].endpoint)
+    gate.health.retry(&snapshot.ward, &failed.endpoint, &next.endpoint)
 }
 
 async fn is_written(job: &Job) -> bool {

@@ -1,5 +1,6 @@
 //! Where a call goes after a fault: to the next that may serve it, and when nobody is left to one that failed before.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_providers::{Class, Fault, Next};
@@ -82,6 +83,33 @@ pub(super) fn repeated(plan: &Plan, faults: &[(usize, Fault)]) -> Option<(usize,
     open.min_by_key(|(place, _)| calls(*place))
 }
 
+/// Whether a call after a fault is one of those that make a sick provider sicker, and are bounded for it. Who was told that
+/// the request, the model or the credential will not do is helped elsewhere, and nobody is any sicker for that; who has had
+/// enough is spared as long as it is asked with the same credential.
+pub(super) fn is_retry(fault: &Fault, failed: &Attempt, next: &Attempt) -> bool {
+    match fault.class {
+        Class::Server
+        | Class::Overloaded
+        | Class::Timeout
+        | Class::Unreachable
+        | Class::BadResponse
+        | Class::EmptyCompletion
+        | Class::Unmapped => true,
+        Class::RateLimit => failed.endpoint.provider == next.endpoint.provider && failed.credential == next.credential,
+        Class::ContextLength
+        | Class::InvalidRequest
+        | Class::Unsupported
+        | Class::Media
+        | Class::ContentFilter
+        | Class::Credential
+        | Class::Billing
+        | Class::NotFound
+        | Class::TooLarge
+        | Class::ToolGeneration
+        | Class::Own => Arc::ptr_eq(&failed.endpoint, &next.endpoint) && failed.credential == next.credential,
+    }
+}
+
 /// What each endpoint said last: one that was called again has failed once.
 pub(super) fn latest(faults: &[(usize, Fault)]) -> Vec<(usize, Fault)> {
     let is_last = |at: usize, place: usize| faults[at + 1..].iter().all(|(later, _)| *later != place);
@@ -118,8 +146,6 @@ fn may_pass(fault: &Fault, calls: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use tidegate_core::KeyHash;
     use tidegate_routing::{Credential, Endpoint, Strategy, Variants};
@@ -270,6 +296,22 @@ mod tests {
         assert_eq!(again(&plan, &server(&[0, 1, 2, 0, 2, 2])), None, "six in all");
         let mixed = [(0, Class::Credential), (1, Class::Server), (2, Class::Server)];
         assert_eq!(again(&plan, &mixed).map(|(place, _)| place), Some(1));
+    }
+
+    #[test]
+    fn ret_5_only_what_may_make_somebody_sicker_is_a_retry() {
+        let list = plan(&[(0, 1, false), (1, 1, false), (0, 1, true)]).attempts;
+        let (here, elsewhere, own) = (&list[0], &list[1], &list[2]);
+        let is = |class, next| is_retry(&Fault::without_answer(class), here, next);
+        for class in [Class::Server, Class::Overloaded, Class::Timeout, Class::Unreachable, Class::BadResponse] {
+            assert!(is(class, here) && is(class, elsewhere), "{class:?}");
+        }
+        for class in [Class::InvalidRequest, Class::ContentFilter, Class::NotFound, Class::Credential] {
+            assert!(!is(class, elsewhere) && !is(class, own), "{class:?}");
+            assert!(is(class, here), "the same once more: {class:?}");
+        }
+        assert!(is(Class::RateLimit, elsewhere), "another model with the same credential");
+        assert!(!is(Class::RateLimit, own));
     }
 
     #[test]

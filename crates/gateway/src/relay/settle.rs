@@ -24,7 +24,7 @@ use super::meter::Meter;
 use super::reserve::counted;
 use crate::broadcast::{self, Overheard};
 use crate::failure::Failure;
-use crate::health::Trial;
+use crate::health::{Retry, Trial};
 use crate::keys::KeyEntry;
 use crate::ledger::book::{Demands, Rule};
 use crate::ledger::rules::Rules;
@@ -93,6 +93,8 @@ pub(super) struct Ticket {
     carried: Option<Box<Carried>>,
     /// The call that was made of it, until it is known how it went.
     trial: Option<Trial>,
+    /// What the next call is made by, where one has failed before it.
+    retry: Option<Retry>,
     /// It is let in: what it may cost is held, and the journal was told.
     is_admitted: bool,
     receipt: Shared,
@@ -233,6 +235,7 @@ impl Ticket {
             parts: None,
             carried: None,
             trial: None,
+            retry: None,
             is_admitted: false,
             receipt: Shared::DONE,
             has_place: false,
@@ -483,10 +486,15 @@ impl Ticket {
         }
     }
 
+    /// The next call is one more after a failed one, and counts as such until it is over.
+    pub fn retries(&mut self, retry: Option<Retry>) {
+        self.retry = retry;
+    }
+
     /// The upstream is being called: from here on it may charge.
     pub fn called(&mut self, attempt: &Attempt, bills_anyway: bool) {
-        let is_retry = !self.open_exchange().attempts.is_empty();
-        self.trial = Some(self.gate.health.begin(&self.snapshot.ward, attempt, is_retry));
+        let retry = self.retry.take().unwrap_or_default();
+        self.trial = Some(self.gate.health.begin(&self.snapshot.ward, attempt, retry));
         self.is_called = true;
         self.presence.bills_anyway.store(bills_anyway, Ordering::Relaxed);
     }
@@ -507,6 +515,7 @@ impl Ticket {
     pub fn faulted(&mut self, fault: &Fault) {
         self.ill(fault);
         self.uncalled();
+        self.retry = None;
     }
 
     fn ill(&mut self, fault: &Fault) {

@@ -18,7 +18,7 @@ use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::attempt::{BETWEEN, Done, INTENT, may_retry, put_first, rest};
+use super::attempt::{BETWEEN, Done, INTENT, put_first, rest, retry};
 use super::drain::Attempts;
 use super::follow::{Pause, following, latest, repeated};
 use super::prefer::Wishes;
@@ -311,13 +311,13 @@ async fn run<K: Kind>(mut job: Box<Job<K>>, first: usize) -> Done {
         job.ticket.faulted(&fault);
         rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
         faults.push((index, fault));
-        next = after(&job, &faults, index, deadline).await;
+        next = after(&mut job, &faults, deadline).await;
     }
     give_up(*job, &faults)
 }
 
 /// The attempt to be made after these failed, once its time has come.
-async fn after<K: Kind>(job: &Job<K>, faults: &[(usize, Fault)], index: usize, deadline: Instant) -> Option<usize> {
+async fn after<K: Kind>(job: &mut Job<K>, faults: &[(usize, Fault)], deadline: Instant) -> Option<usize> {
     let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
     let following = following(&job.plan, faults, &|_| true).map(|place| (place, Pause::UpTo(BETWEEN)));
     let again = || job.snapshot.settings.routing.repeat.then(|| repeated(&job.plan, faults)).flatten();
@@ -327,9 +327,11 @@ async fn after<K: Kind>(job: &Job<K>, faults: &[(usize, Fault)], index: usize, d
         Pause::UpTo(most) => job.gate.health.up_to(most),
     };
     let in_time = Instant::from_std(job.gate.clock.instant() + pause) < deadline;
-    if !in_time || !may_retry(&job.gate, &job.snapshot, &job.plan.attempts, index, place) {
+    if !in_time {
         return None;
     }
+    let permit = retry(&job.gate, &job.snapshot, &job.plan, faults, place)?;
+    job.ticket.retries(Some(permit));
     sleep(pause).await;
     // Who has left meanwhile waits for nothing.
     Some(place).filter(|_| !job.ticket.is_left())

@@ -65,6 +65,7 @@ mod money_kills;
 mod money_media;
 mod money_outages;
 mod money_streams;
+mod moving_on;
 mod native_search;
 mod oidc;
 mod overload;
