@@ -24,6 +24,7 @@ use super::call::{self, Call};
 use super::follow::{Pause, following, is_retry, latest, repeated};
 use super::media::Media;
 use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
+use super::refused::{self, REFUSAL, Refused};
 use super::reserve::reserve;
 use super::resume::{Graft, Sent};
 use super::settle::Ticket;
@@ -85,6 +86,8 @@ pub(super) struct Job {
     pub may_continue: bool,
     /// What the client has of the answer, when another attempt goes on with it.
     pub heard: Option<Heard>,
+    /// What the model said that refused last.
+    pub refused: Option<Box<Refused>>,
     /// Of a stream that is to be kept.
     pub recording: Option<Box<Recording>>,
 }
@@ -139,9 +142,6 @@ pub(super) enum Start {
     /// Behind one whose stream broke.
     After(usize, Fault),
 }
-
-/// The reason of a model that will not answer.
-const REFUSAL: &str = "refusal";
 
 /// How long an answer waits for the journal to know that its call was let in.
 pub(super) const INTENT: Duration = Duration::from_secs(2);
@@ -220,7 +220,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                             is_short && may_serve && suits(&job, later)
                         });
                         if next.is_none() {
-                            return refused(job, failure, &faults);
+                            return too_dear(job, failure, &faults, deadline).await;
                         }
                         continue;
                     }
@@ -235,17 +235,14 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
             // Apart, so that calls that are answered whole do not carry room for it.
             Box::pin(open_stream(&mut job, &attempt, has_alternative, deadline))
                 .await
+                .and_then(|opened| refused::keep_stream(&mut job, &attempt, since, opened))
                 .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
             whole(&mut job, &attempt, since, deadline).await.map(Tried::Whole)
         };
         match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
-            Ok(_) if !is_written(&job).await => {
-                let failure = Failure { generation: Some(job.ticket.id()), ..Failure::unavailable() };
-                let settled = job.ticket.fail(&failure);
-                return Done::Failed(failure, settled);
-            }
+            Ok(_) if !is_written(&job).await => return unwritten(job),
             Ok(Tried::Whole(answer)) => {
                 fail::point("answered");
                 let warnings = std::mem::take(&mut job.warnings);
@@ -289,7 +286,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
             }
         }
     }
-    give_up(job, &faults)
+    give_up(job, &faults, deadline).await
 }
 
 /// A credential that its provider refuses is passed over for a while, whosever it is.
@@ -366,14 +363,21 @@ pub(super) fn retry(
     gate.health.retry(&snapshot.ward, &failed.endpoint, &next.endpoint)
 }
 
-async fn is_written(job: &Job) -> bool {
-    job.ticket.receipt().committed(INTENT).await
+pub(super) fn is_written(job: &Job) -> impl Future<Output = bool> + use<> {
+    let receipt = job.ticket.receipt();
+    async move { receipt.committed(INTENT).await }
+}
+
+pub(super) fn unwritten(job: Box<Job>) -> Done {
+    let failure = Failure { generation: Some(job.ticket.id()), ..Failure::unavailable() };
+    let settled = job.ticket.fail(&failure);
+    Done::Failed(failure, settled)
 }
 
 /// What is left to try costs more than there is.
-fn refused(job: Box<Job>, failure: Failure, faults: &[(usize, Fault)]) -> Done {
+async fn too_dear(job: Box<Job>, failure: Failure, faults: &[(usize, Fault)], deadline: Instant) -> Done {
     if !faults.is_empty() {
-        return give_up(job, faults);
+        return give_up(job, faults, deadline).await;
     }
     let failure = Failure { generation: Some(job.ticket.id()), ..failure };
     let settled = job.ticket.fail(&failure);
@@ -406,7 +410,11 @@ pub(super) struct Opened {
     pub finished: bool,
 }
 
-fn give_up(job: Box<Job>, faults: &[(usize, Fault)]) -> Done {
+/// Nobody else answers: a model that refused has answered, else the faults are told.
+async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant) -> Done {
+    if let Some(refused) = job.refused.take() {
+        return refused::given(job, refused, deadline).await;
+    }
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
     let mut failure = match (&job.heard, faults.first()) {
         // The client has begun to hear an answer: what broke it is what is told.
@@ -549,15 +557,26 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
         return Err(Fault::in_answer(Class::BadResponse));
     }
     let stop_reason = message.stop_reason();
-    if stop_reason.as_deref() == Some(REFUSAL) && has_further_model(job, attempt) {
-        return Err(Fault::in_answer(Class::ContentFilter));
+    if stop_reason.as_deref() == Some(REFUSAL) {
+        refused::keep_whole(job, attempt, since, body)?;
     }
     if message.is_empty() && stop_reason.is_none() {
         return Err(Fault::in_answer(Class::EmptyCompletion));
     }
+    job.ticket.attempted(&attempt.endpoint, 200, since);
+    Ok(given(job, attempt, since, message))
+}
+
+/// The answer of an attempt as the client gets it: charged, and with our members in it.
+pub(super) fn told(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {
+    let message = Message::read(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
+    Ok(given(job, attempt, since, message))
+}
+
+fn given(job: &mut Job, attempt: &Attempt, since: Timestamp, message: Message<'_>) -> Bytes {
+    let stop_reason = message.stop_reason();
     let endpoint = &attempt.endpoint;
     let ticket = &mut job.ticket;
-    ticket.attempted(endpoint, 200, since);
     let counts = message.counts().unwrap_or_default();
     if counts.output.is_none() {
         ticket.hear(message.said().div_ceil(BYTES_PER_TOKEN));
@@ -578,15 +597,7 @@ fn completed(job: &mut Job, attempt: &Attempt, since: Timestamp, body: &Bytes) -
     ticket.first_content();
     ticket.sent(answer.len());
     ticket.overhear(&answer);
-    Ok(answer)
-}
-
-/// Whether the request names another model, behind this attempt, that may answer what this one refuses.
-fn has_further_model(job: &Job, attempt: &Attempt) -> bool {
-    let is_this =
-        |other: &&Attempt| Arc::ptr_eq(&other.endpoint, &attempt.endpoint) && other.credential == attempt.credential;
-    let behind = job.plan.attempts.iter().skip_while(|other| !is_this(other));
-    job.heard.is_none() && behind.into_iter().any(|other| other.model != attempt.model)
+    answer
 }
 
 /// An error object in a 200: its own type decides, a body without one is just broken.
@@ -670,12 +681,7 @@ async fn open_stream(
             Step::Held | Step::Content => Err(Fault::without_answer(Class::Unreachable)),
         }
     };
-    let opened = until(limit.min(deadline), pin!(answer)).await?;
-    // Nothing of it was sent: a model that was named for this case may answer instead.
-    if opened.pump.reason() == Some(REFUSAL) && has_further_model(job, attempt) {
-        return Err(Fault::in_answer(Class::ContentFilter));
-    }
-    Ok(opened)
+    until(limit.min(deadline), pin!(answer)).await
 }
 
 /// An answer that came whole must be whole.

@@ -21,6 +21,7 @@ mod meter;
 mod planning;
 mod prefer;
 mod pump;
+mod refused;
 mod replay;
 mod reserve;
 mod resume;
@@ -464,6 +465,7 @@ impl Gateway {
             may_continue: wishes.preferences.allow_fallbacks && native.is_none(),
             native,
             heard: None,
+            refused: None,
             recording: wish.as_ref().filter(|_| stream).map(|wish| wish.recording(self, id, &warnings)),
         });
         drop(envelope);

@@ -2,6 +2,7 @@
 
 mod charge;
 mod metadata;
+mod shelf;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
 
 use charge::Carried;
+pub(super) use shelf::Shelved;
 
 use super::Inner;
 use super::admit::{Held, millis};

@@ -322,6 +322,7 @@ impl Relay {
             cap: None,
             may_continue: true,
             heard: Some(Heard { sent, graft: Graft::new(said), deadline }),
+            refused: None,
             recording: self.recording,
         };
         Some((Box::new(job), self.place))

@@ -167,7 +167,7 @@ pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted, context:
 }
 
 /// Reads an upstream's stream, one frame after the other.
-pub trait Decode: Send {
+pub trait Decode: Send + Sync {
     /// Takes the data of one event and its name, which is empty where the protocol has none.
     fn feed(&mut self, name: &str, data: &[u8], stream: &mut Stream) -> Result<(), Fault>;
 

@@ -1,9 +1,10 @@
 //! Who answers when the first does not: how often others are asked, and what is left when they cannot help either.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, End, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello, together};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, tale, together};
 
 /// A model, and another one at another provider that may answer instead.
 const FIRST: &str = "vendor/first";
@@ -44,4 +45,78 @@ async fn ret_5_whoever_is_refused_by_one_model_gets_another_however_many_there_a
     first.set(Behaviour::status(500));
     assert_eq!(gate.messages(either(false)).await.text(), "second");
     assert_eq!(second.calls(), 4 * 180 + 1);
+}
+
+/// A stream that declines before it has said anything: fourteen tokens in and nine out.
+fn declines() -> Behaviour {
+    let text = tale("");
+    let chunks = [text[0].clone(), text[4].replace("end_turn", "refusal"), text[5].clone()];
+    Behaviour::RawStream { chunks: chunks.map(Bytes::from).to_vec(), end: End::Close }
+}
+
+/// The same in one piece.
+fn declined() -> Behaviour {
+    let body = r#"{"id":"msg_up","type":"message","role":"assistant","model":"m","content":[],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":14,"output_tokens":9}}"#;
+    Behaviour::Raw {
+        status: 200,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: Bytes::from(body),
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_the_answer_when_whoever_comes_after_it_cannot_answer() {
+    let (first, second) = (Sim::start(declined()).await, Sim::start(Behaviour::says("second")).await);
+    let priced = |price: u32| format!("pricing = {{ input = {price}, output = {price} }}");
+    let gate = Tidegate::start().endpoint_with(FIRST, &first, &priced(1));
+    let gate = gate.endpoint_with(SECOND, &second, &priced(1_000_000)).run().await;
+    // Enough for the first model and not for the second.
+    let ask = gate.ask("POST", "/v1/keys").key(MANAGEMENT_KEY);
+    let made = ask.json(json!({"name": "poor", "limit": 1}).to_string()).send().await.json();
+    let poor = made["key"].as_str().unwrap();
+    let fails = [Behaviour::status(500), Behaviour::status(400), Behaviour::status(429)];
+    for streamed in [false, true] {
+        first.set(if streamed { declines() } else { declined() });
+        for (key, behaviour) in fails.iter().map(|fails| (INFERENCE_KEY, fails)).chain([(poor, &Behaviour::Echo)]) {
+            second.set(behaviour.clone());
+            let ask = gate.ask("POST", "/v1/messages").key(key).header("x-tidegate-metadata", "enabled");
+            let reply = ask.json(either(streamed).to_string()).send().await;
+            let case = format!("{behaviour:?}, streamed: {streamed}: {}", reply.body_text());
+            assert_eq!(reply.status, 200, "{case}");
+            let (reason, cost, metadata) = if streamed {
+                let (delta, stop) = match &reply.events()[..] {
+                    [_, .., delta, stop] => (delta.json(), stop.json()),
+                    _ => panic!("{case}"),
+                };
+                assert_eq!(stop["type"], "message_stop", "{case}");
+                (
+                    delta["delta"]["stop_reason"].clone(),
+                    delta["usage"]["cost"].clone(),
+                    stop["tidegate_metadata"].clone(),
+                )
+            } else {
+                let json = reply.json();
+                assert_eq!(json["model"], FIRST, "{case}");
+                (json["stop_reason"].clone(), json["usage"]["cost"].clone(), json["tidegate_metadata"].clone())
+            };
+            assert_eq!((&reason, &cost), (&json!("refusal"), &json!(0.000023)), "{case}");
+            let called: &[&str] = if key == poor { &["P0"] } else { &["P0", "P1"] };
+            let tried: Vec<&str> = metadata["attempts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|tried| tried["provider"].as_str().unwrap())
+                .collect();
+            assert_eq!(
+                (&tried[..], &metadata["endpoints"]["available"][0]["selected"]),
+                (called, &json!(true)),
+                "{case}"
+            );
+            let id = reply.header("x-generation-id").unwrap();
+            let ask = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(key);
+            let record = ask.send().await.json()["data"].clone();
+            let told = (&record["model"], &record["total_cost"], &record["finish_reason"]);
+            assert_eq!(told, (&json!(FIRST), &json!(0.000023), &json!("refusal")), "{case}");
+        }
+    }
 }
