@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_platform_verifier::ConfigVerifierExt as _;
 use smallvec::{SmallVec, smallvec};
 use tidegate_providers::{Class, Fault};
+use tokio::time::timeout;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
@@ -166,11 +167,18 @@ fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Pieces>, rustls::Err
 }
 
 /// The whole body, up to `limit` bytes. One that came in a single piece is not copied.
-pub async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Fault> {
+pub async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Fault> {
+    steady(body, limit, Duration::MAX).await
+}
+
+/// The same of a body that never pauses for longer than this.
+pub async fn steady(mut body: Incoming, limit: usize, longest: Duration) -> Result<Bytes, Fault> {
     let mut first: Option<Bytes> = None;
     let mut rest: Option<BytesMut> = None;
     let mut size = 0;
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = timeout(longest, body.frame()).await.map_err(|_| Fault::without_answer(Class::Timeout))?;
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
         let Ok(data) = frame.into_data() else { continue };
         size += data.len();

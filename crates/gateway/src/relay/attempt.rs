@@ -238,7 +238,8 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 .and_then(|opened| refused::keep_stream(&mut job, &attempt, since, opened))
                 .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
-            whole(&mut job, &attempt, since, deadline).await.map(Tried::Whole)
+            let patience = patience(&job, has_alternative, deadline);
+            whole(&mut job, &attempt, since, (patience, deadline)).await.map(Tried::Whole)
         };
         match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
@@ -394,6 +395,18 @@ fn deadline(job: &Job) -> Instant {
     Instant::from_std(job.gate.clock.instant() + total)
 }
 
+/// Until when an answer that comes whole must have begun. It begins when the model has thought and said everything, so what
+/// bounds the first content of a stream would cut answers that are only long; but where somebody else could answer, as much
+/// time is left for that as was waited.
+fn patience(job: &Job, has_alternative: bool, deadline: Instant) -> Instant {
+    if !has_alternative {
+        return deadline;
+    }
+    let now = Instant::from_std(job.gate.clock.instant());
+    let half = deadline.saturating_duration_since(now) / 2;
+    (now + half.max(job.snapshot.settings.first_content_alone)).min(deadline)
+}
+
 enum Tried {
     Whole(Bytes),
     Stream(Box<Opened>),
@@ -498,15 +511,20 @@ async fn until<T>(limit: Instant, work: Pin<&mut impl Future<Output = Result<T, 
 }
 
 /// A whole answer, ready for the client.
-async fn whole(job: &mut Job, attempt: &Attempt, since: Timestamp, deadline: Instant) -> Result<Bytes, Fault> {
+async fn whole(
+    job: &mut Job,
+    attempt: &Attempt,
+    since: Timestamp,
+    (patience, deadline): (Instant, Instant),
+) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
     let answer = async {
-        let answered = send(job, attempt).await?;
-        let limit = snapshot.settings.max_answer_bytes;
+        let answered = until(patience, pin!(send(job, attempt))).await?;
+        let (limit, idle) = (snapshot.settings.max_answer_bytes, snapshot.settings.idle);
         let (body, is_stream) = match answered.answer {
             Answer::Live(response) => {
                 let is_told = framing::is_stream(response.headers());
-                let body = upstream::whole(response.into_body(), limit).await?;
+                let body = upstream::steady(response.into_body(), limit, idle).await?;
                 let is_events = translate::asks_to_stream(job, attempt) && framing::begins_events(&body);
                 (body, is_told || is_events)
             }

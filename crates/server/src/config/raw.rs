@@ -348,6 +348,7 @@ pub struct UpstreamTimers {
     /// Between two signs of life.
     pub idle_ms: u64,
     pub total_streamed_ms: u64,
+    /// For an answer that comes whole. One that has not begun after half of it is looked for elsewhere, if it can be.
     pub total_whole_ms: u64,
     /// Bytes of one event, and of a whole answer.
     pub max_event_bytes: usize,

@@ -1,8 +1,10 @@
 //! Who answers when the first does not: how often others are asked, and what is left when they cannot help either.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, End, Sim};
+use tidegate_sim::{Behaviour, End, Script, Sim};
 
 use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, tale, together};
 
@@ -119,4 +121,36 @@ async fn a_refusal_is_the_answer_when_whoever_comes_after_it_cannot_answer() {
             assert_eq!(told, (&json!(FIRST), &json!(0.000023), &json!("refusal")), "{case}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_does_not_come_or_stops_coming_is_got_elsewhere() {
+    let (first, second) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("second")).await);
+    let config = "[upstream]\nfirst_content_alone_ms = 200\ntotal_whole_ms = 2000\nidle_ms = 200\n";
+    for protocol in ["anthropic", "openai-chat"] {
+        let base_url = |sim: &Sim| format!("{}{}", sim.base_url(), if protocol == "anthropic" { "" } else { "/v1" });
+        let gate = Tidegate::start().protocol_at(FIRST, protocol, &base_url(&first), "");
+        let gate = gate.protocol_at(FIRST, protocol, &base_url(&second), "").config(config).run().await;
+        for behaviour in [Behaviour::HangBeforeHeaders, Behaviour::HangMidStream { after: 2 }] {
+            first.set(behaviour.clone());
+            let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-metadata", "enabled");
+            let reply = ask.json(hello(FIRST).to_string()).send().await;
+            let case = format!("{protocol}, {behaviour:?}: {}", reply.body_text());
+            assert_eq!((reply.status, reply.text().as_str()), (200, "second"), "{case}");
+            let tried = &reply.json()["tidegate_metadata"]["attempts"];
+            assert_eq!((&tried[0]["status"], &tried[1]["status"]), (&json!(408), &json!(200)), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_is_only_long_is_waited_for() {
+    let (first, second) = (Sim::start(Behaviour::says("first")).await, Sim::start(Behaviour::says("second")).await);
+    first.set(Script::says("first").first_byte(Duration::from_millis(500)));
+    let config = "[upstream]\nfirst_content_ms = 100\nfirst_content_alone_ms = 200\nidle_ms = 200\n";
+    let gate = Tidegate::start().endpoint(FIRST, &first).endpoint(FIRST, &second).config(config).run().await;
+    assert_eq!(gate.messages(hello(FIRST)).await.text(), "first");
+    let mut streamed = hello(FIRST);
+    streamed["stream"] = json!(true);
+    assert_eq!(gate.messages(streamed).await.text(), "second", "a stream begins when the model does");
 }
