@@ -1,5 +1,7 @@
 //! What a client is told when there is no answer: status, stable type, exact text. Nothing else turns causes into words.
 
+mod decisive;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -14,6 +16,7 @@ use tidegate_wire::error::{ErrorType, InferenceError, MessagesError};
 use tidegate_wire::json::quoted;
 
 use crate::snapshot::Settings;
+use decisive::{decisive, latest};
 
 /// A refused or failed request.
 #[derive(Clone, Debug)]
@@ -213,8 +216,9 @@ pub fn file_not_found(id: &str) -> String {
 }
 
 /// All attempts failed: the most useful of their stories.
-pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
-    let Some((index, last)) = faults.last() else { return Failure::internal() };
+pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str], settings: &Settings) -> Failure {
+    let faults = &latest(failed)[..];
+    let Some((index, last)) = decisive(faults, plan) else { return Failure::internal() };
     let endpoint = &plan.attempts[*index].endpoint;
     let is_byok = plan.attempts[*index].credential.is_some();
     let provider = &endpoint.provider_name;
@@ -322,7 +326,7 @@ pub fn from_attempts(faults: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         if failure.status < 500 {
             failure.more_mut().details.clone_from(&last.details);
         }
-        failure.more_mut().metadata = Some(metadata(faults, plan, last, &endpoint.provider_name));
+        failure.more_mut().metadata = Some(metadata(failed, plan, last, &endpoint.provider_name));
     }
     failure
 }

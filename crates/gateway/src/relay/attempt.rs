@@ -21,7 +21,7 @@ use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
-use super::follow::{Pause, following, is_retry, latest, repeated};
+use super::follow::{Pause, following, is_retry, repeated};
 use super::media::Media;
 use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
 use super::refused::{self, REFUSAL, Refused};
@@ -432,7 +432,7 @@ async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant
     let mut failure = match (&job.heard, faults.first()) {
         // The client has begun to hear an answer: what broke it is what is told.
         (Some(_), Some((_, fault))) => failure::in_stream(fault),
-        _ => failure::from_attempts(&latest(faults), &job.plan, &requested, &job.snapshot.settings),
+        _ => failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings),
     };
     failure.generation = Some(job.ticket.id());
     if job.metadata && failure.status != 500 {

@@ -30,18 +30,23 @@ pub(super) fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&
         return None;
     }
     let is_new = |place: usize| faults.iter().all(|(tried, _)| *tried != place);
-    // Models may be mixed in the list: what a fault says of its model holds for all of its endpoints that are left.
-    let may_serve = |attempt: &Attempt| {
-        let failed = faults.iter().map(|(place, fault)| (&plan.attempts[*place], fault));
-        failed.filter(|(failed, _)| failed.model == attempt.model).all(|(failed, fault)| match fault.class.next() {
-            Next::AnotherEndpoint => true,
-            Next::LargerEndpoint => attempt.endpoint.context_length > failed.endpoint.context_length,
-            Next::AnotherModel => false,
-        })
-    };
+    let may_serve = |attempt: &Attempt| may_serve(plan, faults.iter(), attempt);
     let mut later = plan.attempts.iter().enumerate().skip(index + 1).filter(|(_, attempt)| may_serve(attempt));
     let is_next = |place: usize, attempt: &Attempt| is_new(place) && tried(plan, faults, attempt.model) < PER_MODEL;
     later.find(|(place, attempt)| is_next(*place, attempt) && suits(attempt)).map(|(place, _)| place)
+}
+
+/// Models may be mixed in the list: what a fault says of its model holds for all of its endpoints that are left.
+fn may_serve<'a>(plan: &Plan, mut faults: impl Iterator<Item = &'a (usize, Fault)>, attempt: &Attempt) -> bool {
+    faults.all(|(place, fault)| {
+        let failed = &plan.attempts[*place];
+        failed.model != attempt.model
+            || match fault.class.next() {
+                Next::AnotherEndpoint => true,
+                Next::LargerEndpoint => attempt.endpoint.context_length > failed.endpoint.context_length,
+                Next::AnotherModel => false,
+            }
+    })
 }
 
 /// How often a model was tried.
@@ -77,7 +82,12 @@ pub(super) fn repeated(plan: &Plan, faults: &[(usize, Fault)]) -> Option<(usize,
     let mut places: Vec<usize> = faults.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
     places.dedup();
-    let may_be = |place: &usize| tried(plan, faults, plan.attempts[*place].model) < PER_MODEL;
+    let may_be = |place: &usize| {
+        let attempt = &plan.attempts[*place];
+        // Who says that the same call is worth repeating has not spoken of the model.
+        let spoken = faults.iter().filter(|(_, fault)| fault.again != Some(true));
+        tried(plan, faults, attempt.model) < PER_MODEL && may_serve(plan, spoken, attempt)
+    };
     // Of equals the first is taken, so the order of the plan decides between them.
     let open = places.into_iter().filter(may_be).filter_map(|place| pause(place).map(|pause| (place, pause)));
     open.min_by_key(|(place, _)| calls(*place))
@@ -108,13 +118,6 @@ pub(super) fn is_retry(fault: &Fault, failed: &Attempt, next: &Attempt) -> bool 
         | Class::ToolGeneration
         | Class::Own => Arc::ptr_eq(&failed.endpoint, &next.endpoint) && failed.credential == next.credential,
     }
-}
-
-/// What each endpoint said last: one that was called again has failed once.
-pub(super) fn latest(faults: &[(usize, Fault)]) -> Vec<(usize, Fault)> {
-    let is_last = |at: usize, place: usize| faults[at + 1..].iter().all(|(later, _)| *later != place);
-    let kept = faults.iter().enumerate().filter(|(at, (place, _))| is_last(*at, *place));
-    kept.map(|(_, fault)| fault.clone()).collect()
 }
 
 /// Whether the same call may succeed a moment later, after so many of them. Who did not answer in time has had its time,
@@ -315,11 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_was_called_again_has_failed_once() {
-        let faults = [(0, Class::Server), (1, Class::Overloaded), (0, Class::RateLimit), (0, Class::Unreachable)];
-        let faults: Vec<_> = faults.iter().map(|(place, class)| (*place, Fault::without_answer(*class))).collect();
-        let told: Vec<_> = latest(&faults).iter().map(|(place, fault)| (*place, fault.class)).collect();
-        assert_eq!(told, [(1, Class::Overloaded), (0, Class::Unreachable)]);
+    fn nobody_is_asked_again_for_a_model_that_will_not_do() {
+        let plan = plan(&[(0, 10, false), (0, 10, false), (0, 20, false), (1, 10, false)]);
+        for mistake in [Class::InvalidRequest, Class::ContentFilter, Class::ContextLength, Class::TooLarge] {
+            assert_eq!(again(&plan, &[(0, Class::Server), (1, mistake)]), None, "{mistake:?}");
+            let other = [(0, Class::Server), (1, mistake), (3, Class::Server)];
+            assert_eq!(again(&plan, &other).map(|(place, _)| place), Some(3), "of another model");
+        }
+        let larger = [(2, Class::Server), (0, Class::ContextLength)];
+        assert_eq!(again(&plan, &larger).map(|(place, _)| place), Some(2), "there it may fit");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::attempt::{BETWEEN, Done, INTENT, put_first, rest, retry};
 use super::drain::Attempts;
-use super::follow::{Pause, following, latest, repeated};
+use super::follow::{Pause, following, repeated};
 use super::prefer::Wishes;
 use super::reserve::{Ask, reserve_whole};
 use super::settle::Ticket;
@@ -345,7 +345,7 @@ fn failed(ticket: Box<Ticket>, failure: Failure) -> Done {
 
 fn give_up<K>(job: Job<K>, faults: &[(usize, Fault)]) -> Done {
     let requested = [job.requested.as_str()];
-    let failure = failure::from_attempts(&latest(faults), &job.plan, &requested, &job.snapshot.settings);
+    let failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
     failed(job.ticket, failure)
 }
 

@@ -147,6 +147,23 @@ on_both! {
         }
     }
 
+    async fn a_refused_credential_is_told_whoever_was_tried_last(database: &Database) {
+        let sim = Sim::start(Script::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim)).await;
+        stored(&account, json!({"provider": "p0", "key": "own-key"})).await;
+        for (refusal, told, message) in [
+            (403, 403, "The P0 credential was rejected by the provider (HTTP 403)"),
+            (402, 402, "The P0 account has insufficient credits"),
+        ] {
+            sim.set(Behaviour::status(refusal));
+            // Whose turn it is changes, as both rest after the first call.
+            for _ in 0..3 {
+                let (status, _, _, text) = account.gate.messages(hello(MODEL)).await.error();
+                assert_eq!((status, text.as_str()), (told, message));
+            }
+        }
+    }
+
     async fn a_credential_serves_only_whom_it_may(database: &Database) {
         let sim = Sim::start(Behaviour::says("hello")).await;
         let other = "[[models]]\nid = \"vendor/n\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\

@@ -154,3 +154,54 @@ async fn a_whole_answer_that_is_only_long_is_waited_for() {
     streamed["stream"] = json!(true);
     assert_eq!(gate.messages(streamed).await.text(), "second", "a stream begins when the model does");
 }
+
+#[tokio::test]
+async fn what_the_caller_must_mend_is_told_though_somebody_else_was_out_of_order() {
+    let (first, second) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await);
+    let gate = Tidegate::start().by_chance().endpoint(FIRST, &first).endpoint(FIRST, &second);
+    let gate = gate.config("[routing]\nhealth = false\n").run().await;
+    let mut body = hello(FIRST);
+    body["provider"] = json!({"order": ["p0", "p1"]});
+    let says = |code: u16, message: &str| Behaviour::Status {
+        code,
+        retry_after: None,
+        error_type: Some("invalid_request_error".to_owned()),
+        message: Some(message.to_owned()),
+    };
+    let long = "prompt is too long: 300000 tokens > 200000 maximum";
+    for passing in [500, 429] {
+        for (code, words, told) in [
+            (400, "your schema is wrong", "Provider returned error: your schema is wrong"),
+            (422, "no such tool", "Provider returned error: no such tool"),
+            (413, "too large", "Request payload too large"),
+            (400, long, long),
+        ] {
+            first.set(Behaviour::status(passing));
+            second.set(says(code, words));
+            let before = first.calls();
+            let reply = gate.messages(body.clone()).await;
+            let (status, _, _, message) = reply.error();
+            assert_eq!((status, message.as_str(), first.calls() - before), (code, told, 1), "{}", reply.body_text());
+            let failed = reply.json()["metadata"]["previous_errors"].as_array().map(Vec::len);
+            assert_eq!(failed, Some(2), "{}", reply.body_text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_failed_call_is_named_also_those_of_one_endpoint() {
+    let (first, second) = (Sim::start(Behaviour::status(500)).await, Sim::start(Behaviour::status(503)).await);
+    let gate = Tidegate::start().by_chance().endpoint(FIRST, &first).endpoint(FIRST, &second);
+    let gate = gate.config("[routing]\nhealth = false\n").run().await;
+    for (order, only, expected) in [
+        (json!(["p0", "p1"]), json!(["p0", "p1"]), json!([["p0", 500], ["p1", 503], ["p0", 500]])),
+        (json!(["p0"]), json!(["p0"]), json!([["p0", 500], ["p0", 500], ["p0", 500]])),
+    ] {
+        let mut body = hello(FIRST);
+        body["provider"] = json!({"order": order, "only": only});
+        let reply = gate.messages(body).await.json();
+        let named: Vec<Value> = reply["metadata"]["previous_errors"].as_array().unwrap().clone();
+        let named: Vec<Value> = named.iter().map(|one| json!([one["provider"], one["status"]])).collect();
+        assert_eq!(json!(named), expected, "{reply}");
+    }
+}
