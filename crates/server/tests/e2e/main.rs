@@ -51,6 +51,7 @@ mod harness;
 mod image_tool;
 mod images;
 mod imitators;
+mod in_band;
 mod kills;
 mod ledger_verify;
 mod lifecycle;

@@ -42,6 +42,8 @@ pub struct Form {
     pub usage_apart: bool,
     /// Reasoning is not told.
     pub hides_reasoning: bool,
+    /// The model as the caller wrote it: all that is known until one answers.
+    pub model: String,
 }
 
 /// What an answer says of itself in every piece.

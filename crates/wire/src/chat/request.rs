@@ -200,6 +200,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
         out.set("tool_choice", &choice);
     }
     form.hides_reasoning = found.reasoning.is_hidden;
+    form.model = check::present(&members, "model").and_then(json::string).unwrap_or_default().into_owned();
     let is_newer = check::present(&members, "max_completion_tokens").is_some();
     let limit = if is_newer { "max_completion_tokens" } else { "max_tokens" };
     if let Some(thinking) = found.reasoning.thinking((limit, found.max_tokens))? {

@@ -85,7 +85,7 @@ impl Stream {
     /// `limit`: the largest event there is.
     pub fn new(head: Head, form: Form, limit: usize) -> Self {
         Self {
-            opening: opening(&head, "", None),
+            opening: opening(&head, &form.model, None),
             head,
             form,
             splitter: Splitter::new(limit),
@@ -282,6 +282,11 @@ impl Stream {
             availability: error.get("availability").map(RawValue::get),
             routing: body.get(&self.head.metadata).map(|routing| (self.head.metadata.as_str(), routing.get())),
         };
+        // Nobody has begun to answer: who failed last is all there is to name.
+        if let (false, Some(metadata)) = (self.is_begun, body.get("metadata").and_then(Members::of)) {
+            let provider = metadata.get("provider_name").and_then(json::string);
+            self.opening = opening(&self.head, &self.form.model, provider.as_deref());
+        }
         let told = told.to_json();
         let told = told.strip_prefix('{').and_then(|told| told.strip_suffix('}')).unwrap_or_default();
         let chunk = format!(

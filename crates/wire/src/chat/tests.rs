@@ -334,7 +334,7 @@ fn a_stream_is_told_in_chunks() {
 
 #[test]
 fn thoughts_that_are_not_wanted_are_not_told() {
-    let form = Form { hides_reasoning: true, usage_apart: true };
+    let form = Form { hides_reasoning: true, usage_apart: true, ..Form::default() };
     let text = told(STREAM, form, &[]);
     assert!(!text.contains("reasoning\"") && !text.contains("reasoning_details") && !text.contains("sig"));
     let chunks = chunks(&text);
@@ -428,15 +428,17 @@ fn results_stand_behind_their_calls() {
 fn a_failure_is_the_last_chunk() {
     let stream = concat!(
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Busy\",\"error_type\":\"provider_overloaded\",\"availability\":{\"code\":\"c\"}},",
-        "\"request_id\":\"gen-1\",\"metadata\":{\"provider_code\":\"x\"}}\n\n",
+        "\"request_id\":\"gen-1\",\"metadata\":{\"provider_name\":\"P\",\"provider_code\":\"x\"}}\n\n",
     );
-    let text = told(stream, Form::default(), &[]);
+    let text = told(stream, Form { model: "a/m".to_owned(), ..Form::default() }, &[]);
     let chunks = chunks(&text);
     assert_eq!(chunks.len(), 1);
+    // Nobody has begun to answer.
+    assert_eq!((&chunks[0]["model"], &chunks[0]["provider"]), (&json!("a/m"), &json!("P")));
     assert_eq!(
         chunks[0]["error"],
         json!({"code": 503, "message": "Busy", "error_type": "provider_overloaded", "http_status": 503, "availability": {"code": "c"},
-            "metadata": {"error_type": "provider_overloaded", "provider_code": "x"}})
+            "metadata": {"error_type": "provider_overloaded", "provider_name": "P", "provider_code": "x"}})
     );
     assert_eq!(
         chunks[0]["choices"],
