@@ -238,39 +238,21 @@ pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str],
     let why = Why { providers: &providers, ..Why::default() };
     let availability = |code, retryable| availability(code, retryable, retry_after, requested, &why, settings);
     let all = |class: Class| faults.iter().all(|(_, fault)| fault.class == class);
-    let words = || last.message.clone().unwrap_or_else(|| "the request was rejected".to_owned());
-
     let mut failure = match last.class {
-        Class::ContextLength => {
-            let words = words();
-            let text =
-                if words.starts_with("prompt is too long: ") { words } else { format!("prompt is too long: {words}") };
-            Failure::new(400, ErrorType::ContextLengthExceeded, text)
-        }
+        Class::ContextLength | Class::InvalidRequest | Class::ContentFilter | Class::TooLarge => mistake(last),
         // Ours, not the provider's: it names what to change.
         Class::Unsupported => {
             let is = |kind: ErrorType| last.code.as_deref() == Some(kind.as_str());
             let kind = if is(ErrorType::InvalidPrompt) { ErrorType::InvalidPrompt } else { ErrorType::InvalidRequest };
             // Programs know these texts as they are.
-            match words() {
+            match words(last) {
                 words if is(ErrorType::NotFound) => Failure::new(404, ErrorType::NotFound, words),
                 words if words == NO_PREFILL => Failure::new(400, kind, words),
                 words => Failure::new(400, kind, format!("Invalid request: {}", words.replace(MODEL, model))),
             }
         }
         // One text for every cause: who asks must not learn what is behind our wall.
-        Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words()),
-        Class::InvalidRequest if last.status == 422 => {
-            Failure::new(422, ErrorType::Unprocessable, format!("Provider returned error: {}", words()))
-        }
-        Class::InvalidRequest => {
-            Failure::new(400, ErrorType::InvalidRequest, format!("Provider returned error: {}", words()))
-        }
-        Class::ContentFilter => {
-            let words = last.message.clone().unwrap_or_else(|| "content policy".to_owned());
-            Failure::new(400, ErrorType::ContentPolicyViolation, format!("Provider returned error: {words}"))
-        }
-        Class::TooLarge => Failure::too_large(),
+        Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words(last)),
         // The customer's own credential: they can mend it. Not 401, which would look like the key they called with.
         Class::Credential if is_byok && last.status == 0 => {
             // Taken away between plan and call, and there is nothing else.
@@ -331,25 +313,57 @@ pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str],
     failure
 }
 
+/// What the provider said of the request, in its own words.
+fn mistake(fault: &Fault) -> Failure {
+    let told = |words: &str| format!("Provider returned error: {words}");
+    match fault.class {
+        Class::ContextLength => {
+            let words = words(fault);
+            let text =
+                if words.starts_with("prompt is too long: ") { words } else { format!("prompt is too long: {words}") };
+            Failure::new(400, ErrorType::ContextLengthExceeded, text)
+        }
+        Class::ContentFilter => {
+            let words = fault.message.as_deref().unwrap_or("content policy");
+            Failure::new(400, ErrorType::ContentPolicyViolation, told(words))
+        }
+        Class::TooLarge => Failure::too_large(),
+        _ if fault.status == 422 => Failure::new(422, ErrorType::Unprocessable, told(&words(fault))),
+        _ => Failure::new(400, ErrorType::InvalidRequest, told(&words(fault))),
+    }
+}
+
+fn words(fault: &Fault) -> String {
+    fault.message.clone().unwrap_or_else(|| "the request was rejected".to_owned())
+}
+
 /// A break after content: the in-band error.
-pub fn in_stream(fault: &Fault) -> Failure {
+pub fn in_stream(fault: &Fault, provider: &str) -> Failure {
     let error_type = fault.class.error_type();
-    let (status, message) = match fault.class {
-        Class::Overloaded => (529, "Provider is temporarily overloaded"),
-        Class::Timeout => (504, "Timed out waiting for the provider"),
-        Class::RateLimit => (429, "Rate limit exceeded"),
-        _ => (502, "Provider returned error"),
+    let mut failure = match fault.class {
+        Class::ContextLength | Class::InvalidRequest | Class::ContentFilter | Class::TooLarge => mistake(fault),
+        Class::Overloaded => Failure::new(529, error_type, "Provider is temporarily overloaded"),
+        Class::Timeout => Failure::new(504, error_type, "Timed out waiting for the provider"),
+        Class::RateLimit => Failure::new(429, error_type, "Rate limit exceeded"),
+        _ => Failure::new(502, error_type, "Provider returned error"),
     };
-    let mut failure = Failure::new(status, error_type, message);
-    failure.more_mut().details.clone_from(&fault.details);
+    let more = failure.more_mut();
+    more.details.clone_from(&fault.details);
+    // What nobody can name keeps its code to itself.
+    if fault.class != Class::Unmapped {
+        more.metadata = Some(named(provider, fault) + "}");
+    }
     failure
 }
 
+/// Who failed, and the code that it gave; the object is open.
+fn named(provider: &str, fault: &Fault) -> String {
+    let code = fault.code.as_deref().map(|code| format!(r#","provider_code":{}"#, quoted(code))).unwrap_or_default();
+    format!(r#"{{"provider_name":{}{code}"#, quoted(provider))
+}
+
 fn metadata(faults: &[(usize, Fault)], plan: &Plan, last: &Fault, provider: &str) -> String {
-    let mut out = format!(r#"{{"provider_name":{}"#, quoted(provider));
-    if let Some(code) = &last.code {
-        let _ = write!(out, r#","provider_code":{}"#, quoted(code));
-    }
+    let mut out = named(provider, last);
     if faults.len() > 1 {
         let errors: Vec<String> = faults
             .iter()

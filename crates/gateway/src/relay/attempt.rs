@@ -431,7 +431,7 @@ async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
     let mut failure = match (&job.heard, faults.first()) {
         // The client has begun to hear an answer: what broke it is what is told.
-        (Some(_), Some((_, fault))) => failure::in_stream(fault),
+        (Some(_), Some((place, fault))) => failure::in_stream(fault, &job.plan.attempts[*place].endpoint.provider_name),
         _ => failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings),
     };
     failure.generation = Some(job.ticket.id());

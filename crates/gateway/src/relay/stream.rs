@@ -602,7 +602,9 @@ impl StreamBody {
         if self.goes_on(fault, status) {
             return;
         }
-        self.break_off(failure::in_stream(fault), Some(status));
+        let Phase::Relaying(relay) = &self.phase else { return };
+        let failure = failure::in_stream(fault, &relay.attempt.endpoint.provider_name);
+        self.break_off(failure, Some(status));
     }
 
     /// Lets another attempt go on with the answer, if one can.

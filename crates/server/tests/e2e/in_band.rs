@@ -2,12 +2,38 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_sim::{Script, Sim};
+use tidegate_sim::{Behaviour, End, Script, Sim};
 
-use crate::harness::{INFERENCE_KEY, Tidegate, hello_streamed};
+use crate::harness::{INFERENCE_KEY, Tidegate, frame, hello_streamed, tale};
 
 const MODEL: &str = "vendor/m";
+
+fn streams(frames: &[String]) -> Behaviour {
+    Behaviour::RawStream { chunks: frames.iter().map(|frame| Bytes::from(frame.clone())).collect(), end: End::Close }
+}
+
+#[tokio::test]
+async fn what_a_provider_says_of_the_request_is_told_in_its_words() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    for (kind, told, message, error_type) in [
+        ("invalid_request_error", "bad thing", "Provider returned error: bad thing", "invalid_request"),
+        ("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum", "", "context_length_exceeded"),
+        ("api_error", "secret", "Provider returned error", "provider_unavailable"),
+    ] {
+        let error = json!({"type": "error", "error": {"type": kind, "message": told}});
+        let mut frames = tale("hello")[..3].to_vec();
+        frames.push(frame("error", &error.to_string()));
+        sim.set(streams(&frames));
+        let last = gate.messages(hello_streamed(MODEL)).await.events().pop().map(|event| event.json());
+        let last = last.unwrap_or_default();
+        let message = if message.is_empty() { told } else { message };
+        assert_eq!((&last["error"]["message"], &last["error"]["error_type"]), (&json!(message), &json!(error_type)));
+        assert_eq!(last["metadata"], json!({"provider_name": "P0", "provider_code": kind}), "{last}");
+    }
+}
 
 #[tokio::test]
 async fn a_chat_stream_that_fails_before_anybody_answers_names_the_model_and_who_failed() {
