@@ -65,6 +65,8 @@ pub(super) struct Pump {
     /// The upstream has said what it answered, not only what it was asked.
     is_reported: bool,
     stop: Option<Frame>,
+    /// How the answer ended and what it cost: that holds once the end marker is here, and is told then.
+    told: Vec<Bytes>,
     /// Why the answer ended, as far as it was said: a later event with usage alone does not take it back.
     reason: Option<String>,
     /// For an upstream of another protocol: makes frames of what it sends.
@@ -93,6 +95,7 @@ impl Pump {
             named: true,
             is_reported: false,
             stop: None,
+            told: Vec::new(),
             reason: None,
             translator,
             graft,
@@ -222,6 +225,7 @@ impl Pump {
             b"message_delta" => self.delta(&frame, out, ticket),
             b"message_stop" if !self.answered => Err(Fault::in_answer(Class::EmptyCompletion)),
             b"message_stop" => {
+                self.told.drain(..).for_each(|delta| out.push(delta));
                 self.stop = Some(frame);
                 Ok(Step::Finished)
             }
@@ -319,12 +323,13 @@ impl Pump {
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
         let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
         let completed = delta.completed(&shown, Some(&charged.charge()), reason);
-        match ticket.carried_usage() {
-            Some(carried) => out
-                .push(resume::with_carried(&completed, &carried).ok_or(Class::BadResponse).map_err(Fault::in_answer)?),
-            None => out.push(encoded("message_delta", &completed)),
-        }
-        Ok(if self.answered { Step::Content } else { Step::Held })
+        self.told.push(match ticket.carried_usage() {
+            Some(carried) => {
+                resume::with_carried(&completed, &carried).ok_or(Class::BadResponse).map_err(Fault::in_answer)?
+            }
+            None => encoded("message_delta", &completed),
+        });
+        Ok(Step::Held)
     }
 
     /// Some servers write no `event:` line; Anthropic's clients drop such events, so it is added.

@@ -610,7 +610,9 @@ impl StreamBody {
     /// Lets another attempt go on with the answer, if one can.
     fn goes_on(&mut self, fault: &Fault, status: u16) -> bool {
         let Phase::Relaying(relay) = &mut self.phase else { return false };
-        let is_over = self.gate.is_aborting() || self.gate.clock.instant() >= relay.deadline;
+        // Of an answer that has said how it ends nothing is left to be said.
+        let is_said = relay.pump.reason().is_some();
+        let is_over = is_said || self.gate.is_aborting() || self.gate.clock.instant() >= relay.deadline;
         let (Some(rest), Some(_), false) = (&mut relay.rest, &relay.ticket, is_over) else { return false };
         // Whatever comes of it, this stream is over.
         let mut sent = std::mem::take(&mut rest.sent);

@@ -15,6 +15,27 @@ fn streams(frames: &[String]) -> Behaviour {
 }
 
 #[tokio::test]
+async fn str_3_how_an_answer_ended_is_told_only_when_it_has_ended() {
+    let (sim, spare) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("more")).await);
+    let lines = "card = { prefill = \"native\" }\npricing = { input = 1, output = 2 }";
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, lines).endpoint_with(MODEL, &spare, lines).run().await;
+    // All but the end marker: in one piece, and the last of it apart.
+    let text = tale("hello");
+    for frames in [vec![text[..5].concat()], vec![text[..4].concat(), text[4].clone()]] {
+        sim.set(streams(&frames));
+        let reply = gate.messages(hello_streamed(MODEL)).await;
+        let names: Vec<String> = reply.events().into_iter().map(|event| event.name).collect();
+        assert!(!names.contains(&"message_delta".to_owned()), "{names:?}");
+        assert_eq!((names.last().map(String::as_str), reply.text().as_str()), (Some("error"), "hello"));
+    }
+    // What has said how it ends is not gone on with, nor is anybody else asked.
+    assert_eq!(spare.calls(), 0);
+    // Nothing was said yet: another one answers.
+    sim.set(streams(&[text[0].clone(), text[4].clone()]));
+    assert_eq!(gate.messages(hello_streamed(MODEL)).await.text(), "more");
+}
+
+#[tokio::test]
 async fn what_a_provider_says_of_the_request_is_told_in_its_words() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
