@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tidegate_gateway::Failure;
+use tidegate_gateway::{Failure, tasks};
 use tidegate_wire::error::ErrorType;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -74,9 +74,9 @@ fn is_packed(headers: &HeaderMap) -> Result<bool, Failure> {
 async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limits.bytes as u64) {
-        // A client that waits for our word gets it at once; one that is already sending must be heard out.
+        // A client that waits for our word sends nothing.
         if !headers.contains_key(EXPECT) {
-            discard(body).await;
+            discard(body);
         }
         return Err(Failure::too_large());
     }
@@ -93,7 +93,7 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result
         size += data.len();
         if size > limits.bytes {
             drop(rest);
-            discard(body).await;
+            discard(body);
             return Err(Failure::too_large());
         }
         match (&mut first, &mut rest) {
@@ -115,8 +115,12 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result
     })
 }
 
-async fn discard(mut body: Incoming) {
-    let _ = timeout(DISCARD, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+/// Hears a client out that is already sending: a connection that is closed on it takes our answer with it. The answer itself
+/// does not wait for that, as the client may be waiting for it.
+fn discard(mut body: Incoming) {
+    tasks::spawn("hear a client out", async move {
+        let _ = timeout(DISCARD, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    });
 }
 
 fn unpack(packed: &[u8], limit: usize) -> Result<Bytes, Failure> {

@@ -362,6 +362,12 @@ async fn a_body_over_its_limit_is_refused_and_the_client_can_read_why() {
     let asking = head("content-length: 9000000\r\nexpect: 100-continue\r\nconnection: close\r\n");
     let answer = gate.raw(asking).await;
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with(TOO_LARGE), "{answer}");
+    // One that says how much will come, and sends nothing of it, is told at once, too: sooner than anybody is heard out.
+    let mut silent = gate.connect().await;
+    silent.write_all(head("content-length: 9000000\r\n").as_bytes()).await.expect("the head is read");
+    let mut answer = [0; 12];
+    let told = tokio::time::timeout(Duration::from_secs(4), silent.read_exact(&mut answer)).await;
+    assert!(told.is_ok() && answer == *b"HTTP/1.1 413", "{told:?}");
     // Unpacked it is too large, packed it is not.
     let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("content-encoding", "gzip");
     assert_eq!(ask.json(packed(&[b' '; 20_000])).send().await.status, 413);
