@@ -5,6 +5,7 @@ mod decisive;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use http::HeaderMap;
 use tidegate_core::{GenerationId, Timestamp};
 use tidegate_providers::translate::MODEL;
 use tidegate_providers::translate::intent::NO_PREFILL;
@@ -50,6 +51,8 @@ pub struct More {
     pub details: Option<String>,
     pub metadata: Option<String>,
     pub routing: Option<String>,
+    /// What the head of the answer says besides.
+    pub headers: HeaderMap,
 }
 
 impl Failure {

@@ -28,6 +28,7 @@ pub fn answer(failure: &Failure, surface: Surface, brand: &str) -> Answer {
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = plain(status, "application/json", body);
     let headers = answer.headers_mut();
+    headers.extend(failure.more.iter().flat_map(|more| more.headers.clone()));
     if let Some(seconds) = failure.retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

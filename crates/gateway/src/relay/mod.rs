@@ -259,7 +259,11 @@ impl Gateway {
             if let Some(wish) = &wish {
                 wish.miss(self);
             }
-            Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, (applied, prepared, wish))).await?
+            let made = (applied, prepared, wish);
+            match (Box::pin(agent::serve(self, &snapshot, key, head, &body, &envelope, made)).await, wish) {
+                (Err(failure), Some(wish)) => return Err(wish.failed(failure, &snapshot.names)),
+                (served, _) => served?,
+            }
         } else {
             let asked = (body.clone(), envelope, applied.as_ref(), prepared.as_deref());
             self.served(&snapshot, key, head, asked, None).await?
@@ -519,7 +523,10 @@ impl Gateway {
             }
             Done::Failed(failure, mut settled) => {
                 self.settled(&mut settled).await;
-                Err(failure)
+                Err(match &wish {
+                    Some(wish) => wish.failed(failure, &snapshot.names),
+                    None => failure,
+                })
             }
         }
     }

@@ -143,6 +143,12 @@ impl Wish {
         headers.insert(&names.cache_status_header, HeaderValue::from_static("MISS"));
         headers.insert(&names.cache_ttl_header, HeaderValue::from(self.ttl.as_secs()));
     }
+
+    /// A failure was made for it as well.
+    pub fn failed(&self, mut failure: Failure, names: &Names) -> Failure {
+        self.missed(&mut failure.more_mut().headers, names);
+        failure
+    }
 }
 
 impl Gateway {

@@ -323,6 +323,7 @@ async fn errors_and_broken_streams_are_not_kept() {
         let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
         let first = cached(&gate, &hello_streamed(MODEL)).send().await;
         assert!(first.status == 400 || !first.body_text().contains("event: message_stop"), "{broken:?}");
+        assert_eq!(first.header("x-tidegate-cache-status"), Some("MISS"), "{broken:?}");
         let second = cached(&gate, &hello_streamed(MODEL)).send().await;
         assert_eq!((status(&second), second.text().as_str()), (Some("MISS"), "hello"), "{broken:?}");
         assert_eq!(status(&cached(&gate, &hello_streamed(MODEL)).send().await), Some("HIT"), "{broken:?}");
