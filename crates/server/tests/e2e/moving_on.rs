@@ -114,6 +114,7 @@ async fn a_refusal_is_the_answer_when_whoever_comes_after_it_cannot_answer() {
                 (called, &json!(true)),
                 "{case}"
             );
+            assert_eq!(metadata["attempt"], 1, "{case}");
             let id = reply.header("x-generation-id").unwrap();
             let ask = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(key);
             let record = ask.send().await.json()["data"].clone();

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
+use tidegate_core::exchange::AttemptRecord;
 use tidegate_routing::{Attempt, Plan, Strategy};
 use tidegate_wire::json::quoted;
 
@@ -36,7 +37,16 @@ impl Ticket {
             Some(attempt) => format!("available={available}, selected={}", attempt.endpoint.provider_name),
             None => format!("available={available}"),
         };
-        let _ = write!(out, r#"{},"attempt":{}"#, quoted(&summary), exchange.attempts.len());
+        // Mostly the last one; a refusal is given after others have failed behind it.
+        let is_answer = |made: &AttemptRecord| {
+            selected.is_some_and(|attempt| {
+                let endpoint = &attempt.endpoint;
+                made.status == 200 && (&made.provider, &made.model) == (&endpoint.provider_name, &endpoint.model)
+            })
+        };
+        let answer = exchange.attempts.iter().rposition(is_answer).map(|place| place + 1);
+        let number = answer.unwrap_or(exchange.attempts.len());
+        let _ = write!(out, r#"{},"attempt":{number}"#, quoted(&summary));
         if selected.is_some() {
             let _ = write!(out, r#","generation_time":{}"#, millis(sent_at, self.gate.clock.now()));
         }
