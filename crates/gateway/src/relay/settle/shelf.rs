@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Exchange;
+use tidegate_core::{Exchange, Money};
 use tidegate_routing::{Credential, Endpoint};
 use tidegate_wire::answer::Counts;
 
@@ -14,6 +14,8 @@ pub(in crate::relay) struct Shelved {
     endpoint: Option<Arc<Endpoint>>,
     own: Option<Arc<Credential>>,
     model: usize,
+    strategy: Option<&'static str>,
+    parts: Option<(Money, Money)>,
     is_final: bool,
     is_charged: bool,
     counts: Counts,
@@ -31,6 +33,8 @@ impl Ticket {
             endpoint: self.endpoint.clone(),
             own: self.own.clone(),
             model: self.model,
+            strategy: self.strategy,
+            parts: self.parts,
             is_final: self.is_final,
             is_charged: self.is_charged,
             counts: self.counts,
@@ -44,8 +48,9 @@ impl Ticket {
     /// Goes on as if that attempt had been the last one. Which ones were made, and what is held for them, stays.
     pub fn take_up(&mut self, shelved: Box<Shelved>) {
         let Shelved { exchange, endpoint, own, model, is_final, is_charged, .. } = *shelved;
-        let Shelved { counts, shown, heard, searched, compressed, .. } = *shelved;
+        let Shelved { strategy, parts, counts, shown, heard, searched, compressed, .. } = *shelved;
         (self.endpoint, self.own, self.model) = (endpoint, own, model);
+        (self.strategy, self.parts) = (strategy, parts);
         (self.is_called, self.is_final, self.is_charged) = (true, is_final, is_charged);
         (self.counts, self.shown, self.heard) = (counts, shown, heard);
         (self.searched, self.compressed) = (searched, compressed);
