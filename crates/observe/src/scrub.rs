@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use prometheus_client::metrics::counter::Counter;
 use regex::bytes::Regex;
+use tidegate_core::secret::{ACCESS_KEY_STARTS, KEY_STARTS};
 
 const IN_PLACE: &[u8] = b"[redacted]";
 
@@ -15,12 +16,11 @@ pub static HITS: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Our own keys, those of common providers, tokens of their identity services, and whatever stands where credentials do.
 static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
+    let starts = KEY_STARTS.map(regex::escape).join("|");
     let forms = [
         r"sk-[a-z0-9-]+-v1-[A-Za-z0-9]{8,}",
-        r"\bsk-[A-Za-z0-9_-]{20,}",
-        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-        r"\bAIza[0-9A-Za-z_-]{30,}",
-        r"\b(?:gsk_|xai-|r8_|hf_|ghp_|github_pat_|pplx-|tvly-|glsa_|lsv2_|fw_)[A-Za-z0-9_-]{16,}",
+        &format!(r"\b(?:{starts})[A-Za-z0-9_-]{{16,}}"),
+        &format!(r"\b(?:{})[0-9A-Z]{{16}}\b", ACCESS_KEY_STARTS.join("|")),
         r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
         r#"(?i-u)\b(?:proxy-authorization|authorization|x-api-key|x-goog-api-key|api-key)\b\\?["']?\s*[:=]\s*\\?["']?(?:[A-Za-z0-9-]{1,20}\s+)?[^\s"',}\\]{4,}"#,
         r#"(?i-u)\bbearer\s+[^\s"',}]{8,}"#,
@@ -69,6 +69,7 @@ mod tests {
             ("x=sk-ant-api03-abcdefghijklmnopqrst,y", "x=[redacted],y"),
             ("sk-proj-abcdefghijklmnopqrstuv", "[redacted]"),
             ("AKIAIOSFODNN7EXAMPLE.", "[redacted]."),
+            ("fw_0123456789abcdefABCD, tgp_v1_0123456789abcdefABCD", "[redacted], [redacted]"),
             ("AIzaSyA-1234567890abcdefghijklmnopqrstuv", "[redacted]"),
             (r#"{"authorization":"Bearer abcd1234"}"#, r#"{"[redacted]"}"#),
             ("Authorization: Basic dXNlcjpwdw== end", "[redacted] end"),

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::Timestamp;
+use tidegate_core::secret::{KEY_STARTS, is_access_key_id};
 use tidegate_wire::error::ErrorType;
 
 use self::body::Body;
@@ -15,6 +16,8 @@ use crate::retry;
 
 /// Longest piece of a provider's own words that is handed on.
 const LONGEST_MESSAGE: usize = 2_000;
+/// What stands in the place of something that is not handed on.
+pub(crate) const REMOVED: &str = "[removed]";
 
 /// The kinds of failure that differ in what is done about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -477,7 +480,7 @@ pub(crate) fn cleaned(message: &str) -> String {
         let word = part.trim_end();
         let is_token = std::mem::replace(&mut after_bearer, bare(word).eq_ignore_ascii_case("bearer"));
         if !word.is_empty() && (is_token || is_sensitive(word)) {
-            out.push_str("[removed]");
+            out.push_str(REMOVED);
             out.push_str(&part[word.len()..]);
         } else {
             out.push_str(part);
@@ -491,13 +494,12 @@ pub(crate) fn cleaned(message: &str) -> String {
 
 /// Keys, bearer tokens and addresses of machines, alone or inside of `name=value` and quotes.
 fn is_sensitive(word: &str) -> bool {
-    const KEYS: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "key-"];
     let is_secret = |piece: &str| {
         let piece = bare(piece);
-        let looks_like_key = KEYS.iter().any(|start| piece.starts_with(start)) && piece.len() >= 12;
+        let looks_like_key = KEY_STARTS.iter().any(|start| piece.starts_with(start)) && piece.len() >= 12;
         let long_token =
             piece.len() >= 40 && piece.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
-        looks_like_key || long_token
+        looks_like_key || long_token || is_access_key_id(piece)
     };
     word.contains("://") || is_secret(word) || word.split(|c: char| "=:,;\"'`()[]{}<>".contains(c)).any(is_secret)
 }

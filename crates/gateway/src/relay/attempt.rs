@@ -260,6 +260,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 return Done::Stream(Box::new(relay), warnings);
             }
             Err(fault) => {
+                let fault = job.ticket.blotted(fault);
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
                 job.ticket.attempted(&attempt.endpoint, fault.status, since);
                 job.ticket.faulted(&fault);

@@ -77,10 +77,11 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let with = job.gate.authority();
     let who = (&*attempt.endpoint.model, attempt.credential.is_none());
     let body = authorise(with, upstream, credential.as_ref(), who, &uri, &mut headers, body).await?;
-    let account = match credential {
-        Some(Credential::Google(account)) => Some(account),
+    let account = match &credential {
+        Some(Credential::Google(account)) => Some(account.clone()),
         _ => None,
     };
+    job.ticket.authorised(credential, &headers);
     Ok(Call { uri, headers, body, context, account })
 }
 

@@ -9,9 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use serde_json::value::RawValue;
 use tidegate_core::exchange::{Asked, AttemptRecord, Served};
 use tidegate_core::{Api, Exchange, GenerationId, Money, Outcome, Posting, Settlement, Slot, Timestamp, WorkspaceId};
+use tidegate_providers::blot::Used;
+use tidegate_providers::credential::Credential as ProviderCredential;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Credential, Endpoint, Strategy};
 use tidegate_wire::answer::Counts;
@@ -85,6 +89,8 @@ pub(super) struct Ticket {
     /// With whose credential, and the place of its model in the request's list.
     own: Option<Arc<Credential>>,
     model: usize,
+    /// What the call was authorised with: what comes back of a failure must not hold it.
+    used: Option<Used>,
     /// What the request goes on with, where it matters who serves it.
     conversation: Option<Conversation>,
     /// How the model of the attempt under way was found.
@@ -231,6 +237,7 @@ impl Ticket {
             _places: places,
             endpoint: None,
             own: None,
+            used: None,
             model: 0,
             conversation: None,
             strategy: None,
@@ -511,6 +518,23 @@ impl Ticket {
             duration_ms: millis(since, now),
             is_byok,
         });
+    }
+
+    /// What the attempt under way is authorised with.
+    pub fn authorised(&mut self, credential: Option<ProviderCredential>, headers: &HeaderMap) {
+        self.used = credential.map(|credential| {
+            let is_exchanged = matches!(credential, ProviderCredential::Google(_));
+            let token = headers.get(AUTHORIZATION).filter(|_| is_exchanged).cloned();
+            Used { credential, token }
+        });
+    }
+
+    /// A failure as it may be told: without what the call was authorised with.
+    pub fn blotted(&self, fault: Fault) -> Fault {
+        match &self.used {
+            Some(used) => used.blot(fault),
+            None => fault,
+        }
     }
 
     /// The attempt under way failed before any content: nothing is owed for it, whatever becomes of the call.

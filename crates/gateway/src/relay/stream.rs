@@ -592,7 +592,10 @@ impl StreamBody {
                     self.break_off(failure, None);
                 }
             }
-            Err(fault) => self.broke(&fault),
+            Err(fault) => {
+                let fault = ticket.blotted(fault);
+                self.broke(&fault);
+            }
         }
     }
 

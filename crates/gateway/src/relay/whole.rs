@@ -304,7 +304,7 @@ async fn run<K: Kind>(mut job: Box<Job<K>>, first: usize) -> Done {
                 let warnings = std::mem::take(&mut job.warnings);
                 return Done::Whole(answer, warnings, job.ticket.complete());
             }
-            Err(fault) => fault,
+            Err(fault) => job.ticket.blotted(fault),
         };
         tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
         job.ticket.attempted(&attempt.endpoint, fault.status, since);

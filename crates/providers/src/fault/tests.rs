@@ -119,6 +119,16 @@ fn the_providers_words_and_details_are_kept_but_no_secret() {
 }
 
 #[test]
+fn what_begins_like_a_key_is_taken_out() {
+    for start in KEY_STARTS {
+        let key = format!("{start}0123456789abcdef");
+        assert_eq!(cleaned(&format!("key={key}, bad")), "[removed] bad", "{key}");
+    }
+    assert_eq!(cleaned("of AKIAIOSFODNN7EXAMPLE."), "of [removed]");
+    assert_eq!(cleaned("in ASIA and ASIA-PACIFIC-SOUTH-1"), "in ASIA and ASIA-PACIFIC-SOUTH-1");
+}
+
+#[test]
 fn details_and_codes_carry_no_secret_either() {
     let fault = |error: &str| {
         classify(StatusCode::UNAUTHORIZED, &HeaderMap::new(), format!(r#"{{"error":{error}}}"#).as_bytes(), NOW)

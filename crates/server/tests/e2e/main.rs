@@ -80,6 +80,7 @@ mod presets;
 mod providers;
 mod remembered;
 mod repairs;
+mod repeated_keys;
 mod response_cache;
 mod routing;
 mod sandbox;

@@ -104,6 +104,11 @@ async fn sent<K: Kind>(
     let who = (&*endpoint.model, attempt.credential.is_none());
     let authority = job.gate.authority();
     let body = call::authorise(authority, upstream, credential.as_ref(), who, &uri, &mut headers, body.into()).await?;
+    let account = match &credential {
+        Some(Credential::Google(account)) => Some(account.clone()),
+        _ => None,
+    };
+    job.ticket.authorised(credential, &headers);
     job.ticket.called(attempt, !upstream.supports_cancel);
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     if response.status() == StatusCode::OK {
@@ -112,8 +117,8 @@ async fn sent<K: Kind>(
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
     let mut hint = repair::option(head.status.as_u16(), &body).map(Repair::Without);
-    if let (StatusCode::UNAUTHORIZED, Some(Credential::Google(account))) = (head.status, &credential) {
-        job.gate.tokens.forget(account, attempt.credential.is_none()).await;
+    if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
+        job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
         hint = Some(Repair::Again);
     }
     Ok(Err((error_rules::classify(upstream, &head, &body, job.gate.clock.now()), hint)))
