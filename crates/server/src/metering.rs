@@ -56,6 +56,10 @@ impl Metering {
         let mut journal = Journal::open(folder)
             .await
             .with_context(|| format!("the journal {} cannot be opened", folder.join("ledger.db").display()))?;
+        let organisations = store.organisation_ids().await?;
+        if journal.bind(&organisations).await.context("the journal cannot be bound to its store")? {
+            tracing::warn!("the journal of this data folder was another store's; nothing waited in it for that one");
+        }
         let failed = "calls of an earlier start cannot be closed";
         let left = recover::left(&journal).await.context(failed)?;
         let letters = broadcast::of_lost(&config.settings.audience, store, vault, &left).await.context(failed)?;

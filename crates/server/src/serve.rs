@@ -23,6 +23,7 @@ use tidegate_observe::logging;
 use tidegate_observe::metrics::text::accepted;
 use tidegate_observe::metrics::{Group, MasterKey, Metrics};
 use tidegate_sim::{Behaviour, Script, Sim};
+use tidegate_store::journal::JournalReader;
 use tidegate_store::keys::{LimitReset, NewKey};
 use tidegate_store::organisations::Bootstrap;
 use tidegate_store::vault::{MasterRing, Vault};
@@ -98,6 +99,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     };
     let metrics_address = metrics_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     snapshot.settings.egress.own.extend(metrics_address);
+    own_journal(&store, &config).await?;
     // As late as can be: a start that fails before must not tie an empty store to its ring.
     prove_ring(&store, &vault, &config).await?;
     let clock = fail::clock();
@@ -399,6 +401,25 @@ async fn start_sim(config: &Checked) -> anyhow::Result<Option<Sim>> {
         .await
         .context("the simulated provider did not start")?;
     Ok(Some(sim))
+}
+
+/// Refuses a journal whose calls and letters are another store's: they would be lost to that one, and be counted here.
+async fn own_journal(store: &Store, config: &Checked) -> anyhow::Result<()> {
+    let Some(journal) = JournalReader::open(&config.data_dir) else { return Ok(()) };
+    let organisations = store.organisation_ids().await?;
+    let path = config.data_dir.join("ledger.db");
+    let waiting = journal.foreign(&organisations).await;
+    journal.close().await;
+    let (calls, letters) = waiting.with_context(|| format!("the journal {} cannot be read", path.display()))?;
+    if calls + letters > 0 {
+        bail!(
+            "storage.url: {calls} calls and {letters} letters wait in {} for another store: start once with the \
+             storage.url that this data folder was used with, so that they reach it, or move ledger.db away with all \
+             files whose names begin so",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a ring that the stored secrets would not open with.

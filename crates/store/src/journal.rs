@@ -10,6 +10,7 @@
 //! when the call was let in or as it ended.
 
 mod ballast;
+mod bound;
 mod bundle;
 mod draft;
 mod error;
@@ -496,6 +497,11 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
         outbox::OLD_INDEX,
     ] {
         sqlx::query(text).execute(&mut *transaction).await?;
+    }
+    // The journal of an earlier release is bound to no store.
+    let is_bindable: bool = sqlx::query_scalar(bound::HAS_STORE).fetch_one(&mut *transaction).await?;
+    if !is_bindable {
+        sqlx::query("ALTER TABLE node ADD COLUMN store TEXT").execute(&mut *transaction).await?;
     }
     for (table, texts) in [("calls", &TAKE_OVER[..]), ("outbox", &outbox::TAKE_OVER)] {
         let is_there: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = $1)")

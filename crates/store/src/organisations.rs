@@ -100,6 +100,14 @@ impl Store {
         })
     }
 
+    /// The ids of all organisations, the oldest first: that one tells a store from any other.
+    pub async fn organisation_ids(&self) -> Result<Vec<OrganisationId>> {
+        let found: Vec<String> = on_reader!(self, pool => {
+            Ok(sqlx::query_scalar("SELECT id FROM organisations ORDER BY created_at, id").fetch_all(pool).await?)
+        })?;
+        Ok(found.into_iter().map(|id| OrganisationId(Arc::from(id))).collect())
+    }
+
     /// Notes something that concerns the whole deployment; it stands in the log of the oldest organisation.
     pub async fn note(&self, by: &By, change: Change<'_>) -> Result<()> {
         on_writer!(self, pool => {

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Output;
 
+use sqlx::Connection as _;
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::{Exchange, GenerationId, KeyHash, Money, Tenant};
 use tidegate_sim::{Behaviour, Sim};
@@ -130,6 +131,43 @@ on_both! {
         let (code, _, error) = verify(&place).await;
         assert_eq!((code, error.lines().count()), (Some(1), 3), "{error}");
         assert!(error.contains(&format!("call {}: the journal holds something", unreadable)), "{error}");
+    }
+
+    async fn calls_that_wait_for_one_store_are_not_brought_to_another(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, PRICED)).await;
+        let waiting = call(&account.tenant.clone(), &account);
+        account.store.close().await;
+        let (_, place) = account.gate.stop().await;
+        let old = std::fs::read_to_string(place.config()).unwrap();
+        let new = old.replace(&database.config(), "[storage]\nurl = \"sqlite:other.db\"\n");
+        assert_ne!(old, new);
+        journaled(&place.data_dir(), &waiting, true).await;
+        let refused = async || {
+            place.write_config(&new);
+            let Output { status, stdout, stderr } = place.run(&["serve"]).await;
+            let error = text(&stderr);
+            assert!(!status.success() && text(&stdout).is_empty(), "{error}");
+            assert!(error.contains("storage.url: 1 calls and 0 letters wait in "), "{error}");
+            assert!(error.contains("for another store: start once with the storage.url"), "{error}");
+        };
+        refused().await;
+        // One that an earlier release wrote does not say whose it is, but its calls do.
+        let file = format!("sqlite:{}", place.data_dir().join("ledger.db").display());
+        let mut journal = sqlx::SqliteConnection::connect(&file).await.unwrap();
+        sqlx::query("ALTER TABLE node DROP COLUMN store").execute(&mut journal).await.unwrap();
+        journal.close().await.unwrap();
+        refused().await;
+
+        // At home they are taken, and then the folder may serve another.
+        place.write_config(&old);
+        let gate = place.serve().await;
+        assert_sound(&gate.place, 1).await;
+        let (_, place) = gate.stop().await;
+        place.write_config(&new);
+        let gate = place.serve().await;
+        gate.logs("was another store's").await;
+        assert_sound(&gate.place, 0).await;
     }
 }
 
