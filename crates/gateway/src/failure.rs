@@ -267,6 +267,10 @@ pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str],
             Failure::new(403, ErrorType::PermissionDenied, text)
         }
         Class::Own => Failure::unavailable(),
+        Class::Sealed => {
+            let message = format!("The stored {provider} credential cannot be opened at the moment");
+            Failure { message: message.into(), ..Failure::unavailable() }
+        }
         Class::Billing if is_byok => {
             Failure::new(402, ErrorType::PaymentRequired, format!("The {provider} account has insufficient credits"))
         }

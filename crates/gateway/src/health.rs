@@ -389,7 +389,8 @@ fn outcome(fault: &Fault, now: i64) -> Outcome {
         | Class::ContentFilter
         | Class::TooLarge
         | Class::ToolGeneration
-        | Class::Own => Outcome::Neither,
+        | Class::Own
+        | Class::Sealed => Outcome::Neither,
     }
 }
 

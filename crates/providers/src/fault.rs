@@ -46,6 +46,8 @@ pub enum Class {
     Unreachable,
     /// Something of ours failed before the upstream was asked.
     Own,
+    /// A customer's credential is stored and we cannot open it: nobody was asked.
+    Sealed,
     Unmapped,
 }
 
@@ -91,6 +93,7 @@ impl Class {
             | Self::ToolGeneration
             | Self::Unreachable
             | Self::Own
+            | Self::Sealed
             | Self::Unmapped => Next::AnotherEndpoint,
             Self::ContextLength | Self::TooLarge => Next::LargerEndpoint,
             Self::InvalidRequest | Self::ContentFilter => Next::AnotherModel,
@@ -108,6 +111,7 @@ impl Class {
             | Self::EmptyCompletion
             | Self::ToolGeneration
             | Self::Own
+            | Self::Sealed
             | Self::Unreachable => true,
             Self::ContextLength
             | Self::InvalidRequest
@@ -141,7 +145,7 @@ impl Class {
             | Self::EmptyCompletion
             | Self::ToolGeneration
             | Self::Unreachable => ErrorType::ProviderUnavailable,
-            Self::Own => ErrorType::ProviderOverloaded,
+            Self::Own | Self::Sealed => ErrorType::ProviderOverloaded,
             Self::Unmapped => ErrorType::Unmapped,
         }
     }

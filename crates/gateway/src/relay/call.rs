@@ -149,7 +149,7 @@ pub(super) async fn credential(
     let value = Box::pin(gate.credentials.value(workspace, own, upstream.auth, gate.clock.now()));
     value.await.map(Some).map_err(|unusable| match unusable {
         Unusable::Gone => Fault::without_answer(Class::Credential),
-        Unusable::Sealed => Fault::without_answer(Class::Own),
+        Unusable::Sealed => Fault::without_answer(Class::Sealed),
     })
 }
 

@@ -82,6 +82,7 @@ mod remembered;
 mod repairs;
 mod repeated_keys;
 mod response_cache;
+mod rings;
 mod routing;
 mod sandbox;
 mod search;
