@@ -18,6 +18,7 @@ mod openapi;
 mod pages;
 mod people;
 mod reload;
+mod rings;
 mod router;
 mod routes;
 mod serve;

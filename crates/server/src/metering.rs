@@ -36,6 +36,8 @@ pub struct Metering {
     pub ledger: Arc<Ledger>,
     /// For those who bring what the journal holds for others.
     pub reader: JournalReader,
+    /// What this node is called.
+    pub node: String,
     writer: JoinHandle<()>,
     treasury: JoinHandle<()>,
     stop: oneshot::Sender<bool>,
@@ -80,6 +82,7 @@ impl Metering {
         if settled > 0 {
             ledger.outgoing.spill();
         }
+        let name = journal.node().id.clone();
         let (node, outgoing) = (journal.node().clone(), ledger.outgoing.clone());
         let settings = &config.settings;
         let longest_call = settings.total_streamed.max(settings.total_whole) + relay::LONGEST_DRAIN;
@@ -112,7 +115,7 @@ impl Metering {
             let days = settings.ledger.retention_days;
             watchers.push(tasks::spawn("retire old records", retire(store.clone(), clock.clone(), days)));
         }
-        Ok(Self { ledger, reader: broadcasts, writer, treasury, stop, watchers })
+        Ok(Self { ledger, reader: broadcasts, node: name, writer, treasury, stop, watchers })
     }
 
     /// To be called when nobody admits calls any more: everything is settled, written and forwarded, leases go back.

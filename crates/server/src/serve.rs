@@ -38,6 +38,7 @@ use crate::listen::{self, Limits};
 use crate::metering::Metering;
 use crate::oidc::Door;
 use crate::reload::{Reload, Reloads};
+use crate::rings::Teller;
 use crate::router::Router;
 use crate::socket::Patience;
 use crate::state::{App, Proved};
@@ -141,6 +142,11 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         async move { gateway.watch_load().await }
     });
     let telling = tasks::spawn("tell destinations", broadcast::deliver(gateway.clone(), metering.reader.clone()));
+    let teller = store.is_shared().then(|| {
+        let (journal, node) = (metering.reader.clone(), metering.node.clone());
+        Arc::new(Teller { store: store.clone(), vault: vault.clone(), journal, node })
+    });
+    let ringing = teller.clone().map(|teller| tasks::spawn("tell which master keys are here", teller.run()));
     let contents = gateway.contents.clone();
     let keeping = tasks::spawn("keep what is said", contents.clone().keep());
     let counting = tasks::spawn("count secrets", count_secrets(store.clone(), vault.clone(), gateway.metrics.clone()));
@@ -229,7 +235,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         }
     }
     let tasks = [following, measuring, telling, purging, counting, reloading];
-    for task in tasks.into_iter().chain(metrics_task).chain(sharing).chain(exporting) {
+    for task in tasks.into_iter().chain(metrics_task).chain(sharing).chain(exporting).chain(ringing) {
         task.abort();
     }
     // Answers that are read on although their clients left, too.
@@ -241,6 +247,9 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     }
     drop((gateway, app));
     metering.stop(GOODBYE).await;
+    if let Some(teller) = teller {
+        teller.leave().await;
+    }
     if !contents.written(GOODBYE).await {
         tracing::warn!("the store did not take all that was to be kept of what was said");
     }

@@ -43,6 +43,7 @@ pub mod meta;
 pub mod organisations;
 pub mod plugins;
 pub mod presets;
+pub mod rings;
 pub mod spend;
 pub mod tool_results;
 pub mod vault;

@@ -20,7 +20,7 @@ use aws_lc_rs::{hkdf, hmac};
 use tidegate_core::Secret;
 use tokio::sync::Mutex;
 
-pub use file::{add_active_key, remove_keys};
+pub use file::{activate_key, add_active_key, add_key, remove_keys};
 pub use ring::{MasterKey, MasterRing, RingError};
 pub use seal::{Binding, Sealed};
 pub use source::MasterKeySource;

@@ -173,8 +173,16 @@ impl Worker {
             }
             let (batch, unreadable) = self.opened(&destination, due, most_bytes);
             let dead = |why: &str| Fate::Dead(now, why.to_owned());
-            let mut fates: Vec<(LetterId, Fate)> =
-                unreadable.into_iter().map(|id| (id, dead("it could not be opened"))).collect();
+            // A ring that lacks a key may get it back.
+            if !unreadable.is_empty() {
+                let letters = unreadable.len();
+                tracing::error!(destination = %self.id, letters, "no master key here opens what a destination is to be told; it waits for the key that it was sealed under");
+            }
+            let mut fates: Vec<(LetterId, Fate)> = Vec::new();
+            for letter in unreadable {
+                let at = again(letter.attempts, None, self.gateway.snapshot().draws.next(), now);
+                fates.push((letter.id, later(&letter, "no master key opens it", at, now)));
+            }
             let parcels = parcels(&destination, &batch, gait.size());
             let carried: Set<usize> = parcels.iter().flat_map(|parcel| &parcel.letters).copied().collect();
             let others = batch.iter().enumerate().filter(|(place, _)| !carried.contains(place));
@@ -240,8 +248,8 @@ impl Worker {
         configured.or_else(|| self.gateway.told.list().iter().find(|one| one.id == self.id).cloned())
     }
 
-    /// The letters that can be read, so many bytes of them, and the ids of those that cannot be read.
-    fn opened(&self, destination: &Destination, due: Vec<Waiting>, most: usize) -> (Vec<Opened>, Vec<LetterId>) {
+    /// The letters that can be read, so many bytes of them, and those that cannot be read.
+    fn opened(&self, destination: &Destination, due: Vec<Waiting>, most: usize) -> (Vec<Opened>, Vec<Waiting>) {
         let snapshot = self.gateway.snapshot();
         let service = &snapshot.settings.audience.service;
         let (mut batch, mut unreadable, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -253,7 +261,7 @@ impl Worker {
                     .map(Into::into),
             };
             match told {
-                None => unreadable.push(letter.id),
+                None => unreadable.push(letter),
                 Some(told) => {
                     bytes += told.len();
                     if bytes > most && !batch.is_empty() {

@@ -1,9 +1,10 @@
 //! `tidegate secrets`: the master keys that protect stored secrets. All of it works beside a running server.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Subcommand;
 use tidegate_core::Tenant;
 use tidegate_core::clock::{Clock as _, SystemClock};
@@ -11,8 +12,9 @@ use tidegate_gateway::broadcast;
 use tidegate_store::Store;
 use tidegate_store::audit::By;
 use tidegate_store::journal::JournalReader;
-use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, add_active_key, remove_keys};
-use tokio::time::{Instant, sleep_until};
+use tidegate_store::rings::NodeRing;
+use tidegate_store::vault::{MasterKeySource, MasterRing, Vault, activate_key, add_active_key, add_key, remove_keys};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::keys::open;
 use super::out::say;
@@ -21,6 +23,9 @@ use crate::serve::prove_ring;
 
 /// A server looks for another ring every half second, and writes down what it has sealed in less.
 const LEARNT: Duration = Duration::from_secs(2);
+/// How long other servers that run may take to say that they have a key.
+const SAID: Duration = Duration::from_secs(12);
+const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
 pub enum Secrets {
@@ -34,6 +39,9 @@ pub enum Secrets {
         /// Remove the old master keys from the file when nothing is sealed under them any more
         #[arg(long)]
         remove_old: bool,
+        /// Remove them although a server that does not run may have letters for destinations that nobody could open then
+        #[arg(long, requires = "remove_old")]
+        force: bool,
     },
     /// Open every stored secret and name those that do not open
     #[command(after_help = "Example:\n  tidegate secrets verify")]
@@ -46,7 +54,7 @@ pub enum Secrets {
 impl Secrets {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let (place, rotation) = match self {
-            Self::Rotate { place, remove_old } => (place, Some(remove_old)),
+            Self::Rotate { place, remove_old, force } => (place, Some((remove_old, force))),
             Self::Verify { place } => (place, None),
         };
         let source = place.source(None);
@@ -54,10 +62,11 @@ impl Secrets {
         let (store, tenant) = open(&source).await?;
         let vault = Vault::new(config.master_key.clone(), MasterRing::load(&config.master_key).await?);
         let code = match rotation {
-            Some(remove_old) => {
+            Some((remove_old, force)) => {
                 prove_ring(&store, &vault, &config).await?;
                 let (folder, source) = (&config.data_dir, &config.master_key);
-                rotate(&store, &tenant, &vault, source, remove_old.then_some(folder)).await?
+                let removal = remove_old.then_some(Removal { folder, force });
+                rotate(&store, &tenant, &vault, source, removal).await?
             }
             None => verify(&store, &tenant, &vault).await?,
         };
@@ -74,19 +83,25 @@ async fn waiting(folder: &Path) -> anyhow::Result<u64> {
     Ok(letters?)
 }
 
+/// The old keys are to go.
+struct Removal<'a> {
+    folder: &'a Path,
+    force: bool,
+}
+
 async fn rotate(
     store: &Store,
     tenant: &Tenant,
     vault: &Vault,
     source: &MasterKeySource,
-    remove_old: Option<&PathBuf>,
+    removal: Option<Removal<'_>>,
 ) -> anyhow::Result<ExitCode> {
     let check = store.vault_check().await?;
     let is_unfinished = check.is_some_and(|check| check.master_key != vault.active_id())
         || store.count_to_rewrap(tenant, vault).await? > 0;
     match source {
         MasterKeySource::File(path) if !is_unfinished => {
-            let id = add_active_key(path)?;
+            let id = shared_key(store, path).await?;
             vault.refresh().await?;
             eprintln!("new master key {id} is active");
         }
@@ -104,9 +119,14 @@ async fn rotate(
         }
     }
     let known_since = Instant::now();
+    let active = vault.active_id();
+    let without = lacking(store, |ring| ring.keys.iter().any(|id| **id == *active)).await?;
+    if !without.is_empty() {
+        bail!("master key {active} is not known to {}: {GIVE_IT}", named(&without));
+    }
     let failed = rewrap(store, tenant, vault).await?;
-    let mut is_removed = remove_old.is_some();
-    if let Some(folder) = remove_old {
+    let mut is_removed = removal.is_some();
+    if let Some(Removal { folder, force }) = removal {
         // Whoever seals letters beside us knows of the new key by then, and those under the old one are here to be counted.
         sleep_until(known_since + LEARNT).await;
         let letters = waiting(folder).await?;
@@ -118,9 +138,76 @@ async fn rotate(
             );
             is_removed = false;
         }
+        for why in needed_elsewhere(store, &active, force).await? {
+            eprintln!("{why}: no key is removed");
+            is_removed = false;
+        }
     }
     give_up_old(store, vault, source, is_removed).await?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+const GIVE_IT: &str = "give every server the same ring first (one file that all of them read, or a copy with the new key \
+                       in front of the others and a restart), then rotate";
+
+/// A new active key, which every server that runs has seen in the file before anything is sealed under it.
+async fn shared_key(store: &Store, path: &Path) -> anyhow::Result<Box<str>> {
+    let (rings, _) = store.rings().await?;
+    if !rings.iter().any(|ring| ring.is_live) {
+        return Ok(add_active_key(path)?);
+    }
+    let id = add_key(path)?;
+    let without = lacking(store, |ring| ring.keys.iter().any(|known| **known == *id)).await?;
+    if !without.is_empty() {
+        // Nobody has used it.
+        remove_keys(path, &[&id])?;
+        bail!("a new master key in {} is not seen by {}: {GIVE_IT}", path.display(), named(&without));
+    }
+    activate_key(path, &id)?;
+    Ok(id)
+}
+
+/// The servers that run and do not say in time what they should.
+async fn lacking(store: &Store, is_right: impl Fn(&NodeRing) -> bool) -> anyhow::Result<Vec<NodeRing>> {
+    let end = Instant::now() + SAID;
+    loop {
+        let (mut rings, _) = store.rings().await?;
+        rings.retain(|ring| ring.is_live && !is_right(ring));
+        if rings.is_empty() || Instant::now() >= end {
+            return Ok(rings);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Why keys behind the active one cannot go: others may have letters under them.
+async fn needed_elsewhere(store: &Store, active: &str, force: bool) -> anyhow::Result<Vec<String>> {
+    let (_, since) = store.rings().await?;
+    // Said after it sealed with the new key: what it counts then is all that there will be.
+    let is_settled = |ring: &NodeRing| ring.told >= since && ring.keys.first().is_some_and(|first| first == active);
+    let silent = lacking(store, is_settled).await?;
+    let mut why: Vec<String> =
+        silent.iter().map(|ring| format!("server {} does not use master key {active} yet", ring.node)).collect();
+    let (rings, _) = store.rings().await?;
+    for ring in rings {
+        let NodeRing { node, letters, .. } = &ring;
+        if ring.is_live && *letters > 0 {
+            why.push(format!("letters for destinations wait at server {node}; run this again when they are delivered"));
+        } else if !ring.is_live && force {
+            store.forget_ring(node).await?;
+        } else if !ring.is_live {
+            let told = "was not stopped in order, or has letters for destinations";
+            why.push(format!(
+                "server {node} {told}; start it once so that it delivers them, or give them up with --force"
+            ));
+        }
+    }
+    Ok(why)
+}
+
+fn named(rings: &[NodeRing]) -> String {
+    let names: Vec<String> = rings.iter().map(|ring| format!("server {}", ring.node)).collect();
+    names.join(", ")
 }
 
 /// Wraps everything under the active key, batch by batch; how many records could not be.

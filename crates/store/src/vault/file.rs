@@ -22,13 +22,45 @@ const KEY_CHARACTERS: usize = KEY_BYTES.div_ceil(3) * 4;
 /// remarks included, stays as it is.
 pub fn add_active_key(path: &Path) -> Result<Box<str>, RingError> {
     let ring_file = RingFile::lock(path)?;
-    let mut name = fresh_name();
-    while ring_file.ring.get(&name).is_some() {
-        name = fresh_name();
-    }
+    let name = ring_file.unused_name();
     let line = fresh_line(&name);
     ring_file.replace(line.expose(|line| ring_file.text.expose(|old| Secret::new([line, old].concat()))))?;
     Ok(name.into())
+}
+
+/// Puts a fresh key behind all others, where nothing is sealed under it yet, and returns its id.
+pub fn add_key(path: &Path) -> Result<Box<str>, RingError> {
+    let ring_file = RingFile::lock(path)?;
+    let name = ring_file.unused_name();
+    let line = fresh_line(&name);
+    ring_file.replace(line.expose(|line| {
+        ring_file.text.expose(|old| {
+            let end: &[u8] = if old.ends_with(b"\n") { b"" } else { b"\n" };
+            Secret::new([old, end, line].concat())
+        })
+    }))?;
+    Ok(name.into())
+}
+
+/// Moves a key before all others, which makes it the active one.
+pub fn activate_key(path: &Path, id: &str) -> Result<(), RingError> {
+    let ring_file = RingFile::lock(path)?;
+    if ring_file.ring.get(id).is_none() {
+        return Err(ring_file.refuse(format!("the key {id} is not there any more")));
+    }
+    let text = ring_file.text.expose(|text| {
+        let is_it = |line: &&[u8]| word(line) == id.as_bytes();
+        let lines = || text.split_inclusive(|byte| *byte == b'\n');
+        let mut moved = Vec::with_capacity(text.len() + 1);
+        for line in lines().filter(is_it).chain(lines().filter(|line| !is_it(line))) {
+            moved.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                moved.push(b'\n');
+            }
+        }
+        Secret::new(moved)
+    });
+    ring_file.replace(text)
 }
 
 /// Removes keys; the active one is refused. Whether something is still sealed under them, the caller must know. An id
@@ -47,14 +79,18 @@ pub fn remove_keys(path: &Path, ids: &[&str]) -> Result<(), RingError> {
         // Room for all of it from the start, so that no grown-out-of buffer is left behind unwiped.
         let mut kept = Vec::with_capacity(text.len());
         for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let word = line.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();
-            if !gone.iter().any(|id| id.as_bytes() == word) {
+            if !gone.iter().any(|id| id.as_bytes() == word(line)) {
                 kept.extend_from_slice(line);
             }
         }
         Secret::new(kept)
     });
     ring_file.replace(text)
+}
+
+/// The first word of a line: the id of its key.
+fn word(line: &[u8]) -> &[u8] {
+    line.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default()
 }
 
 /// Makes the file with one fresh key; it must not exist.
@@ -91,6 +127,14 @@ impl RingFile {
                 return Ok(Self { path, text, ring, locked });
             }
         }
+    }
+
+    fn unused_name(&self) -> String {
+        let mut name = fresh_name();
+        while self.ring.get(&name).is_some() {
+            name = fresh_name();
+        }
+        name
     }
 
     fn replace(&self, text: Secret) -> Result<(), RingError> {
