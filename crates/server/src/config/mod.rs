@@ -37,8 +37,16 @@ pub use oidc::{Oidc, is_private_address};
 /// Variables `TIDEGATE__SECTION__FIELD` override the file.
 const ENVIRONMENT: &str = "TIDEGATE__";
 /// Settings that hold secrets; what is written there is never repeated.
-const SECRETS: [&str; 7] =
-    ["api_key", "management_key", "inference_key", "master_key", "redis_url", "client_secret", "tls_key"];
+const SECRETS: [&str; 8] = [
+    "api_key",
+    "management_key",
+    "inference_key",
+    "master_key",
+    "redis_url",
+    "client_secret",
+    "tls_key",
+    "webhook_secret",
+];
 /// Models that are known without a configuration, by vendor.
 const CATALOGUE: [&str; 12] = [
     include_str!("../../../../catalogue/amazon.toml"),
@@ -157,8 +165,7 @@ fn parse<T: DeserializeOwned>(mut table: toml::Table, lines: &Lines) -> anyhow::
             Err(error) => error,
         };
         let path = error.path().to_string();
-        let is_secret = SECRETS.iter().any(|name| path.ends_with(name));
-        let message = if is_secret { "must be a text" } else { error.inner().message().trim() }.to_owned();
+        let message = if is_secret(&path) { "must be a text" } else { error.inner().message().trim() }.to_owned();
         let place = unknown(&path, &message).map_or_else(|| path.clone(), |(place, ..)| place);
         // What is missing where something was taken out may be what that was meant to be.
         let follows = message.starts_with("missing field") && removed.iter().any(|gone| parent(gone) == path);
@@ -172,6 +179,14 @@ fn parse<T: DeserializeOwned>(mut table: toml::Table, lines: &Lines) -> anyhow::
         }
         removed.push(place);
     }
+}
+
+/// Whether what is written at a path is never repeated. Of a destination that is all that it is reached with.
+fn is_secret(path: &str) -> bool {
+    let of_destination = path.strip_prefix("destinations[").and_then(|rest| rest.split_once("]."));
+    let is_reach =
+        of_destination.is_some_and(|(_, member)| matches!(member.split('.').next(), Some("config" | "headers")));
+    is_reach || SECRETS.iter().any(|name| path.ends_with(name))
 }
 
 /// What a setting stands in.

@@ -504,9 +504,21 @@ fn a_mistake_beside_a_secret_does_not_repeat_it() {
     let text = problem(&unclosed);
     assert!(text.contains("line 3") && !text.contains("secret") && !text.contains('\n'), "{text}");
     assert!(!problem("[keys]\nmanagement_key = 1234567890").contains("1234567890"));
-    let (_folder, source) = source("", &[("TIDEGATE__KEYS__MANAGEMENT_KEY", "1234567890123456")]);
-    let read = source.read().map(drop).map_err(|error| format!("{error:#}"));
-    assert_eq!(read, Ok(()), "a secret of digits is a text");
+    for variable in ["TIDEGATE__KEYS__MANAGEMENT_KEY", "TIDEGATE__OBSERVABILITY__WEBHOOK_SECRET"] {
+        let (_folder, source) = source("", &[(variable, "1234567890123456")]);
+        let read = source.read().map(drop).map_err(|error| format!("{error:#}"));
+        assert_eq!(read, Ok(()), "a secret of digits is a text");
+    }
+    let destination = "[[destinations]]\nname = \"d\"\ntype = \"langfuse\"\n";
+    for (text, path) in [
+        ("[observability]\nwebhook_secret = 5566778899".to_owned(), "observability.webhook_secret"),
+        (format!("{destination}config = {{ secretKey = 5566778899 }}"), "destinations[0].config.secretKey"),
+        (format!("{destination}headers = {{ x-own = 5566778899 }}"), "destinations[0].headers.x-own"),
+        (format!("{destination}config = 5566778899"), "destinations[0].config"),
+    ] {
+        let said = problem(&text);
+        assert!(said.contains(&format!("{path}: must be a text")) && !said.contains("5566778899"), "{said}");
+    }
 }
 
 #[test]
