@@ -199,7 +199,7 @@ enum Keys {
     Disable {
         #[command(flatten)]
         place: Place,
-        /// The key's hash or the beginning of it, as `keys list` shows it
+        /// The key's hash or the beginning of it, as `keys list` shows it, or the key itself
         hash: String,
         /// Enable it again instead
         #[arg(long)]
@@ -210,7 +210,7 @@ enum Keys {
     Delete {
         #[command(flatten)]
         place: Place,
-        /// The key's hash or the beginning of it, as `keys list` shows it
+        /// The key's hash or the beginning of it, as `keys list` shows it, or the key itself
         hash: String,
     },
 }

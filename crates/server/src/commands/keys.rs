@@ -187,11 +187,26 @@ pub async fn delete(source: &Source, hash: &str) -> anyhow::Result<()> {
     say!("Deleted {} ({})", shown(&key.label), shown(&key.name))
 }
 
-/// The key whose hash begins so.
-async fn named(store: &Store, tenant: &Tenant, hash: &str) -> anyhow::Result<Box<KeyRow>> {
-    match store.find_key_by_prefix(tenant, &hash.to_lowercase()).await? {
+/// So many digits `keys list` shows; with fewer a slip of the hand would hit a key.
+const LEAST_DIGITS: usize = 8;
+
+/// The key whose hash begins so, or the key itself: whoever finds one that leaked has just that. So what was given is not
+/// repeated.
+async fn named(store: &Store, tenant: &Tenant, word: &str) -> anyhow::Result<Box<KeyRow>> {
+    let word = word.trim();
+    let itself = KeyHash::of(word.as_bytes()).to_hex();
+    if let KeyMatch::One(key) = store.find_key_by_prefix(tenant, &itself).await? {
+        return Ok(key);
+    }
+    if !word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        bail!("this is no key of this store, nor the hash of one: see `tidegate keys list --all`");
+    }
+    if word.len() < LEAST_DIGITS {
+        bail!("give at least {LEAST_DIGITS} digits of the key's hash: see `tidegate keys list --all`");
+    }
+    match store.find_key_by_prefix(tenant, &word.to_lowercase()).await? {
         KeyMatch::One(key) => Ok(key),
-        KeyMatch::None => bail!("no key's hash begins with {hash:?}: see `tidegate keys list --all`"),
-        KeyMatch::Several => bail!("several keys' hashes begin with {hash:?}: give more of it"),
+        KeyMatch::None => bail!("no key's hash begins with this: see `tidegate keys list --all`"),
+        KeyMatch::Several => bail!("several keys' hashes begin with this: give more of it"),
     }
 }

@@ -149,6 +149,19 @@ async fn key_7_a_key_made_or_disabled_elsewhere_acts_within_two_seconds() {
     assert_eq!(reply.body_text(), refusal("Invalid API key"), "a disabled key looks like an unknown one");
     assert!(gate.place.run(&["keys", "disable", "--undo", &hash]).await.status.success());
     eventually("the key works again", TWO_SECONDS, async || status_of(&gate, &key).await == 200).await;
+    // Whoever finds a key that leaked has nothing but the key; nobody repeats it.
+    let disabled = gate.place.run(&["keys", "disable", &key]).await;
+    assert!(disabled.status.success());
+    eventually("the key is refused", TWO_SECONDS, async || status_of(&gate, &key).await == 401).await;
+    for (word, expected) in
+        [(format!("{key}x"), "this is no key of this store"), (hash[..7].to_owned(), "at least 8 digits")]
+    {
+        let refused = gate.place.run(&["keys", "delete", &word]).await;
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(expected) && !said.contains(&key), "{said}");
+    }
+    assert!(gate.place.run(&["keys", "disable", "--undo", &key]).await.status.success());
+    eventually("the key works again", TWO_SECONDS, async || status_of(&gate, &key).await == 200).await;
 
     let (key, _) = create_key(&gate.place, &["--management"]).await;
     assert!(key.starts_with("sk-tgm-v1-"));
