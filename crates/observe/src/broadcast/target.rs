@@ -223,6 +223,14 @@ impl Config {
         if !(url.starts_with("https://") || url.starts_with("http://")) {
             return Err(wrong(member, "must be an address that begins with https:// or http://"));
         }
+        // They are not sent, and whoever tells of a connection would tell them.
+        let authority = url.split("://").nth(1).unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err(wrong(
+                member,
+                "must not hold a user name or password: put them into headers, as authorization",
+            ));
+        }
         let is_put = match kind {
             Kind::S3 => true,
             Kind::Webhook => match text("method").to_uppercase().as_str() {

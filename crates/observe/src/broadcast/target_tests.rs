@@ -167,3 +167,14 @@ fn collectors_are_told_how_they_say() {
     let headers = [("Content-Type", "application/x-protobuf"), ("Content-Encoding", "gzip")];
     assert_eq!(told(&[], &headers), (true, true));
 }
+
+#[test]
+fn an_address_holds_no_password() {
+    for url in ["https://u:planted@c/v1/traces", "http://planted@c?x=1", "https://u:planted@c"] {
+        let wrong = config(&[("endpoint", url)], &[]).target(Kind::OtelCollector).err().unwrap();
+        assert_eq!(wrong.member, "endpoint", "{url}");
+        assert!(wrong.message.contains("put them into headers") && !wrong.message.contains("planted"), "{wrong:?}");
+    }
+    let target = config(&[("endpoint", "https://c/v1/@traces?to=a@b")], &[]).target(Kind::OtelCollector);
+    assert!(target.is_ok(), "elsewhere it is a character as any other");
+}

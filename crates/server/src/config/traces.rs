@@ -23,6 +23,9 @@ pub fn read(source: &Source, service: &Service) -> anyhow::Result<Option<Collect
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
         bail!("{ENDPOINT}: must be an address such as http://otel.internal:4318");
     }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        bail!("{ENDPOINT}: must not hold a user name or password; use {HEADERS}");
+    }
     let mut headers = Vec::new();
     let pairs = source.variable(HEADERS).unwrap_or_default().split(',').map(str::trim);
     for pair in pairs.filter(|pair| !pair.is_empty()) {
@@ -98,6 +101,7 @@ mod tests {
         for (name, value) in [
             (ENDPOINT, "otel.internal"),
             (ENDPOINT, "ftp://x"),
+            (ENDPOINT, "http://planted:password@otel.internal:4318"),
             (HEADERS, "secret"),
             (HEADERS, "a b=secret"),
             (PROTOCOL, "grpc"),
