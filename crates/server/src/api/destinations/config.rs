@@ -34,7 +34,7 @@ pub(super) fn shown(kind: &str, config: &Config) -> Map<String, Value> {
     let is_secret = |name: &str| kind.is_some_and(|kind| is_secret(kind, name));
     let mut members = Map::new();
     for (name, value) in &config.values {
-        let plain = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let plain = |bytes: &[u8]| without_query(&String::from_utf8_lossy(bytes));
         members.insert(name.clone(), json!(if is_secret(name) { masked(value) } else { value.expose(plain) }));
     }
     if !config.headers.is_empty() {
@@ -43,6 +43,18 @@ pub(super) fn shown(kind: &str, config: &Config) -> Map<String, Value> {
         members.insert("headers".to_owned(), Value::Object(headers));
     }
     members
+}
+
+/// An address with masks in its query, where hooks have what lets one in.
+fn without_query(text: &str) -> String {
+    let is_address = text.starts_with("https://") || text.starts_with("http://");
+    let Some((address, query)) = text.split_once('?').filter(|_| is_address) else { return text.to_owned() };
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) => format!("{name}={}", masked(&Secret::new(value))),
+        None if pair.is_empty() => String::new(),
+        None => masked(&Secret::new(pair)),
+    };
+    format!("{address}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
 }
 
 /// What the log says of a change: the members that differ. Of secrets and headers it says only that they do, and of an address
@@ -183,7 +195,8 @@ impl Given {
 
 /// Whether a value is no more than what was shown of it.
 fn is_mask(shown: Option<&Value>, value: &Secret) -> bool {
-    let shown = shown.and_then(Value::as_str).filter(|text| text.contains("...") || *text == "***");
+    // What was shown whole is the value itself.
+    let shown = shown.and_then(Value::as_str);
     shown.is_some_and(|shown| value.expose(|bytes| bytes == shown.as_bytes()))
 }
 
@@ -199,4 +212,30 @@ fn is_secret(kind: Kind, name: &str) -> bool {
 fn origin(kind: Kind, config: &Config) -> Option<Origin> {
     let target = config.target(kind).ok()?;
     Url::parse(&target.url).ok().map(|url| url.origin())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lets_one_in_is_shown_of_no_address() {
+        let of =
+            |text: &str| Config { values: [("endpoint".to_owned(), Secret::new(text))].into(), ..Config::default() };
+        let url = "https://h/o?token=PLANTEDSECRETPLANTED&x=1&PLANTEDSECRETALONE";
+        let masks = shown("otel-collector", &of(url));
+        assert_eq!(masks["endpoint"], "https://h/o?token=PLA...NTED&x=***&PLA...LONE");
+        for plain in ["https://h/o", "no address?token=x"] {
+            assert_eq!(shown("otel-collector", &of(plain))["endpoint"], plain);
+        }
+        // What comes back as it was shown changes nothing.
+        let given =
+            |text: &str| Given { values: vec![("endpoint".to_owned(), Some(Secret::new(text)))], headers: None };
+        let after = |text: &str| {
+            let config = given(text).onto_its_own(Kind::OtelCollector, of(url)).ok().unwrap();
+            config.values["endpoint"].expose(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        assert_eq!(after(masks["endpoint"].as_str().unwrap()), url);
+        assert_eq!(after("https://h/o?token=another"), "https://h/o?token=another");
+    }
 }
