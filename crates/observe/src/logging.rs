@@ -2,12 +2,14 @@
 
 mod json;
 
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use tidegate_core::{Exchange, KeyHash, WorkspaceId};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -22,10 +24,53 @@ pub enum Format {
     Json,
 }
 
+/// What a level or a filter must be made of where it names no target.
+pub const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+/// Libraries that tell of each connection, some of them with what lets one in: their lines are for those who name them.
+const TALKATIVE: [&str; 4] = ["hyper", "hyper_util", "h2", "rustls"];
+
+/// What is wrong with a level or filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrongLevel {
+    /// A word that is no level. Taken for a target, as libraries do, it would silence all others.
+    Word(String),
+    Filter(String),
+}
+
+impl fmt::Display for WrongLevel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => {
+                write!(out, "{word:?} is none of {}, nor a filter such as tidegate_gateway=debug", LEVELS.join(", "))
+            }
+            Self::Filter(problem) => write!(out, "is not a filter: {problem}"),
+        }
+    }
+}
+
+/// Reads a level or a filter.
+pub fn filter(level: &str) -> Result<EnvFilter, WrongLevel> {
+    let words = level.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let is_level = |word: &str| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
+    if let Some(word) = words.clone().find(|word| !word.contains(['=', '[']) && !is_level(word)) {
+        return Err(WrongLevel::Word(word.to_owned()));
+    }
+    let read = EnvFilter::try_new(level).map_err(|error| WrongLevel::Filter(error.to_string()))?;
+    let is_talkative = read.max_level_hint().is_none_or(|most| most > LevelFilter::INFO);
+    let unnamed = TALKATIVE
+        .into_iter()
+        .filter(|target| is_talkative && !words.clone().any(|word| word.split(['=', '[', ':']).next() == Some(target)));
+    let quiet = |filter: EnvFilter, target: &str| match format!("{target}=info").parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    };
+    Ok(unnamed.fold(read, quiet))
+}
+
 /// Starts logging: lines for machines go to standard output, where those who collect them look, and lines for people to standard
 /// error. `level` is a filter such as `info` or `tidegate_gateway=debug`.
 pub fn start(format: Format, level: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(level).map_err(|error| format!("log level {level:?} is not a filter: {error}"))?;
+    let filter = filter(level).map_err(|wrong| format!("log.level: {wrong}"))?;
     let terminal = std::io::stderr().is_terminal();
     let registry = tracing_subscriber::registry().with(filter);
     let text = format == Format::Text || (format == Format::Auto && std::io::stdout().is_terminal());
@@ -112,4 +157,31 @@ pub fn finished(exchange: &Exchange) {
         streamed = exchange.streamed,
         "request finished",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for level in ["info", "WARN", "off", "tidegate_gateway=debug", "warn,tidegate_gateway=trace", "[request]=debug"]
+        {
+            assert!(filter(level).is_ok(), "{level}");
+        }
+        for (level, word) in [("chatty", "chatty"), ("info,tidegate", "tidegate"), ("3", "3")] {
+            assert_eq!(filter(level).unwrap_err(), WrongLevel::Word(word.to_owned()), "{level}");
+        }
+        assert!(matches!(filter("a=loud"), Err(WrongLevel::Filter(_))));
+    }
+
+    #[test]
+    fn libraries_tell_of_connections_only_to_those_who_name_them() {
+        let text = |level: &str| filter(level).unwrap().to_string();
+        let quiet = text("trace");
+        assert!(TALKATIVE.iter().all(|target| quiet.contains(&format!("{target}=info"))), "{quiet}");
+        assert!(!text("info").contains("hyper"), "they say little enough then");
+        let named = text("debug,hyper_util=trace");
+        assert!(named.contains("hyper_util=trace") && named.contains("h2=info"), "{named}");
+    }
 }

@@ -50,12 +50,25 @@ impl Store {
     }
 }
 
-async fn open_sqlite(name: &str, data_dir: &Path) -> Result<Store, OpenError> {
+/// Whether a store could be there, as far as its URL says.
+pub fn check_url(url: &str) -> Result<(), OpenError> {
+    match url.split_once(':') {
+        Some(("sqlite", name)) => file_name(name).map(drop),
+        Some(("postgres" | "postgresql", _)) => postgres_options(url).map(drop),
+        _ => Err(OpenError::UnknownKind),
+    }
+}
+
+fn file_name(name: &str) -> Result<&str, OpenError> {
     let name = name.strip_prefix("//").unwrap_or(name);
     if name.is_empty() || name.starts_with(':') || name.contains('?') {
         return Err(OpenError::InvalidUrl("sqlite: takes the name of a file and no parameters".to_owned()));
     }
-    let path = data_dir.join(name);
+    Ok(name)
+}
+
+async fn open_sqlite(name: &str, data_dir: &Path) -> Result<Store, OpenError> {
+    let path = data_dir.join(file_name(name)?);
     let failed = |reason: String| OpenError::File { path: path.clone(), reason: one_line(&reason) };
     create_private(&path).map_err(|error| failed(error.to_string()))?;
     let writer = dialect::sqlite_writer(&path);
@@ -99,7 +112,8 @@ async fn begin_sqlite(writer: &SqlitePool) -> sqlx::Result<Transaction<'static, 
     }
 }
 
-async fn open_postgres(url: &str) -> Result<Store, OpenError> {
+/// How a server is connected to, and its URL.
+fn postgres_options(url: &str) -> Result<(PgConnectOptions, Url), OpenError> {
     let parsed = Url::parse(url).map_err(|error| OpenError::InvalidUrl(error.to_string()))?;
     let rest = [Some(parsed.path()), parsed.query(), parsed.fragment()];
     if rest.into_iter().flatten().any(|part| part.contains('@')) {
@@ -108,6 +122,12 @@ async fn open_postgres(url: &str) -> Result<Store, OpenError> {
     }
     let clean = |text: String| without_password(&one_line(&text), &parsed);
     let options = PgConnectOptions::from_str(url).map_err(|error| OpenError::InvalidUrl(clean(error.to_string())))?;
+    Ok((options, parsed))
+}
+
+async fn open_postgres(url: &str) -> Result<Store, OpenError> {
+    let (options, parsed) = postgres_options(url)?;
+    let clean = |text: String| without_password(&one_line(&text), &parsed);
     let failed = |reason: String| OpenError::Connect {
         host: options.get_host().to_owned(),
         port: options.get_port(),

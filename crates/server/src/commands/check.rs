@@ -16,15 +16,18 @@ use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::{Auth, Carriage, Protocol, count};
 use tidegate_routing::Endpoint;
 use tidegate_store::Store;
+use tidegate_store::vault::{MasterKeySource, MasterRing};
 use tokio::time::timeout;
 
 use super::out::say;
+use crate::config::keys::long_enough;
 use crate::config::{Checked, Source};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     let config = source.read()?;
+    startable(&config).await?;
     // The simulated provider stands last and is not running: its models are known here, but it is not called.
     let simulated = config.sim_enabled.then_some("http://simulator.invalid");
     let snapshot = config.snapshot(simulated, config.listen)?;
@@ -84,6 +87,33 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What a start would refuse besides: master keys that cannot be read, and first keys that are too short. A ring that the
+/// first start makes is not missed.
+async fn startable(config: &Checked) -> anyhow::Result<()> {
+    let is_made = matches!(&config.master_key, MasterKeySource::File(path) if !path.exists());
+    if !is_made {
+        MasterRing::load(&config.master_key).await?;
+    }
+    let first = [("keys.management_key", &config.management_key), ("keys.inference_key", &config.inference_key)];
+    let short = first.into_iter().find_map(|(name, key)| long_enough(name, key.as_ref()).err());
+    match short {
+        // One that was stored before goes on as it is.
+        Some(short) if is_first(config).await => Err(short),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a start would be the first one, as far as can be told.
+async fn is_first(config: &Checked) -> bool {
+    if !config.data_dir.is_dir() && config.storage_url.starts_with("sqlite:") {
+        return true;
+    }
+    let Ok(store) = Store::open(&config.storage_url, &config.data_dir).await else { return false };
+    let found = store.organisation_ids().await;
+    store.close().await;
+    found.is_ok_and(|organisations| organisations.is_empty())
 }
 
 /// What the gateway has found out that upstreams do not take. A store that is not there is not made for the question.

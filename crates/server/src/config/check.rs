@@ -93,6 +93,16 @@ pub struct Oauth {
     pub replay_disables: bool,
 }
 
+fn log_level(level: &str) -> anyhow::Result<()> {
+    let Err(wrong) = logging::filter(level) else { return Ok(()) };
+    let meant = match &wrong {
+        logging::WrongLevel::Word(word) => nearest(&word.to_lowercase(), &logging::LEVELS),
+        logging::WrongLevel::Filter(_) => None,
+    };
+    let hint = meant.map(|level| format!("; did you mean {level}?")).unwrap_or_default();
+    anyhow::bail!("log.level: {wrong}{hint}")
+}
+
 pub(super) fn check(
     config: raw::Config,
     lines: Lines,
@@ -118,6 +128,9 @@ pub(super) fn check(
         other => Err(anyhow::anyhow!("log.format: {other:?} is none of auto, text, json")),
     };
     let log_format = mistakes.note(log_format);
+    mistakes.note(log_level(&config.log.level).map_err(|mistake| lines.named("log.level", mistake)));
+    let stored = tidegate_store::check_url(&config.storage.url).context("storage.url");
+    mistakes.note(stored.map_err(|mistake| lines.named("storage.url", mistake)));
     mistakes.note(keys::prefixes(&config.keys));
     let read = mistakes.note(providers::read(&config, source));
     let master_key = mistakes.note(config.secrets.master_key.parse::<MasterKeySource>().context("secrets.master_key"));

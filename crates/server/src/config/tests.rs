@@ -498,6 +498,29 @@ fn what_the_operator_says_of_a_place_counts_more_than_what_a_key_says() {
 }
 
 #[test]
+fn a_level_and_a_store_that_a_start_would_refuse_are_named() {
+    for (text, expected) in [
+        (
+            "[log]\nlevel = \"chatty\"",
+            "line 2: log.level: \"chatty\" is none of error, warn, info, debug, trace, off, nor",
+        ),
+        ("[log]\nlevel = \"inf\"", "; did you mean info?"),
+        ("[log]\nlevel = \"warn,tidegate_gateway=debug\"", "ok"),
+        ("[storage]\nurl = \"mysql://h/d\"", "line 2: storage.url: the store's URL must be sqlite:NAME or"),
+        ("[storage]\nurl = \"tidegate.db\"", "storage.url: the store's URL must be sqlite:NAME or"),
+        (
+            "[storage]\nurl = \"sqlite:\"",
+            "storage.url: the store's URL cannot be read: sqlite: takes the name of a file",
+        ),
+        ("[storage]\nurl = \"postgres://u:planted@h:99999/d\"", "storage.url: the store's URL cannot be read: "),
+        ("[storage]\nurl = \"postgres://u:planted@h:5432/d\"", "ok"),
+    ] {
+        let said = problem(text);
+        assert!(said.contains(expected) && !said.contains("planted"), "{text}: {said}");
+    }
+}
+
+#[test]
 fn a_mistake_beside_a_secret_does_not_repeat_it() {
     let secret = "sk-ant-very-secret-0123456789";
     let unclosed = format!("[[providers]]\nslug = \"anthropic\"\napi_key = \"{secret}\n");

@@ -240,6 +240,22 @@ async fn the_printed_configuration_is_one_that_can_be_used() {
     assert_eq!(document["openapi"], "3.1.0");
 }
 
+/// What `serve` would refuse is not called valid.
+#[tokio::test]
+async fn a_check_finds_what_a_start_would_refuse() {
+    for (config, expected) in [
+        ("[secrets]\nmaster_key = \"env:E2E_NOPE\"\n", "env:E2E_NOPE: the variable is not set"),
+        ("[keys]\nmanagement_key = \"short\"\n", "keys.management_key: must have at least 16 characters"),
+        ("[storage]\nurl = \"mysql://h/d\"\n", "storage.url: the store's URL must be"),
+    ] {
+        let place = Place::new(config);
+        let output = place.run(&["check", "--offline"]).await;
+        let (out, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(!output.status.success() && said.contains(expected) && !out.contains("is valid"), "{out}{said}");
+        assert!(!place.data_dir().exists(), "a check makes nothing");
+    }
+}
+
 #[tokio::test]
 async fn keys_need_a_store_and_a_name_and_say_so() {
     let place = Place::new("");

@@ -13,7 +13,8 @@ use tidegate_core::id;
 use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both};
 
 const MODEL: &str = "vendor/m";
-const TRACE: &str = "[log]\nlevel = \"trace\"\nformat = \"json\"\n[limits]\nexchanges_per_minute = 60000\n\
+/// Those who tell of connections only to those who name them are named.
+const TRACE: &str = "[log]\nlevel = \"trace,hyper=trace,hyper_util=trace,h2=trace,rustls=trace\"\nformat = \"json\"\n[limits]\nexchanges_per_minute = 60000\n\
                      exchange_failures_per_minute = 60000\n";
 /// A proof key of RFC 7636, appendix B.
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
