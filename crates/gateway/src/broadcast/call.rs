@@ -109,7 +109,10 @@ pub(super) async fn call(
     if !destination.is_operators {
         let rules = &gateway.snapshot().settings.egress;
         let sent = gateway.egress.send(&parcel.url, method, headers, body, rules).await;
-        return sent.map_err(|_| "it cannot be reached");
+        return sent.map_err(|refused| match refused.is_port() {
+            true => "its port is not among egress.ports",
+            false => "it cannot be reached",
+        });
     }
     let sent = gateway.upstream.request(method, &uri, headers, Pieces::from(body)).await;
     let response = sent.map_err(|_| "it cannot be reached")?;

@@ -111,7 +111,10 @@ impl Audience {
 /// Whether somebody who is not the operator may have this address told of requests, or why not. Plain text goes only where
 /// the operator allows it.
 pub fn may_be_called(url: &str, rules: &egress::Rules) -> Result<(), &'static str> {
-    let place = egress::checked(url, rules).map_err(|_| "must be a public address, or one that egress.allow names")?;
+    let place = egress::checked(url, rules).map_err(|refused| match refused.is_port() {
+        true => "must have a port that is among egress.ports",
+        false => "must be a public address, or one that egress.allow names",
+    })?;
     match place {
         egress::Checked::Tls | egress::Checked::Listed => Ok(()),
         egress::Checked::Plain => Err("must begin with https://: plain text goes only where egress.allow says so"),

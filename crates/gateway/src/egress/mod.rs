@@ -118,6 +118,13 @@ impl Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused(pub(crate) Reason);
 
+impl Refused {
+    /// It was for the port alone.
+    pub fn is_port(self) -> bool {
+        self.0 == Reason::Port
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("it could not be downloaded")

@@ -505,6 +505,10 @@ on_both! {
         ] {
             assert_refused(&account.send("POST", DESTINATIONS, with(changes)).await, path);
         }
+        let elsewhere = with(json!({"config": {"url": "https://example.com:4318/x"}}));
+        let refused = account.send("POST", DESTINATIONS, elsewhere).await;
+        assert_refused(&refused, "config.url");
+        assert!(refused.body_text().contains("must have a port that is among egress.ports"), "{}", refused.body_text());
         hook.says(500);
         let failed = account.send("POST", DESTINATIONS, with(json!({}))).await;
         assert_eq!(failed.status, 400);
