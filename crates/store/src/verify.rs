@@ -136,7 +136,8 @@ impl Store {
 
 /// Both sides of every day, and those that are not equal. Dollars and what is below them are summed apart, as everywhere;
 /// what is beyond measure is stored as the largest there is, so two such amounts count as equal. A day that is there on
-/// one side only is a difference too, also when nothing was spent on it.
+/// one side only is a difference too, also when nothing was spent on it. What people see by model (`activity:`) is compared
+/// in dollars alone: the fee of a tool is a record, and there no request.
 const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
      SELECT key_hash, day, organisation_id, workspace_id, \
      CAST(SUM(credit_nanos / 1000000000) AS BIGINT) AS credit_dollars, \
@@ -165,6 +166,12 @@ const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
      UNION ALL \
      SELECT account, day, organisation_id, '', 1, 0, credit_nanos / 1000000000, \
      credit_nanos % 1000000000, byok_nanos / 1000000000, byok_nanos % 1000000000, requests FROM account_days \
+     UNION ALL \
+     SELECT 'activity:' || key_hash, day, organisation_id, workspace_id, 0, 1, \
+     credit_dollars, credit_rest, byok_dollars, byok_rest, 0 FROM records \
+     UNION ALL \
+     SELECT 'activity:' || key_hash, day, organisation_id, workspace_id, 1, 0, credit_nanos / 1000000000, \
+     credit_nanos % 1000000000, byok_nanos / 1000000000, byok_nanos % 1000000000, 0 FROM activity_days \
      ), sums AS ( \
      SELECT account, day, organisation_id, workspace_id, MAX(stored) AS is_stored, MAX(recorded) AS is_recorded, \
      CAST(SUM(stored * credit_dollars) AS BIGINT) AS stored_credit_dollars, \

@@ -83,8 +83,20 @@ on_both! {
         assert!(out.contains(": 1 differences\n"), "{out}");
         execute(&account.store, "DELETE FROM generations").await;
         let (code, out, error) = verify(&account.gate.place).await;
-        // The day of the key, of its workspace and of its organisation.
-        assert_eq!((code, error.lines().count()), (Some(1), 3), "{out}{error}");
+        // The day of the key, of its workspace and of its organisation, and what is shown of it by model.
+        assert_eq!((code, error.lines().count()), (Some(1), 4), "{out}{error}");
+    }
+
+    async fn led_19_a_changed_sum_of_a_model_is_found(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, PRICED)).await;
+        assert_eq!(account.gate.messages(hello(MODEL)).await.status, 200);
+        account.data("GET", "/credits", None, 200).await;
+        assert_sound(&account.gate.place, 1).await;
+        execute(&account.store, "UPDATE activity_days SET credit_nanos = credit_nanos + 5").await;
+        let (code, _, error) = verify(&account.gate.place).await;
+        assert_eq!((code, error.lines().count()), (Some(1), 1), "{error}");
+        assert!(error.starts_with(&format!("tidegate: activity:{} of org_", hash_of(INFERENCE_KEY))), "{error}");
     }
 
     async fn led_19_a_journal_that_contradicts_is_found(database: &Database) {
