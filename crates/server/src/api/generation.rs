@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::{Api, GenerationId, KeyKind, Money, Outcome};
+use tidegate_core::{Api, GenerationId, KeyKind, Money, Outcome, Tenant};
 use tidegate_gateway::Failure;
 use tidegate_gateway::ledger::applications::origin;
 use tidegate_store::generations::Generation;
+use tidegate_store::{Store, StoreError};
 
 use super::account::{Answering, Dollars, Instant, Request, data, internal, not_found};
 use super::form::refused;
@@ -88,7 +89,7 @@ pub fn show(call: Call) -> Answering {
         let found = arrived(&request, &id).await?.ok_or_else(not_found)?;
         // Of a loop whose tools made some, the model's own answer is none.
         let api_type = api_type(&found);
-        let turns = turns(&request, found).await?;
+        let turns = turns(&request.app.store, &request.tenant, found).await.map_err(internal)?;
         let found = turns.iter().cloned().reduce(Generation::with_turn).ok_or_else(not_found)?;
         let app_id = match found.referer.as_deref().and_then(origin) {
             Some(origin) => request.app.store.application_id(&origin).await.map_err(internal)?,
@@ -127,19 +128,23 @@ pub(super) async fn arrived(request: &Request, id: &str) -> Result<Option<Genera
 }
 
 /// The record of a loop tells of all its turns together; one of a later turn, of that turn.
-async fn turns(request: &Request, found: Generation) -> Result<Vec<Generation>, Failure> {
+async fn turns(store: &Store, tenant: &Tenant, found: Generation) -> Result<Vec<Generation>, StoreError> {
     if found.parent.is_some() {
         return Ok(vec![found]);
     }
-    let later = request.app.store.find_turns(&request.tenant, &found.id).await.map_err(internal)?;
+    let later = store.find_turns(tenant, &found.id).await?;
     Ok([vec![found], later].concat())
 }
 
 /// A record as it is answered with, for those who read it from the store themselves. An application's number is not
 /// looked up for them.
-pub fn text(generation: &Generation) -> String {
-    let shown = shown(generation, None, api_type(generation), responses(generation));
-    serde_json::to_string(&shown).expect("answers are made of plain values")
+pub async fn text(store: &Store, tenant: &Tenant, id: &GenerationId) -> Result<Option<String>, StoreError> {
+    let Some(found) = store.find_generation(tenant, id).await? else { return Ok(None) };
+    let api_type = api_type(&found);
+    let turns = turns(store, tenant, found).await?;
+    let Some(found) = turns.iter().cloned().reduce(Generation::with_turn) else { return Ok(None) };
+    let shown = shown(&found, None, api_type, turns.iter().flat_map(responses).collect());
+    Ok(Some(serde_json::to_string(&shown).expect("answers are made of plain values")))
 }
 
 /// The record with this id, or the newest that was answered with this message, if the caller may see it.

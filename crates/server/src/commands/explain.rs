@@ -138,10 +138,9 @@ fn planned(source: &Source, model: Option<&str>, request: Option<&RawValue>) -> 
 /// The record of a generation in the store.
 async fn stored(source: &Source, id: &GenerationId) -> anyhow::Result<String> {
     let (store, tenant) = open(source).await?;
-    let found = store.find_generation(&tenant, id).await;
+    let text = generation::text(&store, &tenant, id).await;
     store.close().await;
-    let found = found?.with_context(|| missing(id))?;
-    Ok(generation::text(&found))
+    text?.with_context(|| missing(id))
 }
 
 fn missing(id: &GenerationId) -> String {

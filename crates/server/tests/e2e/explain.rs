@@ -4,9 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 use tokio::process::Command;
 
+use crate::agent::asks;
 use crate::harness::{
     Account, INFERENCE_KEY, MANAGEMENT_KEY, Place, Tidegate, assert_refused, fed, hash_of, hello, on_both, ran, soon,
     text, user,
@@ -122,6 +123,27 @@ async fn what_cannot_be_explained_says_what_to_change() {
     }
     let output = place.run(&["explain", "--request", &nobody]).await;
     assert_eq!(text(&output.stdout).matches("allowed_providers: only, ignore or order leave it out").count(), 3);
+}
+
+/// The store alone tells of all turns of a loop, as the gateway does.
+#[tokio::test]
+async fn a_record_from_the_store_tells_of_all_turns() {
+    let asked_for = asks("", &[("tidegate_datetime", json!({}))]);
+    let sim = Sim::start(Script::from(asked_for).then(Behaviour::says("It is late."))).await;
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, "pricing = { input = 3, output = 15 }").run().await;
+    let mut body = hello(MODEL);
+    body["tools"] = json!([{"type": "tidegate:datetime"}]);
+    let reply = gate.messages(body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    let id = reply.header("x-generation-id").unwrap().to_owned();
+    let told = parsed(&asked(&gate, &["explain", &id, "--json"]).await);
+    assert_eq!(
+        (&told["finish_reason"], told["provider_responses"].as_array().unwrap().len()),
+        (&json!("end_turn"), 2),
+        "{told}"
+    );
+    let stored = parsed(&ran(&gate.place, &["explain", &id, "--json"]).await.0);
+    assert_eq!(stored, told);
 }
 
 #[tokio::test]
