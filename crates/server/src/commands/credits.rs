@@ -44,8 +44,10 @@ impl Credits {
         match self {
             Self::Grant { place, amount, note } => grant(place, &amount, note.as_deref()).await,
             Self::Show { place } => {
-                let (store, tenant) = open(&place.source(None)).await?;
-                let told = show(&store, &tenant).await;
+                let source = place.source(None);
+                let is_limited = source.read()?.settings.billing.enabled;
+                let (store, tenant) = open(&source).await?;
+                let told = show(&store, &tenant, is_limited).await;
                 store.close().await;
                 told
             }
@@ -74,12 +76,15 @@ async fn grant(place: Place, amount: &str, note: Option<&str>) -> anyhow::Result
     Ok(())
 }
 
-async fn show(store: &Store, tenant: &Tenant) -> anyhow::Result<()> {
+async fn show(store: &Store, tenant: &Tenant, is_limited: bool) -> anyhow::Result<()> {
     let (granted, used) = (store.total_granted(tenant).await?, store.total_usage(tenant).await?);
     let (grants, total) = store.list_grants(tenant, 0, SHOWN).await?;
     say!("granted ${granted}")?;
     say!("used    ${used}")?;
-    say!("left    ${}", granted.minus(used))?;
+    match is_limited {
+        true => say!("left    ${}", granted.minus(used))?,
+        false => say!("billing is off: credits limit nothing")?,
+    }
     if grants.is_empty() {
         return Ok(());
     }

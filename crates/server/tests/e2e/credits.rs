@@ -102,9 +102,14 @@ on_both! {
     }
 
     async fn credits_are_granted_and_shown_at_a_shell(database: &Database) {
-        let account = Account::start(database, Tidegate::start()).await;
+        let builder = Tidegate::start().config("[billing]\nenabled = true\n");
+        let account = Account::start(database, builder).await;
         let place = &account.gate.place;
         assert_eq!(ran(place, &["credits", "show"]).await.0, "granted $0\nused    $0\nleft    $0\n");
+        // Where nothing is limited, nothing is owed.
+        let off = [("TIDEGATE__BILLING__ENABLED", "false")];
+        let output = place.prepared(&["credits", "show"]).envs(off).output().await.unwrap();
+        assert_eq!(text(&output.stdout), "granted $0\nused    $0\nbilling is off: credits limit nothing\n");
         let (id, said) = ran(place, &["credits", "grant", "12.50", "--note", "a\u{1b}[2J"]).await;
         assert_eq!(said, "Granted $12.5; that makes $12.5 in all.\n");
         let listed = account.data("GET", "/credits/grants", None, 200).await;
