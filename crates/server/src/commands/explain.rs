@@ -64,7 +64,7 @@ impl Explain {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let Self { place, what, model, request, key, url, management_key, json } = self;
         let source = place.source(None);
-        let server = url.map(|url| Server::new(&url, management_key.as_deref())).transpose()?;
+        let server = url.map(|url| Server::new(&url, management_key.as_deref(), OTHERWISE)).transpose()?;
         if let Some(id) = what.as_deref().filter(|what| what.starts_with(GENERATION)) {
             if request.is_some() || key.is_some() {
                 bail!(
@@ -150,10 +150,15 @@ fn missing(id: &GenerationId) -> String {
     )
 }
 
+/// Where no gateway is asked.
+const OTHERWISE: &str = "; without --url and TIDEGATE_URL the configuration alone is explained";
+
 /// A running gateway.
 pub(super) struct Server {
     url: String,
     headers: HeaderMap,
+    /// What else can be done where it does not answer.
+    otherwise: &'static str,
 }
 
 /// An answer's `data`, as it came.
@@ -163,11 +168,10 @@ struct Answer {
 }
 
 impl Server {
-    pub fn new(url: &str, key: Option<&str>) -> anyhow::Result<Self> {
-        let key = key.filter(|key| !key.is_empty()).context(
-            "a running gateway answers only to a management key: set TIDEGATE_MANAGEMENT_KEY; without --url and \
-             TIDEGATE_URL the configuration alone is explained",
-        )?;
+    pub fn new(url: &str, key: Option<&str>, otherwise: &'static str) -> anyhow::Result<Self> {
+        let key = key.filter(|key| !key.is_empty()).context(format!(
+            "a running gateway answers only to a management key: set TIDEGATE_MANAGEMENT_KEY{otherwise}"
+        ))?;
         let mut bearer = HeaderValue::from_str(&format!("Bearer {key}")).context("--management-key is not a key")?;
         bearer.set_sensitive(true);
         let mut headers = HeaderMap::new();
@@ -177,7 +181,7 @@ impl Server {
         if !(url.starts_with("http://") || url.starts_with("https://")) {
             bail!("--url must begin with http:// or https://, such as http://127.0.0.1:8080");
         }
-        Ok(Self { url: url.to_owned(), headers })
+        Ok(Self { url: url.to_owned(), headers, otherwise })
     }
 
     async fn explained(
@@ -228,10 +232,7 @@ impl Server {
         };
         match timeout(LIMIT, asking).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => bail!(
-                "{url} could not be reached: start the gateway or correct --url; without --url and TIDEGATE_URL the \
-                 configuration alone is explained"
-            ),
+            Ok(Err(_)) => bail!("{url} could not be reached: start the gateway or correct --url{}", self.otherwise),
             Err(_) => bail!("{url} did not answer within {} s", LIMIT.as_secs()),
         }
     }

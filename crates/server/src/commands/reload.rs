@@ -27,7 +27,7 @@ struct Told {
 
 impl Reload {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let server = Server::new(&self.url, Some(&self.management_key))?;
+        let server = Server::new(&self.url, Some(&self.management_key), "")?;
         let (status, text) = server.ask("/api/v1/reload", Some(Bytes::new())).await?;
         let told = server.data(status, &text)?;
         let told: Told = serde_json::from_str(&told).context("the answer of the gateway cannot be read")?;

@@ -254,6 +254,12 @@ async fn a_check_finds_what_a_start_would_refuse() {
         assert!(!output.status.success() && said.contains(expected) && !out.contains("is valid"), "{out}{said}");
         assert!(!place.data_dir().exists(), "a check makes nothing");
     }
+    let words = ["reload", "--url", "http://127.0.0.1:1", "--management-key", "k"];
+    let output = run(&words).await;
+    assert_eq!(
+        text(&output.stderr),
+        "tidegate: http://127.0.0.1:1 could not be reached: start the gateway or correct --url\n"
+    );
 }
 
 #[tokio::test]
