@@ -152,7 +152,9 @@ on_both! {
         }
         std::fs::remove_file(&path).unwrap();
         let refused = place.run(&["serve"]).await;
-        assert!(!refused.status.success() && text(&refused.stderr).contains("secrets.master_key"), "{refused:?}");
+        let said = text(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("secrets.master_key"), "{said}");
+        assert!(said.contains("copy it from a backup or from another gateway"), "{said}");
         assert!(!path.exists(), "nothing is made where something may be sealed");
         // A store from before check records, without anything sealed: it gets one.
         let forget = "DELETE FROM meta WHERE name = 'vault_check'";

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,14 @@ impl MasterKeySource {
 
 pub(super) fn read_file(path: &Path) -> Result<Secret, String> {
     let failed = |error| format!("cannot read the file: {error}");
-    let file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            "there is no such file, and the store has been used with a master key: copy it from a \
+                                    backup or from another gateway of the same store (docs/accounts.md)"
+                .to_owned()
+        }
+        _ => failed(error),
+    })?;
     // Of the open file, not of the path: between two looks at a path it can change.
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
