@@ -496,6 +496,9 @@ fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Opti
     for found in &config.found {
         writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
     }
+    for unused in &config.unused {
+        writeln!(out, "  {unused}")?;
+    }
     if let Some(first) = first {
         writeln!(out, "\nFirst start. These keys are shown only this once:\n")?;
         let mut show = |name: &str, key: &Option<Secret>, note: &str| match key {

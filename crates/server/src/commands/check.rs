@@ -46,6 +46,9 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     for found in &config.found {
         say!("ok    {} found: {} is a provider", found.variable, found.provider)?;
     }
+    for unused in &config.unused {
+        say!("note  {unused}")?;
+    }
     if !providers.iter().any(|upstream| upstream.shared) {
         say!("note  no provider is configured: only the simulated models answer")?;
     }

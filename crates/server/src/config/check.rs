@@ -79,6 +79,8 @@ pub struct Checked {
     aliases: Vec<(String, String)>,
     /// What was found besides the file, for the first screen and for `tidegate check`.
     pub found: Vec<Found>,
+    /// What was found there and is of no use, and why.
+    pub unused: Vec<String>,
     lines: Lines,
 }
 
@@ -188,6 +190,7 @@ pub(super) fn check(
         .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
     settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
     settings.egress.kept.extend(config.oidc.issuer.as_deref().and_then(own_host));
+    let unused = providers::unused(&config, source);
     let checked = Checked {
         at_start: AtStart::of(&config),
         listen,
@@ -225,6 +228,7 @@ pub(super) fn check(
         models,
         aliases: config.aliases.into_iter().collect(),
         found,
+        unused,
         lines,
     };
     if !mistakes.is_empty() {

@@ -206,6 +206,26 @@ fn azure(source: &Source) -> Option<(&'static str, &'static str, String)> {
     Some(("AZURE_OPENAI_API_KEY", "azure", key.to_owned()))
 }
 
+/// Variables that name half of a provider, and what is missing.
+pub fn unused(config: &raw::Config, source: &Source) -> Vec<String> {
+    let is_said = |slug: &str| config.providers.iter().any(|entry| entry.slug == slug);
+    let mut found = Vec::new();
+    let pair = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    for (one, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+        if source.variable(one).is_some() && source.variable(other).is_none() && !is_said("amazon-bedrock") {
+            found.push(format!("{one} found, but {other} is not set: Amazon Bedrock is no provider"));
+        }
+    }
+    if source.variable("AZURE_OPENAI_API_KEY").is_some() && azure_resource(source).is_none() && !is_said("azure") {
+        let why = match source.variable("AZURE_OPENAI_ENDPOINT") {
+            None => "is not set",
+            Some(_) => "is no address such as https://RESOURCE.openai.azure.com",
+        };
+        found.push(format!("AZURE_OPENAI_API_KEY found, but AZURE_OPENAI_ENDPOINT {why}: Azure is no provider"));
+    }
+    found
+}
+
 /// The resource in `https://RESOURCE.openai.azure.com`.
 fn azure_resource(source: &Source) -> Option<String> {
     let address = url::Url::parse(source.variable("AZURE_OPENAI_ENDPOINT")?.trim()).ok()?;

@@ -521,6 +521,27 @@ fn a_level_and_a_store_that_a_start_would_refuse_are_named() {
 }
 
 #[test]
+fn half_a_provider_in_the_environment_is_told() {
+    let key = ("AZURE_OPENAI_API_KEY", "planted-key");
+    let unused = |text: &str, environment: &[(&str, &str)]| {
+        let (_folder, source) = source(text, environment);
+        source.read().unwrap().unused.join("\n")
+    };
+    for (environment, expected) in [
+        (&[key][..], "AZURE_OPENAI_API_KEY found, but AZURE_OPENAI_ENDPOINT is not set"),
+        (
+            &[key, ("AZURE_OPENAI_ENDPOINT", "my.openai.azure.com")],
+            "AZURE_OPENAI_ENDPOINT is no address such as https://",
+        ),
+        (&[("AWS_ACCESS_KEY_ID", "planted-key")], "AWS_ACCESS_KEY_ID found, but AWS_SECRET_ACCESS_KEY is not set"),
+    ] {
+        let said = unused("", environment);
+        assert!(said.contains(expected) && !said.contains("planted"), "{said}");
+    }
+    assert_eq!(unused("", &[key, ("AZURE_OPENAI_ENDPOINT", "https://my.openai.azure.com")]), "");
+}
+
+#[test]
 fn a_mistake_beside_a_secret_does_not_repeat_it() {
     let secret = "sk-ant-very-secret-0123456789";
     let unclosed = format!("[[providers]]\nslug = \"anthropic\"\napi_key = \"{secret}\n");
