@@ -1,7 +1,7 @@
 //! Where the settings of a file stand, so that a mistake is named with its line, and amounts of money as they are
 //! written there: a number of TOML is read as a binary fraction, which no amount goes through.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize as _;
@@ -13,8 +13,8 @@ use toml::de::{DeTable, DeValue};
 pub struct Lines {
     file: String,
     lines: BTreeMap<String, usize>,
-    /// What was said in another place than the file.
-    elsewhere: BTreeSet<String>,
+    /// What was said by a variable rather than in the file, and its name.
+    elsewhere: BTreeMap<String, String>,
 }
 
 /// Sections in which numbers are amounts, and what is a count there.
@@ -37,16 +37,17 @@ pub fn read(file: &Path, text: &str) -> anyhow::Result<(toml::Table, Lines)> {
         lines.insert(path, line(place));
     });
     let table = toml::Table::deserialize(toml::Deserializer::from(table)).map_err(|error| broken(&error))?;
-    Ok((table, Lines { file: name, lines, elsewhere: BTreeSet::new() }))
+    Ok((table, Lines { file: name, lines, elsewhere: BTreeMap::new() }))
 }
 
 impl Lines {
-    /// The file and the line of a setting, or of what it would stand in. None when the file has nothing to do with it.
+    /// The file and the line of a setting, or of what it would stand in, or the variable that it comes from. None where it
+    /// comes from neither.
     pub fn place(&self, path: &str) -> Option<String> {
         let mut path = path;
         loop {
-            if self.elsewhere.contains(path) {
-                return None;
+            if let Some(variable) = self.elsewhere.get(path) {
+                return Some(format!("environment variable {variable}"));
             }
             if let Some(line) = self.lines.get(path) {
                 return Some(format!("{}, line {line}", self.file));
@@ -55,9 +56,9 @@ impl Lines {
         }
     }
 
-    /// A setting does not come from the file, whatever stands there.
-    pub fn forget(&mut self, path: String) {
-        self.elsewhere.insert(path);
+    /// A setting comes from a variable, whatever stands in the file.
+    pub fn overridden(&mut self, path: String, variable: &str) {
+        self.elsewhere.insert(path, variable.to_owned());
     }
 
     /// A mistake with its place before it: in one text, because not everybody shows what is below the first.

@@ -96,7 +96,7 @@ impl Source {
         for (name, value) in &self.environment {
             if let Some(path) = name.strip_prefix(ENVIRONMENT) {
                 overlay(&mut table, path, value).with_context(|| format!("environment variable {name}"))?;
-                lines.forget(path.to_lowercase().replace("__", "."));
+                lines.overridden(path.to_lowercase().replace("__", "."), name);
             }
         }
         let (mut config, mistakes): (raw::Config, _) = parse(table, &lines)?;
@@ -231,6 +231,9 @@ fn explained(path: &str, message: &str) -> String {
             Some(key) => format!("{place} is not a setting; did you mean {key}?"),
             None => format!("{place} is not a setting; known here: {}", known.join(", ")),
         };
+    }
+    if message.ends_with("expected a sequence") {
+        return format!("{path}: must be a list such as [\"a\", \"b\"]");
     }
     if path == "." || path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
 }

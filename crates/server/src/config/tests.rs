@@ -346,7 +346,16 @@ fn the_environment_overrides_the_file_and_the_command_line_overrides_both() {
     assert_eq!(source.read().unwrap().listen.port(), 3);
     source.environment.push(("TIDEGATE__SERVICE__LISEN".to_owned(), "x".to_owned()));
     let error = source.read().err().unwrap().to_string();
-    assert_eq!(error, "service.lisen is not a setting; did you mean listen?");
+    let place = "environment variable TIDEGATE__SERVICE__LISEN";
+    assert_eq!(error, format!("{place}: service.lisen is not a setting; did you mean listen?"));
+    source.environment.pop();
+    source.environment.push(("TIDEGATE__EGRESS__ALLOW".to_owned(), "10.0.0.0/8".to_owned()));
+    let error = source.read().err().unwrap().to_string();
+    let place = "environment variable TIDEGATE__EGRESS__ALLOW";
+    assert_eq!(error, format!("{place}: egress.allow: must be a list such as [\"a\", \"b\"]"));
+    source.environment.pop();
+    source.environment.push(("TIDEGATE__EGRESS__ALLOW".to_owned(), "[\"10.0.0.0/8\"]".to_owned()));
+    assert!(source.read().is_ok());
 }
 
 #[test]

@@ -127,10 +127,10 @@ fn a_mistake_in_a_price_is_named_with_file_line_and_key() {
 }
 
 #[test]
-fn what_a_variable_says_has_no_line() {
+fn what_a_variable_says_is_named_by_it() {
     let (_folder, source) = source("[billing]\nheadroom = 1\n", &[("TIDEGATE__BILLING__HEADROOM", "-1")]);
     let error = format!("{:#}", source.read().err().unwrap());
-    assert_eq!(error, "billing.headroom must not be negative");
+    assert_eq!(error, "environment variable TIDEGATE__BILLING__HEADROOM: billing.headroom must not be negative");
     let (_folder, exact) = self::source("", &[("TIDEGATE__BILLING__HEADROOM", "0.12345678949999999999")]);
     assert_eq!(exact.read().unwrap().settings.billing.headroom, Money(123_456_789));
 }
