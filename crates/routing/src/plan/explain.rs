@@ -100,7 +100,7 @@ fn verdict(endpoint: &Arc<Endpoint>, outcome: Outcome, request: &Request<'_>) ->
         model: endpoint.model.clone(),
         credential: None,
         outcome,
-        price: order::price(endpoint, request),
+        price: order::asked(endpoint, request),
         group: vital.group,
         cools: vital.cools,
         probability: 0.0,

@@ -97,14 +97,18 @@ pub(super) fn assess(entries: &mut [Entry<'_>], request: &Request<'_>) {
 
 /// What an endpoint counts as when prices are compared: dollars per million tokens.
 pub(super) fn price(endpoint: &Endpoint, request: &Request<'_>) -> f64 {
-    let price = match (endpoint.shadow_price, &endpoint.pricing) {
+    asked(endpoint, request).max(LEAST_PRICE)
+}
+
+/// What an endpoint asks for, by the same measure: nothing, where it is free.
+pub(super) fn asked(endpoint: &Endpoint, request: &Request<'_>) -> f64 {
+    match (endpoint.shadow_price, &endpoint.pricing) {
         (Some(shadow), _) => shadow.0 as f64 / 1e9,
         (None, Some(pricing)) => {
             pricing.quote(request.needs.input_tokens, endpoint.tier.name(), request.now).blended(request.policy.blend)
         }
         (None, None) => UNPRICED,
-    };
-    price.max(LEAST_PRICE)
+    }
 }
 
 fn class(vital: &Vital, preferences: &Preferences<'_>) -> Class {

@@ -716,6 +716,9 @@ fn a_price_is_blended_discounted_and_never_nothing() {
     ] {
         assert_eq!(order::price(&endpoint, &request), expected);
     }
+    // Only in comparisons.
+    let catalogue = Catalogue::new(vec![model("a/m", vec![endpoint("p", 0.0)])], []);
+    assert_eq!(explain(&catalogue, &request).verdicts[0].price, 0.0);
 }
 
 #[test]
