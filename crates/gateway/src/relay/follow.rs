@@ -32,9 +32,8 @@ pub(super) fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&
     let is_new = |place: usize| faults.iter().all(|(tried, _)| *tried != place);
     // Who has a credential did not ask for the operator's key, nor to pay for it: that we cannot open it is no reason.
     let is_sealed = faults.iter().any(|(_, fault)| fault.class == Class::Sealed);
-    let may_serve = |attempt: &Attempt| {
-        may_serve(plan, faults.iter(), attempt) && (!is_sealed || attempt.credential.is_some())
-    };
+    let may_serve =
+        |attempt: &Attempt| may_serve(plan, faults.iter(), attempt) && (!is_sealed || attempt.credential.is_some());
     let mut later = plan.attempts.iter().enumerate().skip(index + 1).filter(|(_, attempt)| may_serve(attempt));
     let is_next = |place: usize, attempt: &Attempt| is_new(place) && tried(plan, faults, attempt.model) < PER_MODEL;
     later.find(|(place, attempt)| is_next(*place, attempt) && suits(attempt)).map(|(place, _)| place)
