@@ -119,6 +119,7 @@ pub(super) fn is_retry(fault: &Fault, failed: &Attempt, next: &Attempt) -> bool 
         | Class::NotFound
         | Class::TooLarge
         | Class::ToolGeneration
+        | Class::Sealed
         | Class::Own => Arc::ptr_eq(&failed.endpoint, &next.endpoint) && failed.credential == next.credential,
     }
 }
