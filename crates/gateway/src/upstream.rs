@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_platform_verifier::ConfigVerifierExt as _;
 use smallvec::{SmallVec, smallvec};
 use tidegate_providers::{Class, Fault};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
@@ -168,16 +168,25 @@ fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Pieces>, rustls::Err
 
 /// The whole body, up to `limit` bytes. One that came in a single piece is not copied.
 pub async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Fault> {
-    steady(body, limit, Duration::MAX).await
+    read(body, limit, None).await
 }
 
-/// The same of a body that never pauses for longer than this.
-pub async fn steady(mut body: Incoming, limit: usize, longest: Duration) -> Result<Bytes, Fault> {
+/// The same of a body that has begun by then and never pauses for longer than this.
+pub async fn steady(body: Incoming, limit: usize, (begun, longest): (Instant, Duration)) -> Result<Bytes, Fault> {
+    read(body, limit, Some((begun, longest))).await
+}
+
+async fn read(mut body: Incoming, limit: usize, patience: Option<(Instant, Duration)>) -> Result<Bytes, Fault> {
     let mut first: Option<Bytes> = None;
     let mut rest: Option<BytesMut> = None;
     let mut size = 0;
     loop {
-        let frame = timeout(longest, body.frame()).await.map_err(|_| Fault::without_answer(Class::Timeout))?;
+        let next = match patience {
+            Some((begun, _)) if size == 0 => timeout_at(begun, body.frame()).await,
+            Some((_, longest)) if longest < Duration::MAX => timeout(longest, body.frame()).await,
+            _ => Ok(body.frame().await),
+        };
+        let frame = next.map_err(|_| Fault::without_answer(Class::Timeout))?;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Fault::without_answer(Class::Unreachable))?;
         let Ok(data) = frame.into_data() else { continue };

@@ -177,6 +177,8 @@ pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
 pub(super) enum Done {
     /// With what had to be left out on the way, and when that is settled.
     Whole(Bytes, Vec<String>, Receipt),
+    /// The same of an answer that is given for want of a better one.
+    Refused(Bytes, Vec<String>, Receipt),
     Stream(Box<Relay>, Vec<String>),
     Failed(Failure, Receipt),
 }
@@ -219,6 +221,13 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                             let may_serve = later.model == attempt.model || !faults.is_empty();
                             is_short && may_serve && suits(&job, later)
                         });
+                        if let (Some(place), false) = (next, faults.is_empty()) {
+                            // A permit is for the endpoint that it was given for.
+                            job.ticket.retries(None);
+                            let permit = retry(&job.gate, &job.snapshot, &job.plan, &faults, place);
+                            next = next.filter(|_| permit.is_some());
+                            job.ticket.retries(permit);
+                        }
                         if next.is_none() {
                             return too_dear(job, failure, &faults, deadline).await;
                         }
@@ -228,7 +237,8 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
             }
         }
         job.hint = None;
-        let has_alternative = index + 1 < job.plan.attempts.len();
+        // A refusal that is in hand is one.
+        let has_alternative = index + 1 < job.plan.attempts.len() || job.refused.is_some();
         let since = job.gate.clock.now();
         job.ticket.attempt(&attempt);
         let tried = if job.stream {
@@ -239,7 +249,8 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
             let patience = patience(&job, has_alternative, deadline);
-            whole(&mut job, &attempt, since, (patience, deadline)).await.map(Tried::Whole)
+            let limits = Limits { patience, deadline, has_alternative };
+            whole(&mut job, &attempt, since, limits).await.map(Tried::Whole)
         };
         match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
@@ -426,7 +437,8 @@ pub(super) struct Opened {
 
 /// Nobody else answers: a model that refused has answered, else the faults are told.
 async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant) -> Done {
-    if let Some(refused) = job.refused.take() {
+    // Who has left does not hear it, and does not pay for it.
+    if let Some(refused) = job.refused.take().filter(|_| !job.ticket.is_left()) {
         return refused::given(job, refused, deadline).await;
     }
     let requested: Vec<&str> = job.requested.iter().map(String::as_str).collect();
@@ -511,21 +523,31 @@ async fn until<T>(limit: Instant, work: Pin<&mut impl Future<Output = Result<T, 
     timeout_at(limit, work).await.unwrap_or_else(|_| Err(Fault::without_answer(Class::Timeout)))
 }
 
+/// How long a whole answer is waited for.
+struct Limits {
+    /// Until it begins.
+    patience: Instant,
+    deadline: Instant,
+    has_alternative: bool,
+}
+
 /// A whole answer, ready for the client.
 async fn whole(
     job: &mut Job,
     attempt: &Attempt,
     since: Timestamp,
-    (patience, deadline): (Instant, Instant),
+    Limits { patience, deadline, has_alternative }: Limits,
 ) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
     let answer = async {
         let answered = until(patience, pin!(send(job, attempt))).await?;
-        let (limit, idle) = (snapshot.settings.max_answer_bytes, snapshot.settings.idle);
+        let limit = snapshot.settings.max_answer_bytes;
+        // Who has nobody else to ask waits for the rest as long as for all of it.
+        let idle = if has_alternative { snapshot.settings.idle } else { Duration::MAX };
         let (body, is_stream) = match answered.answer {
             Answer::Live(response) => {
                 let is_told = framing::is_stream(response.headers());
-                let body = upstream::steady(response.into_body(), limit, idle).await?;
+                let body = upstream::steady(response.into_body(), limit, (patience, idle)).await?;
                 let is_events = translate::asks_to_stream(job, attempt) && framing::begins_events(&body);
                 (body, is_told || is_events)
             }

@@ -506,6 +506,11 @@ impl Gateway {
             }
         };
         match done {
+            Done::Refused(bytes, more, mut settled) => {
+                self.settled(&mut settled).await;
+                warnings.extend(more);
+                Ok(answered(Body::full(bytes), &warnings))
+            }
             Done::Whole(bytes, more, mut settled) => {
                 self.settled(&mut settled).await;
                 warnings.extend(more);

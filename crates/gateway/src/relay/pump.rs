@@ -80,6 +80,8 @@ pub(super) struct Pump {
 
 /// What a frame of content has around its text.
 const FRAME_BYTES: u64 = 115;
+/// What is held of how an answer ended.
+const MOST_TOLD: usize = 256 << 10;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 impl Pump {
@@ -323,12 +325,17 @@ impl Pump {
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
         let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
         let completed = delta.completed(&shown, Some(&charged.charge()), reason);
-        self.told.push(match ticket.carried_usage() {
+        let delta = match ticket.carried_usage() {
             Some(carried) => {
                 resume::with_carried(&completed, &carried).ok_or(Class::BadResponse).map_err(Fault::in_answer)?
             }
             None => encoded("message_delta", &completed),
-        });
+        };
+        // One or two small ones are what there is; nobody reads what is held, so nobody slows down who sends more.
+        if self.told.iter().map(Bytes::len).sum::<usize>() + delta.len() > MOST_TOLD {
+            return Err(Fault::in_answer(Class::BadResponse));
+        }
+        self.told.push(delta);
         Ok(Step::Held)
     }
 

@@ -46,7 +46,10 @@ pub(super) fn keep_stream(job: &mut Job, attempt: &Attempt, since: Timestamp, op
     if opened.pump.reason() != Some(REFUSAL) || !has_further_model(job, attempt) {
         return Ok(opened);
     }
-    keep(job, attempt, since, Answer::Stream(Box::new(opened)));
+    // One that is not here to its end would have to be read while others are asked.
+    if opened.finished {
+        keep(job, attempt, since, Answer::Stream(Box::new(opened)));
+    }
     Err(Fault::in_answer(Class::ContentFilter))
 }
 
@@ -74,7 +77,7 @@ pub(super) async fn given(mut job: Box<Job>, refused: Box<Refused>, deadline: In
     job.ticket.take_up(used);
     match answer {
         Answer::Whole(body) => match told(&mut job, &attempt, since, &body) {
-            Ok(answer) => Done::Whole(answer, warnings, job.ticket.complete()),
+            Ok(answer) => Done::Refused(answer, warnings, job.ticket.complete()),
             Err(_) => {
                 let failure = Failure { generation: Some(job.ticket.id()), ..Failure::internal() };
                 let settled = job.ticket.fail(&failure);
@@ -82,6 +85,8 @@ pub(super) async fn given(mut job: Box<Job>, refused: Box<Refused>, deadline: In
             }
         },
         Answer::Stream(opened) => {
+            // Somebody else may answer the next time.
+            job.recording = None;
             let place = job.plan.attempts.iter().position(|other| is_same(other, &attempt)).unwrap_or_default();
             job.ticket.first_content();
             let relay = Relay::new(job, (place, attempt), since, *opened, deadline.into_std());

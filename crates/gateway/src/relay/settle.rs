@@ -542,6 +542,14 @@ impl Ticket {
         self.ill(fault);
         self.uncalled();
         self.retry = None;
+        // Also when the client leaves before anybody else is called: what it said of its cost so far is void.
+        (self.is_final, self.is_charged, self.heard, self.parts) = (false, false, 0, None);
+        let exchange = self.edit();
+        exchange.usage = Default::default();
+        (exchange.usage_reported, exchange.is_estimated) = (false, false);
+        exchange.cost = exchange.cost.map(|_| Money::ZERO);
+        exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
+        (exchange.upstream_cost, exchange.cache_discount) = (None, None);
     }
 
     fn ill(&mut self, fault: &Fault) {

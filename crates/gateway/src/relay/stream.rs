@@ -487,7 +487,7 @@ impl StreamBody {
                         let last = error_frame(&failure, &self.snapshot.settings.brand);
                         self.settle(Some((settled, last)));
                     }
-                    Poll::Ready(Done::Whole(..)) => unreachable!("a streamed job ends in a stream"),
+                    Poll::Ready(Done::Whole(..) | Done::Refused(..)) => unreachable!("a streamed job ends in a stream"),
                     Poll::Pending => match self.clock.poll(context, self.gate.clock.instant(), None) {
                         Poll::Ready(Due::Look) if self.gate.is_aborting() => {
                             attempts.end();

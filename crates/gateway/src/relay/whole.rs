@@ -164,7 +164,7 @@ impl Gateway {
         };
         let mut attempts = Attempts::new(self, job.ticket.presence(), Box::pin(run(job, first)));
         match self.unless_aborted(attempts.done()).await {
-            Some(Done::Whole(body, warnings, mut settled)) => {
+            Some(Done::Whole(body, warnings, mut settled) | Done::Refused(body, warnings, mut settled)) => {
                 self.settled(&mut settled).await;
                 Ok(Answered { id, body, warnings })
             }

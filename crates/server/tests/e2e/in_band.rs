@@ -36,6 +36,25 @@ async fn str_3_how_an_answer_ended_is_told_only_when_it_has_ended() {
 }
 
 #[tokio::test]
+async fn how_an_answer_ended_is_held_within_bounds() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let text = tale("hello");
+    let padded = text[4].replace(
+        "\"type\":\"message_delta\"",
+        &format!("\"type\":\"message_delta\",\"x\":\"{}\"", "x".repeat(100 << 10)),
+    );
+    assert!(padded.len() > 100 << 10, "{padded}");
+    // Two are as good as one; a flood is none.
+    for (deltas, last) in [(2, "message_stop"), (4, "error")] {
+        let deltas = vec![padded.clone(); deltas];
+        sim.set(streams(&[vec![text[..4].concat()], deltas, vec![text[5].clone()]].concat()));
+        let reply = gate.messages(hello_streamed(MODEL)).await;
+        assert_eq!(reply.events().last().map(|event| event.name.clone()).as_deref(), Some(last));
+    }
+}
+
+#[tokio::test]
 async fn what_a_provider_says_of_the_request_is_told_in_its_words() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;

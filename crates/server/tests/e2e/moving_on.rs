@@ -5,8 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, End, Script, Sim};
+use tokio::io::AsyncWriteExt as _;
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, tale, together};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, tale, together};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A model, and another one at another provider that may answer instead.
 const FIRST: &str = "vendor/first";
@@ -122,6 +125,62 @@ async fn a_refusal_is_the_answer_when_whoever_comes_after_it_cannot_answer() {
             assert_eq!(told, (&json!(FIRST), &json!(0.000023), &json!("refusal")), "{case}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_refusal_for_want_of_a_better_answer_is_not_given_again() {
+    let (first, second, gate) = pair("").await;
+    for streamed in [false, true] {
+        first.set(if streamed { declines() } else { declined() });
+        let ask = || gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-cache", "true");
+        second.set(Behaviour::status(500));
+        let reply = ask().json(either(streamed).to_string()).send().await;
+        assert!(reply.status == 200 && reply.body_text().contains("refusal"), "{}", reply.body_text());
+        second.set(Behaviour::says("second"));
+        let reply = ask().json(either(streamed).to_string()).send().await;
+        assert_eq!(reply.text(), "second", "{streamed}: {}", reply.body_text());
+    }
+}
+
+#[tokio::test]
+async fn whoever_leaves_between_two_attempts_pays_for_none_of_them() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    // It says what it used, and breaks off before anything was said.
+    let text = tale("hello");
+    let chunks = [text[0].clone(), text[4].clone()].map(Bytes::from).to_vec();
+    sim.set(Behaviour::RawStream { chunks, end: End::Close });
+    let gate = Tidegate::start().by_chance().endpoint_with(FIRST, &sim, "pricing = { input = 1000, output = 1000 }");
+    let gate = gate.config("[log]\nlevel = \"debug\"\n").run().await;
+    let mut body = hello(FIRST);
+    body["stream"] = json!(true);
+    let body = body.to_string();
+    for _ in 0..20 {
+        let failed = || (gate.stdout() + &gate.stderr()).matches("an attempt failed").count();
+        let before = failed();
+        let mut stream = gate.connect().await;
+        let head = format!("POST /v1/messages HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {INFERENCE_KEY}\r\n");
+        let head = format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        // A pause follows before it is called again.
+        eventually("it fails", PATIENCE, async || failed() > before).await;
+        drop(stream);
+    }
+    // Everything is settled when it has stopped.
+    let (status, place) = gate.stop().await;
+    assert!(status.success());
+    let gate = place.serve().await;
+    let key = gate.ask("GET", "/v1/key").key(INFERENCE_KEY).send().await;
+    assert_eq!(key.json()["data"]["usage"], 0, "nothing was answered");
+}
+
+#[tokio::test]
+async fn who_has_nobody_else_to_ask_waits_for_the_rest_of_an_answer() {
+    let sim = Sim::start(Behaviour::HangMidStream { after: 2 }).await;
+    let config = "[upstream]\ntotal_whole_ms = 1500\nidle_ms = 100\n";
+    let gate = Tidegate::start().endpoint(FIRST, &sim).config(config).run().await;
+    let since = std::time::Instant::now();
+    assert_eq!(gate.messages(hello(FIRST)).await.status, 504);
+    assert!(since.elapsed() >= Duration::from_millis(1_400), "{:?}", since.elapsed());
 }
 
 #[tokio::test]
