@@ -32,11 +32,17 @@ impl Used {
         let secrets = self.secrets();
         let forms: Vec<Text> = secrets.iter().flat_map(|secret| forms(secret)).collect();
         let is_clean = |text: &str| forms.iter().all(|form| places(text, form).next().is_none());
+        // Some of its characters may be written in other ways, those within others.
+        let is_plain = |text: &str| {
+            let once = unescaped(text);
+            is_clean(&once) && is_clean(&unescaped(&once))
+        };
+        let told = |message| forms.iter().fold(message, |text, form| blotted(text, form));
         Fault {
-            message: fault.message.map(|message| forms.iter().fold(message, |text, form| blotted(text, form))),
+            message: fault.message.map(told).filter(|message| is_plain(message)),
             code: fault.code.filter(|code| is_clean(code)),
-            // In JSON a part cannot simply be blotted out, and any character may stand behind a backslash.
-            details: fault.details.filter(|details| is_clean(details) && is_clean(&details.replace('\\', ""))),
+            // In JSON a part cannot simply be blotted out.
+            details: fault.details.filter(|details| is_clean(details) && is_plain(details)),
             ..fault
         }
     }
@@ -104,6 +110,54 @@ fn percent_encoded(text: &str) -> String {
         false => format!("%{byte:02X}"),
     };
     text.bytes().map(encode).collect()
+}
+
+/// A text with the characters that addresses, JSON and HTML write in other ways: `%2b`, `\u002b`, `\/`, `&#43;`, `&#x2b;`.
+fn unescaped(text: &str) -> Text {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let found = match first {
+            '%' => hex(rest.get(1..3)).map(|code| (code, 3)),
+            '\\' => match rest.strip_prefix("\\u") {
+                Some(digits) => hex(digits.get(..4)).map(|code| (code, 6)),
+                None => rest[1..].chars().next().map(|c| (c.into(), 1 + c.len_utf8())),
+            },
+            '&' => entity(rest),
+            _ => None,
+        };
+        let (code, length) = found.unwrap_or((first.into(), first.len_utf8()));
+        // The bytes of an address are those of the text; halves of a pair stand for nothing that a secret has.
+        match (first, u8::try_from(code)) {
+            ('%', Ok(byte)) => out.push(byte),
+            _ => {
+                let c = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        rest = &rest[length..];
+    }
+    Zeroizing::new(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn hex(digits: Option<&str>) -> Option<u32> {
+    digits.and_then(|digits| u32::from_str_radix(digits, 16).ok())
+}
+
+/// A character that HTML writes by its number or by a name, and the length of that.
+fn entity(text: &str) -> Option<(u32, usize)> {
+    let (name, _) = text[1..].split_once(';').filter(|(name, _)| name.len() <= 8)?;
+    let code = match name {
+        "amp" => '&'.into(),
+        "plus" => '+'.into(),
+        "equals" => '='.into(),
+        "sol" => '/'.into(),
+        name => match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
+            Some(digits) => hex(Some(digits))?,
+            None => name.strip_prefix('#')?.parse().ok()?,
+        },
+    };
+    Some((code, name.len() + 2))
 }
 
 /// Where a secret stands in a text.
@@ -196,6 +250,27 @@ mod tests {
             told(&google, "own-key-id first+line last/line own-token"),
             "[removed] [removed] [removed] [removed]"
         );
+    }
+
+    #[test]
+    fn a_key_in_another_spelling_is_not_told_either() {
+        let used = used(Auth::ApiKey, "aZ3k+Qw9/rT5y==");
+        for text in [
+            "bad key aZ3k%2bQw9%2frT5y%3d%3d",
+            "bad key aZ3k&#43;Qw9/rT5y&#61;&#x3D;",
+            "bad key aZ3k&plus;Qw9&sol;rT5y&equals;=",
+            "bad key aZ3k\\u002BQw9\\/rT5y\\u003D\\u003d",
+            "bad key aZ3k%252BQw9%252FrT5y%253D%253D",
+        ] {
+            let fault = Fault { message: Some(text.to_owned()), ..Fault::in_answer(Class::Server) };
+            assert_eq!(used.blot(fault).message, None, "{text}");
+            let details = Some(format!("{{\"key\":\"{text}\"}}"));
+            let fault = Fault { details, ..Fault::in_answer(Class::Server) };
+            assert_eq!(used.blot(fault).details, None, "{text}");
+        }
+        let harmless = "100% of it & more; \\u00zz \\ %zz &#; &nothing; é%c3%a9 \\";
+        assert_eq!(told(&used, harmless), harmless);
+        assert_eq!(&*unescaped("é%c3%a9 &#233; \\u00e9 &#xd800;"), "éé é é \u{fffd}");
     }
 
     #[test]

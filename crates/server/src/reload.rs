@@ -1,7 +1,7 @@
 //! Reading the configuration anew while requests run: on SIGHUP, or because somebody asks for it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -57,7 +57,7 @@ pub struct Reload {
     pub address: SocketAddr,
     pub at_start: AtStart,
     /// What our own listener speaks with, and where its certificate is.
-    pub tls: Option<(Arc<Tls>, config::tls::Tls)>,
+    pub tls: Option<(Arc<Tls>, Mutex<config::tls::Tls>)>,
 }
 
 impl Reload {
@@ -94,6 +94,7 @@ impl Reload {
     /// Whoever renews certificates need not tell us.
     fn renew(&self) {
         let Some((live, files)) = &self.tls else { return };
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match files.read(&self.source) {
             Ok(config) => live.renew(config),
             Err(error) => {
@@ -110,7 +111,10 @@ impl Reload {
             let next = config.snapshot(self.sim_url.as_deref(), self.address)?;
             let mut needs_restart = self.at_start.changed(&config.at_start);
             match (&self.tls, config.tls) {
-                (Some((live, _)), Some((_, tls))) => live.renew(tls),
+                (Some((live, files)), Some((found, tls))) => {
+                    live.renew(tls);
+                    *files.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                }
                 (None, None) => {}
                 _ => needs_restart.push("service.tls_certificate".to_owned()),
             }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -197,7 +197,7 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
         sim_url,
         address,
         at_start: config.at_start.clone(),
-        tls: tls.clone().zip(config.tls.map(|(files, _)| files)),
+        tls: tls.clone().zip(config.tls.map(|(files, _)| Mutex::new(files))),
     };
     let reloading = tasks::spawn("reload the configuration", reload.run(hangup, wishes));
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);

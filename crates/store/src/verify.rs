@@ -137,7 +137,8 @@ impl Store {
 /// Both sides of every day, and those that are not equal. Dollars and what is below them are summed apart, as everywhere;
 /// what is beyond measure is stored as the largest there is, so two such amounts count as equal. A day that is there on
 /// one side only is a difference too, also when nothing was spent on it. What people see by model (`activity:`) is compared
-/// in dollars alone: the fee of a tool is a record, and there no request.
+/// in dollars alone: the fee of a tool is a record, and there no request. Of days that were archived before that was kept there
+/// is nothing to compare.
 const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
      SELECT key_hash, day, organisation_id, workspace_id, \
      CAST(SUM(credit_nanos / 1000000000) AS BIGINT) AS credit_dollars, \
@@ -168,7 +169,11 @@ const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
      credit_nanos % 1000000000, byok_nanos / 1000000000, byok_nanos % 1000000000, requests FROM account_days \
      UNION ALL \
      SELECT 'activity:' || key_hash, day, organisation_id, workspace_id, 0, 1, \
-     credit_dollars, credit_rest, byok_dollars, byok_rest, 0 FROM records \
+     credit_dollars, credit_rest, byok_dollars, byok_rest, 0 FROM records WHERE EXISTS (SELECT 1 FROM activity_days \
+     WHERE activity_days.organisation_id = records.organisation_id AND activity_days.day = records.day \
+     AND activity_days.workspace_id = records.workspace_id AND activity_days.key_hash = records.key_hash) \
+     OR NOT EXISTS (SELECT 1 FROM spend_archive WHERE spend_archive.key_hash = records.key_hash \
+     AND spend_archive.day = records.day) \
      UNION ALL \
      SELECT 'activity:' || key_hash, day, organisation_id, workspace_id, 1, 0, credit_nanos / 1000000000, \
      credit_nanos % 1000000000, byok_nanos / 1000000000, byok_nanos % 1000000000, 0 FROM activity_days \

@@ -306,7 +306,7 @@ pub async fn of_lost(
     if exchanges.is_empty() {
         return Ok(Vec::new());
     }
-    let (_, stored) = stored::all(store, vault).await?;
+    let (_, stored, _) = stored::all(store, vault).await?;
     let (mut letters, said) = (Vec::new(), Said::default());
     for exchange in exchanges {
         let concerned = concerned(audience, &stored, exchange, &said);

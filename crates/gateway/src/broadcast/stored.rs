@@ -1,8 +1,8 @@
 //! Destinations that people of a workspace made, as they are used: all in memory, fresh within a second of any change.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -21,12 +21,14 @@ pub const LABEL: &str = "destination";
 pub struct Stored {
     store: Arc<Store>,
     seen: AtomicI64,
+    /// The keys that were known when some of them could not be opened.
+    without: Mutex<Option<Vec<Box<str>>>>,
     list: ArcSwap<Vec<Arc<Destination>>>,
 }
 
 impl Stored {
     pub fn new(store: Arc<Store>) -> Self {
-        Self { store, seen: AtomicI64::new(-1), list: ArcSwap::default() }
+        Self { store, seen: AtomicI64::new(-1), without: Mutex::default(), list: ArcSwap::default() }
     }
 
     pub(crate) fn list(&self) -> Arc<Vec<Arc<Destination>>> {
@@ -46,31 +48,42 @@ impl Stored {
 
     /// Takes over what changed in the store since the last call.
     pub(crate) async fn refresh(&self, vault: &Vault) -> Result<(), StoreError> {
-        if self.store.destinations_seq().await? == self.seen.load(Ordering::SeqCst) {
+        // The key that one of them is sealed under may come later.
+        let without = self.without.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if without.is_some()
+            && let Err(error) = vault.refresh_if_changed().await
+        {
+            tracing::debug!(%error, "the ring of master keys cannot be read");
+        }
+        let is_mended = without.is_some_and(|ids| ids != vault.ids());
+        if self.store.destinations_seq().await? == self.seen.load(Ordering::SeqCst) && !is_mended {
             return Ok(());
         }
-        let (seq, list) = all(&self.store, vault).await?;
+        let (seq, list, is_whole) = all(&self.store, vault).await?;
         self.list.store(Arc::new(list));
+        *self.without.lock().unwrap_or_else(PoisonError::into_inner) = (!is_whole).then(|| vault.ids());
         self.seen.store(seq, Ordering::SeqCst);
         Ok(())
     }
 }
 
-/// All that can be used, and which change that is.
-pub(super) async fn all(store: &Store, vault: &Vault) -> Result<(i64, Vec<Arc<Destination>>), StoreError> {
+/// All that can be used, which change that is, and whether those are all there are.
+pub(super) async fn all(store: &Store, vault: &Vault) -> Result<(i64, Vec<Arc<Destination>>, bool), StoreError> {
     let (seq, rows) = store.all_destinations().await?;
     // They may be sealed under a key that came with the change.
     if let Err(error) = vault.refresh_if_changed().await {
         tracing::warn!(%error, "the ring of master keys cannot be read");
     }
     let mut list = Vec::with_capacity(rows.len());
+    let count = rows.len();
     for row in rows {
         match destination(&row, vault) {
             Some(destination) => list.push(Arc::new(destination)),
             None => tracing::error!(destination = %row.id, "a stored destination cannot be used"),
         }
     }
-    Ok((seq, list))
+    let is_whole = list.len() == count;
+    Ok((seq, list, is_whole))
 }
 
 impl Gateway {

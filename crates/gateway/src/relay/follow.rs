@@ -30,10 +30,19 @@ pub(super) fn following(plan: &Plan, faults: &[(usize, Fault)], suits: &dyn Fn(&
         return None;
     }
     let is_new = |place: usize| faults.iter().all(|(tried, _)| *tried != place);
-    // Who has a credential did not ask for the operator's key, nor to pay for it: that we cannot open it is no reason.
-    let is_sealed = faults.iter().any(|(_, fault)| fault.class == Class::Sealed);
-    let may_serve =
-        |attempt: &Attempt| may_serve(plan, faults.iter(), attempt) && (!is_sealed || attempt.credential.is_some());
+    // Who has a credential of a provider did not ask for the operator's key there, nor to pay for it: that we cannot open
+    // it is no reason. One that is only for the case that the operator's fails did ask.
+    let sealed: Vec<&Attempt> = faults
+        .iter()
+        .filter(|(_, fault)| fault.class == Class::Sealed)
+        .map(|(place, _)| &plan.attempts[*place])
+        .filter(|failed| failed.credential.as_ref().is_some_and(|own| !own.is_fallback))
+        .collect();
+    let is_sealed = |attempt: &Attempt| {
+        attempt.credential.is_none()
+            && sealed.iter().any(|failed| failed.endpoint.provider == attempt.endpoint.provider)
+    };
+    let may_serve = |attempt: &Attempt| may_serve(plan, faults.iter(), attempt) && !is_sealed(attempt);
     let mut later = plan.attempts.iter().enumerate().skip(index + 1).filter(|(_, attempt)| may_serve(attempt));
     let is_next = |place: usize, attempt: &Attempt| is_new(place) && tried(plan, faults, attempt.model) < PER_MODEL;
     later.find(|(place, attempt)| is_next(*place, attempt) && suits(attempt)).map(|(place, _)| place)

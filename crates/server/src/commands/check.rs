@@ -95,8 +95,8 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
 /// What a start would refuse besides: master keys that cannot be read, and first keys that are too short. A ring that the
 /// first start makes is not missed.
 async fn startable(config: &Checked) -> anyhow::Result<()> {
-    let is_made = matches!(&config.master_key, MasterKeySource::File(path) if !path.exists());
-    if !is_made {
+    let is_missing = matches!(&config.master_key, MasterKeySource::File(path) if !path.exists());
+    if !(is_missing && is_first(config).await) {
         MasterRing::load(&config.master_key).await?;
     }
     let first = [("keys.management_key", &config.management_key), ("keys.inference_key", &config.inference_key)];

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub enum Secrets {
     /// Make a new master key active and wrap every secret's key under it
     #[command(
-        after_help = "Examples:\n  tidegate secrets rotate\n  tidegate secrets rotate --remove-old\n\nA rotation that was cut short is finished by the next one. Where servers have copies of the ring, or take it from a\nvariable or a command, give each of them the new ring first: add the key in front of the others, restart the servers,\nthen rotate."
+        after_help = "Examples:\n  tidegate secrets rotate\n  tidegate secrets rotate --remove-old\n\nA rotation that was cut short is finished by the next one. Where servers have copies of the ring, or take it from a\nvariable or a command, give each of them the new key first: behind the others, restart the servers; then in front of the\nothers, restart them; then rotate."
     )]
     Rotate {
         #[command(flatten)]
@@ -111,8 +111,8 @@ async fn rotate(
         _ if is_unfinished => eprintln!("wrapping under master key {}, the first in {source}", vault.active_id()),
         _ => {
             eprintln!(
-                "everything is sealed under master key {}, the first in {source}: put a new key in front of it, restart \
-                 the servers, then run this again",
+                "everything is sealed under master key {}, the first in {source}: put a new key behind it at all servers and \
+                 restart them, then in front of it and restart them, then run this again",
                 vault.active_id()
             );
             return Ok(ExitCode::SUCCESS);
@@ -148,7 +148,7 @@ async fn rotate(
 }
 
 const GIVE_IT: &str = "give every server the same ring first (one file that all of them read, or a copy with the new key \
-                       in front of the others and a restart), then rotate";
+                       behind the others and a restart, then in front of them and a restart), then rotate";
 
 /// A new active key, which every server that runs has seen in the file before anything is sealed under it.
 async fn shared_key(store: &Store, path: &Path) -> anyhow::Result<Box<str>> {
@@ -259,7 +259,12 @@ async fn give_up_old(store: &Store, vault: &Vault, source: &MasterKeySource, rem
             (true, MasterKeySource::File(_)) => {
                 say!("master key {id} is not used any more: --remove-old removes it")?;
             }
-            (true, _) => say!("master key {id} is not used any more: remove it from {source}")?,
+            (true, _) if remove_old => say!("master key {id} is not used any more: remove it from {source}")?,
+            (true, _) => {
+                say!(
+                    "master key {id} seals nothing in the store any more: --remove-old tells when it may be removed from {source}"
+                )?;
+            }
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ const FOR_EVERYBODY: [&str; 4] = [
 ];
 
 /// Whom people may sign in with, and on which terms.
+#[derive(Default)]
 pub struct Oidc {
     pub issuer: String,
     pub client_id: String,

@@ -89,10 +89,12 @@ impl Door {
             if claims.email.is_none()
                 && let (Some(address), Some(access)) = (&known.userinfo, &given.access_token)
             {
-                let more = self.issuer.userinfo(address, access).await?;
-                // Anything else is about somebody else.
-                if more.sub == claims.sub {
-                    claims.complete(more);
+                match self.issuer.userinfo(address, access).await {
+                    // Anything else is about somebody else.
+                    Ok(more) if more.sub == claims.sub => claims.complete(more),
+                    Ok(_) => {}
+                    // Who is known by the subject needs no address.
+                    Err(refusal) => tracing::warn!(reason = %refusal.logged, "the issuer does not say who somebody is"),
                 }
             }
             Ok(claims.identity(&self.settings))

@@ -22,6 +22,7 @@ const SIGNATURES: [Algorithm; 9] = [
     Algorithm::ES384,
     Algorithm::EdDSA,
 ];
+const GOOGLE: &str = "https://accounts.google.com";
 /// Clocks differ.
 const LEEWAY_MS: i64 = 60_000;
 
@@ -47,6 +48,9 @@ pub struct Claims {
     pub email: Option<String>,
     #[serde(default)]
     email_verified: Option<serde_json::Value>,
+    /// The company that an account of Google's belongs to.
+    #[serde(default)]
+    hd: Option<String>,
     #[serde(default)]
     given_name: Option<String>,
     #[serde(default)]
@@ -132,9 +136,17 @@ impl Claims {
         let is_verified = match &self.email_verified {
             Some(serde_json::Value::Bool(is_verified)) => *is_verified,
             Some(serde_json::Value::String(text)) => text == "true",
-            _ => false,
+            None | Some(serde_json::Value::Null) => settings.trust_email,
+            Some(_) => false,
         };
-        let email = self.email.filter(|email| (is_verified || settings.trust_email) && people::is_address(email));
+        // Whoever once had an address of a company can keep a private account under it there.
+        let is_current = |email: &str| {
+            let domain = email.rsplit_once('@').map(|(_, domain)| domain.to_ascii_lowercase());
+            settings.issuer != GOOGLE
+                || domain.as_deref() == Some("gmail.com")
+                || (domain.is_some() && domain == self.hd)
+        };
+        let email = self.email.filter(|email| is_verified && people::is_address(email) && is_current(email));
         let name = |name: Option<String>| name.filter(|name| people::is_name(name));
         Identity {
             issuer: settings.issuer.clone(),
@@ -143,5 +155,50 @@ impl Claims {
             first_name: name(self.given_name),
             last_name: name(self.family_name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn email(issuer: &str, trust_email: bool, claims: serde_json::Value) -> Option<String> {
+        let mut settings = Oidc::default();
+        (settings.issuer, settings.trust_email) = (issuer.to_owned(), trust_email);
+        let claims: Claims = serde_json::from_value(claims).expect("claims");
+        claims.identity(&settings).email
+    }
+
+    #[test]
+    fn an_address_counts_as_far_as_somebody_vouches_for_it() {
+        let named =
+            |verified: serde_json::Value| json!({"sub": "s", "email": "a@b.example", "email_verified": verified});
+        for (verified, trusts, counts) in [
+            (json!(true), false, true),
+            (json!("true"), false, true),
+            (json!(null), false, false),
+            (json!(null), true, true),
+            (json!(false), true, false),
+            (json!("TRUE"), true, false),
+            (json!(1), true, false),
+        ] {
+            assert_eq!(
+                email("https://i.example", trusts, named(verified.clone())).is_some(),
+                counts,
+                "{verified} {trusts}"
+            );
+        }
+    }
+
+    #[test]
+    fn google_says_which_company_an_account_is_of() {
+        let of = |email: &str, hd: Option<&str>| json!({"sub": "s", "email": email, "email_verified": true, "hd": hd});
+        assert!(email(GOOGLE, false, of("a@b.example", Some("b.example"))).is_some());
+        assert!(email(GOOGLE, false, of("a@gmail.com", None)).is_some());
+        assert_eq!(email(GOOGLE, false, of("a@b.example", None)), None, "a private account");
+        assert_eq!(email(GOOGLE, false, of("a@b.example", Some("c.example"))), None);
+        assert!(email("https://i.example", false, of("a@b.example", None)).is_some());
     }
 }

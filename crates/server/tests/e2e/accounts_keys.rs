@@ -125,7 +125,7 @@ on_both! {
         let actions: Vec<_> = page["data"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
         assert_eq!(actions, ["key.updated", "key.updated"]);
         let entry = &page["data"][0];
-        assert_eq!(entry["actor"], json!({"kind": "key", "key_hash": hash_of(MANAGEMENT_KEY)}));
+        assert_eq!(entry["actor"], json!({"kind": "key", "key_hash": hash_of(MANAGEMENT_KEY), "user_id": null}));
         assert_eq!((&entry["target"], &entry["before"], &entry["after"]), (&json!(hash), &json!({"disabled": true}), &json!({"disabled": false})));
         assert!(entry["request_id"].is_string() && entry["address"].is_string() && entry["at"].is_string(), "{entry}");
         let none = account.ask("GET", "/audit?since=2999-01-01T00:00:00Z").await.json();

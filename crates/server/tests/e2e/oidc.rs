@@ -294,6 +294,10 @@ on_both! {
             assert!(reply.body_text().contains("oidc.trust_email"), "{}", reply.body_text());
         }
         assert_eq!(account.store.list_members(&account.tenant, 0, 10).await.unwrap().1, 0);
+        // A letter that only looks like another one in lower case makes another address.
+        account.store.add_member(&account.tenant, &shell(), person("kate@example.com", Role::Admin)).await.unwrap();
+        let kelvin = json!({"sub": "s-k", "email": "\u{212a}ate@example.com", "email_verified": true});
+        assert_eq!(signs_in(&issuer, gate, kelvin).await.status, 403);
         // Where the token is silent, the issuer is asked; about somebody else it may say what it likes.
         for (who, status) in [("s-other", 403), ("s-x", 303)] {
             issuer.service.says("/userinfo", &json!({"sub": who, "email": "x@example.com", "email_verified": true}));

@@ -14,12 +14,15 @@ use crate::harness::receiver::Receiver;
 use crate::harness::{Account, Place, Tidegate, eventually, hello, on_both, ran, text, with_postgres};
 
 const MODEL: &str = "vendor/m";
+const OTHER: &str = "vendor/other";
 const PATIENCE: Duration = Duration::from_secs(40);
 
 on_both! {
     async fn a_credential_that_cannot_be_opened_is_not_replaced_by_the_operators(database: &Database) {
         let sim = Sim::start(Behaviour::says("hello")).await;
-        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim)).await;
+        let elsewhere = Sim::start(Behaviour::says("elsewhere")).await;
+        let builder = Tidegate::start().endpoint(MODEL, &sim).endpoint(OTHER, &elsewhere);
+        let account = Account::start(database, builder).await;
         account.data("POST", "/byok", Some(json!({"provider": "p0", "key": "own-key-0123"})), 201).await;
         let lose = "UPDATE credentials SET master_key_id = 'gone'";
         match &account.store {
@@ -35,6 +38,10 @@ on_both! {
         assert_eq!(message, "The stored P0 credential cannot be opened at the moment");
         assert_eq!(sim.calls(), 0, "nobody was asked");
         gate.logs("a stored credential does not open").await;
+        // Of another provider there is none: its own is as good as ever.
+        let mut either = hello(MODEL);
+        either["models"] = json!([OTHER]);
+        assert_eq!(gate.messages(either).await.text(), "elsewhere");
     }
 }
 

@@ -263,7 +263,7 @@ async fn sec_5_a_ring_from_the_environment_is_rotated_by_its_owner() {
 
     assert!(run(&["byok", "create", "--provider", "anthropic"], ONE, KEY).await.0);
     let (done, _, said) = run(&["secrets", "rotate"], ONE, "").await;
-    assert!(done && said.contains("put a new key in front of it"), "{said}");
+    assert!(done && said.contains("put a new key behind it"), "{said}");
     let both = format!("{TWO}\n{ONE}");
     let (done, out, said) = run(&["secrets", "rotate", "--remove-old"], &both, "").await;
     assert!(done && said.contains("rewrapped 1 of 1"), "{said}");

@@ -25,7 +25,9 @@ impl Store {
     /// the first, when the two are tied together; so an address that is given to somebody else later opens nothing. Nobody
     /// is found: they become a member if they may `join`, unless they were one and were removed.
     pub async fn sign_in_member(&self, tenant: &Tenant, by: &By, identity: &Identity, join: bool) -> Result<Member> {
-        let email = identity.email.as_deref().map(str::to_lowercase);
+        // Letters of other alphabets that look like ours in lower case are other letters, and that is another address.
+        let is_plain = |email: &&str| email.to_lowercase() == email.to_ascii_lowercase();
+        let email = identity.email.as_deref().filter(is_plain).map(str::to_ascii_lowercase);
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
             sqlx::query(HOLD_KEYS).execute(&mut *transaction).await?;

@@ -31,7 +31,7 @@ async fn sec_3_a_file_is_made_on_the_first_start_for_its_owner_alone() {
     let path = folder.path().join("master.key");
     let source = MasterKeySource::File(path.clone());
     let error = refusal(&source).await;
-    assert!(error.contains("cannot read the file"), "{error}");
+    assert!(error.contains("there is no such file"), "{error}");
     assert!(!path.exists(), "only the first start makes a file");
 
     let made = MasterRing::load_or_create(&source).await.unwrap();
