@@ -126,7 +126,7 @@ fn unescaped(text: &str) -> Text {
             '&' => entity(rest),
             _ => None,
         };
-        let (code, length) = found.unwrap_or((first.into(), first.len_utf8()));
+        let (code, length) = found.unwrap_or_else(|| (first.into(), first.len_utf8()));
         // The bytes of an address are those of the text; halves of a pair stand for nothing that a secret has.
         match (first, u8::try_from(code)) {
             ('%', Ok(byte)) => out.push(byte),
