@@ -30,6 +30,26 @@ pub struct Credential {
     pub keys: Option<Box<[KeyHash]>>,
 }
 
+impl Credential {
+    /// One of which nothing is known but whose it is: it is for everybody and everything, and is sent nowhere.
+    pub fn new(id: impl Into<Arc<str>>, provider: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            provider: provider.into(),
+            destination: None,
+            disabled: false,
+            is_fallback: false,
+            is_required: false,
+            is_byok_only: false,
+            declared_zdr: None,
+            sort_order: 0,
+            models: None,
+            users: None,
+            keys: None,
+        }
+    }
+}
+
 /// Who is calling.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
@@ -169,20 +189,7 @@ mod tests {
     }
 
     fn credential(id: &str, provider: &str) -> Credential {
-        Credential {
-            id: id.into(),
-            provider: provider.into(),
-            destination: Some("https://x".into()),
-            disabled: false,
-            is_fallback: false,
-            is_required: false,
-            is_byok_only: false,
-            declared_zdr: None,
-            sort_order: 0,
-            models: None,
-            users: None,
-            keys: None,
-        }
+        Credential { destination: Some("https://x".into()), ..Credential::new(id, provider) }
     }
 
     #[test]

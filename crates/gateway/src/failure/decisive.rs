@@ -42,20 +42,7 @@ mod tests {
 
     /// Attempts by the place of their model, their context and whether the credential is the caller's.
     fn plan(list: &[(usize, u64, bool)]) -> Plan {
-        let credential = Credential {
-            id: "c".into(),
-            provider: "p".into(),
-            destination: None,
-            disabled: false,
-            is_fallback: false,
-            is_required: false,
-            is_byok_only: false,
-            declared_zdr: None,
-            sort_order: 0,
-            models: None,
-            users: None,
-            keys: None,
-        };
+        let credential = Credential::new("c", "p");
         let attempt = |&(model, context_length, own): &(usize, u64, bool)| Attempt {
             endpoint: Arc::new(Endpoint { context_length, ..Endpoint::new("m", "p") }),
             credential: own.then(|| Arc::new(credential.clone())),

@@ -169,20 +169,8 @@ mod tests {
 
     fn attempt(model: usize, context_length: u64, own: bool) -> Attempt {
         let endpoint = Endpoint { context_length, ..Endpoint::new("m", "p") };
-        let credential = Credential {
-            id: "c".into(),
-            provider: "p".into(),
-            destination: None,
-            disabled: false,
-            is_fallback: false,
-            is_required: false,
-            is_byok_only: false,
-            declared_zdr: None,
-            sort_order: 0,
-            models: None,
-            users: None,
-            keys: Some([KeyHash::of(b"k")].into()),
-        };
+        let keys = Some([KeyHash::of(b"k")].into());
+        let credential = Credential { keys, ..Credential::new("c", "p") };
         let credential = own.then(|| Arc::new(credential));
         let (endpoint, variants) = (Arc::new(endpoint), Variants::NONE);
         Attempt { endpoint, credential, model, strategy: Strategy::Direct, variants }

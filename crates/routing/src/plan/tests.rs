@@ -582,20 +582,8 @@ fn requests_with_tools_put_those_back_who_call_them_badly() {
 }
 
 fn credential(id: &str, provider: &str) -> Arc<Credential> {
-    Arc::new(Credential {
-        id: id.into(),
-        provider: provider.into(),
-        destination: Some("https://nowhere.invalid".into()),
-        disabled: false,
-        is_fallback: false,
-        is_required: false,
-        is_byok_only: false,
-        declared_zdr: None,
-        sort_order: 0,
-        models: None,
-        users: None,
-        keys: None,
-    })
+    let destination = Some("https://nowhere.invalid".into());
+    Arc::new(Credential { destination, ..Credential::new(id, provider) })
 }
 
 #[test]

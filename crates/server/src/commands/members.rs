@@ -5,7 +5,7 @@ use tidegate_core::Tenant;
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_store::Store;
 use tidegate_store::audit::By;
-use tidegate_store::members::{NewMember, Role};
+use tidegate_store::members::{Member, NewMember, Role};
 
 use super::keys::open;
 use super::out::{say, shown};
@@ -65,8 +65,7 @@ async fn rows(store: &Store, tenant: &Tenant) -> anyhow::Result<()> {
 
 pub async fn remove(source: &Source, who: &str) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
-    let found = store.find_member(&tenant, who).await?;
-    let member = found.with_context(|| format!("{who:?} is no member: see `tidegate members list`"))?;
+    let member = named(&store, &tenant, who).await?;
     if !store.remove_member(&tenant, &By::shell(SystemClock.now()), &member.id).await? {
         bail!("the member is gone");
     }
@@ -76,11 +75,15 @@ pub async fn remove(source: &Source, who: &str) -> anyhow::Result<()> {
 
 pub async fn role(source: &Source, who: &str, role: Role) -> anyhow::Result<()> {
     let (store, tenant) = open(source).await?;
-    let found = store.find_member(&tenant, who).await?;
-    let member = found.with_context(|| format!("{who:?} is no member: see `tidegate members list`"))?;
+    let member = named(&store, &tenant, who).await?;
     if !store.set_member_role(&tenant, &By::shell(SystemClock.now()), &member.id, role).await? {
         bail!("the member is gone");
     }
     store.close().await;
     say!("{} is {} now", shown(&member.email), role.as_str())
+}
+
+async fn named(store: &Store, tenant: &Tenant, who: &str) -> anyhow::Result<Member> {
+    let found = store.find_member(tenant, who).await?;
+    found.with_context(|| format!("{who:?} is no member: see `tidegate members list`"))
 }
