@@ -266,7 +266,11 @@ pub fn tier<'a>(
         (Some(tier), _) => return Some(tier),
         (None, _) => {}
     }
-    let fast = request.speed.as_deref() == Some("fast");
+    // Where only one of the two is given the other follows it.
+    let fast = match (request.speed.as_deref(), request.service_tier.as_deref()) {
+        (None, Some("priority" | "fast")) => card.tiers.is_some(),
+        (speed, _) => speed == Some("fast"),
+    };
     if fast && card.tiers.is_none() {
         conversation.warn("dropped:speed");
     }

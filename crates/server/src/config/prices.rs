@@ -37,8 +37,9 @@ fn mistake<T>(key: impl Into<String>, problem: impl fmt::Display) -> Checked<T> 
     Err(Mistake { key: key.into(), endpoint: 0, problem: problem.to_string() })
 }
 
-/// The prices of an endpoint of that provider, which serves a model of that name.
-pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str) -> Checked<Pricing> {
+/// The prices of an endpoint of that provider, which serves a model of that name. `is_tiered`: it stands for a service tier
+/// itself, and these are the prices of that.
+pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str, is_tiered: bool) -> Checked<Pricing> {
     let base = set(&raw.units(), "")?;
     for unit in [Unit::Input, Unit::Output] {
         if base.get(unit).is_none() {
@@ -62,10 +63,16 @@ pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str) -> Checked<Prici
     if discount.is_some_and(|discount| discount > Factor::ONE) {
         return mistake("discount", "must be at most 1, which is everything");
     }
+    let mut tiers = raw.tier.iter().map(tier).collect::<Checked<Vec<_>>>()?;
+    for (name, times) in usual_tiers(provider).iter().filter(|_| !is_tiered) {
+        if let (false, Ok(times)) = (raw.tier.contains_key(*name), Factor::parse(times)) {
+            tiers.push(((*name).into(), Tier::Times(times)));
+        }
+    }
     Ok(Pricing {
         base: with_conventions(base, provider, model),
         above: above(&raw.above, "above")?,
-        tiers: raw.tier.iter().map(tier).collect::<Checked<_>>()?,
+        tiers,
         geo: raw.geo.iter().map(geo).collect::<Checked<_>>()?,
         overrides: overrides.collect::<Checked<_>>()?,
         discount,
@@ -134,6 +141,16 @@ fn over(raw: &raw::PriceOverride, key: &str) -> Checked<Override> {
     };
     let prices = set(&raw.units(), &format!("{key}."))?;
     Ok(Override { min_prompt_tokens: raw.min_prompt_tokens, window, prices })
+}
+
+/// How many times the usual prices count for a service tier of which nothing is said, by the vendor's custom: who asks for
+/// a faster answer must not get it for the price of a slow one.
+fn usual_tiers(provider: &str) -> &'static [(&'static str, &'static str)] {
+    match provider {
+        "openai" | "azure" => &[("flex", "0.5"), ("priority", "2")],
+        "anthropic" => &[("fast", "2")],
+        _ => &[],
+    }
 }
 
 /// What a cache costs where nothing is said of it: so many thousandths of the price of plain input, by the vendor's custom.

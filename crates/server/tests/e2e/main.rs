@@ -66,6 +66,7 @@ mod money_kills;
 mod money_media;
 mod money_outages;
 mod money_streams;
+mod money_tiers;
 mod moving_on;
 mod native_search;
 mod oidc;

@@ -96,8 +96,9 @@ impl Checked {
                 Err(_) => continue,
             };
             let way = &provider.ways[way_index];
+            let is_tiered = endpoint.tier.as_deref().is_some_and(|tier| tier != "default");
             let priced = |raw| {
-                let pricing = prices::pricing(raw, &provider.slug, &model.id);
+                let pricing = prices::pricing(raw, &provider.slug, &model.id, is_tiered);
                 pricing.map_err(|mistake| mistake.at(index))
             };
             let pricing = endpoint.pricing.as_ref().map(priced).transpose().with_context(place)?;

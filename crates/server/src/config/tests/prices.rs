@@ -1,9 +1,9 @@
 //! What answers cost, as it is written in the file.
 
-use tidegate_core::{Factor, Money, Price};
+use tidegate_core::{Factor, Money, Price, Timestamp, Usage};
 use tidegate_gateway::snapshot::{Billing, UnknownPrice};
 use tidegate_routing::Pricing;
-use tidegate_routing::price::{Override, Prices, Tier, Unit, Window};
+use tidegate_routing::price::{Override, Prices, Terms, Tier, Unit, Window};
 
 use super::*;
 
@@ -199,10 +199,39 @@ fn a_cache_without_a_price_costs_what_its_vendor_usually_takes() {
     }
 }
 
-/// As the vendors publish them: Google's and xAI's long prompts, and thinking that is priced by itself.
+/// Published: OpenAI's priority about twice, its flex half of the usual; Anthropic's fast mode twice.
+#[test]
+fn a_faster_tier_without_a_price_costs_what_its_vendor_usually_takes() {
+    let of = |provider: &str, more: &str| {
+        let text = format!(
+            "[[models]]\nid = \"a/x\"\ncontext_length = 10\nmax_output_tokens = 5\n\
+             [[models.endpoints]]\nprovider = \"{provider}\"\nmodel = \"m\"\n{more}\n"
+        );
+        let (_folder, source) = source(&text, &[]);
+        let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
+        let (model, _) = snapshot.catalogue.resolve("a/x").unwrap();
+        let pricing = model.endpoints[0].pricing.clone().unwrap();
+        let usage = Usage { input: 1_000, output: 100, ..Usage::default() };
+        ["standard", "flex", "priority", "fast"].map(|tier| {
+            let terms = Terms { tier: Some(tier), geo: None, now: Timestamp(0) };
+            pricing.cost(&usage, &terms).total.0
+        })
+    };
+    // A thousand tokens at a dollar and a hundred at ten dollars per million are two thousandths of a dollar.
+    let plain = "pricing = { input = 1, output = 10 }";
+    assert_eq!(of("openai", plain), [2_000_000, 1_000_000, 4_000_000, 2_000_000]);
+    assert_eq!(of("anthropic", plain), [2_000_000, 2_000_000, 2_000_000, 4_000_000]);
+    assert_eq!(of("groq", plain), [2_000_000; 4]);
+    let own = "pricing = { input = 1, output = 10, tier = { priority = 1.75 } }";
+    assert_eq!(of("openai", own), [2_000_000, 1_000_000, 3_500_000, 2_000_000]);
+    // These are the prices of the tier already.
+    assert_eq!(of("openai", &format!("tier = \"priority\"\n{plain}")), [2_000_000; 4]);
+}
+
+/// As the vendors publish them: Google's, xAI's and OpenAI's long prompts, and thinking that is priced by itself.
 #[test]
 fn the_built_in_catalogue_knows_long_prompts_and_reasoning() {
-    let (_folder, source) = source("", &[("GEMINI_API_KEY", "k"), ("XAI_API_KEY", "k")]);
+    let (_folder, source) = source("", &[("GEMINI_API_KEY", "k"), ("XAI_API_KEY", "k"), ("OPENAI_API_KEY", "k")]);
     let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
     let pricing = |id: &str| {
         let (model, _) = snapshot.catalogue.resolve(id).unwrap_or_else(|| panic!("{id}"));
@@ -213,6 +242,9 @@ fn the_built_in_catalogue_knows_long_prompts_and_reasoning() {
     let (longest, long) = &pro.above[0];
     assert_eq!((*longest, long.get(Unit::Input), long.get(Unit::Output)), (200_000, dollars("2.5"), dollars("15")));
     assert_eq!(pricing("google/gemini-2.5-flash").base.get(Unit::Reasoning), dollars("2.5"));
+    // Twice for what goes in, one and a half times for what comes out.
+    let (longest, long) = &pricing("openai/gpt-5.4").above[0];
+    assert_eq!((*longest, long.get(Unit::Input), long.get(Unit::Output)), (272_000, dollars("5"), dollars("22.5")));
     assert!(snapshot.catalogue.models().iter().all(|model| {
         model
             .endpoints
