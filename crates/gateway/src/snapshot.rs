@@ -237,6 +237,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     pub max_event_bytes: usize,
     pub max_answer_bytes: usize,
+    /// Whether translated answers come event by event also for clients that want them whole.
+    pub always_stream: bool,
     /// The room for answers that are kept; none are in 0 bytes.
     pub cache_bytes: usize,
     /// Where callers may point at.
@@ -415,6 +417,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(10),
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
+            always_stream: false,
             cache_bytes: 256 << 20,
             egress: egress::Rules::default(),
             extractor: None,

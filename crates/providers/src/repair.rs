@@ -76,16 +76,50 @@ const CONTENT: [&str; 20] = [
     "documents",
 ];
 
+/// The member that asks for a stream.
+pub const STREAM: &str = "stream";
+
+/// Whether a repair is to do without a stream.
+pub fn is_of_stream(repair: &Repair) -> bool {
+    matches!(repair, Repair::Without(Refused::Member(name)) if name == STREAM)
+}
+
+/// Who may call but not for a stream (Bedrock has a permission for each), whose organisation must be verified for it
+/// (OpenAI), or whose model has none, mostly with tools.
+fn is_about_streaming(status: u16, words: &str, error: &Error) -> bool {
+    if status == 403 {
+        return words.contains("invokemodelwithresponsestream");
+    }
+    let is_named = error.param.as_deref() == Some(STREAM);
+    let codes = ["unsupported_value", "unsupported_parameter", "unknown_parameter"];
+    let is_refused = error.code.as_deref().is_some_and(|code| codes.contains(&code));
+    let says = [
+        "must be verified to stream",
+        "support streaming",
+        "supported for streaming",
+        "streaming is not supported",
+        "streaming is not available",
+        "streaming mode",
+    ];
+    (is_named && is_refused) || says.iter().any(|said| words.contains(said))
+}
+
 /// What the Responses protocol calls thinking that is shown.
 const SUMMARY: &str = "reasoning.summary";
 
 /// What a refusal (400 or 422) asks for; `None` when nothing can be left out.
 pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
-    if !matches!(status, 400 | 422) {
+    if !matches!(status, 400 | 403 | 422) {
         return None;
     }
     let text = String::from_utf8_lossy(body);
     let words = text.to_lowercase();
+    if words.contains(STREAM) && is_about_streaming(status, &words, &Error::read(body)) {
+        return Some(Repair::Without(Refused::Member(STREAM.to_owned())));
+    }
+    if status == 403 {
+        return None;
+    }
     if is_about_signatures(&words) {
         return Some(Repair::WithoutReasoning);
     }

@@ -10,8 +10,8 @@ use hyper::body::Incoming;
 use tidegate_core::{Api, Timestamp};
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::repair::{self, Repair};
-use tidegate_providers::translate::Context;
 use tidegate_providers::translate::card::Prefill;
+use tidegate_providers::translate::{Answered as Told, Context};
 use tidegate_providers::{Class, Fault, Protocol, adapter, chat, fault};
 use tidegate_routing::{Attempt, Compression, Plan, Searchers};
 use tidegate_wire::answer::{Additions, END_TURN, Message};
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::call::{self, Call};
 use super::follow::{Pause, following, is_retry, repeated};
+use super::gather::{self, Gathered, Gathering};
 use super::media::Media;
 use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
 use super::refused::{self, REFUSAL, Refused};
@@ -486,7 +487,9 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     {
         return Ok(Answered { answer: Answer::Made(made), context: Some(context.clone()) });
     }
-    job.hint = repair::repair(head.status.as_u16(), &body);
+    // What passes through unread comes as the client asks for it.
+    let may_help = |repair: &Repair| context.is_some() || !repair::is_of_stream(repair);
+    job.hint = repair::repair(head.status.as_u16(), &body).filter(may_help);
     if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
         job.hint = Some(Repair::Again);
@@ -508,6 +511,8 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
         let fact = Fact { provider, model, refused: refused.clone() };
         match job.gate.learn(fact.clone()) {
             Noted::New { instead_of } => job.gate.keep(&fact, instead_of),
+            // Who wants a stream asks for one although it may be refused.
+            Noted::Known if repair::is_of_stream(&repair) => {}
             // It was left out already.
             Noted::Known => return false,
             // This call is helped all the same.
@@ -544,38 +549,36 @@ async fn whole(
         let limit = snapshot.settings.max_answer_bytes;
         // Who has nobody else to ask waits for the rest as long as for all of it.
         let idle = if has_alternative { snapshot.settings.idle } else { Duration::MAX };
-        let (body, is_stream) = match answered.answer {
-            Answer::Live(response) => {
-                let is_told = framing::is_stream(response.headers());
-                let body = upstream::steady(response.into_body(), limit, (patience, idle)).await?;
-                let is_events = translate::asks_to_stream(job, attempt) && framing::begins_events(&body);
-                (body, is_told || is_events)
+        let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+        let made = |body: &[u8], context: &Context, now| adapter::message(upstream.protocol, body, context, now);
+        match (answered.answer, &answered.context) {
+            (Answer::Made(body), None) => Ok(Gotten::Native(body)),
+            (Answer::Made(body), Some(context)) => made(&body, context, job.gate.clock.now()).map(Gotten::Translated),
+            (Answer::Live(response), None) => {
+                let body = upstream::steady(response.into_body(), limit, (patience, idle)).await;
+                body.map(Gotten::Native)
             }
-            Answer::Made(body) => (body, false),
-        };
-        Ok((body, is_stream, answered.context))
+            (Answer::Live(response), Some(context)) => {
+                let asked = translate::asks_to_stream(job, attempt);
+                let idle = if asked { snapshot.settings.idle } else { idle };
+                let translator = translate::translator(job, attempt, upstream, Some(context));
+                let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
+                let gathering = Gathering::new(translator, &snapshot.settings);
+                let gathered = Box::pin(gather::answer(response, gathering, &mut job.ticket, (patience, idle)));
+                match gathered.await? {
+                    Gathered::Events(answered) => Ok(Gotten::Translated(*answered)),
+                    Gathered::Whole(body) => made(&body, context, job.gate.clock.now()).map(Gotten::Translated),
+                }
+            }
+        }
     };
-    let (body, is_stream, context) = until(deadline, pin!(answer)).await?;
-    let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
-    let body = match context {
-        None if snapshot.places[attempt.endpoint.place].card.foreign => {
+    let gotten = until(deadline, pin!(answer)).await?;
+    let body = match gotten {
+        Gotten::Native(body) if snapshot.places[attempt.endpoint.place].card.foreign => {
             anthropic::mended(&body, &translate::signer(attempt)).unwrap_or(body)
         }
-        None => body,
-        Some(context) if is_stream => {
-            let translator = translate::translator(job, attempt, upstream, Some(&context));
-            let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
-            let collected = translate::collected(translator, body)?;
-            job.warnings.extend(collected.warnings);
-            job.ticket.signed(&collected.signed);
-            if collected.is_estimated {
-                job.ticket.estimated();
-            }
-            collected.body
-        }
-        Some(context) => {
-            let protocol = upstream.protocol;
-            let answered = adapter::message(protocol, &body, &context, job.gate.clock.now())?;
+        Gotten::Native(body) => body,
+        Gotten::Translated(answered) => {
             job.warnings.extend(answered.warnings);
             job.ticket.signed(&answered.signed);
             if answered.is_estimated {
@@ -585,6 +588,13 @@ async fn whole(
         }
     };
     completed(job, attempt, since, &body)
+}
+
+/// A whole answer as it was got.
+enum Gotten {
+    Native(Bytes),
+    /// What it is in the Messages format.
+    Translated(Told),
 }
 
 /// Judges an upstream's answer and sets our members in it; it is read once for both.
@@ -691,7 +701,7 @@ async fn open_stream(
                 let said = framing::excerpt(first, &mut body).await;
                 return Err(error_in_answer(&said, job.gate.clock.now()));
             }
-            let whole = framing::gathered(first, &mut body, settings.max_answer_bytes).await?;
+            let whole = framing::gathered(first, &mut body, settings.max_answer_bytes, Duration::MAX).await?;
             // It was asked for a stream and answers whole: that is a stream of one event.
             let step = pump.take_whole(&whole, &mut splitter, &mut out, &mut job.ticket)?;
             return only_finished(step, Opened { body: Some(body), splitter, pump, out, finished: true });

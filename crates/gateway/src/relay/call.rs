@@ -362,6 +362,7 @@ pub(crate) fn beta_header(betas: &[&str]) -> Option<HeaderValue> {
 fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
     for fact in refused(job, attempt) {
         if let Refused::Member(name) = &fact
+            && name != repair::STREAM
             && let Some(without) = repair::without(&body, name)
         {
             job.warnings.push(format!("dropped:{name}"));

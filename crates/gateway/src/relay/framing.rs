@@ -1,10 +1,13 @@
 //! How the body of an answer comes: event by event, or whole.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tidegate_providers::{Class, Fault};
+use tokio::time::timeout;
 
 use crate::upstream::ERROR_BODY;
 
@@ -60,6 +63,7 @@ pub(super) async fn gathered(
     first: Option<Bytes>,
     body: &mut (impl Body<Data = Bytes> + Unpin),
     limit: usize,
+    idle: Duration,
 ) -> Result<BytesMut, Fault> {
     let mut whole = BytesMut::new();
     let mut piece = first;
@@ -68,7 +72,10 @@ pub(super) async fn gathered(
             return Err(Fault::in_answer(Class::BadResponse));
         }
         whole.extend_from_slice(&data);
-        piece = next(body).await?;
+        piece = match idle {
+            Duration::MAX => next(body).await?,
+            idle => timeout(idle, next(body)).await.map_err(|_| Fault::without_answer(Class::Timeout))??,
+        };
     }
     Ok(whole)
 }

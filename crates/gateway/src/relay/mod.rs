@@ -14,6 +14,7 @@ mod drain;
 mod embeddings;
 mod follow;
 mod framing;
+mod gather;
 mod images;
 mod inner;
 mod media;

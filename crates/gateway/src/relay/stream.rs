@@ -38,7 +38,7 @@ use crate::{Gateway, Snapshot, tasks};
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// An upstream that has said how its answer ended gets this long to say what it used.
-const SETTLED: Duration = Duration::from_secs(5);
+pub(super) const SETTLED: Duration = Duration::from_secs(5);
 
 /// The last bytes of an answer wait this long for its settling.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
@@ -435,7 +435,9 @@ impl StreamBody {
             let last = relay.finish();
             self.recording = relay.recording.take();
             self.settle(last);
-            release(*relay);
+            if let Some(upstream) = relay.upstream {
+                release(upstream);
+            }
         } else {
             self.phase = Phase::Relaying(relay);
         }
@@ -571,8 +573,10 @@ impl StreamBody {
             Ok(Step::Finished) => {
                 let last = relay.finish();
                 self.recording = relay.recording.take();
-                if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) {
-                    release(*relay);
+                if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over)
+                    && let Some(upstream) = relay.upstream
+                {
+                    release(upstream);
                 }
                 self.settle(last);
             }
@@ -654,8 +658,10 @@ impl Drop for StreamBody {
 
 /// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
 /// is here already and this does nothing.
-fn release(relay: Relay) {
-    let Some(mut upstream) = relay.upstream.filter(|upstream| !HttpBody::is_end_stream(upstream)) else { return };
+pub(super) fn release(mut upstream: Incoming) {
+    if HttpBody::is_end_stream(&upstream) {
+        return;
+    }
     tasks::spawn("drain a finished stream", async move {
         let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = upstream.frame().await {} }).await;
     });

@@ -2,30 +2,24 @@
 //! for them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use serde_json::Value;
-use serde_json::value::RawValue;
 use tidegate_core::KeyHash;
 use tidegate_providers::anthropic::{Signer, beta};
 use tidegate_providers::clear::{self, Cleared};
-use tidegate_providers::repair::Repair;
+use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::intent::NO_PREFILL;
 use tidegate_providers::translate::tools::user_hash;
-use tidegate_providers::translate::{Answered, Context, NOTHING_SAID, Outgoing, Target, Translator};
+use tidegate_providers::translate::{Context, NOTHING_SAID, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, chat, estimate, gemini};
 use tidegate_routing::Attempt;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Block, Content, Misfit, Request};
-use tidegate_wire::sse::Splitter;
 
 use super::attempt::Job;
 use super::call;
-use crate::agent::{Assembly, Turn};
 use crate::{Snapshot, Upstream, failure, tasks};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -128,72 +122,24 @@ pub(crate) fn cleared(request: &Request, card: &Card) -> Option<Cleared> {
     tasks::at_length(|| clear::cleared(request, card))
 }
 
-/// Whether the upstream is asked for a stream: also where the client wants none and the upstream gives nothing else.
+/// Whether the upstream is asked for a stream: also where the client wants none, since only of a stream can be told whether
+/// it has stopped coming, and how much of it there is when the client leaves. What passes through unread is asked for as
+/// the client asks.
 pub(super) fn asks_to_stream(job: &Job, attempt: &Attempt) -> bool {
-    let Snapshot { upstreams, places, .. } = &*job.snapshot;
+    let Snapshot { upstreams, places, settings, .. } = &*job.snapshot;
     let endpoint = &attempt.endpoint;
-    let is_translated = upstreams[endpoint.provider_index].protocol != Protocol::Messages;
-    job.stream || (is_translated && places[endpoint.place].card.stream_only)
-}
-
-/// An answer that came as a stream, put together.
-pub(super) fn collected(mut translator: Translator, body: Bytes) -> Result<Answered, Fault> {
-    let broken = || Fault::in_answer(Class::BadResponse);
-    let (most, rest) = (translator.feed(body), translator.end());
-    let frames = Bytes::from([most, rest].concat());
-    if let Some(fault) = translator.fault() {
-        return Err(fault);
+    if upstreams[endpoint.provider_index].protocol == Protocol::Messages {
+        return job.stream;
     }
-    let mut splitter = Splitter::new(frames.len());
-    splitter.feed(frames);
-    let (mut assembly, mut is_over) = (Assembly::default(), false);
-    // Inputs stay the text that they are: what is read as numbers may come out as others.
-    let mut inputs: BTreeMap<usize, String> = BTreeMap::new();
-    while let Some(frame) = splitter.next().map_err(|_| broken())? {
-        if frame.is_silent() {
-            continue;
-        }
-        let event: Value = serde_json::from_slice(&frame.data()).map_err(|_| broken())?;
-        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
-        is_over |= kind == "message_stop";
-        match event.pointer("/delta/partial_json").and_then(Value::as_str) {
-            Some(piece) => inputs.entry(place(&event)).or_default().push_str(piece),
-            // Nobody has asked for routing metadata here: it is ours to add.
-            None => drop(assembly.take(kind, &event, "")),
-        }
+    let refuses = |refused: &Refused| refused.name() == repair::STREAM;
+    if job.repairs.iter().any(|repair| matches!(repair, Repair::Without(refused) if refuses(refused))) {
+        return false;
     }
-    if !is_over {
-        return Err(Fault::without_answer(Class::Unreachable));
-    }
-    let Turn { mut head, blocks, usage, ending, .. } = assembly.finish();
-    let content: Vec<String> =
-        blocks.into_iter().enumerate().map(|(at, block)| with_input(block, inputs.get(&at))).collect();
-    head.extend(ending);
-    head.insert("usage".to_owned(), Value::Object(usage));
-    let mut body = Value::Object(head).to_string();
-    body.pop();
-    let body = body + r#","content":["# + &content.join(",") + "]}";
-    Ok(Answered {
-        body: body.into(),
-        warnings: translator.warnings().to_vec(),
-        is_estimated: translator.is_estimated(),
-        signed: translator.signed().to_vec(),
-    })
-}
-
-fn place(event: &Value) -> usize {
-    event.get("index").and_then(Value::as_u64).and_then(|index| usize::try_from(index).ok()).unwrap_or(usize::MAX)
-}
-
-/// A block with the input that came for it; one that was cut short is none.
-fn with_input(mut block: Value, input: Option<&String>) -> String {
-    let (Some(input), Some(members)) = (input, block.as_object_mut()) else { return block.to_string() };
-    members.remove("input");
-    let whole = serde_json::from_str::<&RawValue>(input.trim()).ok().map(RawValue::get);
-    let input = whole.filter(|text| text.starts_with('{')).unwrap_or("{}");
-    let mut text = block.to_string();
-    text.pop();
-    text + r#","input":"# + input + "}"
+    let may_stream = || {
+        let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
+        !learned.is_some_and(|learned| learned.iter().any(refuses))
+    };
+    job.stream || places[endpoint.place].card.stream_only || (settings.always_stream && may_stream())
 }
 
 /// The body as it is translated, where it was read. In a box: most are not, and all that waits for them is moved about.
@@ -325,25 +271,7 @@ fn short_hash(prefix: &str, parts: &[&str], characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn e7_an_input_is_put_together_as_it_was_written() {
-        let block = || json!({"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"type": "direct"}});
-        for (input, expected) in [
-            (r#"{"id":123456789012345678901234,"n":1e400}"#, r#"{"id":123456789012345678901234,"n":1e400}"#),
-            (r#"{"port":"Br"#, "{}"),
-            ("[1]", "{}"),
-            ("", "{}"),
-        ] {
-            let made = with_input(block(), Some(&input.to_owned()));
-            assert!(made.ends_with(&format!(r#","input":{expected}}}"#)), "{made}");
-            assert!(made.starts_with(r#"{"type":"tool_use","id":"t","name":"f","#), "{made}");
-        }
-        assert_eq!(with_input(block(), None), block().to_string());
-    }
 
     #[test]
     fn p70_the_key_of_a_cache_is_stable_and_equals_the_published_one() {

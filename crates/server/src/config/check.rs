@@ -349,6 +349,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         keep_alive,
         max_event_bytes,
         max_answer_bytes,
+        always_stream: upstream.always_stream,
         cache_bytes: config.cache.max_bytes,
         egress,
         extractor: std::env::current_exe().ok(),

@@ -353,6 +353,11 @@ pub struct UpstreamTimers {
     /// Bytes of one event, and of a whole answer.
     pub max_event_bytes: usize,
     pub max_answer_bytes: usize,
+    /// Whether upstreams that do not speak the Messages format are asked for streams also where the client wants a whole
+    /// answer, which is then put together here: one that stops coming is noticed, nothing on the way takes a long one for
+    /// dead, and of one whose client leaves it is known how much there was. It costs work for every piece, and some
+    /// servers are better at whole answers.
+    pub always_stream: bool,
 }
 
 impl Default for UpstreamTimers {
@@ -365,6 +370,7 @@ impl Default for UpstreamTimers {
             total_whole_ms: 600_000,
             max_event_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
+            always_stream: false,
         }
     }
 }

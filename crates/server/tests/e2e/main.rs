@@ -95,3 +95,4 @@ mod streaming;
 mod streams_at_scale;
 mod survival;
 mod tool_search;
+mod whole_streams;
