@@ -1,4 +1,4 @@
-//! Service tiers that cost more: held and charged at their price.
+//! Service tiers that cost more, held and charged at their price; costs that nobody believes.
 
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
@@ -19,9 +19,13 @@ async fn gate(sim: &Sim) -> Tidegate {
 }
 
 fn answer(tier: &str) -> Behaviour {
+    used(tier, 1000, 100)
+}
+
+fn used(tier: &str, prompt: u64, output: u64) -> Behaviour {
     let body = json!({"id": "c1", "object": "chat.completion", "model": "m", "service_tier": tier,
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
-        "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}});
+        "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}});
     Behaviour::Raw {
         status: 200,
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
@@ -71,4 +75,18 @@ async fn what_a_fast_answer_may_cost_is_held_before_it_is_asked_for() {
         assert_eq!((reply.status, sim.calls()), (402, 0), "{more}: {}", reply.body_text());
     }
     assert_eq!(ask(request(json!({}))).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_parts_of_a_cost_that_was_cut_are_cut_with_it() {
+    let sim = Sim::start(used("default", 3_000_000, 700_000)).await;
+    let gate = gate(&sim).await;
+    let usage = gate.messages(request(json!({}))).await.json()["usage"].clone();
+    let dollars = |value: &Value| value.as_f64().expect("an amount");
+    let (cost, details) = (dollars(&usage["cost"]), &usage["cost_details"]);
+    // Three dollars in and seven out were said.
+    assert!(cost < 1.0, "{usage}");
+    let parts =
+        ["upstream_inference_prompt_cost", "upstream_inference_completions_cost"].map(|part| dollars(&details[part]));
+    assert!((parts[0] - cost * 0.3).abs() < 2e-9 && (parts[1] - cost * 0.7).abs() < 2e-9, "{usage}");
 }

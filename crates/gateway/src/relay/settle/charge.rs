@@ -185,8 +185,16 @@ impl Ticket {
             let cost = if is_byok { self.beside.to_string() } else { "null".to_owned() };
             return Charged { cost, details: "null".to_owned(), is_byok };
         };
-        let (mut prompt, mut completion) = if insured { Default::default() } else { (cost.prompt, cost.completion) };
         let exchange = self.open_exchange();
+        // Of a sum that was cut the parts are cut, too.
+        let part = |part: Money| match exchange.upstream_cost {
+            Some(kept) if kept < cost.total => {
+                Money((i128::from(part.0) * i128::from(kept.0) / i128::from(cost.total.0)) as i64)
+            }
+            _ => part,
+        };
+        let parts = (part(cost.prompt), part(cost.completion));
+        let (mut prompt, mut completion) = if insured { Default::default() } else { parts };
         let (mut list, mut charged) = (exchange.list_cost.unwrap_or_default(), exchange.cost.unwrap_or_default());
         if let Some(carried) = &self.carried {
             prompt = prompt.plus(carried.prompt);
