@@ -115,6 +115,12 @@ enum Command {
     /// Prove what is stored as spent
     #[command(subcommand, after_help = "Example:\n  tidegate ledger verify && echo sound")]
     Ledger(commands::ledger::Ledger),
+    /// Move what is stored from SQLite to PostgreSQL
+    #[command(
+        subcommand,
+        after_help = "Example:\n  tidegate store move --to postgres://tidegate:PASSWORD@db.internal/tidegate"
+    )]
+    Store(commands::store::Stored),
     /// Check the audit log
     #[command(subcommand, after_help = "Examples:\n  tidegate audit list\n  tidegate audit verify && echo sound")]
     Audit(commands::audit::Audit),
@@ -374,6 +380,7 @@ impl Command {
             Self::Credits(command) => command.run().await?,
             Self::Ledger(command) => return command.run().await,
             Self::Audit(command) => return command.run().await,
+            Self::Store(command) => command.run().await?,
             Self::Import(_) | Self::Extract(_) | Self::Run { .. } | Self::Openapi | Self::Config { .. } => {
                 unreachable!("done before the runtime starts")
             }

@@ -77,6 +77,12 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     create_data_dir(&config.data_dir)?;
     let _lock = lock(&config.data_dir)?;
     let store = Arc::new(Store::open(&config.storage_url, &config.data_dir).await?);
+    if let Some(at) = store.moved_at().await? {
+        bail!(
+            "what is stored here was moved to a PostgreSQL server at {at}: set storage.url to it. To use this store again, \
+             without what was written there since: tidegate store reopen"
+        );
+    }
     let is_first = store.sole_organisation().await?.is_none();
     // A ring is made only where nothing can have been sealed under another one.
     let ring = if is_first {
@@ -374,7 +380,7 @@ fn create_data_dir(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Two gateways in one folder would each believe that its ledger is theirs alone.
-fn lock(folder: &Path) -> anyhow::Result<File> {
+pub fn lock(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;

@@ -40,6 +40,7 @@ pub mod keys;
 pub mod ledger;
 pub mod members;
 pub mod meta;
+pub mod moving;
 pub mod organisations;
 pub mod plugins;
 pub mod presets;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, Sqlite, SqlitePool, Transaction};
+use sqlx::{ConnectOptions, Connection, PgConnection, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 use crate::dialect::{self, Dialect};
@@ -125,23 +125,32 @@ fn postgres_options(url: &str) -> Result<(PgConnectOptions, Url), OpenError> {
     Ok((options, parsed))
 }
 
-async fn open_postgres(url: &str) -> Result<Store, OpenError> {
+/// A connection of its own to a server, for work that takes its time.
+pub(crate) async fn patient(url: &str) -> Result<PgConnection, OpenError> {
     let (options, parsed) = postgres_options(url)?;
-    let clean = |text: String| without_password(&one_line(&text), &parsed);
+    connected(&options, &parsed).await
+}
+
+async fn connected(options: &PgConnectOptions, parsed: &Url) -> Result<PgConnection, OpenError> {
     let failed = |reason: String| OpenError::Connect {
         host: options.get_host().to_owned(),
         port: options.get_port(),
-        reason: clean(reason),
+        reason: without_password(&one_line(&reason), parsed),
     };
+    let patient = dialect::postgres_connection(options.clone(), MIGRATION_LIMIT, MIGRATION_LIMIT);
+    match tokio::time::timeout(CONNECT_LIMIT, patient.connect()).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed("no answer within 5 seconds".to_owned())),
+    }
+}
 
+async fn open_postgres(url: &str) -> Result<Store, OpenError> {
+    let (options, parsed) = postgres_options(url)?;
+    let clean = |text: String| without_password(&one_line(&text), &parsed);
     // A connection of its own: the short limits of the pool are not meant for migrations, and an advisory lock that was
     // not given back leaves with the connection.
-    let patient = dialect::postgres_connection(options.clone(), MIGRATION_LIMIT, MIGRATION_LIMIT);
-    let mut connection = match tokio::time::timeout(CONNECT_LIMIT, patient.connect()).await {
-        Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return Err(failed(error.to_string())),
-        Err(_) => return Err(failed("no answer within 5 seconds".to_owned())),
-    };
+    let mut connection = connected(&options, &parsed).await?;
     migrations::postgres()
         .run_direct(None, &mut connection, false)
         .await
@@ -151,7 +160,7 @@ async fn open_postgres(url: &str) -> Result<Store, OpenError> {
     Ok(Store::Postgres(dialect::postgres_pool(options)))
 }
 
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

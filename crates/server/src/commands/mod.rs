@@ -15,3 +15,4 @@ pub mod presets;
 pub mod reload;
 pub mod run;
 pub mod secrets;
+pub mod store;

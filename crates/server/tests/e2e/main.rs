@@ -91,6 +91,7 @@ mod secrets;
 mod shared_rates;
 mod shell;
 mod store;
+mod store_move;
 mod streaming;
 mod streams_at_scale;
 mod survival;
