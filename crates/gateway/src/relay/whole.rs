@@ -18,13 +18,15 @@ use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Inner;
 use super::attempt::{BETWEEN, Done, INTENT, put_first, rest, retry};
 use super::drain::Attempts;
 use super::follow::{Pause, following, repeated};
+use super::head::{header_session, sender};
 use super::prefer::Wishes;
 use super::reserve::{Ask, reserve_whole};
+use super::serve::is_free;
 use super::settle::Ticket;
-use super::{Inner, header_session, is_free, sender};
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::snapshot::Calls;

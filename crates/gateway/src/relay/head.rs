@@ -1,0 +1,134 @@
+//! The head of a request, and that of its answer.
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERER, USER_AGENT};
+use http::{HeaderMap, StatusCode};
+use tidegate_core::{Api, GenerationId};
+use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_wire::preset::Words;
+
+use super::settle::Sender;
+use super::stream::Body;
+use crate::failure::Failure;
+use crate::snapshot::Names;
+
+pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const HTTP_REFERER: HeaderName = HeaderName::from_static("http-referer");
+const X_TITLE: HeaderName = HeaderName::from_static("x-title");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+const LONGEST_SESSION: usize = 256;
+
+/// How a request came: what its head says, and in which format its body was.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub headers: &'a HeaderMap,
+    /// The raw query string.
+    pub query: &'a str,
+    pub api: Api,
+    /// What it was said in, for a preset that it names.
+    pub words: Words,
+    /// What requests share that begin alike, in the caller's words: a conversation where no session is named.
+    pub cache_key: Option<&'a str>,
+}
+
+/// An answer on its way to the client.
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Body,
+}
+
+/// What the head says about who sent a request, cut to a sensible length.
+pub(super) fn sender(headers: &HeaderMap, names: &Names, session: Option<&str>) -> Sender {
+    const LONGEST: usize = 512;
+    let text = |name: &HeaderName| -> Option<Box<str>> {
+        let text = headers.get(name)?.to_str().ok()?;
+        let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(place, _)| place);
+        (end > 0).then(|| text[..end].into())
+    };
+    Sender {
+        session: session.map(Into::into),
+        user_agent: text(&USER_AGENT),
+        referer: text(&HTTP_REFERER).or_else(|| text(&REFERER)),
+        title: names.title_headers.iter().find_map(text).or_else(|| text(&X_TITLE)),
+        trace: text(&TRACEPARENT),
+    }
+}
+
+pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {
+    Forwarded {
+        version: headers.get(anthropic::VERSION).map(apart),
+        beta: anthropic::merged_betas(headers),
+        idempotency_key: headers.get(anthropic::IDEMPOTENCY_KEY).map(apart),
+    }
+}
+
+/// The value in memory of its own. As it came it is a piece of what was read from the connection, and all of that stays as
+/// long as any piece of it is held: for a stream that is long.
+fn apart(value: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone())
+}
+
+/// `x-session-id`, under the same limit as the member of the body.
+pub(super) fn header_session(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
+    let session = headers.get(X_SESSION_ID).and_then(|value| value.to_str().ok()).filter(|session| !session.is_empty());
+    match session {
+        Some(session) if session.chars().count() > LONGEST_SESSION => {
+            Err(Failure::invalid(format!("Invalid request: session_id must be at most {LONGEST_SESSION} characters")))
+        }
+        session => Ok(session),
+    }
+}
+
+/// The opt-in header; the legacy spelling counts only when the current one is absent.
+pub(super) fn wants_metadata(headers: &HeaderMap, names: &Names) -> bool {
+    let header = names.metadata_headers.iter().find_map(|name| headers.get(name));
+    header.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"enabled"))
+}
+
+pub(crate) fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, warnings: &[String]) -> Reply {
+    let mut headers = HeaderMap::with_capacity(8);
+    let id = HeaderValue::from_str(id.as_str()).expect("an id is plain ASCII");
+    headers.insert(GENERATION_ID, id.clone());
+    headers.insert(REQUEST_ID, id.clone());
+    headers.insert(X_REQUEST_ID, id);
+    if stream {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    // One that cannot be said does not silence the others.
+    let said: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|text| HeaderValue::from_str(text).is_ok()).collect();
+    if !said.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&said.join(","))
+    {
+        headers.insert(names.warnings_header.clone(), value);
+    }
+    Reply { status: StatusCode::OK, headers, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::snapshot::Settings;
+
+    #[test]
+    fn an_application_is_called_as_the_header_of_the_brand_says() {
+        let settings = Settings { brand_aliases: vec!["old".to_owned()], ..Settings::default() };
+        let names = Names::of(&settings);
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("x-title", "any"), ("x-old-title", "alias"), ("x-tidegate-title", "own")] {
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(sender(&headers, &names, None).title.as_deref(), Some(value));
+        }
+        headers.insert("x-tidegate-title", HeaderValue::from_static(""));
+        assert_eq!(sender(&headers, &names, None).title.as_deref(), Some("alias"), "an empty one says nothing");
+    }
+}
