@@ -72,7 +72,8 @@ struct Balance {
     used: Timestamp,
     /// Until when the store need not be asked again.
     refused_until: Option<Timestamp>,
-    /// More was spent than the limit allows, when the store was last asked.
+    /// More was spent than the limit allows, when the store was last asked; or than was leased, and it has not been asked
+    /// since.
     is_overdrawn: bool,
     /// What other nodes held when the store was last asked.
     elsewhere: Money,
@@ -231,6 +232,8 @@ impl Book {
         }
         for (slot, sum) in sums {
             let Some(balance) = self.slots.get_mut(slot) else { continue };
+            // What is missing is known to the store alone from here on.
+            balance.is_overdrawn |= balance.leased < sum;
             balance.leased = balance.leased.minus(sum).max(Money::ZERO);
             balance.posted = balance.posted.minus(sum).max(Money::ZERO);
         }

@@ -63,6 +63,12 @@ fn led_10_a_free_call_is_let_in_unless_something_is_overdrawn() {
     book.reserve(id(2), &[demand(0, 0)], NOW).expect("nothing is left, but nothing is owed");
     book.settle(id(1), &[posting(0, 25)], NOW);
     assert_eq!(book.reserve(id(3), &[demand(0, 0)], NOW).unwrap_err()[0].available, Money(-15));
+    // The store has it now. That what is leased is used up does not make good what is missing.
+    book.forwarded(&[posting(0, 25)]);
+    let short = book.reserve(id(3), &[demand(0, 0)], NOW).unwrap_err();
+    assert_eq!((short[0].available, short[0].is_final), (Money::ZERO, false), "the store is asked how it stands");
+    book.granted(&rule(0), Money(0), NOW);
+    book.reserve(id(3), &[demand(0, 0)], NOW).expect("others had something left");
     assert!(book.reserve(id(4), &[demand(1, 0)], NOW).is_err(), "what is not known is asked for");
     // Nothing is left in the store, or less than nothing: an earlier start, or another node, has spent it.
     book.refused(&rule(1), (Money::ZERO, Money::ZERO), NOW, NOW);
@@ -179,6 +185,8 @@ struct Naive {
     /// Slot and amount of grants, less what was given back.
     leases: Vec<(usize, i64)>,
     known: [bool; 4],
+    /// More was forwarded than was leased, and nothing was granted since.
+    overdrawn: [bool; 4],
     held: BTreeMap<u64, BTreeMap<usize, i64>>,
     /// Settled, and whether the store has it.
     spent: Vec<(usize, i64)>,
@@ -193,7 +201,10 @@ impl Naive {
     }
 
     fn admits(&self, wanted: &BTreeMap<usize, i64>) -> bool {
-        wanted.iter().all(|(slot, amount)| self.known[*slot] && self.available(*slot) >= *amount)
+        let admits = |(slot, amount): (&usize, &i64)| {
+            self.known[*slot] && self.available(*slot) >= *amount && (*amount > 0 || !self.overdrawn[*slot])
+        };
+        wanted.iter().all(admits)
     }
 }
 
@@ -267,12 +278,14 @@ proptest! {
                     book.granted(&rule(number), Money(amount), NOW);
                     naive.leases.push((number, amount));
                     naive.known[number] = true;
+                    naive.overdrawn[number] = false;
                 }
                 Step::Forward(number) => {
                     let sum: i64 = naive.spent.iter().filter(|(of, _)| *of == number).map(|(_, cost)| cost).sum();
                     let leased: i64 = naive.leases.iter().filter(|(of, _)| *of == number).map(|(_, part)| part).sum();
                     book.forwarded(&[posting(number, sum)]);
                     naive.spent.retain(|(of, _)| *of != number);
+                    naive.overdrawn[number] |= naive.known[number] && sum > leased;
                     // The store takes no more from a lease than there is.
                     naive.leases.push((number, -sum.min(leased)));
                 }
