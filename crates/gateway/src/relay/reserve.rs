@@ -216,7 +216,8 @@ fn refused(
     let counted = |kind| gate.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
     let Some(first) = short.first() else { return Failure::unavailable() };
     let rule = &first.demand.rule;
-    let tokens = affordable.filter(|tokens| *tokens > 0 && ask.is_capped);
+    // Where all that was asked for could be paid, it is not the answer that is too dear.
+    let tokens = affordable.filter(|tokens| *tokens > 0 && *tokens < ask.output && ask.is_capped);
     let failure = match &rule.slot.account {
         Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
             // Rules come widest first, so the first is the broadest that does not reach.

@@ -229,6 +229,31 @@ on_both! {
         assert_eq!((reply.status, reply.text().as_str()), (200, "help"), "{}", reply.body_text());
     }
 
+    async fn led_10_nothing_is_free_for_who_owes(database: &Database) {
+        // It answers more than it was allowed to.
+        let till = Till::start(Pace { usage: Some((14, 100)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let free = "[models.endpoints.pricing]\ninput = 0\noutput = 0\n";
+        let builder = Tidegate::start()
+            .endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY)
+            .endpoint_at("vendor/free", &till.base_url(), free);
+        let account = Account::start(database, builder).await;
+        let key = key(&account, json!({"limit": dollars(CALL)})).await;
+        let address = account.gate.address;
+        assert_eq!(Buy::new(address, &key, "vendor/free", 1, false).make().await.status, Some(200));
+        assert_eq!(Buy::new(address, &key, MODEL, 2, false).make().await.status, Some(200));
+        eventually("the store has it", Duration::from_secs(10), async || {
+            books::total(&account.store).await == Money(100_000)
+        })
+        .await;
+        // The book may hear of it a moment after the store has it.
+        for number in 3..13 {
+            let refused = Buy::new(address, &key, "vendor/free", number, false).make().await;
+            let error: Value = serde_json::from_slice(&refused.body).expect("JSON");
+            assert_eq!((refused.status, &error["error"]["message"]), (Some(402), &json!("API key spend limit reached")));
+        }
+        verified(&account.gate.place).await;
+    }
+
     async fn credits_that_were_given_can_be_spent_and_no_more(database: &Database) {
         let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
         let billing = "[billing]\nenabled = true\n[service]\ncredits_url = \"https://pay.test/more\"\n";
