@@ -197,9 +197,13 @@ pub struct Exchange {
     pub streamed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<Box<str>>,
+    /// The id of the message that the client got.
+    #[serde(rename = "upstream_id", default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<Box<str>>,
+    /// The upstream's own id of the answer. Nothing where that is the message's, as it came; empty where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upstream_id: Option<Box<str>>,
-    /// Why the answer ended, in the upstream's own word.
+    pub native_id: Option<Box<str>>,
+    /// Why the answer ended, in the upstream's own word; nothing and empty mean the same as of its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_stop_reason: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,7 +314,8 @@ impl Exchange {
             status: 499,
             streamed: false,
             stop_reason: None,
-            upstream_id: None,
+            message_id: None,
+            native_id: None,
             native_stop_reason: None,
             error_type: None,
             usage: Usage::default(),

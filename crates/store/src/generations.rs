@@ -20,12 +20,12 @@ use crate::words::{Words, own};
 use crate::{Result, Store, dialect};
 pub use list::Newest;
 
-/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 50.
+/// Parsing a statement costs more than inserting a row. SQLite binds at most 32 766 values in one and a row has 51.
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static PLAIN_INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
 /// Columns that each record has a value of its own for; they come first.
-const OWN: usize = 28;
+const OWN: usize = 29;
 /// The other columns, as they are in a record of which there is nothing special to say, which nearly all are: a value that
 /// stands in the statement costs far less than one that is handed over with it.
 const USUAL: [&str; 21] = [
@@ -71,7 +71,10 @@ pub struct Generation {
     pub status: u16,
     pub streamed: bool,
     pub stop_reason: Option<String>,
-    pub upstream_id: Option<String>,
+    /// The id of the message that the client got.
+    pub message_id: Option<String>,
+    /// The upstream's own, where that is another; empty where it has none.
+    pub native_id: Option<String>,
     pub native_stop_reason: Option<String>,
     pub error_type: Option<String>,
     pub usage: Usage,
@@ -159,7 +162,8 @@ impl Store {
                         .bind(words.shared(&exchange.provider))
                         .bind(exchange.streamed)
                         .bind(exchange.stop_reason.as_deref().map(|reason| words.shared(reason)))
-                        .bind(exchange.upstream_id.as_deref().map(own))
+                        .bind(exchange.message_id.as_deref().map(own))
+                        .bind(exchange.native_id.as_deref().map(own))
                         .bind(exchange.native_stop_reason.as_deref().map(|reason| words.shared(reason)))
                         .bind(stored(usage.input))
                         .bind(stored(usage.output))
@@ -279,7 +283,7 @@ impl Store {
 macro_rules! plain_columns {
     () => {
         "id, organisation_id, workspace_id, key_hash, model, provider, streamed, stop_reason, upstream_id, \
-         native_stop_reason, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, thinking_tokens, \
+         native_id, native_stop_reason, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, thinking_tokens, \
          reserved_nanos, cost_nanos, is_byok, list_cost_nanos, upstream_cost_nanos, service_tier, user_agent, attempts, \
          started_at, first_content_ms, duration_ms, request_bytes, response_bytes, \
          outcome, status, usage_reported, settlement, error_type, cache_write_1h_tokens, web_searches, web_fetches, \
@@ -350,7 +354,9 @@ struct RawGeneration {
     status: i64,
     streamed: bool,
     stop_reason: Option<String>,
+    /// Its name is older than that of what the upstream calls it.
     upstream_id: Option<String>,
+    native_id: Option<String>,
     native_stop_reason: Option<String>,
     error_type: Option<String>,
     input_tokens: i64,
@@ -448,7 +454,8 @@ impl TryFrom<RawGeneration> for Generation {
             status: u16::try_from(raw.status).map_err(|_| unreadable("status"))?,
             streamed: raw.streamed,
             stop_reason: raw.stop_reason,
-            upstream_id: raw.upstream_id,
+            message_id: raw.upstream_id,
+            native_id: raw.native_id,
             native_stop_reason: raw.native_stop_reason,
             error_type: raw.error_type,
             usage: Usage {

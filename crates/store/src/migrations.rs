@@ -46,6 +46,7 @@ const PAIRS: &[Pair] = &[
     pair!(16, "cached_tokens", "0016_cached_tokens.sql"),
     pair!(17, "router", "0017_router.sql"),
     pair!(18, "people", "0018_people.sql"),
+    pair!(19, "native_ids", "0019_native_ids.sql"),
 ];
 
 /// The number of the last change to the tables that this build knows.

@@ -45,7 +45,8 @@ impl Exchange {
             status,
             streamed,
             stop_reason,
-            upstream_id,
+            message_id,
+            native_id,
             native_stop_reason,
             error_type,
             usage,
@@ -92,7 +93,8 @@ impl Exchange {
         json::count(object.out, (*status).into());
         object.flag(member!("streamed"), *streamed);
         object.some_text(member!("stop_reason"), stop_reason.as_deref());
-        object.some_text(member!("upstream_id"), upstream_id.as_deref());
+        object.some_text(member!("upstream_id"), message_id.as_deref());
+        object.some_text(member!("native_id"), native_id.as_deref());
         object.some_text(member!("native_stop_reason"), native_stop_reason.as_deref());
         object.some_text(member!("error_type"), error_type.as_ref().map(Cow::as_ref));
         if *usage != Usage::default() {

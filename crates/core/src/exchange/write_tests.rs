@@ -52,14 +52,14 @@ prop_compose! {
         reserved: i64, outcome in 0..4_usize, settlement in 0..3_usize, status: u16,
     ) -> Exchange {
         let [organisation, workspace, model, provider] = names;
-        let [stop_reason, upstream_id, native_stop_reason, error_type, service_tier, session, user, user_agent,
+        let [stop_reason, message_id, native_stop_reason, error_type, service_tier, session, user, user_agent,
             referer, title] = words.map(|word| word.map(String::into_boxed_str));
         let [cost, list_cost, upstream_cost, reported_cost, cache_discount] = money.map(|amount| amount.map(Money));
         let [streamed, usage_reported, is_estimated, is_clamped, is_byok, has_parent, has_source, draws] = flags;
         let (started, first_content_ms, duration_ms, request_bytes, response_bytes) = times;
         let another = GenerationId::new(Timestamp(5));
         let outcomes = [Outcome::Complete, Outcome::Cancelled, Outcome::Failed, Outcome::Broken];
-        let (preset, router) = (title.clone(), title.clone());
+        let (preset, router, native_id) = (title.clone(), title.clone(), message_id.clone());
         let posting = |(account, window, first_day, amount)| Posting {
             slot: Slot { account, window, first_day }, amount: Money(amount),
         };
@@ -70,7 +70,7 @@ prop_compose! {
             id: GenerationId::new(Timestamp(1)), parent: has_parent.then_some(another),
             organisation: OrganisationId(organisation.into()), workspace: WorkspaceId(workspace.into()),
             key: KeyHash::of(b"k"), model: model.into(), provider: provider.into(), outcome: outcomes[outcome],
-            status, streamed, stop_reason, upstream_id, native_stop_reason,
+            status, streamed, stop_reason, message_id, native_id, native_stop_reason,
             error_type: error_type.map(|text| Cow::Owned(text.into())), usage: usage.unwrap_or_default(),
             usage_reported, is_estimated, is_clamped, settlement: Settlement::ALL[settlement],
             reserved: Money(reserved), postings: postings.into_iter().map(posting).collect(), cost, is_byok,

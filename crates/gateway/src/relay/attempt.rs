@@ -581,6 +581,7 @@ async fn whole(
         Gotten::Translated(answered) => {
             job.warnings.extend(answered.warnings);
             job.ticket.signed(&answered.signed);
+            job.ticket.native(&answered.native);
             if answered.is_estimated {
                 job.ticket.estimated();
             }

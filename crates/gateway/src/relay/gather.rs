@@ -226,6 +226,7 @@ impl Gathering {
             warnings: self.translator.warnings().to_vec(),
             is_estimated: self.translator.is_estimated(),
             signed: self.translator.signed().to_vec(),
+            native: self.translator.native().cloned().unwrap_or_default(),
         })
     }
 }

@@ -273,6 +273,11 @@ impl Pump {
         let message = event.message().map_err(malformed)?;
         self.counts.update(message.counts().unwrap_or_default());
         ticket.begun(&self.counts);
+        match self.translator.as_ref().and_then(|translator| translator.native()) {
+            Some(native) => ticket.native(native),
+            None if self.graft.is_some() => ticket.grafted(message.id()),
+            None => {}
+        }
         if self.graft.is_some() {
             // There is one already, and it stays as it was sent.
             (self.started, self.pinged) = (true, true);
@@ -308,6 +313,9 @@ impl Pump {
         }
         if let Some(translator) = &self.translator {
             ticket.signed(translator.signed());
+            if let Some(native) = translator.native() {
+                ticket.native(native);
+            }
         }
         ticket.hear(match &self.translator {
             Some(translator) => translator.said().div_ceil(BYTES_PER_TOKEN),

@@ -17,6 +17,7 @@ use tidegate_core::exchange::{Asked, AttemptRecord};
 use tidegate_core::{Api, Exchange, GenerationId, Money, Posting, Slot, Timestamp, WorkspaceId};
 use tidegate_providers::blot::Used;
 use tidegate_providers::credential::Credential as ProviderCredential;
+use tidegate_providers::translate::Native;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Credential, Endpoint, Strategy};
 use tidegate_wire::answer::Counts;
@@ -489,9 +490,9 @@ impl Ticket {
         exchange.list_cost = exchange.cost.filter(|_| exchange.is_byok);
         exchange.upstream_cost = None;
         // What an earlier attempt had begun to say belongs to it alone.
-        exchange.stop_reason = None;
+        (exchange.stop_reason, exchange.native_stop_reason, exchange.native_id) = (None, None, None);
         if !is_continued {
-            exchange.upstream_id = None;
+            exchange.message_id = None;
         }
     }
 
@@ -604,8 +605,20 @@ impl Ticket {
 
     pub fn answer(&mut self, id: Option<String>, stop_reason: Option<String>) {
         let exchange = self.edit();
-        exchange.upstream_id = id.map(Into::into).or_else(|| exchange.upstream_id.take());
+        exchange.message_id = id.map(Into::into).or_else(|| exchange.message_id.take());
         exchange.stop_reason = stop_reason.map(Into::into).or_else(|| exchange.stop_reason.take());
+    }
+
+    /// What the upstream of a translated answer calls it, and its own word for the end.
+    pub fn native(&mut self, Native { id, reason }: &Native) {
+        let exchange = self.edit();
+        exchange.native_id = Some(id.clone().unwrap_or_default());
+        exchange.native_stop_reason = Some(reason.clone().unwrap_or_default());
+    }
+
+    /// The id of a message that goes on with one of another upstream, under that one's id.
+    pub fn grafted(&mut self, id: Option<String>) {
+        self.edit().native_id = Some(id.unwrap_or_default().into());
     }
 
     /// Lets a call in for which nobody is called. False when a limit is used up or cannot be asked: then it goes the way of
@@ -636,7 +649,9 @@ impl Ticket {
         let Told { id, model, provider, stop_reason } = told;
         let exchange = self.edit();
         exchange.cache_source = Some(source);
-        exchange.upstream_id = Some(id.into());
+        exchange.message_id = Some(id.into());
+        // Nobody has said anything of this one.
+        (exchange.native_id, exchange.native_stop_reason) = (Some("".into()), Some("".into()));
         exchange.model = model.map_or_else(|| exchange.model.clone(), Into::into);
         exchange.provider = provider.unwrap_or_default().into();
         exchange.stop_reason = stop_reason.map(Into::into);

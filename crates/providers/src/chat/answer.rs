@@ -19,6 +19,8 @@ use crate::translate::{Answered, Context, Counted, Stop, Whole, is_something};
 #[derive(Deserialize)]
 pub(super) struct Completion<'a> {
     #[serde(borrow, default)]
+    pub id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow, default)]
     pub usage: Option<&'a RawValue>,
@@ -156,6 +158,8 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     let choice = completion.choices.into_iter().flatten().next();
     let choice = choice.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
+    whole.encoder.native.name(completion.id);
+    whole.encoder.native.end(choice.finish_reason.as_deref());
     let mut voice = Voice::new(context);
     let matched = choice.matched();
     if let Some(said) = choice.message {

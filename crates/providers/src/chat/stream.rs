@@ -183,6 +183,7 @@ impl Decode for Decoder {
         if let Some(told) = told {
             stream.counted.update(told);
         }
+        stream.encoder.native.name(chunk.id);
         stream.start();
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0.0) < 1.0) {
             let matched = choice.matched();
@@ -192,7 +193,10 @@ impl Decode for Decoder {
             }
             if let Some(word) = choice.finish_reason.as_deref().filter(|word| !word.is_empty()) {
                 let stop = stop(Some(word), matched, &stream.counted, &self.context)?;
-                self.finished.get_or_insert(stop);
+                if self.finished.is_none() {
+                    stream.encoder.native.end(Some(word));
+                    self.finished = Some(stop);
+                }
             }
         }
         if stream.encoder.is_over() || (self.finished.is_some() && is_alone && told.is_some()) {

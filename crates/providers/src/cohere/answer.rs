@@ -18,6 +18,8 @@ use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, cite, i
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     finish_reason: Option<Cow<'a, str>>,
     /// The message; in an error, the words of it.
     #[serde(borrow, default)]
@@ -143,6 +145,8 @@ pub(super) fn read<B: Blocks>(
         let whole: &RawValue = serde_json::from_slice(body).map_err(|_| broken())?;
         return Err(fault::classify_error(whole, now));
     }
+    encoder.native.name(answer.id);
+    encoder.native.end(answer.finish_reason.as_deref());
     let counted = answer.usage.and_then(counted).unwrap_or_default();
     let stop = ended(answer.finish_reason.as_deref(), answer.error, &counted, context)?;
     let message: Message<'_> = serde_json::from_str(raw.get()).map_err(|_| broken())?;

@@ -15,6 +15,9 @@ use crate::translate::{Context, Decode, Stop, Stream, is_something};
 struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
+    /// In the first one.
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
     #[serde(default)]
     index: Option<f64>,
     #[serde(borrow, default)]
@@ -145,9 +148,11 @@ impl Decode for Decoder {
             let word = finish_reason
                 .as_deref()
                 .or_else(|| error.filter(|error| json::kind(error) != Kind::Null).map(|_| "ERROR"));
+            stream.encoder.native.end(finish_reason.as_deref());
             let stop = ended(word, error, &stream.counted, &self.context)?;
             return self.finish(stop, stream);
         }
+        stream.encoder.native.name(event.id);
         stream.start();
         match (kind, said) {
             ("content-start" | "content-delta", Some(Said { content: Some(content), .. })) => {

@@ -151,6 +151,7 @@ impl Answer<'_> {
     ) -> Result<(), Fault> {
         counted.update(self::counted(self.usage, self.service_tier));
         let met = self.additional_model_response_fields.and_then(|fields| fields.stop_sequence);
+        encoder.native.end(self.stop_reason.as_deref());
         let end = stop(self.stop_reason.as_deref(), met.as_deref())?;
         let content = self.output.and_then(|output| output.message).and_then(|message| message.content);
         let Some(content) = content else { return Err(Fault::in_answer(Class::BadResponse)) };

@@ -198,6 +198,7 @@ impl Decode for Decoder {
                 stream.start();
                 let event: MessageStop<'_> = parse(data)?;
                 let met = event.additional_model_response_fields.and_then(|fields| fields.stop_sequence);
+                stream.encoder.native.end(event.stop_reason.as_deref());
                 stream.encoder.stop(stop(event.stop_reason.as_deref(), met.as_deref())?);
                 self.named_end = true;
             }

@@ -24,6 +24,8 @@ use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, is_some
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer<'a> {
     #[serde(borrow, default)]
+    pub response_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub candidates: Option<Vec<Candidate<'a>>>,
     #[serde(borrow, default)]
     pub prompt_feedback: Option<Feedback<'a>>,
@@ -166,6 +168,7 @@ impl Reader {
         if let Some(told) = answer.usage_metadata.and_then(self::counted) {
             counted.update(told);
         }
+        encoder.native.name(answer.response_id);
         let candidates = answer.candidates.unwrap_or_default();
         if candidates.is_empty()
             && let Some(feedback) = answer.prompt_feedback
@@ -187,6 +190,7 @@ impl Reader {
         context: &Context,
     ) -> Result<(), Fault> {
         let reason = candidate.finish_reason.as_deref().filter(|reason| !reason.is_empty());
+        encoder.native.end(reason);
         // A call beside a reason that says it went wrong is not handed on.
         let stop = reason.map(|reason| stop(reason, candidate.finish_message.as_deref(), encoder)).transpose()?;
         for part in candidate.content.and_then(|content| content.parts).into_iter().flatten() {

@@ -15,11 +15,13 @@ use crate::translate::carrier::Carrier;
 use crate::translate::cite::UrlCitation;
 use crate::translate::search::{Searched, Source, joined};
 use crate::translate::usage::{self, Told};
-use crate::translate::{Answered, Context, Counted, Encoder, Stop, Whole, is_something};
+use crate::translate::{Answered, Context, Counted, Encoder, Native, Stop, Whole, is_something};
 
 /// What is read of an answer, and of the object in the events that begin and end a stream.
 #[derive(Deserialize)]
 pub(super) struct Response<'a> {
+    #[serde(borrow, default)]
+    pub id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub status: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -35,6 +37,13 @@ pub(super) struct Response<'a> {
 }
 
 impl Response<'_> {
+    /// Tells what it is called and how it ended: why it is not complete, where it says so.
+    pub fn told(&self, native: &mut Native) {
+        native.name(self.id);
+        let reason = self.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
+        native.end(reason.or(self.status.as_deref()));
+    }
+
     pub fn counted(&self) -> Counted {
         let mut counted = self.usage.and_then(counted).unwrap_or_default();
         counted.tier = self.service_tier.as_deref().and_then(usage::tier);
@@ -188,6 +197,7 @@ impl Item<'_> {
 pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
     let response: Response<'_> = serde_json::from_slice(body).map_err(|_| Fault::in_answer(Class::BadResponse))?;
     let mut whole = Whole::new(context);
+    response.told(&mut whole.encoder.native);
     let (counted, stop) = read(response, &mut whole.encoder, context, now)?;
     whole.counted = counted;
     whole.encoder.stop(stop);

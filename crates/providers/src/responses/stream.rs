@@ -133,6 +133,7 @@ impl Decoder {
         let response: Option<Response<'_>> = response.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let mut stop = stop;
         if let Some(response) = response {
+            response.told(&mut stream.encoder.native);
             let told = response.counted();
             if told.is_known() || !stream.counted.is_known() {
                 stream.counted = told;
@@ -216,6 +217,10 @@ impl Decode for Decoder {
             }
         }
         match kind {
+            "response.created" => {
+                let response = event.response.and_then(json::Members::of);
+                stream.encoder.native.name(response.and_then(|response| response.get("id")));
+            }
             "response.output_item.added" => {
                 if let Some(item) = item()? {
                     self.added(&event, &item, stream);

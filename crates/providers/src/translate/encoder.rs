@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use super::Context;
 use super::arguments::Arguments;
 use super::blocks::Blocks;
 use super::search::Searched;
 use super::tools::Names;
+use super::{Context, Native};
 
 /// Which of several calls a piece belongs to: whatever the protocol numbers them by.
 pub type Key = u32;
@@ -114,6 +114,7 @@ pub struct Encoder<B> {
     pub warnings: Vec<String>,
     /// Calls that the upstream has signed, and what carries the signature.
     pub signed: Vec<(String, String)>,
+    pub native: Native,
     /// Bytes of text, thinking and input so far.
     pub said: u64,
     wrote: bool,
@@ -147,6 +148,7 @@ impl<B: Blocks> Encoder<B> {
             cut: false,
             warnings: Vec::new(),
             signed: Vec::new(),
+            native: Native::default(),
             said: 0,
             wrote: false,
             guarded,

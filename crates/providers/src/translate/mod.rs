@@ -29,8 +29,9 @@ pub mod usage;
 use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use serde_json::value::RawValue;
 use tidegate_wire::answer::{REFUSAL_CATEGORY, REFUSAL_EXPLANATION};
-use tidegate_wire::json::{quote, quoted};
+use tidegate_wire::json::{self, Kind, quote, quoted};
 use tidegate_wire::sse::{self, Frame};
 
 pub use card::Card;
@@ -164,6 +165,42 @@ impl Context {
 pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted, context: &Context) -> Result<(), Fault> {
     let is_content = context.may_be_empty && encoder.is_done() && counted.is_known() && counted.output > 0;
     if encoder.has_answered() || is_content { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
+}
+
+/// What the upstream itself calls an answer, and its own word for why that ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Native {
+    pub id: Option<Box<str>>,
+    pub reason: Option<Box<str>>,
+}
+
+/// Characters that are kept of such a name or word.
+const MOST_NATIVE: usize = 128;
+
+impl Native {
+    /// Takes the id, which is told again with every piece of some streams. What is none spoils no answer.
+    pub fn name(&mut self, id: Option<&RawValue>) {
+        if self.id.is_some() {
+            return;
+        }
+        let id = id.and_then(|id| match json::kind(id) {
+            Kind::String => json::string(id),
+            Kind::Number => Some(id.get().into()),
+            _ => None,
+        });
+        self.id = id.filter(|id| !id.is_empty()).map(|id| kept(&id));
+    }
+
+    /// Takes the word for the end.
+    pub fn end(&mut self, word: Option<&str>) {
+        if let Some(word) = word.filter(|word| !word.is_empty()) {
+            self.reason = Some(kept(word));
+        }
+    }
+}
+
+fn kept(text: &str) -> Box<str> {
+    text.chars().take(MOST_NATIVE).collect::<String>().into()
 }
 
 /// Reads an upstream's stream, one frame after the other.
@@ -359,6 +396,11 @@ impl Translator {
         &self.stream.encoder.signed
     }
 
+    /// What the upstream calls the answer, as far as that has come; nothing where its message goes on as its own.
+    pub fn native(&self) -> Option<&Native> {
+        self.stream.started.then_some(&self.stream.encoder.native)
+    }
+
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
         self.stream.encoder.said
@@ -409,6 +451,7 @@ pub struct Answered {
     pub is_estimated: bool,
     /// Its calls that are signed, and what carries the signature.
     pub signed: Vec<(String, String)>,
+    pub native: Native,
 }
 
 /// A whole answer that a reader fills.
@@ -441,8 +484,8 @@ impl Whole {
         out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');
         let is_estimated = !self.counted.is_told(self.encoder.said);
-        let Encoder { warnings, signed, .. } = self.encoder;
-        Ok(Answered { body: out.freeze(), warnings, is_estimated, signed })
+        let Encoder { warnings, signed, native, .. } = self.encoder;
+        Ok(Answered { body: out.freeze(), warnings, is_estimated, signed, native })
     }
 }
 

@@ -192,7 +192,7 @@ fn shown<'a>(
         id: generation.id.as_str(),
         request_id: generation.parent.as_ref().unwrap_or(&generation.id).as_str(),
         session_id: generation.session.as_deref(),
-        upstream_id: generation.upstream_id.as_deref(),
+        upstream_id: upstream_id(generation),
         model: &generation.model,
         provider_name: Some(generation.provider.as_str()).filter(|name| !name.is_empty()),
         router: generation.router.as_deref(),
@@ -204,7 +204,7 @@ fn shown<'a>(
         streamed: generation.streamed,
         cancelled: generation.outcome == Outcome::Cancelled,
         finish_reason: stop_reason,
-        native_finish_reason: generation.native_stop_reason.as_deref().or(stop_reason),
+        native_finish_reason: own(generation.native_stop_reason.as_deref(), stop_reason),
         response_cache_source_id: generation.cache_source.as_ref().map(GenerationId::as_str),
         // We keep no counts of a tokenizer of our own.
         tokens_prompt: counted(usage.prompt()),
@@ -239,13 +239,22 @@ fn shown<'a>(
     }
 }
 
+fn upstream_id(generation: &Generation) -> Option<&str> {
+    own(generation.native_id.as_deref(), generation.message_id.as_deref())
+}
+
+/// What the upstream has said itself, which is what is told where the message is its own.
+fn own<'a>(native: Option<&'a str>, told: Option<&'a str>) -> Option<&'a str> {
+    native.or(told).filter(|text| !text.is_empty())
+}
+
 /// Every attempt of a call in its order. The last one is the one that answered, if any did. Of a loop each turn has an answer
 /// and an id of its own.
 fn responses(generation: &Generation) -> Vec<Response<'_>> {
     let last = generation.attempts.len().saturating_sub(1);
     let attempts = generation.attempts.iter().enumerate();
     let responses = attempts.map(|(place, attempt)| Response {
-        id: generation.upstream_id.as_deref().filter(|_| place == last && attempt.status < 300),
+        id: upstream_id(generation).filter(|_| place == last && attempt.status < 300),
         endpoint_id: format!("{}:{}", attempt.provider, attempt.model),
         provider_name: &attempt.provider,
         model_permaslug: &attempt.model,

@@ -141,6 +141,57 @@ on_both! {
         }
     }
 
+    async fn a_record_has_the_upstreams_own_id_and_word(database: &Database) {
+        let raw = |kind: &str, body: String| Behaviour::Raw {
+            status: 200, headers: vec![("content-type".to_owned(), kind.to_owned())], body: Bytes::from(body),
+        };
+        let usage = json!({"prompt_tokens": 14, "completion_tokens": 9, "total_tokens": 23});
+        let whole = json!({
+            "id": "chatcmpl-whole", "object": "chat.completion", "model": "m", "usage": usage,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "eos"}],
+        });
+        let chunk = |choices: Value, usage: Value| {
+            json!({"id": "chatcmpl-pieces", "object": "chat.completion.chunk", "choices": choices, "usage": usage})
+        };
+        let chunks = [
+            chunk(json!([{"index": 0, "delta": {"role": "assistant", "content": "hello"}, "finish_reason": null}]), Value::Null),
+            chunk(json!([{"index": 0, "delta": {}, "finish_reason": "length"}]), Value::Null),
+            chunk(json!([]), usage.clone()),
+        ];
+        let stream = chunks.map(|chunk| format!("data: {chunk}\n\n")).concat() + "data: [DONE]\n\n";
+        let sim = Sim::start(raw("application/json", whole.to_string())).await;
+        let builder = Tidegate::start().protocol_at(MODEL, "openai-chat", &format!("{}/v1", sim.base_url()), PRICED);
+        let account = Account::start(database, builder).await;
+
+        let given = async |path: &str, body: Value| {
+            let reply = account.gate.ask("POST", path).key(INFERENCE_KEY).json(body.to_string()).send().await;
+            assert_eq!(reply.status, 200, "{}", reply.body_text());
+            let record = recorded(&account, reply.header("x-generation-id").unwrap()).await;
+            (reply, record)
+        };
+        let told = |record: &Value| ["upstream_id", "native_finish_reason", "finish_reason"].map(|name| record[name].clone());
+        let (reply, record) = given("/v1/messages", hello(MODEL)).await;
+        assert_eq!(told(&record), ["chatcmpl-whole", "eos", "end_turn"]);
+        assert_eq!(record["provider_responses"][0]["id"], "chatcmpl-whole");
+        let message = reply.json()["id"].as_str().unwrap().to_owned();
+        assert_eq!(recorded(&account, &message).await, record, "the message's id leads to its record");
+        let (_, record) = given("/api/v1/chat/completions", hello(MODEL)).await;
+        assert_eq!(told(&record), ["chatcmpl-whole", "eos", "end_turn"]);
+
+        sim.set(raw("text/event-stream", stream));
+        let (_, record) = given("/v1/messages", hello_streamed(MODEL)).await;
+        assert_eq!(told(&record), ["chatcmpl-pieces", "length", "max_tokens"]);
+
+        // What it does not tell is not made up.
+        let mut nameless = whole;
+        nameless.as_object_mut().unwrap().remove("id");
+        nameless["choices"][0]["finish_reason"] = Value::Null;
+        sim.set(raw("application/json", nameless.to_string()));
+        let (_, record) = given("/v1/messages", hello(MODEL)).await;
+        assert_eq!(told(&record), [Value::Null, Value::Null, json!("end_turn")]);
+        assert_eq!(record["provider_responses"][0].get("id"), None);
+    }
+
     async fn every_attempt_is_in_the_record(database: &Database) {
         let busy = Sim::start(Behaviour::status(529)).await;
         let good = Sim::start(answered("msg_second")).await;
@@ -223,7 +274,7 @@ on_both! {
         // Another organisation's, also for a management key.
         let now = SystemClock.now();
         let theirs = Exchange {
-            upstream_id: Some("msg_theirs".into()),
+            message_id: Some("msg_theirs".into()),
             cost: Some(Money(1)),
             ..Exchange::new(
                 GenerationId::new(now), OrganisationId("org_OTHER".into()), WorkspaceId("w".into()),

@@ -423,7 +423,7 @@ async fn every_generation_is_recorded_as_it_ended() {
     // 14 at 3 and 9 at 15 millionths of a dollar, in nano-dollars.
     assert_eq!(record.cost, Some(Money(14 * 3_000 + 9 * 15_000)));
     assert_eq!((record.session.as_deref(), record.user.as_deref()), (Some("s-1"), Some("u-1")));
-    assert_eq!((record.stop_reason.as_deref(), record.upstream_id.as_deref()), (Some("end_turn"), Some("msg_up")));
+    assert_eq!((record.stop_reason.as_deref(), record.message_id.as_deref()), (Some("end_turn"), Some("msg_up")));
     let attempts: Vec<_> = record.attempts.iter().map(|attempt| (&*attempt.provider, attempt.status)).collect();
     assert_eq!(attempts, [("P0", 529), ("P1", 200)]);
     assert_eq!(record.request_bytes, request.to_string().len() as u64);

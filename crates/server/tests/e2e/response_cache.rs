@@ -117,6 +117,9 @@ async fn given_once_more(database: &Database, is_stream: bool) {
             ("streamed", json!(is_stream)),
             ("cancelled", json!(false)),
             ("finish_reason", json!("end_turn")),
+            // Nobody was asked.
+            ("native_finish_reason", Value::Null),
+            ("upstream_id", Value::Null),
             ("provider_responses", json!([])),
         ] {
             assert_eq!(record[name], value, "{name}");

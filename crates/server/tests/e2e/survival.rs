@@ -129,6 +129,7 @@ async fn both_parts_of_an_answer_are_counted_and_charged_once() {
     let id = reply.header("x-generation-id").unwrap().to_owned();
     let record = recorded(&gate, &id).await;
     assert_eq!(recorded(&gate, "msg_up").await, record, "it is found by the id that the client was given");
+    assert_eq!(record["upstream_id"], "msg_other", "and has the id that its end has with who served it");
     assert_eq!(record["tokens_prompt"], 28, "{record}");
     assert_eq!(record["tokens_completion"], json!(output), "{record}");
     assert!((record["total_cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{record}");

@@ -32,7 +32,8 @@ fn assert_same(read: Generation, sent: &Exchange) {
     assert_eq!((read.key, &*read.model, &*read.provider), (sent.key, &*sent.model, &*sent.provider));
     assert_eq!((read.outcome, read.status, read.streamed), (sent.outcome, sent.status, sent.streamed));
     assert_eq!(read.stop_reason.as_deref(), sent.stop_reason.as_deref());
-    assert_eq!(read.upstream_id.as_deref(), sent.upstream_id.as_deref());
+    assert_eq!(read.message_id.as_deref(), sent.message_id.as_deref());
+    assert_eq!(read.native_id.as_deref(), sent.native_id.as_deref());
     assert_eq!(read.cache_source, sent.cache_source);
     assert_eq!((read.preset.as_deref(), read.parent), (sent.preset.as_deref(), sent.parent));
     assert_eq!((read.api, read.router.as_deref()), (sent.api, sent.router.as_deref()));
@@ -83,7 +84,8 @@ on_both! {
             status: 529,
             streamed: true,
             stop_reason: Some("end_turn".into()),
-            upstream_id: Some("msg_1".into()),
+            message_id: Some("msg_1".into()),
+            native_id: Some("chatcmpl-1".into()),
             native_stop_reason: Some("stop".into()),
             error_type: Some("overloaded_error".into()),
             usage,
@@ -172,7 +174,7 @@ on_both! {
 
     async fn a_request_is_found_by_its_message(database: &Database) {
         let sent = |message: &str, later| Exchange {
-            upstream_id: Some(message.into()),
+            message_id: Some(message.into()),
             ..exchange(hash("k"), None, Timestamp(NOW.0 + later))
         };
         let batch = [sent("msg_1", 0), sent("msg_2", 1), sent("msg_1", 2), exchange(hash("k"), None, NOW)];
