@@ -187,7 +187,7 @@ fn document(media_type: &str) -> Option<Document> {
 /// must not learn which names there are behind our wall.
 fn code_of(reason: Reason) -> &'static str {
     match reason {
-        Reason::Url | Reason::Domain | Reason::Port | Reason::Name | Reason::Address | Reason::Lookup => {
+        Reason::Url | Reason::Domain | Reason::Port | Reason::Name | Reason::Address | Reason::Own | Reason::Lookup => {
             "url_not_allowed"
         }
         Reason::Type | Reason::Encoding | Reason::TooManyPixels => "unsupported_content_type",

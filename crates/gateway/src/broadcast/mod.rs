@@ -111,9 +111,10 @@ impl Audience {
 /// Whether somebody who is not the operator may have this address told of requests, or why not. Plain text goes only where
 /// the operator allows it.
 pub fn may_be_called(url: &str, rules: &egress::Rules) -> Result<(), &'static str> {
-    let place = egress::checked(url, rules).map_err(|refused| match refused.is_port() {
-        true => "must have a port that is among egress.ports",
-        false => "must be a public address, or one that egress.allow names",
+    let place = egress::checked(url, rules).map_err(|egress::Refused(reason)| match reason {
+        egress::Reason::Port => "must have a port that is among egress.ports",
+        egress::Reason::Own => "must not be the gateway itself or what it keeps its data in",
+        _ => "must be a public address, or one that egress.allow names",
     })?;
     match place {
         egress::Checked::Tls | egress::Checked::Listed => Ok(()),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::IpNet;
 
-use super::Rules;
+use super::{Kept, Rules};
 
 /// Not for the public, by IANA's register of special addresses and what clouds do with others; each with the length
 /// of its prefix.
@@ -35,7 +35,7 @@ impl Rules {
         if !self.ports.contains(&address.port()) || self.is_own(SocketAddr::new(ip, address.port())) {
             return false;
         }
-        if self.kept.iter().any(|kept| kept.parse::<IpAddr>().is_ok_and(|kept| kept.to_canonical() == ip)) {
+        if self.keeps(ip, address.port(), by_name || self.is_allowed(ip)) {
             return false;
         }
         // An IPv4 address inside an IPv6 one is reached like the latter and leads to the former: both must be right.
@@ -49,11 +49,29 @@ impl Rules {
                 })
     }
 
+    fn keeps(&self, ip: IpAddr, port: u16, is_allowed: bool) -> bool {
+        let is_it = |host: &str| host.parse::<IpAddr>().is_ok_and(|kept| kept.to_canonical() == ip);
+        self.is_kept(is_it, port, is_allowed)
+    }
+
+    /// Whether something of our own is at a host. What else is at the same host may be called only where the operator
+    /// allows that very host.
+    pub(super) fn is_kept(&self, is_host: impl Fn(&str) -> bool, port: u16, is_allowed: bool) -> bool {
+        let is_it = |kept: &Kept| !is_allowed || kept.port.is_none_or(|own| own == port);
+        self.kept.iter().any(|kept| is_host(&kept.host) && is_it(kept))
+    }
+
+    /// Whether an address is ours, or what we keep our data in.
+    pub(super) fn is_ours(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        self.is_own(SocketAddr::new(ip, address.port())) || self.keeps(ip, address.port(), self.is_allowed(ip))
+    }
+
     fn permits_ip(&self, ip: IpAddr) -> bool {
         is_public(ip) || self.is_allowed(ip)
     }
 
-    fn is_allowed(&self, ip: IpAddr) -> bool {
+    pub(super) fn is_allowed(&self, ip: IpAddr) -> bool {
         self.allowed_ranges.iter().any(|range| range.contains(&ip))
     }
 
@@ -291,12 +309,24 @@ mod tests {
         let mut rules = rules(&["127.0.0.0/8", "::1/128", "10.0.0.0/8"]);
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         rules.own = vec![at("127.0.0.1:8080")];
-        rules.kept = vec!["10.0.0.5".to_owned(), "db.example.com".to_owned()];
+        let kept = |host: &str, port| Kept { host: host.to_owned(), port };
+        rules.kept = vec![kept("10.0.0.5", Some(443)), kept("10.0.0.6", None), kept("8.8.8.8", Some(80))];
         assert!(!rules.permits(at("127.0.0.1:8080"), false));
         assert!(!rules.permits(at("127.0.0.1:8080"), true), "nor by name");
         assert!(!rules.permits(at("[::ffff:127.0.0.1]:8080"), false));
         assert!(rules.permits(at("127.0.0.1:443"), false));
-        assert!(!rules.permits(at("10.0.0.5:443"), true));
+        for (address, expected) in [
+            ("10.0.0.5:443", false),
+            ("[::ffff:10.0.0.5]:443", false),
+            ("10.0.0.5:8080", true),
+            ("10.0.0.6:8080", false),
+            ("8.8.8.8:80", false),
+        ] {
+            assert_eq!(rules.permits(at(address), false), expected, "{address}");
+            assert_eq!(rules.permits(at(address), true), expected, "{address} by an allowed name");
+        }
+        assert!(!rules.permits(at("8.8.8.8:443"), false), "nobody allows what else is there");
+        assert!(rules.permits(at("8.8.8.8:443"), true));
         rules.own = vec![at("[::]:8080")];
         for own in ["127.0.0.1:8080", "127.9.9.9:8080", "[::1]:8080"] {
             assert!(!rules.permits(at(own), false), "{own}");

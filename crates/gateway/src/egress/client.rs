@@ -157,6 +157,7 @@ impl Egress {
             Reason::Port => "port",
             Reason::Name => "name",
             Reason::Address => "address",
+            Reason::Own => "own",
             // It was let through and came to nothing.
             _ => return Refused(reason),
         };

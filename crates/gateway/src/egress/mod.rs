@@ -33,8 +33,17 @@ pub struct Rules {
     pub ports: Vec<u16>,
     /// Where we ourselves listen.
     pub own: Vec<SocketAddr>,
-    /// Names and addresses of what we keep our own data in; never called, whatever is allowed.
-    pub kept: Vec<String>,
+    /// What we keep our own data in; never called, whatever is allowed.
+    pub kept: Vec<Kept>,
+}
+
+/// Something of the operator's that the gateway itself calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its name, in lower case and without a dot at the end, or its address.
+    pub host: String,
+    /// Nothing where every port of it is meant.
+    pub port: Option<u16>,
 }
 
 impl Default for Rules {
@@ -141,6 +150,8 @@ pub(crate) enum Reason {
     Port,
     Name,
     Address,
+    /// It is allowed, but for that it is the gateway itself or what it keeps its data in.
+    Own,
     Lookup,
     Connect,
     Status,

@@ -94,6 +94,18 @@ fn checked(mut url: Url, rules: &Rules) -> Result<Place, Reason> {
         Host::Ipv6(ip) => Where::Ip(IpAddr::V6(ip).to_canonical()),
         Host::Domain(name) => named(name, rules)?,
     };
+    let (is_allowed, is_ours) = match &host {
+        Where::Ip(ip) => (rules.is_allowed(*ip), rules.is_ours(SocketAddr::new(*ip, port))),
+        Where::Name { name, allowed } => (*allowed, rules.is_kept(|kept| kept == name, port, *allowed)),
+    };
+    if is_ours {
+        return Err(match &host {
+            // Elsewhere nobody is to learn where it is.
+            _ if is_allowed => Reason::Own,
+            Where::Ip(_) => Reason::Address,
+            Where::Name { .. } => Reason::Name,
+        });
+    }
     if !rules.ports.contains(&port) {
         return Err(Reason::Port);
     }
@@ -112,7 +124,7 @@ fn named(name: &str, rules: &Rules) -> Result<Where, Reason> {
             (1..=63).contains(&label.len())
                 && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
         });
-    if !is_name || rules.kept.contains(&name) {
+    if !is_name {
         return Err(Reason::Name);
     }
     let allowed = rules.allowed_names.contains(&name);
@@ -134,6 +146,7 @@ pub fn allowed_name(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Kept;
     use super::*;
 
     fn refused(text: &str) -> Option<Reason> {
@@ -311,8 +324,14 @@ mod tests {
             let refused = place(url, &rules).map(|place| place.host);
             assert!(!matches!(refused, Ok(Where::Name { allowed: true, .. })), "{url}");
         }
-        let kept = Rules { kept: vec!["db.example.com".to_owned()], ..Rules::default() };
-        assert_eq!(place("http://DB.example.com./", &kept).err(), Some(Reason::Name));
+        let db = Kept { host: "db.example.com".to_owned(), port: Some(5432) };
+        let mut kept = Rules { kept: vec![db], ports: vec![80, 5432], ..Rules::default() };
+        for url in ["http://DB.example.com./", "http://db.example.com:5432/"] {
+            assert_eq!(place(url, &kept).err(), Some(Reason::Name), "{url}");
+        }
+        kept.allowed_names.push("db.example.com".to_owned());
+        assert!(place("http://db.example.com/", &kept).is_ok(), "the operator allows what else is there");
+        assert_eq!(place("http://DB.example.com:5432/", &kept).err(), Some(Reason::Own));
         for (text, name) in
             [("minio", Some("minio")), ("Files.Internal", Some("files.internal")), ("a.b.", Some("a.b"))]
         {

@@ -33,8 +33,8 @@ pub enum BadAddress {
     Tls,
 }
 
-/// The host that an address names; none where it is a socket of this machine.
-pub fn host(address: &Secret) -> Result<Option<String>, BadAddress> {
+/// The host and the port that an address names; none where it is a socket of this machine.
+pub fn host(address: &Secret) -> Result<Option<(String, u16)>, BadAddress> {
     address.expose(|bytes| {
         let text = std::str::from_utf8(bytes).map_err(|_| BadAddress::Form)?;
         if text.starts_with("rediss:") || text.starts_with("valkeys:") {
@@ -42,7 +42,7 @@ pub fn host(address: &Secret) -> Result<Option<String>, BadAddress> {
         }
         let info = text.into_connection_info().map_err(|_| BadAddress::Form)?;
         match info.addr() {
-            ConnectionAddr::Tcp(host, _) => Ok(Some(host.trim_matches(['[', ']']).to_ascii_lowercase())),
+            ConnectionAddr::Tcp(host, port) => Ok(Some((host.trim_matches(['[', ']']).to_ascii_lowercase(), *port))),
             ConnectionAddr::Unix(_) => Ok(None),
             _ => Err(BadAddress::Tls),
         }
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn an_address_names_its_host_and_tls_is_refused_by_name() {
         let host = |text: &str| host(&Secret::new(text));
-        let named = |name: &str| Ok(Some(name.to_owned()));
-        assert_eq!(host("redis://:secret@Cache.internal:6380/2"), named("cache.internal"));
-        assert_eq!(host("redis://10.0.0.7"), named("10.0.0.7"));
-        assert_eq!(host("redis://[::1]:6379"), named("::1"));
+        let named = |name: &str, port| Ok(Some((name.to_owned(), port)));
+        assert_eq!(host("redis://:secret@Cache.internal:6380/2"), named("cache.internal", 6380));
+        assert_eq!(host("redis://10.0.0.7"), named("10.0.0.7", 6379));
+        assert_eq!(host("redis://[::1]:6379"), named("::1", 6379));
         assert_eq!(host("unix:///run/valkey.sock"), Ok(None));
         assert_eq!(host("rediss://cache.example"), Err(BadAddress::Tls));
         for text in ["cache.internal:6379", "http://cache.internal", "", "redis://host/not-a-number"] {

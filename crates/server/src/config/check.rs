@@ -178,14 +178,15 @@ pub(super) fn check(
         mistakes.check()?;
         bail!("the configuration cannot be read");
     };
-    settings.egress.kept.extend(redis_host.flatten());
+    let redis_place = redis_host.flatten().map(|(host, port)| egress::Kept { host, port: Some(port) });
+    settings.egress.kept.extend(redis_place);
     // Callers search through it, but do not get to it.
     settings
         .egress
         .kept
-        .extend(config.tools.web_search.engines.values().filter_map(|engine| own_host(engine.url.as_deref()?)));
-    settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_host));
-    settings.egress.kept.extend(config.oidc.issuer.as_deref().and_then(own_host));
+        .extend(config.tools.web_search.engines.values().filter_map(|engine| own_place(engine.url.as_deref()?)));
+    settings.egress.kept.extend(config.tools.sandbox.url.as_deref().and_then(own_place));
+    settings.egress.kept.extend(config.oidc.issuer.as_deref().and_then(own_place));
     let unused = providers::unused(&config, source);
     let checked = Checked {
         at_start: AtStart::of(&config),
@@ -441,7 +442,7 @@ fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
     ensure!(!raw.ports.is_empty() && !raw.ports.contains(&0), "egress.ports: must be ports from 1 to 65535");
     let mut rules = egress::Rules {
         ports: raw.ports.clone(),
-        kept: own_host(&config.storage.url).into_iter().collect(),
+        kept: own_place(&config.storage.url).into_iter().collect(),
         ..Default::default()
     };
     for text in &raw.allow {
@@ -466,11 +467,12 @@ fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
     Ok(rules)
 }
 
-/// The host of an address of the operator's, where it has one.
-fn own_host(address: &str) -> Option<String> {
-    let host = url::Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase));
-    let host = host.map(|host| host.trim_matches(['[', ']', '.']).to_owned());
-    host.filter(|host| !host.is_empty())
+/// Where an address of the operator's leads, where it names a host.
+fn own_place(address: &str) -> Option<egress::Kept> {
+    let url = url::Url::parse(address).ok()?;
+    let host = url.host_str()?.to_ascii_lowercase().trim_matches(['[', ']', '.']).to_owned();
+    let port = url.port_or_known_default().or_else(|| url.scheme().starts_with("postgres").then_some(5432));
+    (!host.is_empty()).then_some(egress::Kept { host, port })
 }
 
 fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {

@@ -654,7 +654,7 @@ fn who_listens_everywhere_is_called_at_an_address() {
 
 #[test]
 fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
-    let text = "[storage]\nurl = \"postgres://u:p@DB.example.com:5432/x\"\n\
+    let text = "[storage]\nurl = \"postgres://u:p@DB.example.com/x\"\n\
                 [state]\nredis_url = \"redis://:p@Cache.example.com:6379\"\n[metrics]\nlisten = \"127.0.0.1:9000\"\n\
                 [egress]\nallow = [\"10.20.3.4/16\", \"127.0.0.1\", \"Minio\"]\nports = [443, 9000]\n";
     let (_folder, source) = source(text, &[]);
@@ -663,7 +663,8 @@ fn egr_3_what_callers_may_point_at_is_read_and_our_own_addresses_are_known() {
     let ranges: Vec<String> = rules.allowed_ranges.iter().map(ToString::to_string).collect();
     assert_eq!(ranges, ["10.20.0.0/16", "127.0.0.1/32"]);
     assert_eq!((&rules.allowed_names[..], &rules.ports[..]), (&["minio".to_owned()][..], &[443, 9000][..]));
-    assert_eq!(rules.kept, ["db.example.com", "cache.example.com"]);
+    let kept: Vec<_> = rules.kept.iter().map(|kept| (kept.host.as_str(), kept.port)).collect();
+    assert_eq!(kept, [("db.example.com", Some(5432)), ("cache.example.com", Some(6379))]);
     assert!(rules.own.contains(&ADDRESS) && rules.own.len() == 3, "{:?}", rules.own);
     assert!(!rules.permits("127.0.0.1:9000".parse().unwrap(), false));
     let (_folder, plain) = self::source("", &[]);

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::harness::receiver::{ALLOWED, ELSEWHERE, Receiver};
-use crate::harness::{Account, MANAGEMENT_KEY, Tidegate, assert_refused, eventually, hello, on_both};
+use crate::harness::{Account, MANAGEMENT_KEY, Tidegate, assert_refused, eventually, hello, on_both, with_postgres};
 
 const MODEL: &str = "vendor/m";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -183,4 +183,20 @@ on_both! {
         assert_eq!((&last["config"]["compression"], &last["config"]["protocol"]), (&json!("none"), &json!("http/protobuf")));
         assert_eq!(account.data("GET", &path, None, 200).await, last);
     }
+}
+
+#[test]
+fn egr_3_what_is_beside_the_database_may_be_told_and_the_database_may_not() {
+    with_postgres(async |database| {
+        let url = url::Url::parse(&database.url()).unwrap();
+        let (host, port) = (url.host_str().unwrap(), url.port().unwrap_or(5432));
+        let allowed = format!("[egress]\nallow = [\"{host}\"]\nports = [4318, {port}]\n");
+        let account = Account::start(database, Tidegate::start().config(&allowed)).await;
+        let untested = format!("{DESTINATIONS}?skip_test=true");
+        account.data("POST", &untested, Some(webhook(&format!("http://{host}:4318/"))), 201).await;
+        let refused = account.send("POST", &untested, webhook(&format!("http://{host}:{port}/"))).await;
+        assert_refused(&refused, "config.url");
+        let expected = "must not be the gateway itself or what it keeps its data in";
+        assert!(refused.body_text().contains(expected), "{}", refused.body_text());
+    });
 }
