@@ -28,7 +28,7 @@ use tidegate_core::{Exchange, KeyHash, Timestamp, WorkspaceId};
 
 pub use kind::Kind;
 pub use parcel::{Parcel, Verb};
-pub use select::Filter;
+pub use select::{Filter, Mistake};
 pub use span::{Attribute, Part, Span, SpanKind, spans};
 pub use target::{Shape, Target};
 

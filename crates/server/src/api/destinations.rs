@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::{KeyHash, Secret};
 use tidegate_gateway::{Failure, Gateway, broadcast};
 use tidegate_observe::broadcast::target::{Config, Target};
-use tidegate_observe::broadcast::{Destination, Filter, Kind, Scope, Tells};
+use tidegate_observe::broadcast::{Destination, Filter, Kind, Mistake, Scope, Tells};
 use tidegate_store::destinations::{
     Changed, ConfigChange, DestinationChange, DestinationRow, DestinationSettings, NewConfig, NewDestination,
     SettingsChange, new_destination_id,
@@ -291,6 +291,11 @@ fn read(form: &mut Form<'_>) -> Wanted {
     let filter_rules = form.nullable("filter_rules", |reader, raw: &RawValue| {
         let value = reader.plain(raw)?;
         match Filter::read(&value) {
+            // Who wants to take them away sends null.
+            Ok(_) if value.get("groups").is_none_or(Value::is_null) => {
+                mistake = Some(Mistake { path: "groups".to_owned(), message: "is required".to_owned() });
+                None
+            }
             Ok(_) => Some(value),
             Err(wrong) if wrong.path.is_empty() => reader.refuse(wrong.message),
             Err(wrong) => {

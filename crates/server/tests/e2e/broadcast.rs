@@ -501,6 +501,8 @@ on_both! {
             (json!({"api_key_hashes": []}), "api_key_hashes"),
             (json!({"api_key_hashes": ["x"]}), "api_key_hashes[0]"),
             (json!({"filter_rules": {"groups": [{"rules": [{"field": "model", "operator": "gt", "value": 1}]}]}}), "filter_rules.groups[0].rules[0].operator"),
+            (json!({"filter_rules": {}}), "filter_rules.groups"),
+            (json!({"filter_rules": {"enabled": false, "groups": null}}), "filter_rules.groups"),
             (json!({"workspace_id": "00000000-0000-7000-8000-000000000000"}), "workspace_id"),
         ] {
             assert_refused(&account.send("POST", DESTINATIONS, with(changes)).await, path);
