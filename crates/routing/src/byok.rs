@@ -108,10 +108,11 @@ impl Credential {
         self.declared_zdr.map_or(endpoint.policy.retains, |keeps_nothing| !keeps_nothing)
     }
 
-    /// Whether it keeps the operator's own key from serving the endpoint.
+    /// Whether it keeps the operator's own key from serving the endpoint. That it cannot be used itself changes nothing:
+    /// who switches off a key does not mean to go on with another one's.
     fn displaces(&self, endpoint: &Endpoint) -> bool {
         let applies = self.is_byok_only || (self.is_required && self.covers(&endpoint.model));
-        !self.disabled && applies && self.provider == endpoint.provider
+        applies && self.provider == endpoint.provider
     }
 }
 
@@ -287,10 +288,11 @@ mod tests {
         let base = credential("c", "p");
         let required = Credential { is_required: true, ..base };
         assert_eq!(order(&endpoints, vec![required.clone()]), ["p c", "q shared"]);
+        assert_eq!(order(&endpoints, vec![Credential { disabled: true, ..required.clone() }]), ["q shared"]);
         let elsewhere = Credential { models: other, ..required };
         assert_eq!(order(&endpoints, vec![elsewhere.clone()]), ["p shared", "q shared"]);
         let only = Credential { is_byok_only: true, is_required: false, ..elsewhere };
         assert_eq!(order(&endpoints, vec![only.clone()]), ["q shared"]);
-        assert_eq!(order(&endpoints, vec![Credential { disabled: true, ..only }]), ["p shared", "q shared"]);
+        assert_eq!(order(&endpoints, vec![Credential { disabled: true, ..only }]), ["q shared"]);
     }
 }

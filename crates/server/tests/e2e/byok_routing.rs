@@ -225,6 +225,12 @@ on_both! {
         assert_eq!(tried(&account, &sim).await, (404, vec![]), "served with the account's own keys or not at all");
         patched(&account, &id, json!({"allowed_models": [MODEL]})).await;
         assert_eq!(tried(&account, &sim).await, (200, vec!["own-key".to_owned()]));
+        patched(&account, &id, json!({"disabled": true})).await;
+        assert_eq!(tried(&account, &sim).await, (404, vec![]), "a key that leaked does not go on as another one");
+        patched(&account, &id, json!({"is_byok_only": false, "is_required": true})).await;
+        assert_eq!(tried(&account, &sim).await, (404, vec![]));
+        patched(&account, &id, json!({"is_required": false})).await;
+        assert_eq!(tried(&account, &sim).await, (200, vec!["provider-secret-0".to_owned()]));
     }
 
     async fn a_request_on_an_own_key_costs_nothing_here(database: &Database) {
