@@ -107,10 +107,14 @@ impl Settlement {
 }
 
 /// One upstream call of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttemptRecord {
+    /// The provider's display name.
     #[serde(with = "text")]
     pub provider: Arc<str>,
+    /// Its slug; empty where only the name was kept.
+    #[serde(with = "text", default, skip_serializing_if = "is_default")]
+    pub slug: Arc<str>,
     #[serde(with = "text")]
     pub model: Arc<str>,
     /// The upstream's status; 0 for a connection that failed or broke, 408 for a timeout.
@@ -119,6 +123,19 @@ pub struct AttemptRecord {
     /// Whether a credential of the customer's own was used.
     #[serde(default)]
     pub is_byok: bool,
+    /// How long after the request it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u32>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<Cow<'static, str>>,
+}
+
+impl AttemptRecord {
+    /// What the provider is told apart by.
+    pub fn slug(&self) -> &str {
+        if self.slug.is_empty() { &self.provider } else { &self.slug }
+    }
 }
 
 /// How a request was asked for, as far as that says nothing of what was said.
@@ -400,6 +417,8 @@ mod tests {
             status: 529,
             duration_ms: 4,
             is_byok: true,
+            after_ms: Some(3),
+            ..AttemptRecord::default()
         });
         exchange
             .postings

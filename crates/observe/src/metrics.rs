@@ -469,7 +469,8 @@ mod tests {
     use tidegate_core::{GenerationId, KeyHash, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
 
     fn attempt(provider: &str, model: &str, status: u16) -> AttemptRecord {
-        AttemptRecord { provider: provider.into(), model: model.into(), status, duration_ms: 5, is_byok: false }
+        let (provider, model) = (provider.into(), model.into());
+        AttemptRecord { provider, model, status, duration_ms: 5, ..AttemptRecord::default() }
     }
 
     /// A request that one provider could not take and another answered.

@@ -73,6 +73,8 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
     let mut from = own;
     for (place, attempt) in exchange.attempts.iter().enumerate() {
         let is_last = place + 1 == exchange.attempts.len();
+        // Between two of them nobody may have been called.
+        from = attempt.after_ms.map_or(from, u64::from);
         let ended = from.saturating_add(attempt.duration_ms.into());
         let is_answer = attempt.status == 200;
         // The answer goes on until the request ends.
@@ -80,7 +82,7 @@ pub fn spans(exchange: &Exchange) -> Vec<Span> {
         let name = format!("{} {}", attempt.provider, attempt.model);
         let mut call = span(&format!("attempt {place}"), Some(request.clone()), name, SpanKind::Client, from, to);
         call.attributes = attributes([
-            ("gen_ai.provider.name", json!(&*attempt.provider)),
+            ("gen_ai.provider.name", json!(attempt.slug())),
             ("gen_ai.request.model", json!(&*attempt.model)),
             ("http.response.status_code", if attempt.status == 0 { Value::Null } else { json!(attempt.status) }),
             ("gateway.attempt", json!(place + 1)),
@@ -109,7 +111,8 @@ mod tests {
     use tidegate_core::{Api, KeyHash, OrganisationId, Outcome, Timestamp, WorkspaceId};
 
     fn attempt(provider: &str, status: u16, duration_ms: u32) -> AttemptRecord {
-        AttemptRecord { provider: provider.into(), model: "v/m".into(), status, duration_ms, is_byok: false }
+        let (provider, model) = (provider.into(), "v/m".into());
+        AttemptRecord { provider, model, status, duration_ms, ..AttemptRecord::default() }
     }
 
     fn exchange() -> Exchange {
@@ -150,6 +153,25 @@ mod tests {
         assert!(spans[1..].iter().all(|span| span.parent.as_ref() == Some(&spans[0].id)));
         assert!(spans.iter().all(|span| span.trace == spans[0].trace && span.id.len() == 16 && span.trace.len() == 32));
         assert_eq!(spans[0].parent, None);
+    }
+
+    #[test]
+    fn an_attempt_is_where_it_was_and_has_the_slug_of_its_provider() {
+        let mut exchange = exchange();
+        for (attempt, after) in exchange.attempts.iter_mut().zip([5, 120]) {
+            (attempt.after_ms, attempt.slug) = (Some(after), attempt.provider.to_lowercase().into());
+        }
+        let spans = spans(&exchange);
+        let start = exchange.started.0 * NANOS_PER_MILLI;
+        let millis = |nanos: i64| (nanos - start) / NANOS_PER_MILLI;
+        let times: Vec<_> = spans[2..].iter().map(|span| (millis(span.start_nanos), millis(span.end_nanos))).collect();
+        assert_eq!(times, [(5, 45), (120, 1_000)]);
+        for (span, slug) in spans[2..].iter().zip(["p0", "p1"]) {
+            assert!(
+                span.attributes.iter().any(|one| one.name == "gen_ai.provider.name" && one.value == slug),
+                "{span:?}"
+            );
+        }
     }
 
     #[test]

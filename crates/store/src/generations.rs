@@ -580,6 +580,7 @@ fn attempts_from_json(json: &str) -> Option<Vec<AttemptRecord>> {
         status: attempt.status,
         duration_ms: attempt.duration_ms,
         is_byok: attempt.is_byok,
+        ..AttemptRecord::default()
     };
     Some(attempts.into_iter().map(record).collect())
 }

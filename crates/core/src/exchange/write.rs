@@ -248,9 +248,13 @@ fn write_slot(Slot { account, window, first_day }: &Slot, out: &mut Vec<u8>) {
 }
 
 fn write_attempt(attempt: &AttemptRecord, out: &mut Vec<u8>) {
-    let AttemptRecord { provider, model, status, duration_ms, is_byok } = attempt;
+    let AttemptRecord { provider, slug, model, status, duration_ms, is_byok, after_ms, error_type } = attempt;
     put(out, r#"{"provider":""#);
     json::within(out, provider);
+    if !slug.is_empty() {
+        put(out, r#"","slug":""#);
+        json::within(out, slug);
+    }
     put(out, r#"","model":""#);
     json::within(out, model);
     put(out, r#"","status":"#);
@@ -258,10 +262,20 @@ fn write_attempt(attempt: &AttemptRecord, out: &mut Vec<u8>) {
     put(out, r#","duration_ms":"#);
     json::count(out, (*duration_ms).into());
     if *is_byok {
-        put(out, r#","is_byok":true}"#);
+        put(out, r#","is_byok":true"#);
     } else {
-        put(out, r#","is_byok":false}"#);
+        put(out, r#","is_byok":false"#);
     }
+    if let Some(after) = after_ms {
+        put(out, r#","after_ms":"#);
+        json::count(out, (*after).into());
+    }
+    if let Some(error_type) = error_type {
+        put(out, r#","error_type":""#);
+        json::within(out, error_type);
+        out.push(b'"');
+    }
+    out.push(b'}');
 }
 
 /// Where the length is known when this is compiled, which it is nearly everywhere, nobody is called for the copy.

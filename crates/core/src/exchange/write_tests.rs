@@ -47,7 +47,9 @@ prop_compose! {
         usage in prop::option::of(usage()), money in prop::array::uniform5(prop::option::of(any::<i64>())),
         flags in prop::array::uniform8(any::<bool>()), times in any::<(i64, Option<u32>, u32, u64, u64)>(),
         postings in prop::collection::vec((account(), window(), any::<i64>(), any::<i64>()), 0..4),
-        attempts in prop::collection::vec((text(), text(), any::<u16>(), any::<u32>(), any::<bool>()), 0..3),
+        attempts in prop::collection::vec(
+            ([text(), text(), text()], any::<(u16, u32, bool, Option<u32>)>(), prop::option::of(text())), 0..3,
+        ),
         asked in prop::option::of((text(), prop::option::of(any::<u64>()), prop::array::uniform3(prop::option::of(text())))),
         reserved: i64, outcome in 0..4_usize, settlement in 0..3_usize, status: u16,
     ) -> Exchange {
@@ -63,8 +65,11 @@ prop_compose! {
         let posting = |(account, window, first_day, amount)| Posting {
             slot: Slot { account, window, first_day }, amount: Money(amount),
         };
-        let attempt = |(provider, model, status, duration_ms, is_byok): (String, String, _, _, _)| AttemptRecord {
-            provider: provider.into(), model: model.into(), status, duration_ms, is_byok,
+        let attempt = |(names, numbers, error_type): ([String; 3], _, Option<String>)| {
+            let ([provider, slug, model], (status, duration_ms, is_byok, after_ms)) = (names.map(Into::into), numbers);
+            AttemptRecord {
+                provider, slug, model, status, duration_ms, is_byok, after_ms, error_type: error_type.map(Cow::Owned),
+            }
         };
         Exchange {
             id: GenerationId::new(Timestamp(1)), parent: has_parent.then_some(another),

@@ -270,7 +270,7 @@ mod tests {
             model: "v/m".into(),
             status,
             duration_ms: 1,
-            is_byok: false,
+            ..AttemptRecord::default()
         };
         let exchange = Exchange {
             outcome: Outcome::Failed,

@@ -274,7 +274,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
             Err(fault) => {
                 let fault = job.ticket.blotted(fault);
                 tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
-                job.ticket.attempted(&attempt.endpoint, fault.status, since);
+                job.ticket.attempt_failed(&attempt.endpoint, &fault, since);
                 job.ticket.faulted(&fault);
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
                 // Nor is anyone called for a client that has left.

@@ -511,14 +511,29 @@ impl Ticket {
 
     pub fn attempted(&mut self, endpoint: &Endpoint, status: u16, since: Timestamp) {
         let now = self.gate.clock.now();
-        let is_byok = self.open_exchange().is_byok;
-        self.edit().attempts.push(AttemptRecord {
+        let exchange = self.edit();
+        exchange.attempts.push(AttemptRecord {
             provider: endpoint.provider_name.clone(),
+            slug: endpoint.provider.clone(),
             model: endpoint.model.clone(),
             status,
             duration_ms: millis(since, now),
-            is_byok,
+            is_byok: exchange.is_byok,
+            after_ms: Some(millis(exchange.started, since)),
+            error_type: None,
         });
+    }
+
+    /// The same of one that failed.
+    pub fn attempt_failed(&mut self, endpoint: &Endpoint, fault: &Fault, since: Timestamp) {
+        self.attempted(endpoint, fault.status, since);
+        self.attempt_ended(fault.status, fault.class);
+    }
+
+    fn attempt_ended(&mut self, status: u16, class: Class) {
+        if let Some(last) = self.edit().attempts.last_mut() {
+            (last.status, last.error_type) = (status, Some(class.error_type().as_str().into()));
+        }
     }
 
     /// What the attempt under way is authorised with.
@@ -569,9 +584,7 @@ impl Ticket {
     pub fn attempt_broke(&mut self, status: u16) {
         let class = if status == 408 { Class::Timeout } else { Class::Unreachable };
         self.ill(&Fault::without_answer(class));
-        if let Some(last) = self.edit().attempts.last_mut() {
-            last.status = status;
-        }
+        self.attempt_ended(status, class);
     }
 
     pub fn first_content(&mut self) {

@@ -309,7 +309,7 @@ async fn run<K: Kind>(mut job: Box<Job<K>>, first: usize) -> Done {
             Err(fault) => job.ticket.blotted(fault),
         };
         tracing::debug!(endpoint = %attempt.endpoint.provider, class = ?fault.class, status = fault.status, "an attempt failed");
-        job.ticket.attempted(&attempt.endpoint, fault.status, since);
+        job.ticket.attempt_failed(&attempt.endpoint, &fault, since);
         job.ticket.faulted(&fault);
         rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
         faults.push((index, fault));

@@ -250,7 +250,7 @@ mod tests {
             let id = GenerationId::new(started);
             let [session, user, stop, title, agent, preset] = words.map(|word| word.map(Into::into));
             let attempt = AttemptRecord {
-                provider: "P".into(), model: "m".into(), status: 200, duration_ms: 5, is_byok: false,
+                provider: "P".into(), model: "m".into(), status: 200, duration_ms: 5, ..AttemptRecord::default()
             };
             Exchange {
                 provider: provider.into(), status, streamed: flags[0], is_byok: flags[1], outcome: Outcome::Complete,
@@ -414,7 +414,7 @@ mod tests {
             model: "m".into(),
             status: 529,
             duration_ms: 1,
-            is_byok: false,
+            ..AttemptRecord::default()
         }];
         assert!(!is_short(&Exchange { attempts, ..plain.clone() }, &said));
         let trace = [("trace_name".to_owned(), json!("job"))].into_iter().collect();

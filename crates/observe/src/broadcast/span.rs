@@ -155,20 +155,25 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
     }
     let failed = exchange.attempts.iter().filter(|attempt| !(200..300).contains(&attempt.status));
     let event = |attempt: &tidegate_core::exchange::AttemptRecord| {
-        let reason = match attempt.status {
-            0 => "connection_error".to_owned(),
-            408 => "timeout".to_owned(),
-            status => status.to_string(),
+        let reason = match (&attempt.error_type, attempt.status) {
+            (Some(reason), _) => reason.to_string(),
+            (None, 0) => "connection_error".to_owned(),
+            (None, 408) => "timeout".to_owned(),
+            (None, status) => status.to_string(),
+        };
+        let failed = |after: u32| {
+            let millis = i64::from(after) + i64::from(attempt.duration_ms);
+            start_nanos.saturating_add(millis.saturating_mul(NANOS_PER_MILLI)).min(end_nanos)
         };
         // One that nobody answered has no status.
         let status = Some(attempt.status).filter(|status| *status != 0);
         let status = status.map(|status| Attribute { name: "http.response.status_code".into(), value: json!(status) });
         let mut attributes = vec![
-            Attribute { name: "gen_ai.provider.name".into(), value: json!(&*attempt.provider) },
+            Attribute { name: "gen_ai.provider.name".into(), value: json!(attempt.slug()) },
             Attribute { name: "error.type".into(), value: json!(reason) },
         ];
         attributes.extend(status);
-        ("gen_ai.attempt", end_nanos, attributes)
+        ("gen_ai.attempt", attempt.after_ms.map_or(end_nanos, failed), attributes)
     };
     let error = error(exchange).map(str::to_owned);
     spans.push(Span {

@@ -10,7 +10,7 @@ use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, asks};
 use crate::harness::receiver::{Receiver, attribute, attribute_in};
-use crate::harness::{Tidegate, eventually, hello};
+use crate::harness::{INFERENCE_KEY, Tidegate, eventually, hello};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -120,7 +120,48 @@ async fn an_attempt_that_failed_is_an_event_of_its_span() {
     let [event] = span["events"].as_array().unwrap().as_slice() else { panic!("{span}") };
     let say = |name: &str| attribute_in(&event["attributes"], name);
     assert_eq!(event["name"], "gen_ai.attempt");
-    assert_eq!(say("gen_ai.provider.name"), Some(json!("P0")));
+    assert_eq!(attribute(span, "gen_ai.provider.name"), Some(json!("p1")));
+    assert_eq!(say("gen_ai.provider.name"), Some(json!("p0")));
     assert_eq!(say("http.response.status_code"), Some(json!("503")));
-    assert_eq!(say("error.type"), Some(json!("503")));
+    assert_eq!(say("error.type"), Some(json!("provider_overloaded")));
+}
+
+#[tokio::test]
+async fn attempts_are_told_at_the_time_when_they_failed_and_kept_answers_by_their_provider() {
+    let slow = Script::status(503).first_byte(Duration::from_millis(60));
+    let (broken, slow, healthy) =
+        (Sim::start(Behaviour::status(503)).await, Sim::start(slow).await, Sim::start(Behaviour::says("hi")).await);
+    let collector = Receiver::start().await;
+    let gate = Tidegate::start()
+        .endpoint(MODEL, &broken)
+        .endpoint(MODEL, &slow)
+        .endpoint(MODEL, &healthy)
+        .config(&collector.config("otel-collector", ""))
+        .run()
+        .await;
+    let mut body = hello(MODEL);
+    body["provider"] = json!({"order": ["p0", "p1", "p2"]});
+    let mut spans = Vec::new();
+    for _ in 0..2 {
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-cache", "true");
+        let reply = ask.json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let id = json!(reply.header("x-generation-id").unwrap());
+        let of_it = |span: &Value| attribute(span, "gen_ai.response.id").as_ref() == Some(&id);
+        eventually("it hears of it", PATIENCE, async || collector.spans().iter().any(of_it)).await;
+        spans.push(collector.spans().into_iter().find(of_it).unwrap());
+    }
+    let nanos = |of: &Value, name: &str| of[name].as_str().unwrap().parse::<i64>().unwrap();
+    let [first, second] = spans[0]["events"].as_array().unwrap().as_slice() else { panic!("{}", spans[0]) };
+    let times = [
+        nanos(&spans[0], "startTimeUnixNano"),
+        nanos(first, "timeUnixNano"),
+        nanos(second, "timeUnixNano"),
+        nanos(&spans[0], "endTimeUnixNano"),
+    ];
+    assert!(times.is_sorted() && times[2] - times[1] > 50_000_000, "the second one took its time: {times:?}");
+    assert_eq!(attribute(&spans[1], "tidegate.cache.hit"), Some(json!(true)));
+    for span in &spans {
+        assert_eq!(attribute(span, "gen_ai.provider.name"), Some(json!("p2")));
+    }
 }

@@ -26,7 +26,7 @@ fn asked(metrics: &[Metric], dimensions: &[Dimension]) -> Question {
 }
 
 fn attempt(status: u16) -> AttemptRecord {
-    AttemptRecord { provider: "P".into(), model: "v/a".into(), status, duration_ms: 5, is_byok: false }
+    AttemptRecord { provider: "P".into(), model: "v/a".into(), status, duration_ms: 5, ..AttemptRecord::default() }
 }
 
 /// Ten requests: six for one model, four for another, at known times and with known figures.

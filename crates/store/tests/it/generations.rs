@@ -61,7 +61,7 @@ fn assert_same(read: Generation, sent: &Exchange) {
 
 on_both! {
     async fn a_finished_request_is_read_back_as_it_was(database: &Database) {
-        let attempt = |status| AttemptRecord { provider: "V\"1".into(), model: "m".into(), status, duration_ms: 9, is_byok: false };
+        let attempt = |status| AttemptRecord { provider: "V\"1".into(), model: "m".into(), status, duration_ms: 9, ..AttemptRecord::default() };
         let usage = Usage {
             input: 1,
             output: 2,

@@ -1,7 +1,7 @@
 //! The ways in which a call ends: each is settled once, whatever happened.
 
 use tidegate_core::exchange::Served;
-use tidegate_core::{Money, Outcome, Posting, Settlement};
+use tidegate_core::{Exchange, Money, Outcome, Posting, Settlement};
 
 use super::charge::Carried;
 use super::{Ticket, millis};
@@ -41,8 +41,8 @@ impl Ticket {
     }
 
     /// Where the last attempt went and what its parts cost, for those who are told.
-    fn served(&self) -> Option<Served> {
-        let endpoint = self.endpoint.as_ref()?;
+    fn served(&self, exchange: &Exchange) -> Option<Served> {
+        let Some(endpoint) = &self.endpoint else { return self.kept_from(exchange) };
         Some(Served {
             provider: endpoint.provider.clone(),
             origin: endpoint.origin.clone(),
@@ -51,6 +51,14 @@ impl Ticket {
             completion: self.parts.map(|(_, completion)| completion),
             tools: Some(self.beside).filter(|paid| *paid != Money::ZERO),
         })
+    }
+
+    /// Who once gave an answer that was kept: that has its model's and its provider's name.
+    fn kept_from(&self, exchange: &Exchange) -> Option<Served> {
+        exchange.cache_source?;
+        let named = self.snapshot.catalogue.find(&exchange.model).ok()?;
+        let endpoint = named.model.endpoints.iter().find(|one| one.provider_name == exchange.provider)?;
+        Some(Served { provider: endpoint.provider.clone(), ..Served::default() })
     }
 
     /// No content reached the client.
@@ -162,7 +170,7 @@ impl Ticket {
         }
         fail::point("settling");
         let overheard = self.overheard.take();
-        let served = overheard.as_ref().and_then(|_| self.served());
+        let served = overheard.as_ref().and_then(|_| self.served(&exchange));
         // With the record, where a letter is made of that alone.
         let served = match &mut exchange.asked {
             Some(asked) => {
