@@ -20,7 +20,7 @@ use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::{AppliedEdits, Request};
 
-use super::attempt::Job;
+use super::job::Job;
 use super::{compress, media, room, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;

@@ -8,7 +8,7 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Endpoint};
 use tidegate_wire::messages::Request;
 
-use super::attempt::Job;
+use super::job::Job;
 use super::{prefer, translate};
 use crate::tasks;
 

@@ -12,7 +12,7 @@ use tidegate_routing::Attempt;
 use tidegate_wire::messages::{Base64Source, Block, Content, Request, Role, Source, TextSource};
 use tokio::task::JoinSet;
 
-use super::attempt::Job;
+use super::job::Job;
 use super::translate;
 use crate::egress::{self, Budget, Fetched, Wanted};
 use crate::{Snapshot, Upstream};

@@ -9,7 +9,9 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::Attempt;
 use tokio::time::Instant;
 
-use super::attempt::{Done, Job, Opened, is_written, told, unwritten};
+use super::attempt::{Done, is_written, unwritten};
+use super::job::Job;
+use super::receive::{Opened, told};
 use super::settle::Shelved;
 use super::stream::Relay;
 use crate::failure::Failure;

@@ -11,7 +11,7 @@ use tidegate_routing::{Attempt, Endpoint, Pricing};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::quoted;
 
-use super::attempt::Job;
+use super::job::Job;
 use super::settle::Ticket;
 use super::translate;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use tidegate_providers::estimate;
 use tidegate_routing::Attempt;
 use tidegate_wire::messages::Request;
 
-use super::attempt::Job;
+use super::job::Job;
 use super::{prefer, translate};
 use crate::tasks;
 

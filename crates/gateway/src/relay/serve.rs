@@ -8,10 +8,11 @@ use tidegate_routing::{Attempt, Compression, Plan, Searcher, Variant};
 use tidegate_wire::envelope::Envelope;
 use tokio::time::timeout;
 
-use super::attempt::{self, Done, Job, Native, Start};
+use super::attempt::{self, Done, Start};
 use super::drain::Attempts;
 use super::head::{Head, Reply, forwarded, header_session, reply, sender, wants_metadata};
 use super::inner::Inner;
+use super::job::{Job, Native};
 use super::prefer::Wishes;
 use super::replay::Wish;
 use super::settle::Ticket;

@@ -21,10 +21,12 @@ use tidegate_wire::messages::Request;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Sleep, sleep};
 
-use super::attempt::{self, Done, Heard, Job, Opened, Start, takes_prefix};
+use super::attempt::{self, Done, Start, takes_prefix};
 use super::drain::{self, Attempts};
+use super::job::{Heard, Job};
 use super::media::Media;
 use super::pump::{Outbox, PING, Pump, Step, encoded};
+use super::receive::Opened;
 use super::resume::{Graft, Said, Sent};
 use super::settle::{Presence, Ticket};
 use crate::agent::LoopBody;

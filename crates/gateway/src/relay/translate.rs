@@ -18,8 +18,8 @@ use tidegate_routing::Attempt;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Block, Content, Misfit, Request};
 
-use super::attempt::Job;
 use super::call;
+use super::job::Job;
 use crate::{Snapshot, Upstream, failure, tasks};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
