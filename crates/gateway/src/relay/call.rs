@@ -204,7 +204,7 @@ fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
 pub(super) fn betas<'a>(job: &'a Job, attempt: &Attempt) -> beta::Kept<'a> {
     let given = job.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
     let refused = refused(job, attempt);
-    beta::kept(given, Betas::Converse, &|beta| refused.contains(&Refused::Beta(beta.to_owned())))
+    beta::kept(given, Betas::Converse, job.traits, &|beta| refused.contains(&Refused::Beta(beta.to_owned())))
 }
 
 /// A body in the Messages format and what it must be fitted to.
@@ -244,7 +244,7 @@ pub(crate) fn fit<'a>(
 ) -> Result<Fitted<'a>, Fault> {
     let endpoint = &attempt.endpoint;
     let given = fit.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
-    let kept = beta::kept(given, upstream.betas, &|beta| fit.refused.contains(&Refused::Beta(beta.to_owned())));
+    let kept = beta::kept(given, upstream.betas, fit.traits, &|beta| fit.refused.contains(&Refused::Beta(beta.to_owned())));
     let mut dropped: Vec<&str> = kept.members.clone();
     let members = fit.refused.iter().filter_map(|fact| match fact {
         Refused::Member(name) => Some(name.as_str()),

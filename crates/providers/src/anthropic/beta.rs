@@ -1,5 +1,8 @@
-//! Which of the client's betas reach an upstream. Those who resell the models refuse a call for a beta they do not know,
-//! so they get the ones that are known there, and what a missing beta would have allowed leaves the body with it.
+//! Which betas reach an upstream: the client's, and those that a member of its request cannot do without. Those who resell
+//! the models refuse a call for a beta they do not know, so they get the ones that are known there, and what a missing
+//! beta would have allowed leaves the body with it.
+
+use tidegate_wire::envelope::Traits;
 
 use crate::platform::Betas;
 
@@ -22,8 +25,8 @@ const fn row(name: &'static str, taken: [bool; 3], gates: &'static [&'static str
 const ROWS: &[Row] = &[
     row("interleaved-thinking-2025-05-14", [false, false, true], &[]),
     row("context-1m-2025-08-07", [true, true, true], &[]),
-    row("context-management-2025-06-27", [true, false, true], &["context_management"]),
-    row("compact-2026-01-12", [true, false, true], &["context_management"]),
+    row(CONTEXT_EDITS, [true, false, true], &["context_management"]),
+    row(COMPACTION, [true, false, true], &["context_management"]),
     row("computer-use-2025-01-24", [true, true, true], &[]),
     row("computer-use-2025-11-24", [true, true, true], &[]),
     row("effort-2025-11-24", [true, true, false], &[]),
@@ -37,7 +40,10 @@ const ROWS: &[Row] = &[
     row("fast-mode-*", [false, false, false], &["speed"]),
 ];
 
-/// What is left of the client's betas.
+const CONTEXT_EDITS: &str = "context-management-2025-06-27";
+const COMPACTION: &str = "compact-2026-01-12";
+
+/// What is left of the client's betas, with what its request needs besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept<'a> {
     pub betas: Vec<&'a str>,
@@ -47,8 +53,32 @@ pub struct Kept<'a> {
     pub members: Vec<&'static str>,
 }
 
-/// The betas of a merged header value that an upstream gets. `unknown` are those that this upstream has refused before.
-pub fn kept<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&str) -> bool) -> Kept<'a> {
+/// The betas that an upstream gets: those of a merged header value, and those that a request of these traits needs there.
+/// `unknown` are those that this upstream has refused before.
+pub fn kept<'a>(given: Option<&'a str>, policy: Betas, traits: Traits, unknown: &dyn Fn(&str) -> bool) -> Kept<'a> {
+    let mut kept = given_and_taken(given, policy, unknown);
+    // Who takes none knows the members without them, or not at all; what goes through Converse is edited here.
+    if matches!(policy, Betas::None | Betas::Converse) {
+        return kept;
+    }
+    // Clients need no beta for these members here.
+    for (is_there, beta) in [(traits.context_edits, CONTEXT_EDITS), (traits.compaction, COMPACTION)] {
+        if !is_there || kept.betas.contains(&beta) {
+            continue;
+        }
+        if unknown(beta) {
+            kept.members.push("context_management");
+        } else {
+            kept.betas.push(beta);
+        }
+    }
+    if traits.speed && policy != Betas::All && !kept.members.contains(&"speed") {
+        kept.members.push("speed");
+    }
+    kept
+}
+
+fn given_and_taken<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&str) -> bool) -> Kept<'a> {
     let mut kept = Kept::default();
     for beta in given.into_iter().flat_map(|given| given.split(',')).map(str::trim).filter(|beta| !beta.is_empty()) {
         // An older name of the same thing.
@@ -89,29 +119,56 @@ mod tests {
     fn p75_only_betas_that_are_known_there_reach_bedrock_and_vertex() {
         let given =
             Some("context-1m-2025-08-07,files-api-2025-04-14,interleaved-thinking-2025-05-14,fast-mode-2026-01-01");
-        let bedrock = kept(given, Betas::Bedrock, &none);
+        let bedrock = kept(given, Betas::Bedrock, Traits::default(), &none);
         assert_eq!(bedrock.betas, ["context-1m-2025-08-07"]);
         assert_eq!(bedrock.members, ["speed"]);
         assert_eq!(bedrock.warnings.len(), 3);
         assert_eq!(
-            kept(given, Betas::Vertex, &none).betas,
+            kept(given, Betas::Vertex, Traits::default(), &none).betas,
             ["context-1m-2025-08-07", "interleaved-thinking-2025-05-14"]
         );
-        assert_eq!(kept(given, Betas::Converse, &none).betas, ["context-1m-2025-08-07"]);
+        assert_eq!(kept(given, Betas::Converse, Traits::default(), &none).betas, ["context-1m-2025-08-07"]);
         let formats = Some("structured-outputs-2025-11-13,tool-search-tool-2025-10-19");
-        assert_eq!(kept(formats, Betas::Converse, &none).betas, ["structured-outputs-2025-11-13"]);
-        assert_eq!(kept(formats, Betas::Bedrock, &none).betas, ["tool-search-tool-2025-10-19"]);
-        assert_eq!(kept(given, Betas::All, &none).betas.len(), 4, "Anthropic gets all of them, also unknown ones");
-        assert_eq!(kept(given, Betas::None, &none), Kept::default());
+        assert_eq!(kept(formats, Betas::Converse, Traits::default(), &none).betas, ["structured-outputs-2025-11-13"]);
+        assert_eq!(kept(formats, Betas::Bedrock, Traits::default(), &none).betas, ["tool-search-tool-2025-10-19"]);
+        assert_eq!(
+            kept(given, Betas::All, Traits::default(), &none).betas.len(),
+            4,
+            "Anthropic gets all of them, also unknown ones"
+        );
+        assert_eq!(kept(given, Betas::None, Traits::default(), &none), Kept::default());
     }
 
     #[test]
     fn a_beta_that_was_refused_is_not_sent_again() {
         let refused = |beta: &str| beta == "new-2027-01-01";
-        let made = kept(Some("new-2027-01-01, context-1m-2025-08-07"), Betas::All, &refused);
+        let made = kept(Some("new-2027-01-01, context-1m-2025-08-07"), Betas::All, Traits::default(), &refused);
         assert_eq!(
             (made.betas, made.warnings),
             (vec!["context-1m-2025-08-07"], vec!["dropped:new-2027-01-01".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_member_brings_the_beta_that_allows_it_and_goes_where_there_is_none() {
+        let edits = Traits { context_edits: true, compaction: true, ..Traits::default() };
+        for policy in [Betas::All, Betas::Bedrock, Betas::Vertex] {
+            assert_eq!(kept(None, policy, edits, &none).betas, [CONTEXT_EDITS, COMPACTION], "{policy:?}");
+            let named = kept(Some(COMPACTION), policy, edits, &none);
+            assert_eq!(named.betas, [COMPACTION, CONTEXT_EDITS], "{policy:?}: never twice");
+            let clearing = Traits { compaction: false, ..edits };
+            assert_eq!(kept(None, policy, clearing, &none).betas, [CONTEXT_EDITS], "{policy:?}");
+            let refused = kept(None, policy, clearing, &|beta| beta == CONTEXT_EDITS);
+            assert_eq!((refused.betas, refused.members), (vec![], vec!["context_management"]), "{policy:?}");
+        }
+        for policy in [Betas::None, Betas::Converse] {
+            assert_eq!(kept(None, policy, edits, &none), Kept::default(), "{policy:?}");
+        }
+        let fast = Traits { speed: true, ..Traits::default() };
+        for policy in [Betas::Bedrock, Betas::Vertex] {
+            assert_eq!(kept(None, policy, fast, &none).members, ["speed"], "{policy:?}");
+            assert_eq!(kept(Some("fast-mode-2026-02-01"), policy, fast, &none).members, ["speed"], "{policy:?}");
+        }
+        assert_eq!(kept(None, Betas::All, fast, &none), Kept::default());
     }
 }

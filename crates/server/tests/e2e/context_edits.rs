@@ -114,6 +114,15 @@ async fn who_speaks_the_format_gets_the_edits_as_they_came() {
     let sent: Value = serde_json::from_str(&bodies(&sim).pop().unwrap()).unwrap();
     assert_eq!((&sent["context_management"], &sent["messages"]), (&body["context_management"], &body["messages"]));
     assert_eq!(answer.get("context_management"), None, "it is the endpoint's to tell");
+    // They are in beta there, which no client has to know.
+    let beta = |sim: &Sim| sim.requests().pop().and_then(|seen| seen.header("anthropic-beta").map(str::to_owned));
+    assert_eq!(beta(&sim).as_deref(), Some("context-management-2025-06-27"));
+    asked(&gate, &conversation(json!([{"type": "compact_20260112"}]))).await;
+    assert_eq!(beta(&sim).as_deref(), Some("context-management-2025-06-27,compact-2026-01-12"));
+    let mut plain = body;
+    plain.as_object_mut().unwrap().remove("context_management");
+    asked(&gate, &plain).await;
+    assert_eq!(beta(&sim), None);
 }
 
 #[tokio::test]

@@ -77,6 +77,23 @@ async fn with_betas(gate: &Tidegate, betas: &str) -> Reply {
 }
 
 #[tokio::test]
+async fn a_speed_does_not_reach_resellers_also_where_no_beta_came_with_it() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let address = sim.base_url();
+    let vertex = format!(
+        "platform = \"vertex-anthropic\"\napi_key = \"token\"\n\
+         base_url = \"{address}/v1/projects/p/locations/global/publishers/anthropic\""
+    );
+    let bedrock = format!("platform = \"bedrock-invoke\"\napi_key = \"key\"\nbase_url = \"{address}\"");
+    for lines in [vertex, bedrock] {
+        let reply = with_betas(&gate(&[endpoint("own", &lines, "")], "").await, "").await;
+        assert_eq!((reply.status, reply.text()), (200, "hello".to_owned()), "{reply:?}");
+        assert_eq!(sim.requests().pop().expect("it was called").json().get("speed"), None, "{lines}");
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:speed"), "{lines}");
+    }
+}
+
+#[tokio::test]
 async fn p76_the_header_and_the_body_tell_of_the_same_betas() {
     let given = "context-1m-2025-08-07,files-api-2025-04-14,fast-mode-2026-02-01";
     let sim = Sim::start(Behaviour::says("hello")).await;

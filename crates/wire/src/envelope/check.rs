@@ -244,9 +244,11 @@ pub(crate) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
     Ok(())
 }
 
-pub(crate) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked {
+/// Whether a compaction is among the edits.
+pub(crate) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
     let members = members(place, value)?;
-    let Some(edits) = present(&members, "edits") else { return Ok(()) };
+    let Some(edits) = present(&members, "edits") else { return Ok(false) };
+    let mut compacts = false;
     let place = place.member("edits");
     for (index, edit) in entries(&place, edits, 0, usize::MAX)?.into_iter().enumerate() {
         let entry = place.entry(index);
@@ -255,11 +257,12 @@ pub(crate) fn context_management(place: &Place<'_>, value: &RawValue) -> Checked
         if kind == EDITS[1] && index > 0 {
             return Err(Violation::new(format!("{place}: {} must come first", EDITS[1])));
         }
+        compacts |= kind == EDITS[2];
         for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
             edit_member(&kind, name, &entry.member(name), value)?;
         }
     }
-    Ok(())
+    Ok(compacts)
 }
 
 /// The edits of a conversation that there are.

@@ -228,6 +228,10 @@ pub struct Traits {
     pub chat_options: bool,
     pub thinking: bool,
     pub effort: bool,
+    /// `context_management`, and whether a compaction is among its edits.
+    pub context_edits: bool,
+    pub compaction: bool,
+    pub speed: bool,
 }
 
 /// Where a body must be edited before it goes upstream. It borrows nothing, so it can outlive the envelope.

@@ -276,8 +276,8 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
             check::output_config(&place, value)?;
         }
         "context_management" => {
-            asked.context_management = true;
-            check::context_management(&place, value)?;
+            (traits.context_edits, asked.context_management) = (true, true);
+            traits.compaction = check::context_management(&place, value)?;
         }
         "cache_control" => {
             traits.cache_lifetime |= has_lifetime(value);
@@ -293,7 +293,10 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
             asked.inference_geo = true;
             check::text(&place, value)?;
         }
-        "speed" => envelope.is_fast = check::one_of(&place, value, &["fast", "standard"])? == "fast",
+        "speed" => {
+            traits.speed = true;
+            envelope.is_fast = check::one_of(&place, value, &["fast", "standard"])? == "fast";
+        }
         "metadata" => envelope.metadata_user = check::metadata(&place, value)?,
         "container" => {
             asked.container = true;
