@@ -194,7 +194,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
     whole.counted = completion.usage.and_then(counted).unwrap_or_default();
     whole.counted.tier = completion.service_tier.as_deref().and_then(usage::tier).or(whole.counted.tier);
     whole.encoder.stop(stop(choice.finish_reason.as_deref(), matched, &whole.counted, context)?);
-    is_something(&whole.encoder, &whole.counted, context)?;
+    is_something(&whole.encoder, &whole.counted)?;
     whole.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
 }
 

@@ -101,7 +101,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
     }
     body.set("messages", messages);
-    let may_be_empty = conversation.may_end_silent(&sent);
     let text = body.to_bytes();
     let offered = functions.list.into_iter().map(|function| function.name).collect();
     let context = Context {
@@ -117,7 +116,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         think_tags: card.think_tags,
         prefix,
         protocol: PROTOCOL,
-        may_be_empty,
         offered,
         ..Context::default()
     };

@@ -143,7 +143,7 @@ impl Decoder {
             let is_length = stop == Stop::Length;
             stream.encoder.stop(if is_length { self.context.length(&stream.counted) } else { stop });
         }
-        is_something(&stream.encoder, &stream.counted, &self.context)?;
+        is_something(&stream.encoder, &stream.counted)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

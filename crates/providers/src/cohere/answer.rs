@@ -170,7 +170,7 @@ pub(super) fn read<B: Blocks>(
         }
     }
     if matches!(stop, Stop::Done | Stop::Unknown(_)) {
-        is_something(encoder, &counted, context)?;
+        is_something(encoder, &counted)?;
     }
     Ok((counted, stop))
 }

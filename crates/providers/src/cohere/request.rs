@@ -68,7 +68,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set(name, value);
     }
     body.set("messages", Messages { card, conversation: &conversation }.messages()?);
-    let may_be_empty = conversation.may_end_silent(&stops);
     let text = body.to_bytes();
     let only_stop = <[String; 1]>::try_from(stops).ok().map(|[stop]| stop);
     let context = Context {
@@ -83,7 +82,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         input_estimate: (text.len() as u64).div_ceil(4),
         only_stop,
         protocol: PROTOCOL,
-        may_be_empty,
         offered,
         ..Context::default()
     };

@@ -116,7 +116,7 @@ impl Decoder {
     fn finish(&mut self, stop: Stop, stream: &mut Stream) -> Result<(), Fault> {
         self.sign(stream);
         if matches!(stop, Stop::Done | Stop::Unknown(_)) {
-            is_something(&stream.encoder, &stream.counted, &self.context)?;
+            is_something(&stream.encoder, &stream.counted)?;
         }
         stream.encoder.stop(stop);
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))

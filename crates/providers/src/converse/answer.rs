@@ -159,7 +159,7 @@ impl Answer<'_> {
             block.read(u32::try_from(place).unwrap_or(u32::MAX), encoder, context);
         }
         encoder.stop(end);
-        is_something(encoder, counted, context)
+        is_something(encoder, counted)
     }
 }
 

@@ -87,7 +87,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if let Some(tier) = intent::tier(request, card, target.tier, &mut conversation).filter(|tier| *tier != "auto") {
         body.set("serviceTier", json!({"type": tier}));
     }
-    let may_be_empty = conversation.may_end_silent(&sent);
     let text = body.to_bytes();
     let context = Context {
         names: Names::new(functions.originals, conversation.ids),
@@ -102,7 +101,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         input_estimate: (text.len() as u64).div_ceil(4),
         own_signatures: card.claude,
         protocol: PROTOCOL,
-        may_be_empty,
         ..Context::default()
     };
     Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })

@@ -151,7 +151,7 @@ impl Decoder {
 
     fn finish(&mut self, stream: &mut Stream) -> Result<(), Fault> {
         self.settle(stream);
-        is_something(&stream.encoder, &stream.counted, &self.context)?;
+        is_something(&stream.encoder, &stream.counted)?;
         stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
     }
 }

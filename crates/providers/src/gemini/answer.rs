@@ -317,7 +317,7 @@ impl Reader {
         if let Some(searched) = self.searched.take().filter(|_| encoder.has_content()) {
             encoder.searched(searched);
         }
-        is_something(encoder, counted, context)
+        is_something(encoder, counted)
     }
 }
 

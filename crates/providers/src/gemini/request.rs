@@ -81,7 +81,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
             body.set(name, value);
         }
     }
-    let may_be_empty = conversation.may_end_silent(&sent);
     let text = body.to_bytes();
     let context = Context {
         names: Names::new(functions.originals, conversation.ids),
@@ -94,7 +93,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
         protocol: PROTOCOL,
-        may_be_empty,
         tells_searches: target.tells_searches && searches,
         ..Context::default()
     };

@@ -220,7 +220,7 @@ pub(super) fn read<B: Blocks>(
     let searches = items.iter().filter(|item| item.kind.as_deref() == Some("web_search_call")).count();
     counted.web_searches = (searches > 0).then_some(searches as u64);
     if stop == Stop::Done {
-        is_something(encoder, &counted, context)?;
+        is_something(encoder, &counted)?;
     }
     Ok((counted, stop))
 }

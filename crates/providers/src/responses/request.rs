@@ -79,7 +79,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
     }
     body.set("input", input.items);
-    let may_be_empty = conversation.may_end_silent(&[]);
     let text = body.to_bytes();
     let offered = functions.list.into_iter().map(|function| function.name).collect();
     let context = Context {
@@ -94,7 +93,6 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         context_length: card.context_length,
         input_estimate: (text.len() as u64).div_ceil(4),
         protocol: PROTOCOL,
-        may_be_empty,
         tells_searches,
         offered,
         ..Context::default()

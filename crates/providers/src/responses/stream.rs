@@ -147,7 +147,7 @@ impl Decoder {
             }
         }
         if stop == Stop::Done {
-            is_something(&stream.encoder, &stream.counted, &self.context)?;
+            is_something(&stream.encoder, &stream.counted)?;
         }
         stream.encoder.stop(stop);
         self.finish(stream)

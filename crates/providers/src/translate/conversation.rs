@@ -207,15 +207,6 @@ impl Conversation {
         matches!(self.turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| matches!(said, Said::Call { .. })))
     }
 
-    /// Whether an answer may be over before it says anything: the results of calls, perhaps with words beside them, may
-    /// leave nothing to add, words that were put into the model's mouth may be all it has to say, and what it begins with
-    /// may be one of the sequences that the upstream stops at and does not tell.
-    pub fn may_end_silent(&self, stops: &[String]) -> bool {
-        let is_after_results =
-            matches!(self.turns.as_slice(), [.., Turn::Results(_)] | [.., Turn::Results(_), Turn::User(_)]);
-        is_after_results || self.is_prefilled() || !stops.is_empty()
-    }
-
     /// The words that were put into the model's mouth.
     pub fn prefill(&self) -> Option<String> {
         let Some(Turn::Assistant(said)) = self.turns.last().filter(|_| self.is_prefilled()) else { return None };

@@ -139,8 +139,6 @@ pub struct Context {
     pub tells_searches: bool,
     /// Names of the tools as the upstream knows them.
     pub offered: Vec<String>,
-    /// The model may have nothing to say and be done all the same.
-    pub may_be_empty: bool,
     /// What was taken out of the conversation on its way, where the request asks for that; as JSON.
     pub edits: Option<String>,
 }
@@ -160,10 +158,10 @@ impl Context {
     }
 }
 
-/// An answer that just ended must have said something. Where a model may have nothing to add, asking another one would
-/// only cost once more.
-pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted, context: &Context) -> Result<(), Fault> {
-    let is_content = context.may_be_empty && encoder.is_done() && counted.is_known() && counted.output > 0;
+/// An answer that just ended must have said something, or count for something: a model may be done with nothing to say,
+/// and asking another one would only cost once more.
+pub fn is_something<B: Blocks>(encoder: &Encoder<B>, counted: &Counted) -> Result<(), Fault> {
+    let is_content = encoder.is_done() && counted.is_known() && counted.output > 0;
     if encoder.has_answered() || is_content { Ok(()) } else { Err(Fault::in_answer(Class::EmptyCompletion)) }
 }
 

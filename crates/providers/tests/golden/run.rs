@@ -114,7 +114,6 @@ impl Case {
             own_signatures: self.flag("own_signatures").unwrap_or(false),
             tells_searches: self.flag("tells_searches").unwrap_or(false),
             offered: list("offered"),
-            may_be_empty: self.flag("may_be_empty").unwrap_or(false),
             ..Context::default()
         }
     }
@@ -155,9 +154,6 @@ impl Case {
                 let wanted = self.json("upstream.json").unwrap_or_else(|| panic!("{place}: no upstream.json"));
                 same(&sent, &wanted, &format!("{place}/upstream.json"));
                 assert_eq!(made.warnings, self.warnings(), "{place}: warnings");
-                if let Some(may_be_empty) = self.flag("may_be_empty") {
-                    assert_eq!(made.context.may_be_empty, may_be_empty, "{place}: may_be_empty");
-                }
             }
             (Err(error), Some(refused)) => assert_eq!(error.to_string(), refused, "{place}"),
             (Ok(_), Some(refused)) => panic!("{place}: it should be refused: {refused}"),
