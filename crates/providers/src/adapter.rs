@@ -1,6 +1,7 @@
 //! One place that knows which module speaks which protocol.
 
 use tidegate_core::Timestamp;
+use tidegate_wire::json::Joiner;
 use tidegate_wire::messages::Request;
 
 use crate::fault::{Class, Fault};
@@ -29,6 +30,7 @@ fn translated(protocol: Protocol, request: &Request, target: &Target<'_>) -> Res
 
 /// A whole answer in the Messages format.
 pub fn message(protocol: Protocol, body: &[u8], context: &Context, now: Timestamp) -> Result<Answered, Fault> {
+    let body = &*Joiner::of_whole().joined(body);
     match protocol {
         Protocol::Chat => chat::message(body, context, now),
         Protocol::Responses => responses::message(body, context, now),

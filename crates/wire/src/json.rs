@@ -1,5 +1,6 @@
 //! Small tools on JSON text: where a piece of it lies, what kind it is, how deep it goes.
 
+mod halves;
 mod quote;
 mod reader;
 mod scan;
@@ -14,6 +15,7 @@ use serde::de::{self, Deserialize, DeserializeSeed as _, Deserializer, IgnoredAn
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
+pub use halves::{Joiner, lone_half};
 pub use quote::{quote, quoted};
 pub use reader::{Reader, read, read_raw};
 pub use scan::Broken;

@@ -15,6 +15,7 @@ use tidegate_providers::translate::tools::user_hash;
 use tidegate_providers::translate::{Context, NOTHING_SAID, Outgoing, Target, Translator};
 use tidegate_providers::{Carriage, Class, Fault, Protocol, adapter, chat, estimate, gemini};
 use tidegate_routing::Attempt;
+use tidegate_wire::envelope;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Block, Content, Misfit, Request};
 
@@ -36,12 +37,12 @@ pub(super) fn outgoing(
         Some(request) => Cow::Owned(request),
         None => Cow::Borrowed(
             typed(&job.typed, &job.body)
-                .map_err(|error| unsupported(format!("the body cannot be translated: {error}")))?,
+                .map_err(|error| misread(&job.body, format!("the body cannot be translated: {error}")))?,
         ),
     };
     match Misfit::of(&request) {
         None => {}
-        Some(Misfit::Member(problem)) => return Err(unsupported(problem)),
+        Some(Misfit::Member(problem)) => return Err(misread(&job.body, problem)),
         Some(Misfit::File(id)) => return Err(of_file(&id)),
     }
     let cap = job.cap.filter(|_| request.max_tokens.is_none());
@@ -199,6 +200,13 @@ fn of_prompt(message: String) -> Fault {
 /// Of a file that is not kept here: only who keeps it could show it.
 fn of_file(id: &str) -> Fault {
     Fault { code: Some(ErrorType::NotFound.as_str().to_owned()), ..unsupported(failure::file_not_found(id)) }
+}
+
+/// Of a request that cannot be read for this reason; half a character, of which a parser has odd things to say, is named
+/// by its place.
+fn misread(body: &[u8], reason: String) -> Fault {
+    let half = envelope::half_character(body);
+    unsupported(half.map_or(reason, |violation| violation.message.replacen("Invalid request: ", "", 1)))
 }
 
 fn unsupported(message: String) -> Fault {

@@ -305,19 +305,20 @@ pub struct Translator {
     framing: Framing,
     decoder: Box<dyn Decode>,
     stream: Stream,
+    halves: json::Joiner,
     broken: Option<Fault>,
 }
 
 impl Translator {
     pub fn new(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
         let framing = Framing::Sse(sse::Splitter::new(max_event_bytes));
-        Self { framing, decoder, stream: Stream::new(context), broken: None }
+        Self { framing, decoder, stream: Stream::new(context), halves: json::Joiner::default(), broken: None }
     }
 
     /// For a stream of binary frames.
     pub fn binary(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
         let framing = Framing::EventStream(eventstream::Splitter::new(max_event_bytes));
-        Self { framing, decoder, stream: Stream::new(context), broken: None }
+        Self { framing, decoder, stream: Stream::new(context), halves: json::Joiner::default(), broken: None }
     }
 
     /// What the next bytes amount to. After a fault, which [`Translator::fault`] tells, nothing more comes.
@@ -406,7 +407,8 @@ impl Translator {
 
     /// An answer that came whole: one event, and the end.
     pub fn whole(&mut self, body: &[u8]) -> Bytes {
-        let fed = self.decoder.feed("", body, &mut self.stream).and_then(|()| self.decoder.end(&mut self.stream));
+        let body = self.halves.joined(body);
+        let fed = self.decoder.feed("", &body, &mut self.stream).and_then(|()| self.decoder.end(&mut self.stream));
         if let Err(fault) = fed {
             self.broken = Some(fault);
         }
@@ -420,7 +422,7 @@ impl Translator {
 
     fn event(&mut self, event: &Event) {
         let fed = match event {
-            Event::Message { name, payload } => self.decoder.feed(name, payload, &mut self.stream),
+            Event::Message { name, payload } => self.decoder.feed(name, &self.halves.joined(payload), &mut self.stream),
             Event::Exception { kind, payload } => Err(fault::classify_exception(kind, payload)),
         };
         if let Err(fault) = fed {
@@ -433,7 +435,7 @@ impl Translator {
             return;
         }
         let name = std::str::from_utf8(frame.event()).unwrap_or_default();
-        if let Err(fault) = self.decoder.feed(name, &frame.data(), &mut self.stream) {
+        if let Err(fault) = self.decoder.feed(name, &self.halves.joined(&frame.data()), &mut self.stream) {
             self.broken = Some(fault);
         }
     }

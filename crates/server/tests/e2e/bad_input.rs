@@ -280,6 +280,30 @@ async fn inp_2_text_must_be_utf_8_without_a_mark() {
 }
 
 #[tokio::test]
+async fn inp_2_half_a_character_is_refused_by_its_place_where_it_would_be_read() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let address = format!("{}/v1", sim.base_url());
+    let gate =
+        Tidegate::start().protocol_at("vendor/chat", "openai-chat", &address, "").endpoint(MODEL, &sim).run().await;
+    let said = |model: &str, content: &str| {
+        format!(r#"{{"model":"{model}","max_tokens":9,"messages":[{{"role":"user","content":{content}}}]}}"#)
+    };
+    let (text, block) = (r#""cut \ud83d""#, r#"[{"type":"text","text":"cut \ud83d"}]"#);
+    for (model, content, place) in [
+        ("vendor/chat", text, "messages[0].content"),
+        (MODEL, text, "messages[0].content"),
+        ("vendor/chat", block, "messages[0].content[0].text"),
+    ] {
+        let message = format!("Invalid request: {place} has an invalid format");
+        check(&gate.post(said(model, content)).await, 400, "invalid_request", &message, model);
+    }
+    assert_eq!(sim.calls(), 0);
+    // What is not read goes as it came: the provider judges.
+    gate.post(said(MODEL, block)).await;
+    assert_eq!(sim.calls(), 1);
+}
+
+#[tokio::test]
 async fn only_json_is_taken_however_it_is_labelled() {
     let (_sim, gate) = start("").await;
     let ask = |kind: Option<&str>| {

@@ -339,7 +339,14 @@ fn limited<'a, T>(text: &'a str, read: impl FnOnce(&mut Reader<'a>) -> Result<T,
     if value.is_err() || reader.values() > MAX_NODES {
         measure(text)?;
     }
-    value.map_err(|_| not_json())
+    value.map_err(|_| half_character(text.as_bytes()).unwrap_or_else(not_json))
+}
+
+/// What is wrong with a body that is JSON but holds half a character.
+pub fn half_character(body: &[u8]) -> Option<Violation> {
+    let path = json::lone_half(std::str::from_utf8(body).ok()?)?;
+    let place = if path.is_empty() { "body" } else { &path };
+    Some(Violation::new(format!("{place} has an invalid format")))
 }
 
 fn measure(text: &str) -> Result<(), Violation> {

@@ -444,15 +444,17 @@ fn inp_2_bodies_that_are_not_plain_objects_are_refused() {
 fn inp_2_lone_surrogates_are_refused() {
     let said = |content: &str| format!(r#"{{"model":"a/b","messages":[{{"role":"user","content":{content}}}]}}"#);
     let result = |content: &str| said(&format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":{content}}}]"#));
-    for body in [
-        said(r#""\ud800""#),
-        said(r#""so \n it \ud83d goes""#),
-        said(r#"{"\udc00":1}"#),
-        result(r#""\udfff""#),
-        r#"{"messages":[],"system":"\ud800"}"#.to_owned(),
+    for (body, path) in [
+        (said(r#""\ud800""#), "messages[0].content"),
+        (said(r#""so \n it \ud83d goes""#), "messages[0].content"),
+        (said(r#"{"\udc00":1}"#), "messages[0].content"),
+        (result(r#""\udfff""#), "messages[0].content[0].content"),
+        (r#"{"messages":[],"system":"\ud800"}"#.to_owned(), "system"),
+        (r#"{"\ud800":1}"#.to_owned(), "body"),
     ] {
         let violation = read(body.as_bytes(), BRAND, Purpose::Generate).map(drop).unwrap_err();
-        assert_eq!(violation.message, "Invalid request: body is not valid JSON", "{body}");
+        let expected = format!("Invalid request: {path} has an invalid format");
+        assert_eq!(violation.message, expected, "{body}");
     }
     for body in [said(r#""\ud83d\ude00 \u00e9""#), result(r#""\u00E9""#)] {
         assert!(read(body.as_bytes(), BRAND, Purpose::Generate).is_ok(), "{body}");
