@@ -176,6 +176,7 @@ fn is_about_signatures(words: &str) -> bool {
         || words.contains("encrypted content could not be verified")
         || (words.contains("could not be verified") && words.contains("thinking"))
         || words.contains("missing a thought_signature")
+        || words.contains("invalid `data` in `redacted_thinking`")
 }
 
 #[derive(Default)]
@@ -463,6 +464,7 @@ mod tests {
     fn p57_p61_p67_reasoning_that_is_not_the_upstreams_own_is_left_out() {
         for words in [
             "messages.1.content.0: Invalid `signature` in `thinking` block",
+            "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
             "Corrupted thought signature.",
             "The encrypted content could not be verified.",
             "invalid_encrypted_content",

@@ -180,6 +180,7 @@ fn called(request: &Request) -> impl Iterator<Item = &str> {
 fn unsigned(request: &mut Request) {
     for message in &mut request.messages {
         let Content::Blocks(blocks) = &mut message.content else { continue };
+        blocks.retain(|block| !matches!(block, Block::RedactedThinking(_)));
         for block in blocks {
             if let Block::Thinking(thinking) = block {
                 thinking.signature = None;

@@ -459,12 +459,14 @@ impl Edit<'_> {
         if self.rules.without_reasoning && (is_kind(block, "thinking") || is_kind(block, "redacted_thinking")) {
             return None;
         }
-        if !is_kind(block, "thinking") {
-            return Some(block.get().into());
-        }
+        let signed_by = match () {
+            () if is_kind(block, "thinking") => "signature",
+            () if is_kind(block, "redacted_thinking") => "data",
+            () => return Some(block.get().into()),
+        };
         let members = Members::of(block)?;
-        let signature = members.get("signature").and_then(json::string).unwrap_or_default();
-        if signature.is_empty() {
+        let signature = members.get(signed_by).and_then(json::string).unwrap_or_default();
+        if signature.is_empty() && signed_by == "signature" {
             return None;
         }
         if !signature.starts_with("tgs1.") {
@@ -477,14 +479,14 @@ impl Edit<'_> {
         let carrier = Carrier::read(&signature)?;
         let own = carrier.kind == "messages_sig" && carrier.is_from("messages", self.rules.scope);
         let inner: Wrapped = serde_json::from_str(carrier.data.get()).ok().filter(|_| own)?;
-        Some(signed(&members, &inner.signature).into())
+        Some(signed(&members, signed_by, &inner.signature).into())
     }
 
     /// Thinking of another's as text alone, for an upstream that asks for the text and looks at no signature.
     fn unsigned<'a>(&self, block: &'a RawValue) -> Option<Raw<'a>> {
         let members = Members::of(block).filter(|_| is_kind(block, "thinking") && !self.rules.without_reasoning)?;
         let has_text = members.get("thinking").and_then(json::string).is_some_and(|text| !text.is_empty());
-        has_text.then(|| signed(&members, "").into())
+        has_text.then(|| signed(&members, "signature", "").into())
     }
 }
 
@@ -492,13 +494,13 @@ impl Edit<'_> {
 const NO_THINKING: &str = r#"{"type":"disabled"}"#;
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
-/// A block with another signature.
-fn signed(members: &Members<'_>, signature: &str) -> String {
+/// A block with another signature, which is in the member of this name.
+fn signed(members: &Members<'_>, signed_by: &str, signature: &str) -> String {
     let mut out = String::from("{");
-    for (name, value) in members.0.iter().filter(|(name, _)| name != "signature") {
+    for (name, value) in members.0.iter().filter(|(name, _)| name != signed_by) {
         push_member(&mut out, name, value.get());
     }
-    push_member(&mut out, "signature", &quoted(signature));
+    push_member(&mut out, signed_by, &quoted(signature));
     out.push('}');
     out
 }

@@ -217,6 +217,9 @@ fn p57_p58_thinking_goes_back_only_to_who_signed_it() {
     assert_eq!(value(&run(&foreign, &claude()))["messages"][1]["content"], json!([{"type": "text", "text": "yes"}]));
     let own = message(vec![block(&wrapped("ep-1"))]);
     assert_eq!(value(&run(&own, &claude()))["messages"][1]["content"][0], block("theirs=="));
+    let sealed = |data: &str| json!({"type": "redacted_thinking", "data": data});
+    let both = value(&run(&message(vec![sealed(&wrapped("ep-2")), sealed(&wrapped("ep-1"))]), &claude()));
+    assert_eq!(both["messages"][1]["content"], json!([sealed("theirs=="), {"type": "text", "text": "yes"}]));
 }
 
 #[test]

@@ -30,6 +30,12 @@ impl Signer {
         let carrier = Carrier::new("messages", &self.scope, &self.model, "messages_sig", &data);
         carrier.map(|carrier| carrier.to_signature()).unwrap_or_default()
     }
+
+    /// A block of thinking that only its issuer reads, with what it holds in a carrier.
+    fn redacted(&self, block: &Members<'_>) -> Option<Vec<u8>> {
+        let data = text(block, "data").filter(|_| text(block, "type").as_deref() == Some("redacted_thinking"))?;
+        Some(with(block, "data", &quoted(&self.wrap(&data))))
+    }
 }
 
 /// Makes a stream keep the rules.
@@ -222,13 +228,11 @@ impl Mender {
         };
         stream.encoder.said += text(&block, "text").map_or(0, |text| text.len() as u64);
         let signature = text(&block, "signature").filter(|signature| kind == "thinking" && !signature.is_empty());
-        let said = match &signature {
-            Some(_) => {
-                let bare = with(&block, "signature", r#""""#);
-                with(members, "content_block", &String::from_utf8_lossy(&bare))
-            }
-            None => said,
+        let own = match &signature {
+            Some(_) => Some(with(&block, "signature", r#""""#)),
+            None => self.signer.redacted(&block),
         };
+        let said = own.map_or(said, |block| with(members, "content_block", &String::from_utf8_lossy(&block)));
         self.open(Some(given), kind, input, &said, stream);
         if let (Some(open), Some(signature)) = (&mut self.open, signature) {
             open.signature = signature.into_owned();
@@ -483,7 +487,11 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
     let is_misnamed = has_calls && text(&members, "stop_reason").as_deref() == Some("end_turn");
     // An answer that says nothing at all is for others to judge.
     let signed = |block: &&RawValue| -> Option<String> {
-        let members = Members::of(block).filter(|_| is(block, "thinking"))?;
+        let members = Members::of(block)?;
+        if let Some(redacted) = signer.redacted(&members) {
+            return String::from_utf8(redacted).ok();
+        }
+        let members = Some(members).filter(|_| is(block, "thinking"))?;
         let signature = text(&members, "signature").filter(|signature| !signature.is_empty())?;
         String::from_utf8(with(&members, "signature", &quoted(&signer.wrap(&signature)))).ok()
     };

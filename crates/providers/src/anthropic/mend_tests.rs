@@ -287,6 +287,8 @@ fn a_signature_says_whose_it_is() {
             start(1, early),
             signature(1, "g"),
             stop(1),
+            start(2, r#"{"type":"redacted_thinking","data":"sig"}"#),
+            stop(2),
             ended("end_turn"),
             STOP.into(),
         ],
@@ -299,6 +301,8 @@ fn a_signature_says_whose_it_is() {
             start(1, bare),
             signature(1, &wrapped),
             stop(1),
+            start(2, &format!(r#"{{"type":"redacted_thinking","data":"{wrapped}"}}"#)),
+            stop(2),
             ended("end_turn"),
             STOP.into(),
         ],
@@ -311,6 +315,13 @@ fn a_signature_says_whose_it_is() {
     let made = mended_whole(answer("sig").as_bytes(), &signer()).unwrap();
     assert_eq!(std::str::from_utf8(&made).unwrap(), answer(&wrapped));
     assert_eq!(mended_whole(answer("").as_bytes(), &signer()), None);
+    let redacted = |data: &str| {
+        format!(
+            r#"{{"type":"message","content":[{{"type":"redacted_thinking","data":"{data}"}}],"stop_reason":"end_turn"}}"#
+        )
+    };
+    let made = mended_whole(redacted("sig").as_bytes(), &signer()).unwrap();
+    assert_eq!(std::str::from_utf8(&made).unwrap(), redacted(&wrapped));
 }
 
 #[test]

@@ -177,8 +177,8 @@ impl Messages<'_> {
                 Said::Thinking { text, .. } if replays && !text.is_empty() => {
                     blocks.push(raw(&json!({"reasoningContent": {"reasoningText": {"text": text}}})));
                 }
-                // Other models have nobody who could read it.
-                Said::Redacted(data) if card.claude => {
+                // Other models have nobody who could read it, and Claude reads only its own.
+                Said::Redacted(data) if card.claude && !is_ours(data) => {
                     blocks.push(raw(&json!({"reasoningContent": {"redactedContent": data}})));
                 }
                 Said::Thinking { .. } | Said::Redacted(_) => {}

@@ -58,6 +58,8 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         let (mut named, mut is_image, mut is_document) = (false, false, false);
         let (mut is_text, mut is_blank, mut is_thinking, mut is_foreign) = (false, false, false, true);
         let mut is_signed = false;
+        // What only its issuer reads, and whether it was put into a carrier here.
+        let (mut is_redacted, mut is_carried) = (false, false);
         let mut source = Source::default();
         let (mut is_call, mut called) = (false, None);
         let (mut kind, mut held) = (Cow::Borrowed(""), Held::default());
@@ -74,6 +76,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                     is_document = kind == "document";
                     is_text = kind == "text";
                     is_thinking = kind == "thinking";
+                    is_redacted = kind == "redacted_thinking";
                     is_call = kind == "server_tool_use";
                     state.envelope.traits.sealed_results |= is_of_commands(value.get());
                     state.envelope.traits.own_calls |= is_shown_by(value.get(), state.brand);
@@ -97,6 +100,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
                     is_signed = !matches!(value.get(), "\"\"" | "null");
                     is_foreign = !is_signed || value.get().starts_with("\"tgs1.");
                 }
+                "data" => is_carried = map.next_value::<&RawValue>()?.get().starts_with("\"tgs1."),
                 "citations" => {
                     let value: &RawValue = map.next_value()?;
                     state.envelope.traits.own_citations |= value.get().contains("\"tg1\"");
@@ -127,7 +131,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         let traits = &mut state.envelope.traits;
         traits.own_calls |= is_own;
         traits.blank_text |= is_text && is_blank;
-        traits.foreign_thinking |= is_thinking && is_foreign;
+        traits.foreign_thinking |= (is_thinking && is_foreign) || (is_redacted && is_carried);
         traits.unclean_data |= source.unclean;
         traits.data_url |= source.is_data_url;
         traits.own_file |= source.is_own_file;
