@@ -189,6 +189,9 @@ pub(crate) fn calls(
     Ok((Some(calls), model))
 }
 
+/// What is said of a call that went without the reasoning of earlier turns.
+pub(super) const WITHOUT_REASONING: &str = "dropped:reasoning";
+
 /// What is known that this endpoint does not take: learnt from it before, or said of this very call.
 fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
     let endpoint = &attempt.endpoint;
@@ -244,7 +247,8 @@ pub(crate) fn fit<'a>(
 ) -> Result<Fitted<'a>, Fault> {
     let endpoint = &attempt.endpoint;
     let given = fit.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
-    let kept = beta::kept(given, upstream.betas, fit.traits, &|beta| fit.refused.contains(&Refused::Beta(beta.to_owned())));
+    let kept =
+        beta::kept(given, upstream.betas, fit.traits, &|beta| fit.refused.contains(&Refused::Beta(beta.to_owned())));
     let mut dropped: Vec<&str> = kept.members.clone();
     let members = fit.refused.iter().filter_map(|fact| match fact {
         Refused::Member(name) => Some(name.as_str()),
@@ -273,6 +277,9 @@ pub(crate) fn fit<'a>(
     let edited = edit::edited(fit.body, fit.traits, &rules);
     let (mut changed, mut warnings) = (edited.body, kept.warnings);
     warnings.extend(edited.warnings);
+    if rules.without_reasoning {
+        warnings.push(WITHOUT_REASONING.to_owned());
+    }
     for name in inner {
         if let Some(without) = repair::without(changed.as_ref().unwrap_or(fit.body), name) {
             warnings.push(format!("dropped:{name}"));

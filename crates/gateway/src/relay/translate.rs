@@ -50,13 +50,12 @@ pub(super) fn outgoing(
     if is_capped {
         request.to_mut().max_tokens = cap;
     }
-    if job.repairs.contains(&Repair::WithoutThinking) {
-        request.to_mut().thinking = None;
-    }
+    let lost_thinking = job.repairs.contains(&Repair::WithoutThinking) && request.to_mut().thinking.take().is_some();
     let signed = job.repairs.contains(&Repair::WithoutReasoning).then(|| request.clone());
     if signed.is_some() {
         unsigned(request.to_mut());
     }
+    let mut lost_reasoning = signed.is_some();
     let card = &job.snapshot.places[attempt.endpoint.place].card;
     let corrected = call::corrected(job, attempt);
     let card = corrected.as_ref().unwrap_or(card);
@@ -94,14 +93,17 @@ pub(super) fn outgoing(
         _ => unsupported(error.to_string()),
     })?;
     made.warnings.extend(betas.warnings);
+    made.warnings.extend(lost_thinking.then(|| "dropped:thinking".to_owned()));
     made.context.input_estimate = estimate::rough(&request, card);
     if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
         // What was refused held no signature but the one that stands for none: that has another form.
         let refused = adapter::request(upstream.protocol, &signed, &Target { kept: &kept, ..target });
         if refused.is_ok_and(|refused| refused.body == made.body) {
             made.body = gemini::with_encoded_dummy(&made.body);
+            lost_reasoning = false;
         }
     }
+    made.warnings.extend(lost_reasoning.then(|| call::WITHOUT_REASONING.to_owned()));
     if job.repairs.contains(&Repair::WordsInResults)
         && upstream.protocol == Protocol::Chat
         && let Some(body) = chat::words_in_results(&made.body)

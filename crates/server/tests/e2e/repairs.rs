@@ -109,7 +109,29 @@ async fn p89_claude_behind_converse_goes_on_without_thinking_and_is_told_of_beta
             json!({"anthropic_beta": betas}),
         ]
     );
-    assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:files-api-2025-04-14"));
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:files-api-2025-04-14,dropped:thinking"));
+}
+
+#[tokio::test]
+async fn reasoning_that_is_refused_is_left_out_and_named() {
+    let words = "messages.1.content.0: Invalid `data` in `redacted_thinking` block";
+    let history = json!([
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "dGhlaXJz"}, {"type": "text", "text": "ho"}]},
+        {"role": "user", "content": "and?"},
+    ]);
+    let request = json!({"model": MODEL, "max_tokens": 100, "messages": history});
+    for (protocol, lines) in [("anthropic", ""), ("bedrock-converse", "card = { claude = true }")] {
+        let refusal = json!({"type": "error", "message": words,
+            "error": {"type": "invalid_request_error", "message": words}});
+        let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+        let gate = Tidegate::start().protocol_at(MODEL, protocol, &sim.base_url(), lines).run().await;
+        let reply = asked(&gate, &request).await;
+        assert_eq!(message(&reply)["content"][0]["text"], "ok", "{protocol}");
+        let sent: Vec<bool> = sim.requests().iter().map(|seen| seen.json().to_string().contains("dGhlaXJz")).collect();
+        assert_eq!(sent, [true, false], "{protocol}");
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:reasoning"), "{protocol}");
+    }
 }
 
 #[tokio::test]
