@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::request::{Object, said};
+use super::request::{Object, said, warn};
 use crate::envelope::Violation;
 use crate::envelope::check::{self, Place};
 use crate::json::{self, Kind, Members};
 
 /// A text as it is, parts as blocks.
-pub(crate) fn content(place: &Place<'_>, value: &RawValue) -> Result<String, Violation> {
+pub(crate) fn content(place: &Place<'_>, value: &RawValue, warnings: &mut Vec<String>) -> Result<String, Violation> {
     match json::kind(value) {
         Kind::String => {
             check::text(place, value)?;
@@ -19,7 +19,7 @@ pub(crate) fn content(place: &Place<'_>, value: &RawValue) -> Result<String, Vio
         }
         Kind::Array => {
             let entries = check::entries(place, value, 0, usize::MAX)?.into_iter().enumerate();
-            let blocks = entries.map(|(index, entry)| part(&place.entry(index), entry));
+            let blocks = entries.map(|(index, entry)| part(&place.entry(index), entry, warnings));
             Ok(format!("[{}]", blocks.collect::<Result<Vec<_>, _>>()?.join(",")))
         }
         _ => Err(place.is("must be a string or an array")),
@@ -51,7 +51,7 @@ pub(crate) fn instruction(blocks: &[String]) -> String {
     format!("[{}]", blocks.join(","))
 }
 
-fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
+fn part(place: &Place<'_>, entry: &RawValue, warnings: &mut Vec<String>) -> Result<String, Violation> {
     let members = check::members(place, entry)?;
     let kind = check::required(place, &members, "type")?;
     match check::one_of(&place.member("type"), kind, &["text", "image_url", "file", "refusal"])?.as_ref() {
@@ -67,10 +67,18 @@ fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
             let url = check::required(&inner, &image, "url")?;
             check::text_between(&inner.member("url"), url, 1, usize::MAX)?;
             let source = format!(r#"{{"type":"url","url":{}}}"#, url.get());
+            if is_detailed(&image) {
+                warn(warnings, "dropped:image_url.detail");
+            }
             Ok(shown("image", &source, None, &members))
         }
         _ => file(place, &members),
     }
+}
+
+/// Whether a picture is to be looked at otherwise than the model would by itself, for which there is no word.
+pub(crate) fn is_detailed(image: &Members<'_>) -> bool {
+    check::present(image, "detail").is_some_and(|detail| json::string(detail).as_deref() != Some("auto"))
 }
 
 fn text(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
@@ -127,7 +135,11 @@ fn file(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
 }
 
 /// What the model said before, as blocks: its thoughts, its words, its calls.
-pub(crate) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+pub(crate) fn spoken(
+    place: &Place<'_>,
+    members: &Members<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<String, Violation> {
     let mut thoughts = thoughts(place, members)?;
     // What was said stands in the first gap that the numbers of thoughts leave; without numbers, behind them all.
     let first = (0..).zip(&thoughts).take_while(|(number, (index, _))| index == number).count();
@@ -144,7 +156,7 @@ pub(crate) fn spoken(place: &Place<'_>, members: &Members<'_>) -> Result<String,
         Some(value) => {
             check::array(&inner, value)?;
             for (index, entry) in json::elements(value).unwrap_or_default().into_iter().enumerate() {
-                blocks.push(part(&inner.entry(index), entry)?);
+                blocks.push(part(&inner.entry(index), entry, warnings)?);
             }
         }
         None => {

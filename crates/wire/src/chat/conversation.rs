@@ -6,7 +6,7 @@ use std::mem;
 use serde_json::value::RawValue;
 
 use super::content::{content, instruction, spoken, texts};
-use super::request::Object;
+use super::request::{Object, warn};
 use crate::envelope::Violation;
 use crate::envelope::check::{self, Place};
 use crate::error::ErrorType;
@@ -30,7 +30,11 @@ struct Turns {
     later: Vec<(&'static str, String)>,
 }
 
-pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<Conversation, Violation> {
+pub(super) fn conversation(
+    place: &Place<'_>,
+    entries: &[&RawValue],
+    warnings: &mut Vec<String>,
+) -> Result<Conversation, Violation> {
     let mut turns = Turns::default();
     for (index, entry) in entries.iter().enumerate() {
         let place = place.entry(index);
@@ -39,9 +43,13 @@ pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<C
         let roles = ["system", "developer", "user", "assistant", "tool"];
         let role = check::one_of(&place.member("role"), role, &roles);
         let role = role.map_err(|violation| Violation { error_type: ErrorType::InvalidPrompt, ..violation })?;
+        // There, nobody has a name; that of a tool is known from its call.
+        if role != "tool" && check::present(&members, "name").is_some() {
+            warn(warnings, "dropped:messages.name");
+        }
         match role.as_ref() {
             "tool" => {
-                turns.results.push(result(&place, &members)?);
+                turns.results.push(result(&place, &members, warnings)?);
                 turns.unanswered = turns.unanswered.saturating_sub(1);
                 turns.tell_later();
             }
@@ -51,11 +59,12 @@ pub(super) fn conversation(place: &Place<'_>, entries: &[&RawValue]) -> Result<C
                 turns.instruct(said);
             }
             "user" => {
-                let said = content(&place.member("content"), check::required(&place, &members, "content")?)?;
+                let said = check::required(&place, &members, "content")?;
+                let said = content(&place.member("content"), said, warnings)?;
                 turns.say_after_results("user", said);
             }
             _ => {
-                let said = spoken(&place, &members)?;
+                let said = spoken(&place, &members, warnings)?;
                 turns.waits_for(&members);
                 // One that said nothing is refused, and says nothing; the last may be a beginning of what is to come.
                 if said != r#""""# || index + 1 == entries.len() {
@@ -125,14 +134,14 @@ impl Turns {
 }
 
 /// What a tool answered.
-fn result(place: &Place<'_>, members: &Members<'_>) -> Result<String, Violation> {
+fn result(place: &Place<'_>, members: &Members<'_>, warnings: &mut Vec<String>) -> Result<String, Violation> {
     let id = check::required(place, members, "tool_call_id")?;
     check::text_between(&place.member("tool_call_id"), id, 1, usize::MAX)?;
     let mut block = Object::default();
     block.set_text("type", "tool_result");
     block.set("tool_use_id", id.get());
     if let Some(said) = check::present(members, "content") {
-        block.set("content", &content(&place.member("content"), said)?);
+        block.set("content", &content(&place.member("content"), said, warnings)?);
     }
     Ok(block.finish())
 }

@@ -100,6 +100,13 @@ struct Found<'a> {
     safety_identifier: Option<&'a RawValue>,
 }
 
+/// Notes what was left out, once.
+pub(crate) fn warn(warnings: &mut Vec<String>, warning: &str) {
+    if !warnings.iter().any(|known| known == warning) {
+        warnings.push(warning.to_owned());
+    }
+}
+
 /// Reads a body; null is absent. `search` tells the type of the tool that searches the web for a model, where any does:
 /// clients offer a search without having been asked, and can do without it.
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
@@ -185,7 +192,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let place = Place::top("messages");
     let messages = found.messages.ok_or_else(|| place.required())?;
     let entries = check::entries(&place, messages, 1, MAX_MESSAGES)?;
-    let said = conversation(&place, &entries)?;
+    let said = conversation(&place, &entries, &mut warnings)?;
     if let Some(system) = said.system {
         out.set("system", &system);
     }

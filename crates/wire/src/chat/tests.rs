@@ -25,6 +25,22 @@ fn with(mut more: Value) -> Value {
 }
 
 #[test]
+fn what_the_format_has_no_word_for_is_named() {
+    let picture =
+        |detail: Value| json!({"type": "image_url", "image_url": {"url": "https://a.example/x.png", "detail": detail}});
+    let read = |message: Value| {
+        read(json!({"model": "a/b", "messages": [message]}).to_string().as_bytes(), &|_| None).unwrap().warnings
+    };
+    assert_eq!(read(json!({"role": "user", "content": "hi", "name": "ada"})), ["dropped:messages.name"]);
+    assert_eq!(
+        read(json!({"role": "user", "content": [picture(json!("low")), picture(json!("high"))]})),
+        ["dropped:image_url.detail"]
+    );
+    assert!(read(json!({"role": "user", "content": [picture(json!("auto")), picture(json!(null))]})).is_empty());
+    assert!(read(json!({"role": "tool", "tool_call_id": "c", "name": "f", "content": "4"})).is_empty());
+}
+
+#[test]
 fn instructions_results_and_calls_stand_where_they_belong() {
     let made = asked(&with(json!({"messages": [
         {"role": "system", "content": "one"},

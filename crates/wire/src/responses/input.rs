@@ -7,8 +7,8 @@ use std::mem;
 use serde_json::value::RawValue;
 
 use super::{SEALED, SIGNED};
-use crate::chat::content::{instruction, object_of, texts};
-use crate::chat::request::{Object, said};
+use crate::chat::content::{instruction, is_detailed, object_of, texts};
+use crate::chat::request::{Object, said, warn};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_MESSAGES, Violation};
 use crate::error::ErrorType;
@@ -18,6 +18,7 @@ use crate::json::{self, Kind, Members};
 pub(super) struct Said {
     pub system: Option<String>,
     pub messages: String,
+    pub warnings: Vec<String>,
 }
 
 /// Turns that are being put together: what the model thought, said and called in a row is one of them, and so are results.
@@ -33,6 +34,7 @@ pub(super) struct Turns {
     /// answered is not waited for.
     waiting: HashSet<String>,
     later: Vec<(&'static str, Vec<String>)>,
+    warnings: Vec<String>,
 }
 
 impl Turns {
@@ -114,6 +116,7 @@ impl Turns {
         Said {
             system: (!self.system.is_empty()).then(|| instruction(&self.system)),
             messages: format!("[{}]", self.messages.join(",")),
+            warnings: self.warnings,
         }
     }
 }
@@ -157,12 +160,15 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
             Ok(())
         }
         "function_call_output" | "custom_tool_call_output" => {
-            let (id, block) = result(place, &members)?;
+            let (id, block) = result(place, &members, &mut turns.warnings)?;
             turns.answer(&id, block);
             Ok(())
         }
-        // What ran at a server is told by what was said of it.
-        kind if kind.ends_with("_call") || kind.ends_with("_call_output") || kind.contains(':') => Ok(()),
+        // What ran elsewhere is told by what was said of it; no other model has a word for it.
+        kind if kind.ends_with("_call") || kind.ends_with("_call_output") || kind.contains(':') => {
+            warn(&mut turns.warnings, &format!("dropped:{kind}"));
+            Ok(())
+        }
         "item_reference" => Err(place.member("type").is("must not be item_reference: nothing is stored")),
         _ => {
             let kinds = ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call"];
@@ -177,7 +183,7 @@ fn message(place: &Place<'_>, members: &Members<'_>, turns: &mut Turns) -> Resul
     let role = role.map_err(|violation| Violation { error_type: ErrorType::InvalidPrompt, ..violation })?;
     let inner = place.member("content");
     let content = check::required(place, members, "content")?;
-    let blocks = parts(&inner, content)?;
+    let blocks = parts(&inner, content, &mut turns.warnings)?;
     match role.as_ref() {
         "user" => turns.add("user", blocks),
         "assistant" => turns.add("assistant", blocks),
@@ -187,7 +193,7 @@ fn message(place: &Place<'_>, members: &Members<'_>, turns: &mut Turns) -> Resul
     Ok(())
 }
 
-fn parts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, Violation> {
+fn parts(place: &Place<'_>, value: &RawValue, warnings: &mut Vec<String>) -> Result<Vec<String>, Violation> {
     if json::kind(value) == Kind::String {
         // An empty text says nothing, and stands in no block.
         return Ok(said(place, Some(value))?.map(|_| text_block(value.get())).into_iter().collect());
@@ -196,10 +202,10 @@ fn parts(place: &Place<'_>, value: &RawValue) -> Result<Vec<String>, Violation> 
         return Err(place.is("must be a string or an array"));
     }
     let entries = check::entries(place, value, 0, usize::MAX)?.into_iter().enumerate();
-    entries.map(|(index, entry)| part(&place.entry(index), entry)).collect()
+    entries.map(|(index, entry)| part(&place.entry(index), entry, warnings)).collect()
 }
 
-fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
+fn part(place: &Place<'_>, entry: &RawValue, warnings: &mut Vec<String>) -> Result<String, Violation> {
     let members = check::members(place, entry)?;
     let kind = check::required(place, &members, "type")?;
     let kinds = ["input_text", "output_text", "text", "refusal", "input_image", "input_file"];
@@ -213,6 +219,9 @@ fn part(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
             block.set("text", said.get());
         }
         "input_image" => {
+            if is_detailed(&members) {
+                warn(warnings, "dropped:input_image.detail");
+            }
             block.set_text("type", "image");
             block.set("source", &source(place, &members, &["image_url"], "image/png")?);
         }
@@ -302,7 +311,11 @@ fn call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, S
 }
 
 /// What a tool answered, with the id of the call.
-fn result<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, String), Violation> {
+fn result<'a>(
+    place: &Place<'_>,
+    members: &Members<'a>,
+    warnings: &mut Vec<String>,
+) -> Result<(Cow<'a, str>, String), Violation> {
     let id = check::required(place, members, "call_id")?;
     let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
     let inner = place.member("output");
@@ -315,7 +328,7 @@ fn result<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>,
             check::text(&inner, output)?;
             block.set("content", output.get());
         }
-        _ => block.set("content", &instruction(&parts(&inner, output)?)),
+        _ => block.set("content", &instruction(&parts(&inner, output, warnings)?)),
     }
     Ok((named, block.finish()))
 }

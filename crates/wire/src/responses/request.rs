@@ -101,6 +101,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let place = Place::top("input");
     input(&place, check::present(&members, "input").ok_or_else(|| place.required())?, &mut turns)?;
     let said = turns.finish();
+    warnings.extend(said.warnings);
     if let Some(system) = said.system {
         out.set("system", &system);
     }

@@ -26,6 +26,21 @@ fn with(mut more: Value) -> Value {
 }
 
 #[test]
+fn what_the_format_has_no_word_for_is_named() {
+    let items = json!([
+        {"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/x.png", "detail": "high"}]},
+        {"type": "local_shell_call", "call_id": "c", "action": {}},
+        {"type": "local_shell_call_output", "call_id": "c", "output": "done"},
+        {"type": "local_shell_call", "call_id": "d", "action": {}},
+    ]);
+    let asked = read(json!({"model": "a/b", "input": items}).to_string().as_bytes(), &|_| None).unwrap();
+    assert_eq!(
+        asked.warnings,
+        ["dropped:input_image.detail", "dropped:local_shell_call", "dropped:local_shell_call_output"]
+    );
+}
+
+#[test]
 fn items_in_a_row_are_turns() {
     let made = asked(&with(json!({
         "input": [
