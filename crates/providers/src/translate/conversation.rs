@@ -445,8 +445,8 @@ impl Conversation {
                 });
                 let text = format!(
                     "<search_result source=\"{}\" title=\"{}\">{}</search_result>",
-                    block.source,
-                    block.title,
+                    escaped(&block.source),
+                    escaped(&block.title),
                     texts.collect::<Vec<_>>().join("\n")
                 );
                 parts.push(Part::Text(Text { text, mark: Mark::of(block.cache_control.as_ref()) }));
@@ -561,9 +561,15 @@ fn object_input(text: &str) -> Raw {
 }
 
 fn opening(title: Option<&str>, context: Option<&str>) -> String {
-    let attribute =
-        |name: &str, value: Option<&str>| value.map(|value| format!(" {name}=\"{value}\"")).unwrap_or_default();
+    let attribute = |name: &str, value: Option<&str>| {
+        value.map(|value| format!(" {name}=\"{}\"", escaped(value))).unwrap_or_default()
+    };
     format!("<document{}{}>", attribute("title", title), attribute("context", context))
+}
+
+/// A text within the quotes of a tag: it must not end them.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn document_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
