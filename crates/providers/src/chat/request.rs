@@ -30,6 +30,7 @@ const MARKER: &str = "cache_control";
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     let card = target.card;
     let mut conversation = Conversation::of(request, card.mid_system)?;
+    conversation.warn_of_documents(|_| true);
     if conversation.is_prefilled() && card.prefill == Prefill::None {
         return Err(Unsupported::whole(intent::NO_PREFILL));
     }

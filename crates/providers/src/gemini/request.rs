@@ -21,6 +21,7 @@ use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     let card = target.card;
     let mut conversation = Conversation::of(request, card.mid_system)?;
+    conversation.warn_of_documents(|_| false);
     if conversation.is_prefilled() && card.prefill == Prefill::None {
         return Err(Unsupported::whole(intent::NO_PREFILL));
     }

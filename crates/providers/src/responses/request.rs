@@ -10,7 +10,7 @@ use super::input::Input;
 use crate::Protocol;
 use crate::translate::body::Body;
 use crate::translate::card::{Cache, Card, Level, ReasoningSwitch, Structured};
-use crate::translate::conversation::Conversation;
+use crate::translate::conversation::{Conversation, Media};
 use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::search;
@@ -21,6 +21,7 @@ use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     let card = target.card;
     let mut conversation = Conversation::of(request, card.mid_system)?;
+    conversation.warn_of_documents(|source| matches!(source, Media::Base64 { .. }));
     // A last item of the assistant's makes this API answer with nothing at all.
     if conversation.is_prefilled() {
         return Err(Unsupported::whole(intent::NO_PREFILL));

@@ -202,6 +202,35 @@ impl Conversation {
         }
     }
 
+    /// A document that was to be cited reads like any other text.
+    fn warn_uncited(&mut self, cited: bool) {
+        if cited {
+            self.warn("dropped:citations");
+        }
+    }
+
+    /// Names what is said of documents and cannot be told where they are files; `takes_title` says whose names go along.
+    pub fn warn_of_documents(&mut self, takes_title: fn(&Media) -> bool) {
+        let parts = self.turns.iter().flat_map(|turn| match turn {
+            Turn::User(parts) => vec![parts],
+            Turn::Results(outcomes) => outcomes.iter().map(|outcome| &outcome.parts).collect(),
+            Turn::Assistant(_) | Turn::System(_) => Vec::new(),
+        });
+        let (mut titles, mut contexts, mut citations) = (false, false, false);
+        for part in parts.flatten() {
+            if let Part::Document { source, title, context, cited, .. } = part {
+                titles |= title.is_some() && !takes_title(source);
+                contexts |= context.is_some();
+                citations |= *cited;
+            }
+        }
+        for (is_lost, what) in [(titles, "document.title"), (contexts, "document.context"), (citations, "citations")] {
+            if is_lost {
+                self.warn(format!("dropped:{what}"));
+            }
+        }
+    }
+
     /// Whether the model is to go on with words that were put into its mouth.
     pub fn is_prefilled(&self) -> bool {
         matches!(self.turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| matches!(said, Said::Call { .. })))
@@ -422,10 +451,12 @@ impl Conversation {
                         parts.push(Part::Document { source, title, context, cited, mark, path });
                     }
                     Source::Text(source) => {
+                        self.warn_uncited(cited);
                         let text = document_text(title.as_deref(), block.context.as_deref(), &source.data);
                         parts.push(Part::Text(Text { text, mark }));
                     }
                     Source::Content(source) => {
+                        self.warn_uncited(cited);
                         parts.push(Part::Text(Text::plain(opening(title.as_deref(), block.context.as_deref()))));
                         for (place, inner) in source.content.into_blocks().into_iter().enumerate() {
                             self.part(inner, format_args!("{path}.source.content[{place}]"), parts)?;
