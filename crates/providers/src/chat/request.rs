@@ -96,12 +96,17 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let prefix = conversation.prefill().filter(|_| card.prefill == Prefill::PrefixFlag);
     let is_marked = functions.list.iter().any(|function| function.mark.is_set());
-    let messages = Messages { target, conversation: &conversation, waiting: Cell::new(is_marked) };
-    let (messages, marks) = messages.messages()?;
+    let writer = Messages { target, conversation: &conversation, waiting: Cell::new(is_marked) };
+    let (messages, marks) = writer.messages()?;
+    // Nothing followed that could carry it.
+    let lost_marker = writer.waits();
     if marks && card.cache == Cache::Breakpoints {
         body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
     }
     body.set("messages", messages);
+    if lost_marker {
+        conversation.warn("dropped:cache_control");
+    }
     let text = body.to_bytes();
     let offered = functions.list.into_iter().map(|function| function.name).collect();
     let context = Context {

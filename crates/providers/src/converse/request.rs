@@ -31,7 +31,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let thinking = Thinking::of(request, card)?;
     let mut functions = Functions::of(request, card, &mut conversation)?;
     let tools_marks = functions.list.iter_mut().map(|function| &mut function.mark);
-    marks::bound(&mut tools_marks.chain(conversation.marks()).collect::<Vec<_>>());
+    if marks::bound(&mut tools_marks.chain(conversation.marks()).collect::<Vec<_>>()) {
+        conversation.warn("changed:cache_control");
+    }
     let (sent, guarded) = intent::stops(request, card);
 
     // What the protocol has no member for, but the model behind it has.

@@ -21,7 +21,7 @@ pub(super) struct Input<'a> {
     target: &'a Target<'a>,
     pub items: Vec<Value>,
     /// A cache marker stood on something that cannot carry one; the next part that can gets it.
-    waiting: bool,
+    pub waiting: bool,
     /// Ids of reasoning that was sent back: each goes once.
     replayed: HashSet<String>,
 }

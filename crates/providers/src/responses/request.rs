@@ -76,8 +76,14 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     let mut input = Input::new(target, is_marked);
     body.set_some("instructions", input.system(&conversation));
     input.turns(&conversation)?;
-    if card.cache == Cache::Breakpoints && input.limit_markers() > 0 {
-        body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
+    if card.cache == Cache::Breakpoints {
+        if input.limit_markers() > 0 {
+            body.set("prompt_cache_options", json!({"mode": "explicit", "ttl": "30m"}));
+        }
+        // Nothing followed that could carry it.
+        if input.waiting {
+            conversation.warn("dropped:cache_control");
+        }
     }
     body.set("input", input.items);
     let text = body.to_bytes();

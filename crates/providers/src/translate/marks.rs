@@ -7,19 +7,22 @@ use super::conversation::{Conversation, Mark, Part, Said, Turn};
 pub const MOST_MARKS: usize = 4;
 
 /// Leaves the last four, and none that is kept for longer than one before it. `marks` are in the order in which the
-/// upstream reads what they stand on: tools, system, conversation.
-pub fn bound(marks: &mut [&mut Mark]) {
+/// upstream reads what they stand on: tools, system, conversation. Says whether one is kept for a
+/// shorter time than was asked for.
+pub fn bound(marks: &mut [&mut Mark]) -> bool {
     let excess = marks.iter().filter(|mark| mark.is_set()).count().saturating_sub(MOST_MARKS);
     for mark in marks.iter_mut().filter(|mark| mark.is_set()).take(excess) {
         **mark = Mark::None;
     }
-    let mut was_short = false;
+    let (mut was_short, mut is_shortened) = (false, false);
     for mark in marks.iter_mut().filter(|mark| mark.is_set()) {
         was_short |= **mark == Mark::Short;
         if was_short {
+            is_shortened |= **mark == Mark::Long;
             **mark = Mark::Short;
         }
     }
+    is_shortened
 }
 
 impl Conversation {
@@ -103,8 +106,10 @@ mod tests {
         ];
         for (given, wanted) in table {
             let mut marks = given.to_vec();
-            bound(&mut marks.iter_mut().collect::<Vec<_>>());
+            let is_shortened = bound(&mut marks.iter_mut().collect::<Vec<_>>());
             assert_eq!(marks, wanted, "{given:?}");
+            let shortened = given.iter().zip(wanted).any(|pair| pair == (&Long, &Short));
+            assert_eq!(is_shortened, shortened, "{given:?}");
         }
     }
 
