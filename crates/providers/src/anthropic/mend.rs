@@ -58,6 +58,8 @@ pub struct Mender {
     is_begun: bool,
     /// What came as an end and was none: it says nothing of why.
     counts: Option<Vec<u8>>,
+    /// How the answer ended. It is told once, with the last counts: clients take a second one for another end.
+    ending: Option<Vec<u8>>,
     /// It was said why the answer ended.
     is_told: bool,
     is_over: bool,
@@ -171,6 +173,17 @@ fn with_counts(end: &Members<'_>, counts: &[u8]) -> Option<Vec<u8>> {
     let all = kept.chain(missing).map(|(name, value)| format!("{}:{}", quoted(name), value.get()));
     let usage = format!("{{{}}}", all.collect::<Vec<_>>().join(","));
     Some(with(end, "usage", &usage))
+}
+
+/// An end with the counts of an event behind it, as far as that has any; nothing where it has none.
+fn recounted(end: &[u8], later: &Members<'_>) -> Option<Vec<u8>> {
+    let own = later.get("usage").filter(|usage| json::kind(usage) == Kind::Object)?;
+    let united = with_counts(later, end);
+    let usage = match united.as_deref().and_then(read).and_then(|united| united.get("usage").map(RawValue::get)) {
+        Some(usage) => usage.to_owned(),
+        None => own.get().to_owned(),
+    };
+    Some(with(&read(end)?, "usage", &usage))
 }
 
 /// Writes an event in one line: a line break in JSON stands between its tokens.
@@ -426,6 +439,12 @@ impl Mender {
     /// How the answer ended.
     fn told(&mut self, members: &Members<'_>, data: &[u8], stream: &mut Stream) -> Result<(), Fault> {
         let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
+        if let Some(ending) = &mut self.ending {
+            if let Some(counted) = recounted(ending, members) {
+                *ending = counted;
+            }
+            return Ok(());
+        }
         // Counts on the way are not the end: the last of them say it all.
         let Some(reason) = text(&delta, "stop_reason") else {
             self.counts = Some(data.to_vec());
@@ -439,34 +458,33 @@ impl Mender {
         self.is_told = true;
         // What was counted before and is left out here is told here.
         let united = self.counts.take().and_then(|counts| with_counts(members, &counts));
-        match united.as_deref().and_then(|united| Some((read(united)?, united))) {
-            Some((members, united)) => self.reason(&members, united, stream),
-            None => self.reason(members, data, stream),
-        }
+        self.ending = Some(match united.as_deref().and_then(|united| Some((read(united)?, united))) {
+            Some((members, united)) => self.reason(&members, united),
+            None => self.reason(members, data),
+        });
         Ok(())
     }
 
     /// Why the answer ended: a call that was made is why, whatever the server calls it.
-    fn reason(&self, members: &Members<'_>, data: &[u8], stream: &mut Stream) {
+    fn reason(&self, members: &Members<'_>, data: &[u8]) -> Vec<u8> {
         let delta = members.get("delta").and_then(Members::of).unwrap_or_default();
         if self.has_calls && text(&delta, "stop_reason").as_deref() == Some("end_turn") {
             let right = with(&delta, "stop_reason", r#""tool_use""#);
-            let right = with(members, "delta", &String::from_utf8_lossy(&right));
-            return put(stream, "message_delta", &right);
+            return with(members, "delta", &String::from_utf8_lossy(&right));
         }
-        put(stream, "message_delta", data);
+        data.to_vec()
     }
 
-    /// Tells the counts that came behind the end.
-    fn count(&mut self, stream: &mut Stream) {
-        if let Some(counts) = self.counts.take() {
-            put(stream, "message_delta", &counts);
+    /// Tells how it ended, or what was counted where nobody said that.
+    fn conclude(&mut self, stream: &mut Stream) {
+        if let Some(end) = self.ending.take().or_else(|| self.counts.take()) {
+            put(stream, "message_delta", &end);
         }
     }
 
     fn finish(&mut self, stream: &mut Stream) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.count(stream);
+            self.conclude(stream);
             put(stream, "message_stop", br#"{"type":"message_stop"}"#);
         }
     }
@@ -552,7 +570,7 @@ impl Decode for Mender {
             "message_delta" => self.told(&members, data, stream)?,
             "message_stop" => {
                 self.close_all(stream)?;
-                self.count(stream);
+                self.conclude(stream);
                 self.is_over = true;
                 put(stream, "message_stop", data);
             }

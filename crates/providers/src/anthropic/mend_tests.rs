@@ -226,12 +226,19 @@ fn counts_on_the_way_end_nothing() {
         &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
         &[START.into(), start(0, TEXT), said(0, "a"), stop(0), counts.into(), STOP.into()],
     );
-    // Behind the end they are the last word, however the stream closes.
+    // Behind the end they are its last word, however the stream closes.
     let behind = [START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), counts.into(), STOP.into()];
-    check(&behind, &behind);
+    let end = ended("end_turn").replace(r#""output_tokens":3"#, r#""output_tokens":1"#);
+    let once = [START.into(), start(0, TEXT), said(0, "a"), stop(0), end, STOP.into()];
+    check(&behind, &once);
     for close in [&["[DONE]".to_owned()][..], &[]] {
-        check(&[&behind[..6], close].concat(), &behind);
+        check(&[&behind[..6], close].concat(), &once);
     }
+    // A second end is none, and what it leaves out stays counted.
+    let again = r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"input_tokens":9,"output_tokens":null}}"#;
+    let twice = [START.into(), start(0, TEXT), said(0, "a"), stop(0), ended("end_turn"), again.into(), STOP.into()];
+    let end = ended("end_turn").replace(r#"{"output_tokens":3}"#, r#"{"input_tokens":9,"output_tokens":3}"#);
+    check(&twice, &[START.into(), start(0, TEXT), said(0, "a"), stop(0), end, STOP.into()]);
     // Before it they are told with it, as far as it says nothing of its own.
     let bare = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#;
     let whole = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#;
