@@ -330,12 +330,29 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
         }
     }
     usage.fill(splice, &[Used::OutputDetails, Used::ServerTools], "null");
+    if usage.get(Used::CacheCreation).is_none() && known.cache_write_5m.or(known.cache_write_1h).is_some() {
+        let [short, long] = [known.cache_write_5m, known.cache_write_1h].map(|count| count.unwrap_or(0));
+        let written = format!(r#"{{"ephemeral_5m_input_tokens":{short},"ephemeral_1h_input_tokens":{long}}}"#);
+        usage.set(splice, Used::CacheCreation, &written);
+    }
+    for (name, word) in [(Used::Tier, &known.service_tier), (Used::Speed, &known.speed)] {
+        if let (None, Some(word)) = (usage.get(name), word) {
+            usage.set_by(splice, name, |out| json::quote(word.as_str(), out));
+        }
+    }
     unflagged(usage, splice);
     charged(usage, splice, charge);
 }
 
-/// Takes out what our own translation says to us alone: it stands last, in these very bytes.
+/// Takes out what our own translation says to us alone: it stands in these very bytes, the flag at the end.
 fn unflagged(usage: &Usage<'_>, splice: &mut Splice) {
+    const BILLED: &str = r#","billed_units":"#;
+    if let Some(billed) = usage.get(Used::Billed) {
+        let span = json::span(usage.whole, billed.get());
+        if usage.whole[..span.start].ends_with(BILLED) {
+            splice.cut(span.start - BILLED.len()..span.end);
+        }
+    }
     const FLAG: &str = r#","clamped":true"#;
     if usage.get(Used::Clamped).is_some() && usage.whole[..usage.end].ends_with(FLAG) {
         splice.cut(usage.end - FLAG.len()..usage.end);
@@ -503,8 +520,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_of_our_own_translation_does_not_reach_the_client() {
-        let usage = r#"{"input_tokens":4,"output_tokens":9,"clamped":true}"#;
+    fn what_our_own_translation_tells_us_does_not_reach_the_client() {
+        let usage = r#"{"input_tokens":4,"output_tokens":9,"billed_units":{"input_tokens":1},"service_tier":"flex","clamped":true}"#;
         let body = format!(r#"{{"type":"message","content":[],"usage":{usage}}}"#);
         let message = Message::read(body.as_bytes()).unwrap();
         assert!(message.counts().unwrap().is_odd());
@@ -514,7 +531,8 @@ mod tests {
         let delta: Value = serde_json::from_slice(&delta.completed(&Counts::default(), Some(&CHARGE), None)).unwrap();
         for told in [whole, delta] {
             assert_eq!((&told["usage"]["output_tokens"], &told["usage"]["cost"]), (&json!(9), &json!(0.000177)));
-            assert!(told["usage"].get("clamped").is_none(), "{told}");
+            assert!(told["usage"].get("clamped").is_none() && told["usage"].get("billed_units").is_none(), "{told}");
+            assert_eq!(told["usage"]["service_tier"], "flex");
         }
     }
 
@@ -558,6 +576,15 @@ mod tests {
             "usage": {"input_tokens": 4, "output_tokens": 9, "cache_creation_input_tokens": null, "cache_read_input_tokens": null,
                 "output_tokens_details": null, "server_tool_use": null, "cost": 0.000177, "cost_details": {"x": 1}, "is_byok": false}});
         assert_eq!(value, expected);
+
+        // How it was served is often told at the start alone.
+        let served =
+            Counts { cache_write_1h: Some(7), service_tier: Word::new("priority"), speed: Word::new("fast"), ..known };
+        let completed = Event::read(delta).unwrap().delta().completed(&served, Some(&CHARGE), Some(END_TURN));
+        let usage = &serde_json::from_slice::<Value>(&completed).unwrap()["usage"];
+        assert_eq!((&usage["service_tier"], &usage["speed"]), (&json!("priority"), &json!("fast")));
+        let written = json!({"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 7});
+        assert_eq!(usage["cache_creation"], written);
 
         for delta in [
             &br#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#[..],

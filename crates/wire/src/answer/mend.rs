@@ -18,12 +18,11 @@ pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
         match name {
             Used::Input | Used::Output => number(usage.whole, value, "0", splice),
             Used::CacheWrite | Used::CacheRead => number(usage.whole, value, "null", splice),
-            Used::CacheCreation
-            | Used::InputDetails
-            | Used::OutputDetails
-            | Used::Billed
-            | Used::ServerTools
-            | Used::Iterations => numbers(usage.whole, value, 0, splice),
+            Used::CacheCreation | Used::InputDetails | Used::OutputDetails | Used::ServerTools | Used::Iterations => {
+                numbers(usage.whole, value, 0, splice)
+            }
+            // What is billed is for us alone, and taken out.
+            Used::Billed => {}
             Used::Geo | Used::Tier | Used::Speed | Used::Cost | Used::CostDetails | Used::IsByok | Used::Clamped => {}
         }
     }
