@@ -77,7 +77,7 @@ impl Citation<'_> {
         for (range, kind, start, end) in documents {
             if let Some(range) = range {
                 return Some(format!(
-                    r#"{{"type":"{kind}","cited_text":{},"document_index":{},"document_title":{title},"{start}":{},"{end}":{}}}"#,
+                    r#"{{"type":"{kind}","cited_text":{},"document_index":{},"document_title":{title},"{start}":{},"{end}":{},"file_id":null}}"#,
                     quoted(&words),
                     number(range.document_index),
                     number(range.start),

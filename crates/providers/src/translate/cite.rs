@@ -37,7 +37,7 @@ impl UrlCitation<'_> {
 /// A passage of a document that the request held.
 pub fn document(index: usize, title: Option<&str>, start: u64, end: u64, passage: &str) -> String {
     format!(
-        r#"{{"type":"char_location","document_index":{index},"document_title":{},"start_char_index":{start},"end_char_index":{end},"cited_text":{}}}"#,
+        r#"{{"type":"char_location","document_index":{index},"document_title":{},"start_char_index":{start},"end_char_index":{end},"file_id":null,"cited_text":{}}}"#,
         title.map_or_else(|| "null".to_owned(), quoted),
         quoted(passage)
     )
