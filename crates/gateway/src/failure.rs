@@ -414,7 +414,8 @@ fn availability(
 ) -> String {
     let list = |items: &[&str]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(",");
     let mut out = format!(r#"{{"code":"{code}","retryable":{retryable}"#);
-    if let Some(seconds) = retry_after {
+    // Nobody is to wait for what another try does not change.
+    if let Some(seconds) = retry_after.filter(|_| retryable) {
         let _ = write!(out, r#","retry_after":{seconds}"#);
     }
     let lists = [

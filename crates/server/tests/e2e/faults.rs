@@ -251,6 +251,17 @@ async fn an_unreachable_endpoint_falls_back_and_alone_is_a_502() {
 }
 
 #[tokio::test]
+async fn nobody_is_told_to_wait_for_what_waiting_does_not_change() {
+    let (sim, gate) = one().await;
+    for (code, waits) in [(404, false), (429, true)] {
+        sim.set(Behaviour::Status { code, retry_after: Some("7".to_owned()), error_type: None, message: None });
+        let reply = gate.messages(hello(MODEL)).await;
+        let availability = &reply.json()["error"]["availability"];
+        assert_eq!((&availability["retryable"], availability.get("retry_after").is_some()), (&json!(waits), waits));
+    }
+}
+
+#[tokio::test]
 async fn when_all_endpoints_fail_the_most_useful_story_is_told() {
     let (first, second, gate) = two().await;
     let exhausted = (429, "rate_limit_error", "rate_limit_exceeded");
