@@ -2,28 +2,27 @@
 
 mod charge;
 mod end;
+mod hold;
 mod metadata;
+mod presence;
 mod shelf;
+mod tried;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use serde_json::value::RawValue;
-use tidegate_core::exchange::{Asked, AttemptRecord};
-use tidegate_core::{Api, Exchange, GenerationId, Money, Posting, Slot, Timestamp, WorkspaceId};
+use tidegate_core::exchange::Asked;
+use tidegate_core::{Api, Exchange, GenerationId, Money, Timestamp, WorkspaceId};
 use tidegate_providers::blot::Used;
-use tidegate_providers::credential::Credential as ProviderCredential;
 use tidegate_providers::translate::Native;
-use tidegate_providers::{Class, Fault};
-use tidegate_routing::{Attempt, Credential, Endpoint, Strategy};
+use tidegate_routing::{Credential, Endpoint};
 use tidegate_wire::answer::Counts;
 use tidegate_wire::envelope::Envelope;
 
 use charge::Carried;
+pub(super) use presence::Presence;
 pub(super) use shelf::Shelved;
 
 use super::Inner;
@@ -33,47 +32,12 @@ use crate::broadcast::Overheard;
 use crate::failure::Failure;
 use crate::health::{Retry, Trial};
 use crate::keys::KeyEntry;
-use crate::ledger::book::Demands;
+use crate::ledger::Shared;
 use crate::ledger::rules::Rules;
-use crate::ledger::{PATIENCE, Refusal, Shared, fail};
 use crate::plugins::Told as Changed;
 use crate::plugins::defaults::said;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot};
-
-/// Whether the client is still there, and whether its leaving changes what is charged.
-#[derive(Debug, Default)]
-pub(super) struct Presence {
-    gone: AtomicBool,
-    /// The upstream that was called charges for the whole answer, whoever hears it.
-    bills_anyway: AtomicBool,
-    /// It was sent away by us.
-    ended: AtomicBool,
-}
-
-impl Presence {
-    pub fn bills_anyway(&self) -> bool {
-        self.bills_anyway.load(Ordering::Relaxed)
-    }
-
-    pub fn leave(&self) {
-        self.gone.store(true, Ordering::Relaxed);
-    }
-
-    /// The client gets an error of ours: that is not charged.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.bills_anyway.store(false, Ordering::Relaxed);
-    }
-
-    fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
-    }
-
-    fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-}
 
 /// A request under way. Dropping it closes the account as cancelled: that is what a client that leaves does.
 /// It is large and goes from hand to hand, so it always stays in one place.
@@ -407,198 +371,6 @@ impl Ticket {
         }
     }
 
-    /// Holds these amounts for the call, in all of its accounts or in none; waits for a lease where there is none.
-    pub async fn hold(&mut self, demands: &Demands) -> Result<(), Refusal> {
-        let now = self.gate.clock.instant();
-        let patience = *self.patience.get_or_insert(now + PATIENCE);
-        let terms = (self.snapshot.settings.ledger.lease_hold, patience);
-        let (organisation, ledger) = (&self.key.organisation, &self.gate.ledger);
-        ledger.hold(organisation, self.id(), demands, terms).await
-    }
-
-    /// From here on reservations wait anew.
-    pub fn be_patient(&mut self) {
-        self.patience = None;
-    }
-
-    /// What is held for the call in an account.
-    pub fn held(&self, slot: &Slot) -> Money {
-        let held = self.gate.ledger.held(&self.key.organisation, self.id());
-        held.iter().find(|held| held.slot == *slot).map_or(Money::ZERO, |held| held.amount)
-    }
-
-    /// Whether nobody waits for an answer any more.
-    pub fn is_left(&self) -> bool {
-        self.presence.is_gone()
-    }
-
-    /// The amounts are held: lets the call in and tells the journal.
-    pub fn admit(&mut self, amount: Money, bound: Money, demands: &Demands) -> Result<(), Failure> {
-        let (gate, snapshot) = (self.gate.clone(), self.snapshot.clone());
-        let is_more = amount > self.open_exchange().reserved;
-        self.bound = self.bound.max(bound);
-        let exchange = self.edit();
-        if is_more || exchange.postings.is_empty() {
-            exchange.reserved = exchange.reserved.max(amount);
-            exchange.postings =
-                demands.iter().map(|held| Posting { slot: held.rule.slot.clone(), amount: held.amount }).collect();
-        }
-        if self.is_admitted {
-            gate.ledger.amend(self.open_exchange());
-            return Ok(());
-        }
-        match gate.ledger.intent(self.open_exchange(), &snapshot.settings.ledger) {
-            Ok(receipt) => {
-                self.is_admitted = true;
-                self.has_place = receipt.is_some();
-                self.receipt = receipt.map_or(Shared::DONE, Shared::new);
-                fail::point("intent.queued");
-                Ok(())
-            }
-            Err(_) => {
-                if !demands.is_empty() {
-                    gate.ledger.release(&self.key.organisation, self.id());
-                }
-                Err(Failure::unavailable())
-            }
-        }
-    }
-
-    /// Notes where an attempt goes; from here on the record names it.
-    pub fn attempt(&mut self, attempt: &Attempt) {
-        let endpoint = &attempt.endpoint;
-        self.endpoint = Some(endpoint.clone());
-        (self.own, self.model) = (attempt.credential.clone(), attempt.model);
-        let routed = self.told.as_ref().and_then(|told| told.strategy);
-        // A model of a list that answers instead says more than how the first one was found.
-        let routed = routed.filter(|_| attempt.strategy != Strategy::Fallback);
-        (self.strategy, self.parts) = (Some(routed.unwrap_or(attempt.strategy.as_str())), None);
-        (self.is_final, self.is_charged, self.heard, self.shown) = (false, false, 0, self.pictures);
-        self.counts = Counts::default();
-        self.uncalled();
-        // The client has the id of the message already, and goes on with it.
-        let is_continued = self.carried.is_some();
-        let exchange = self.edit();
-        exchange.is_byok = attempt.credential.is_some();
-        exchange.model = endpoint.model.clone();
-        exchange.provider = endpoint.provider_name.clone();
-        exchange.usage = Default::default();
-        exchange.usage_reported = false;
-        exchange.is_estimated = false;
-        // Nothing so far; unknown where nobody knows the price.
-        exchange.cost = endpoint.pricing.as_ref().map(|_| Money::ZERO);
-        exchange.list_cost = exchange.cost.filter(|_| exchange.is_byok);
-        exchange.upstream_cost = None;
-        // What an earlier attempt had begun to say belongs to it alone.
-        (exchange.stop_reason, exchange.native_stop_reason, exchange.native_id) = (None, None, None);
-        if !is_continued {
-            exchange.message_id = None;
-        }
-    }
-
-    /// The next call is one more after a failed one, and counts as such until it is over.
-    pub fn retries(&mut self, retry: Option<Retry>) {
-        self.retry = retry;
-    }
-
-    /// The upstream is being called: from here on it may charge.
-    pub fn called(&mut self, attempt: &Attempt, bills_anyway: bool) {
-        let retry = self.retry.take().unwrap_or_default();
-        self.trial = Some(self.gate.health.begin(&self.snapshot.ward, attempt, retry));
-        self.is_called = true;
-        self.presence.bills_anyway.store(bills_anyway, Ordering::Relaxed);
-    }
-
-    pub fn attempted(&mut self, endpoint: &Endpoint, status: u16, since: Timestamp) {
-        let now = self.gate.clock.now();
-        let exchange = self.edit();
-        exchange.attempts.push(AttemptRecord {
-            provider: endpoint.provider_name.clone(),
-            slug: endpoint.provider.clone(),
-            model: endpoint.model.clone(),
-            status,
-            duration_ms: millis(since, now),
-            is_byok: exchange.is_byok,
-            after_ms: Some(millis(exchange.started, since)),
-            error_type: None,
-        });
-    }
-
-    /// The same of one that failed.
-    pub fn attempt_failed(&mut self, endpoint: &Endpoint, fault: &Fault, since: Timestamp) {
-        self.attempted(endpoint, fault.status, since);
-        self.attempt_ended(fault.status, fault.class);
-    }
-
-    fn attempt_ended(&mut self, status: u16, class: Class) {
-        if let Some(last) = self.edit().attempts.last_mut() {
-            (last.status, last.error_type) = (status, Some(class.error_type().as_str().into()));
-        }
-    }
-
-    /// What the attempt under way is authorised with.
-    pub fn authorised(&mut self, credential: Option<ProviderCredential>, headers: &HeaderMap) {
-        self.used = credential.map(|credential| {
-            let is_exchanged = matches!(credential, ProviderCredential::Google(_));
-            let token = headers.get(AUTHORIZATION).filter(|_| is_exchanged).cloned();
-            Used { credential, token }
-        });
-    }
-
-    /// A failure as it may be told: without what the call was authorised with.
-    pub fn blotted(&self, fault: Fault) -> Fault {
-        match &self.used {
-            Some(used) => used.blot(fault),
-            None => fault,
-        }
-    }
-
-    /// The attempt under way failed before any content: nothing is owed for it, whatever becomes of the call.
-    pub fn faulted(&mut self, fault: &Fault) {
-        self.ill(fault);
-        self.uncalled();
-        self.retry = None;
-        // Also when the client leaves before anybody else is called: what it said of its cost so far is void.
-        (self.is_final, self.is_charged, self.heard, self.parts) = (false, false, 0, None);
-        let exchange = self.edit();
-        exchange.usage = Default::default();
-        (exchange.usage_reported, exchange.is_estimated) = (false, false);
-        exchange.cost = exchange.cost.map(|_| Money::ZERO);
-        exchange.list_cost = exchange.list_cost.map(|_| Money::ZERO);
-        (exchange.upstream_cost, exchange.cache_discount) = (None, None);
-    }
-
-    fn ill(&mut self, fault: &Fault) {
-        if let Some(trial) = self.trial.take() {
-            trial.failed(fault);
-        }
-    }
-
-    /// From here on nobody charges for anything, until the next is called.
-    fn uncalled(&mut self) {
-        self.is_called = false;
-        self.presence.bills_anyway.store(false, Ordering::Relaxed);
-    }
-
-    /// A stream that had begun well broke: the attempt's status becomes the one of a broken connection.
-    pub fn attempt_broke(&mut self, status: u16) {
-        let class = if status == 408 { Class::Timeout } else { Class::Unreachable };
-        self.ill(&Fault::without_answer(class));
-        self.attempt_ended(status, class);
-    }
-
-    pub fn first_content(&mut self) {
-        let now = self.gate.clock.now();
-        let exchange = self.edit();
-        // Of an answer that goes on elsewhere the first content is the first upstream's.
-        let started = exchange.started;
-        exchange.first_content_ms.get_or_insert_with(|| millis(started, now));
-        // Of an answer that comes whole nobody knows when it began.
-        if let (Some(trial), true) = (&self.trial, self.open_exchange().streamed) {
-            trial.began_to_speak();
-        }
-    }
-
     /// Takes bytes of the answer, for those who want to hear what it says.
     pub fn overhear(&mut self, bytes: &[u8]) {
         if let Some(overheard) = &mut self.overheard {
@@ -632,29 +404,6 @@ impl Ticket {
     /// The id of a message that goes on with one of another upstream, under that one's id.
     pub fn grafted(&mut self, id: Option<String>) {
         self.edit().native_id = Some(id.unwrap_or_default().into());
-    }
-
-    /// Lets a call in for which nobody is called. False when a limit is used up or cannot be asked: then it goes the way of
-    /// all others, which knows what to say.
-    pub async fn admit_free(&mut self) -> bool {
-        self.edit().cost = Some(Money::ZERO);
-        // The least there is: what is used up cannot pay even that.
-        let is_held = self.hold(&self.demands(Money(1), false)).await.is_ok();
-        is_held && self.admit(Money::ZERO, Money::ZERO, &self.demands(Money::ZERO, false)).is_ok()
-    }
-
-    /// Lets in something that costs a fee of at most so much, and calls nobody. False when that is more than there is.
-    pub async fn admit_fee(&mut self, most: Money) -> bool {
-        self.edit().cost = Some(Money::ZERO);
-        let demands = self.demands(most, false);
-        self.hold(&demands).await.is_ok() && self.admit(most, most, &demands).is_ok()
-    }
-
-    /// Notes to whom a fee is due, and how much it is.
-    pub fn pay(&mut self, provider: &str, fee: Money) {
-        let exchange = self.edit();
-        exchange.provider = provider.into();
-        exchange.cost = Some(fee);
     }
 
     /// The answer of another request is given: nobody is called, nothing is used.

@@ -1,52 +1,38 @@
 //! The body of an answer. It is pulled by the client's socket: what the client does not read is not asked of the
 //! upstream, and a client that leaves drops everything.
 
+mod relay;
+mod timer;
+
 use std::convert::Infallible;
-use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use tidegate_core::{GenerationId, Timestamp};
-use tidegate_providers::anthropic::Forwarded;
+use tidegate_core::GenerationId;
 use tidegate_providers::{Class, Fault};
-use tidegate_routing::{Attempt, Compression};
-use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
-use tidegate_wire::messages::Request;
-use tidegate_wire::sse::Splitter;
-use tokio::time::{Sleep, sleep};
 
-use super::attempt::{self, Done, Start, takes_prefix};
+use super::attempt::{self, Done, Start};
 use super::drain::{self, Attempts};
-use super::job::{Heard, Job};
-use super::media::Media;
-use super::pump::{Outbox, PING, Pump, Step, encoded};
-use super::receive::Opened;
-use super::resume::{Graft, Said, Sent};
-use super::settle::{Presence, Ticket};
+use super::pump::{Outbox, PING, Step, encoded};
+use super::settle::Ticket;
 use crate::agent::LoopBody;
 use crate::cache::Recording;
 use crate::doors::ToldBody;
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
-use crate::{Gateway, Snapshot, tasks};
-
-/// After its end marker a stream gets this long to end properly, so that its connection can be used again.
-const DRAIN: Duration = Duration::from_secs(2);
+use crate::{Gateway, Snapshot};
+pub(super) use relay::{Relay, release};
+use timer::{Due, LOOK, Timer};
 
 /// An upstream that has said how its answer ended gets this long to say what it used.
 pub(super) const SETTLED: Duration = Duration::from_secs(5);
 
 /// The last bytes of an answer wait this long for its settling.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
-
-/// How often a stream looks whether its key still stands and the process still runs: within the 5 s that are promised.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// What the server sends: bytes that are there, or a stream.
 pub enum Body {
@@ -134,251 +120,6 @@ struct Replaying {
     last: Bytes,
 }
 
-/// One timer for all deadlines of a stream. It is not moved at every frame; when it fires, it looks what is due.
-struct Timer {
-    sleep: Pin<Box<Sleep>>,
-    keep_alive: Duration,
-    sent: Instant,
-    look: Instant,
-}
-
-/// An upstream stream whose content has begun.
-pub(super) struct Relay {
-    /// Nothing when the answer was made here.
-    upstream: Option<Incoming>,
-    splitter: Splitter,
-    pump: Pump,
-    /// Gone once the account is closed.
-    ticket: Option<Box<Ticket>>,
-    out: Outbox,
-    finished: bool,
-    heard: Instant,
-    deadline: Instant,
-    idle: Duration,
-    gate: Arc<Gateway>,
-    snapshot: Arc<Snapshot>,
-    plan: tidegate_routing::Plan,
-    attempt: Attempt,
-    /// Its place in the plan.
-    place: usize,
-    requested: Vec<String>,
-    /// What another attempt would need; nothing where none could go on.
-    rest: Option<Box<Rest>>,
-    metadata: bool,
-    sent_at: Timestamp,
-    recording: Option<Box<Recording>>,
-}
-
-/// The request of a stream, kept for the case that its upstream breaks.
-struct Rest {
-    body: Bytes,
-    forwarded: Forwarded,
-    beta_query: bool,
-    session: Option<Box<str>>,
-    user: Option<Box<str>>,
-    compression: Compression,
-    sent: Sent,
-}
-
-impl Relay {
-    fn poll_upstream(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.upstream {
-            Some(upstream) => Pin::new(upstream).poll_frame(context),
-            None => Poll::Ready(None),
-        }
-    }
-
-    pub fn new(
-        job: Box<Job>,
-        (place, attempt): (usize, Attempt),
-        sent_at: Timestamp,
-        opened: Opened,
-        deadline: Instant,
-    ) -> Self {
-        let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
-        let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
-        let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
-        let Job { body: asked, forwarded, beta_query, session, user, compression, heard, .. } = *job;
-        let rest = can_continue.then(|| {
-            let sent = heard.map(|heard| heard.sent).unwrap_or_default();
-            Box::new(Rest { body: asked, forwarded, beta_query, session, user, compression, sent })
-        });
-        let now = gate.clock.instant();
-        let settings = &snapshot.settings;
-        let idle = settings.idle;
-        let Opened { body, splitter, pump, out, finished } = opened;
-        let ticket = Some(ticket);
-        Self {
-            upstream: body,
-            splitter,
-            pump,
-            ticket,
-            out,
-            finished,
-            heard: now,
-            deadline,
-            idle,
-            gate,
-            snapshot,
-            plan,
-            attempt,
-            place,
-            requested,
-            rest,
-            metadata,
-            sent_at,
-            recording,
-        }
-    }
-
-    /// What the head of the answer says was left out.
-    pub fn warned(&mut self, warnings: &[String]) {
-        if let Some(recording) = &mut self.recording {
-            recording.warned(warnings);
-        }
-    }
-
-    /// Closes the account. The end marker goes out after that is written down.
-    fn finish(&mut self) -> Option<(Receipt, Bytes)> {
-        let ticket = self.ticket.take()?;
-        let routing = self.metadata.then(|| {
-            ticket.routing_json(&self.snapshot, &self.plan, &self.requested[0], Some(&self.attempt), self.sent_at)
-        });
-        let settled = ticket.complete();
-        if let Some(recording) = &mut self.recording {
-            recording.take(&self.pump.stop_frame(None));
-        }
-        let member = self.snapshot.names.metadata_member.as_str();
-        Some((settled, self.pump.stop_frame(routing.as_deref().map(|value| (member, value)))))
-    }
-
-    /// Ends the stream with the in-band error: open blocks stay open, nothing pretends to be an end. `status` is what the
-    /// attempt's record says when the upstream broke.
-    fn break_off(&mut self, mut failure: Failure, status: Option<u16>) -> Option<(Receipt, Bytes)> {
-        let mut ticket = self.ticket.take()?;
-        if let Some(status) = status {
-            ticket.attempt_broke(status);
-        }
-        failure.generation = Some(ticket.id());
-        if self.metadata {
-            let routing = ticket.routing_json(&self.snapshot, &self.plan, &self.requested[0], None, self.sent_at);
-            failure.more_mut().routing = Some(routing);
-        }
-        let last = error_frame(&failure, &self.snapshot.settings.brand);
-        // A key that was taken away and a limit that was reached are the caller's own.
-        let waived = status.is_some() || self.gate.is_aborting();
-        Some((ticket.broken(&failure, waived), last))
-    }
-
-    /// The body of a request that goes on with what was said, and what the gateway must know of it.
-    fn continued(&self, said: &Said) -> Option<Continued> {
-        let rest = self.rest.as_ref()?;
-        let request: Request = serde_json::from_slice(&rest.body).ok()?;
-        let produced = self.ticket.as_deref().map_or(0, Ticket::heard);
-        let body = Bytes::from(serde_json::to_vec(&said.continued(request, produced)).ok()?);
-        let envelope = super::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
-        let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
-        drop(envelope);
-        Some(Continued { body, cuts, traits, max_tokens })
-    }
-
-    /// What another attempt goes on with, and the place of the one that broke.
-    fn into_job(
-        mut self: Box<Self>,
-        continued: Continued,
-        sent: Sent,
-        said: &Said,
-        status: u16,
-    ) -> Option<(Box<Job>, usize)> {
-        let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
-        ticket.carry(status);
-        let Rest { body: original, forwarded, beta_query, session, user, compression, .. } = *rest;
-        drop(original);
-        let Continued { body, cuts, traits, max_tokens } = continued;
-        let deadline = tokio::time::Instant::from_std(self.deadline);
-        let job = Job {
-            gate: self.gate,
-            snapshot: self.snapshot,
-            ticket,
-            body,
-            cuts,
-            stream: true,
-            forwarded,
-            beta_query,
-            plan: self.plan,
-            requested: self.requested,
-            metadata: self.metadata,
-            session,
-            user,
-            typed: OnceLock::new(),
-            native: None,
-            media: Media::default(),
-            warnings: Vec::new(),
-            traits,
-            max_tokens,
-            // Only a bound is made of it, which is higher without.
-            shown: Shown::default(),
-            compression,
-            hint: None,
-            repairs: Vec::new(),
-            cap: None,
-            may_continue: true,
-            heard: Some(Heard { sent, graft: Graft::new(said), deadline }),
-            refused: None,
-            recording: self.recording,
-        };
-        Some((Box::new(job), self.place))
-    }
-
-    /// Reads the upstream to its end without a listener.
-    pub async fn drained(mut self) {
-        // Nobody has heard all of it.
-        self.recording = None;
-        while !self.finished {
-            let Some(upstream) = &mut self.upstream else { return };
-            let frame = upstream.frame().await;
-            let Some(ticket) = &mut self.ticket else { return };
-            ticket.look(self.gate.clock.instant());
-            let step = match frame {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(chunk) => self.pump.take(chunk, &mut self.splitter, &mut self.out, ticket),
-                    Err(_) => continue,
-                },
-                Some(Err(_)) => return,
-                None => self.pump.end(&mut self.splitter, &mut self.out, ticket),
-            };
-            while self.out.pop().is_some() {}
-            match step {
-                Ok(Step::Finished) => self.finished = true,
-                Ok(Step::Held | Step::Content) => {}
-                Err(_) => return,
-            }
-        }
-        self.finish();
-    }
-
-    pub fn presence(&self) -> Option<Arc<Presence>> {
-        self.ticket.as_deref().map(Ticket::presence)
-    }
-
-    /// Why this stream must end although its upstream is well.
-    fn must_end(&self) -> Option<Failure> {
-        if self.gate.is_aborting() {
-            return Some(Failure::unavailable());
-        }
-        let stands = self.ticket.as_deref().is_none_or(Ticket::may_go_on);
-        (!stands).then(Failure::invalid_key)
-    }
-}
-
-/// A request that goes on with an answer.
-struct Continued {
-    body: Bytes,
-    cuts: Cuts,
-    traits: Traits,
-    max_tokens: Option<u64>,
-}
-
 pub(crate) fn error_frame(failure: &Failure, brand: &str) -> Bytes {
     encoded("error", failure.messages_json(brand).as_bytes())
 }
@@ -387,8 +128,7 @@ impl StreamBody {
     fn new(gate: Arc<Gateway>, snapshot: Arc<Snapshot>, phase: Phase) -> Self {
         let keep_alive = snapshot.settings.keep_alive;
         let sent = gate.clock.instant();
-        let first = keep_alive.min(LOOK).min(snapshot.settings.idle).min(snapshot.settings.total_streamed);
-        let clock = Timer { sleep: Box::pin(sleep(first)), keep_alive, sent, look: sent + LOOK };
+        let clock = Timer::new(sent, keep_alive, snapshot.settings.idle.min(snapshot.settings.total_streamed));
         Self { gate, snapshot, phase, out: Outbox::default(), clock, recording: None }
     }
 
@@ -655,51 +395,5 @@ impl Drop for StreamBody {
         {
             drain::relay(&self.gate, relay);
         }
-    }
-}
-
-/// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
-/// is here already and this does nothing.
-pub(super) fn release(mut upstream: Incoming) {
-    if HttpBody::is_end_stream(&upstream) {
-        return;
-    }
-    tasks::spawn("drain a finished stream", async move {
-        let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = upstream.frame().await {} }).await;
-    });
-}
-
-enum Due {
-    KeepAlive,
-    Deadline,
-    /// Time to see whether the stream may go on.
-    Look,
-}
-
-impl Timer {
-    /// What has become due; when nothing has, the task is woken at the next time that something can.
-    fn poll(&mut self, context: &mut Context<'_>, now: Instant, deadline: Option<Instant>) -> Poll<Due> {
-        while self.sleep.as_mut().poll(context).is_ready() {
-            let keep_alive = self.sent + self.keep_alive;
-            let due = if deadline.is_some_and(|deadline| now >= deadline) {
-                Some(Due::Deadline)
-            } else if now >= keep_alive {
-                // What the caller sends now moves `sent`, when it is taken.
-                self.sent = now;
-                Some(Due::KeepAlive)
-            } else if now >= self.look {
-                self.look = now + LOOK;
-                Some(Due::Look)
-            } else {
-                None
-            };
-            let next = (self.sent + self.keep_alive).min(self.look);
-            let next = deadline.map_or(next, |deadline| deadline.min(next));
-            self.sleep.as_mut().reset(tokio::time::Instant::from_std(next));
-            if let Some(due) = due {
-                return Poll::Ready(due);
-            }
-        }
-        Poll::Pending
     }
 }
