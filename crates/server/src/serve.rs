@@ -1,8 +1,9 @@
 //! The start of the server, in the order that loses nothing when a step fails, and its end.
 
-use std::collections::BTreeMap;
+mod chores;
+mod first;
+
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -11,9 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustls::ServerConfig;
-use tidegate_core::clock::Clock;
-use tidegate_core::key::{self, KeyHash};
-use tidegate_core::{KeyKind, Money, Secret, Timestamp};
 use tidegate_gateway::ledger::fail;
 use tidegate_gateway::limit::PerSource;
 use tidegate_gateway::rates::Rates;
@@ -21,13 +19,11 @@ use tidegate_gateway::traces::Traces;
 use tidegate_gateway::{Gateway, broadcast, tasks};
 use tidegate_observe::logging;
 use tidegate_observe::metrics::text::accepted;
-use tidegate_observe::metrics::{Group, MasterKey, Metrics};
+use tidegate_observe::metrics::{Group, Metrics};
 use tidegate_sim::{Behaviour, Script, Sim};
+use tidegate_store::Store;
 use tidegate_store::journal::JournalReader;
-use tidegate_store::keys::{LimitReset, NewKey};
-use tidegate_store::organisations::Bootstrap;
 use tidegate_store::vault::{MasterRing, Vault};
-use tidegate_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -43,23 +39,15 @@ use crate::router::Router;
 use crate::socket::Patience;
 use crate::state::{App, Proved};
 use crate::tls::Tls;
+use chores::{count_secrets, purge};
+use first::{announce, bootstrap};
 
-/// What the first inference key may spend in a day.
-const FIRST_LIMIT: &str = "10";
 /// People whose rates are remembered.
 const MEMBERS: usize = 10_000;
 /// Exchanges of codes at a time, from people without a key; the store has few connections.
 const EXCHANGES: usize = 4;
 /// Questions about finished requests at a time, for the same reason.
 const ANALYTICS: usize = 2;
-/// How often codes that are over are looked for, and how long they are kept.
-const PURGE: Duration = Duration::from_secs(60 * 60);
-const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
-/// How often secrets are counted, and how often what was said in requests, of which there may be very much.
-const COUNT: Duration = Duration::from_secs(60);
-const COUNT_CONTENTS: Duration = Duration::from_secs(60 * 60);
-/// Requests whose words are taken away in one transaction.
-const PURGED: u32 = 500;
 /// Streams notice an abort at their next sign of life; they get that long to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -266,91 +254,6 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Codes that were not used, and answers kept for those who call twice, go a day after their time; results of tools at it;
-/// what was said in requests when its days are over.
-async fn purge(store: Arc<Store>, gateway: Arc<Gateway>) {
-    let mut ticks = tokio::time::interval(PURGE);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let now = gateway.clock.now();
-        let day_ago = Timestamp(now.0 - KEPT_MS);
-        match store.purge_codes(day_ago).await {
-            Ok(0) => {}
-            Ok(count) => tracing::debug!(count, "old codes were taken away"),
-            Err(error) => tracing::warn!(%error, "old codes could not be taken away; trying again in an hour"),
-        }
-        match store.purge_tool_results(now).await {
-            Ok(0) => {}
-            Ok(count) => tracing::debug!(count, "old results of tools were taken away"),
-            Err(error) => {
-                tracing::warn!(%error, "old results of tools could not be taken away; trying again in an hour")
-            }
-        }
-        let days = i64::from(gateway.snapshot().settings.content_days);
-        let before = Timestamp(now.0 - days * KEPT_MS);
-        loop {
-            match store.purge_contents(before, PURGED).await {
-                Ok(count) if count == u64::from(PURGED) => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "old words could not be taken away; trying again in an hour");
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// Shows how much each master key protects: after a rotation nothing may be left under the old one. What cannot be counted
-/// stays as it was counted last, and keeps nothing else from being counted.
-async fn count_secrets(store: Arc<Store>, vault: Arc<Vault>, metrics: Arc<Metrics>) {
-    let mut ticks = tokio::time::interval(COUNT);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut secrets, mut contents) = (Counts::of("secrets"), Counts::of("what was said in requests"));
-    let mut looked = None;
-    loop {
-        let now = ticks.tick().await;
-        secrets.take(store.count_by_master_key(&vault, broadcast::CONFIG_LABEL).await);
-        if looked.is_none_or(|last| now >= last + COUNT_CONTENTS) {
-            looked = Some(now);
-            contents.take(store.count_contents_by_master_key().await);
-        }
-        let mut sums = secrets.last.clone();
-        for (kek_id, count) in &contents.last {
-            *sums.entry(kek_id.clone()).or_default() += count;
-        }
-        metrics.flow.secrets.clear();
-        for (kek_id, count) in sums {
-            metrics.flow.secrets.get_or_create(&MasterKey { kek_id }).set(count);
-        }
-    }
-}
-
-/// How much there is of something under each master key, as it was counted last.
-struct Counts {
-    of: &'static str,
-    last: BTreeMap<String, i64>,
-    is_failing: bool,
-}
-
-impl Counts {
-    fn of(of: &'static str) -> Self {
-        Self { of, last: BTreeMap::new(), is_failing: false }
-    }
-
-    fn take(&mut self, counted: Result<BTreeMap<String, i64>, StoreError>) {
-        let was_failing = std::mem::replace(&mut self.is_failing, counted.is_err());
-        match counted {
-            Ok(counted) => self.last = counted,
-            Err(error) if !was_failing => {
-                tracing::warn!(%error, of = self.of, "what each master key protects could not be counted");
-            }
-            Err(_) => {}
-        }
-    }
-}
-
 /// Memory in pages of 2 MiB, which the allocator asks the system for, nearly doubles what an idle gateway takes, adds half to
 /// what a thousand streams take, and makes no request faster that we could measure. `.cargo/config.toml` builds the allocator
 /// without them from the start; this is for those who build it otherwise. To be called before there are threads: each takes
@@ -447,88 +350,6 @@ pub async fn prove_ring(store: &Store, vault: &Vault, config: &Checked) -> anyho
          put that one back",
         config.master_key
     )
-}
-
-/// The keys of a first start, in clear until they are printed.
-struct First {
-    management: Option<Secret>,
-    inference: Option<Secret>,
-}
-
-async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow::Result<Option<First>> {
-    if store.sole_organisation().await?.is_none() {
-        crate::config::keys::long_enough("keys.management_key", config.management_key.as_ref())?;
-        crate::config::keys::long_enough("keys.inference_key", config.inference_key.as_ref())?;
-    }
-    let limit = Money::parse(FIRST_LIMIT).expect("a constant amount");
-    let generate = |prefix: &str, given: bool| (!given).then(|| key::generate(prefix));
-    let first = First {
-        management: generate(&config.management_prefix, config.management_key.is_some()),
-        inference: generate(&config.key_prefix, config.inference_key.is_some()),
-    };
-    let new = |kind, name: &str, raw: &Secret, prefix: &str, limit: Option<Money>| {
-        raw.expose(|bytes| NewKey {
-            hash: KeyHash::of(bytes),
-            kind,
-            name: name.to_owned(),
-            label: key::label(&String::from_utf8_lossy(bytes), prefix),
-            limit,
-            limit_reset: limit.map(|_| LimitReset::Daily),
-            include_byok_in_limit: false,
-            expires: None,
-            creator: None,
-            external_user: None,
-            app_id: None,
-            spawn_agent: None,
-            spawn_cloud: None,
-        })
-    };
-    let management = first.management.as_ref().or(config.management_key.as_ref()).expect("one of the two is there");
-    let inference = first.inference.as_ref().or(config.inference_key.as_ref()).expect("one of the two is there");
-    let inference_limit = first.inference.as_ref().map(|_| limit);
-    let keys = vec![
-        new(KeyKind::Management, "First management key", management, &config.management_prefix, None),
-        new(KeyKind::Inference, "First inference key", inference, &config.key_prefix, inference_limit),
-    ];
-    let contents =
-        Bootstrap { organisation_name: "Organisation".to_owned(), workspace_name: "Default".to_owned(), keys };
-    Ok(store.bootstrap(clock.now(), contents).await?.map(|_| first))
-}
-
-/// The first screen. Keys are printed here and nowhere else, once, to standard output and never to a log.
-fn announce(config: &Checked, address: SocketAddr, public_url: &str, first: Option<&First>) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "Tidegate {} listening on {}://{address}", env!("CARGO_PKG_VERSION"), config.scheme())?;
-    for found in &config.found {
-        writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;
-    }
-    for unused in &config.unused {
-        writeln!(out, "  {unused}")?;
-    }
-    if let Some(first) = first {
-        writeln!(out, "\nFirst start. These keys are shown only this once:\n")?;
-        let mut show = |name: &str, key: &Option<Secret>, note: &str| match key {
-            Some(key) => key.expose(|bytes| writeln!(out, "  {name}  {}{note}", String::from_utf8_lossy(bytes))),
-            None => writeln!(out, "  {name}  as configured"),
-        };
-        show("management key", &first.management, "")?;
-        show("inference key ", &first.inference, &format!("  (limit ${FIRST_LIMIT} a day)"))?;
-        let key = match &first.inference {
-            Some(key) => key.expose(|bytes| String::from_utf8_lossy(bytes).into_owned()),
-            None => "YOUR_INFERENCE_KEY".to_owned(),
-        };
-        let model = if config.sim_enabled { format!("{}/sim", config.settings.brand) } else { "YOUR_MODEL".to_owned() };
-        writeln!(out, "\nTry it:\n")?;
-        writeln!(
-            out,
-            "  curl {public_url}/v1/messages -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \
-             -d '{{\"model\":\"{model}\",\"max_tokens\":64,\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'"
-        )?;
-        writeln!(out, "  TIDEGATE_URL={public_url} TIDEGATE_API_KEY={key} tidegate run claude")?;
-        writeln!(out, "  {public_url}/dashboard\n")?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 fn serve_metrics(listener: TcpListener, app: &Arc<App>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
