@@ -45,6 +45,8 @@ pub(super) struct Job {
     /// What the attempt that answers had to leave out.
     pub warnings: Vec<String>,
     pub traits: Traits,
+    /// The service tier that is asked for; `fast` where that is the speed.
+    pub tier: Option<Box<str>>,
     pub max_tokens: Option<u64>,
     /// What the body shows that is not text.
     pub shown: Shown,

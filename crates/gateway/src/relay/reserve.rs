@@ -151,9 +151,14 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
     let is_native = job.snapshot.upstreams[endpoint.provider_index].protocol == Protocol::Messages;
     let is_searched = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.get(Unit::WebSearch).is_some());
     let tiers = endpoint.pricing.iter().flat_map(|pricing| &pricing.tiers).filter(|_| is_limited);
-    let is_named = |name: &str| has(&Finder::new(&format!("\"{name}\"")));
-    // Who asks for speed gets what others call priority.
-    let tier = tiers.map(|(name, _)| &**name).find(|name| is_named(name) || (*name == "priority" && is_named("fast")));
+    // Who asks for speed gets what some call priority, and who leaves it open may.
+    let may_be = |name: &&str| match job.tier.as_deref() {
+        None => false,
+        Some("fast" | "priority") => matches!(*name, "fast" | "priority"),
+        Some("auto") => *name == "priority",
+        Some(asked) => *name == asked,
+    };
+    let tier = tiers.map(|(name, _)| &**name).find(may_be);
     let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
     let has_sources = has(&SOURCE);
     if is_limited && has_sources {

@@ -147,6 +147,7 @@ impl Gateway {
             media: media::Media::default(),
             warnings: Vec::new(),
             traits: envelope.traits,
+            tier: if envelope.is_fast { Some("fast".into()) } else { envelope.service_tier.as_deref().map(Into::into) },
             max_tokens: envelope.max_tokens,
             shown: envelope.media,
             compression: compression(prepared),

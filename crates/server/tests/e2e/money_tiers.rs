@@ -74,7 +74,20 @@ async fn what_a_fast_answer_may_cost_is_held_before_it_is_asked_for() {
         let reply = ask(request(more.clone())).await;
         assert_eq!((reply.status, sim.calls()), (402, 0), "{more}: {}", reply.body_text());
     }
-    assert_eq!(ask(request(json!({}))).await.status, 200);
+    let tool = |name: &str| json!([{"name": "f", "input_schema": {"type": "object", "properties": {name: {"enum": ["fast"]}}}}]);
+    for more in [
+        // Words that stand somewhere else neither take anything back ...
+        json!({"speed": "fast", "metadata": {"user_id": "flex"}, "tools": tool("flex")}),
+        json!({"service_tier": "priority", "tools": tool("flex")}),
+        // ... and who leaves it open may get it.
+        json!({"service_tier": "auto"}),
+    ] {
+        let reply = ask(request(more.clone())).await;
+        assert_eq!((reply.status, sim.calls()), (402, 0), "{more}: {}", reply.body_text());
+    }
+    // ... nor ask for anything.
+    sim.set(answer("default"));
+    assert_eq!(ask(request(json!({"tools": tool("priority")}))).await.status, 200);
 }
 
 #[tokio::test]

@@ -67,6 +67,7 @@ pub(super) struct Rest {
     session: Option<Box<str>>,
     user: Option<Box<str>>,
     compression: Compression,
+    tier: Option<Box<str>>,
     pub(super) sent: Sent,
 }
 
@@ -91,10 +92,10 @@ impl Relay {
         let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
         let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
         let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
-        let Job { body: asked, forwarded, beta_query, session, user, compression, heard, .. } = *job;
+        let Job { body: asked, forwarded, beta_query, session, user, compression, tier, heard, .. } = *job;
         let rest = can_continue.then(|| {
             let sent = heard.map(|heard| heard.sent).unwrap_or_default();
-            Box::new(Rest { body: asked, forwarded, beta_query, session, user, compression, sent })
+            Box::new(Rest { body: asked, forwarded, beta_query, session, user, compression, tier, sent })
         });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
@@ -185,7 +186,7 @@ impl Relay {
     ) -> Option<(Box<Job>, usize)> {
         let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
         ticket.carry(status);
-        let Rest { body: original, forwarded, beta_query, session, user, compression, .. } = *rest;
+        let Rest { body: original, forwarded, beta_query, session, user, compression, tier, .. } = *rest;
         drop(original);
         let Continued { body, cuts, traits, max_tokens } = continued;
         let deadline = tokio::time::Instant::from_std(self.deadline);
@@ -208,6 +209,7 @@ impl Relay {
             media: Media::default(),
             warnings: Vec::new(),
             traits,
+            tier,
             max_tokens,
             // Only a bound is made of it, which is higher without.
             shown: Shown::default(),
