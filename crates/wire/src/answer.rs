@@ -10,6 +10,7 @@ mod replay;
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::de::Deserializer as _;
@@ -344,14 +345,17 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
     charged(usage, splice, charge);
 }
 
+/// Where our own translation says to us alone what is billed.
+fn billed_to_us(usage: &Usage<'_>, billed: &RawValue) -> Option<Range<usize>> {
+    const BILLED: &str = r#","billed_units":"#;
+    let span = json::span(usage.whole, billed.get());
+    usage.whole[..span.start].ends_with(BILLED).then(|| span.start - BILLED.len()..span.end)
+}
+
 /// Takes out what our own translation says to us alone: it stands in these very bytes, the flag at the end.
 fn unflagged(usage: &Usage<'_>, splice: &mut Splice) {
-    const BILLED: &str = r#","billed_units":"#;
-    if let Some(billed) = usage.get(Used::Billed) {
-        let span = json::span(usage.whole, billed.get());
-        if usage.whole[..span.start].ends_with(BILLED) {
-            splice.cut(span.start - BILLED.len()..span.end);
-        }
+    if let Some(span) = usage.get(Used::Billed).and_then(|billed| billed_to_us(usage, billed)) {
+        splice.cut(span);
     }
     const FLAG: &str = r#","clamped":true"#;
     if usage.get(Used::Clamped).is_some() && usage.whole[..usage.end].ends_with(FLAG) {

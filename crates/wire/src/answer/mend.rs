@@ -21,8 +21,9 @@ pub fn mend(usage: &Usage<'_>, splice: &mut Splice) {
             Used::CacheCreation | Used::InputDetails | Used::OutputDetails | Used::ServerTools | Used::Iterations => {
                 numbers(usage.whole, value, 0, splice)
             }
-            // What is billed is for us alone, and taken out.
-            Used::Billed => {}
+            // What is for us alone is taken out.
+            Used::Billed if super::billed_to_us(usage, value).is_some() => {}
+            Used::Billed => numbers(usage.whole, value, 0, splice),
             Used::Geo | Used::Tier | Used::Speed | Used::Cost | Used::CostDetails | Used::IsByok | Used::Clamped => {}
         }
     }
