@@ -576,11 +576,14 @@ impl Decode for Mender {
             }
             "error" => {
                 self.is_over = true;
+                // What was counted was, whatever came then.
+                self.conclude(stream);
                 put(stream, "error", data);
             }
             // An error of another format, without a name.
             "" if members.get("error").is_some() => {
                 self.is_over = true;
+                self.conclude(stream);
                 put(stream, "error", &with(&members, "type", r#""error""#));
             }
             kind if kind.contains(['\n', '\r']) || kind.is_empty() => return Err(broken()),
