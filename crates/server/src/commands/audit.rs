@@ -8,7 +8,7 @@ use tidegate_core::{Tenant, Timestamp};
 use tidegate_store::Store;
 use tidegate_store::audit::Verdict;
 
-use super::keys::open;
+use super::keys::open_any;
 use super::out::{say, shown};
 use crate::api::time::instant;
 use crate::cli::Place;
@@ -50,7 +50,7 @@ impl Audit {
                 let since =
                     since.as_deref().map(|text| instant(text).context("--since must look like 2027-01-31T00:00:00Z"));
                 let since = since.transpose()?.unwrap_or(Timestamp(0));
-                let (store, tenant) = open(&place.source(None)).await?;
+                let (store, tenant) = open_any(&place.source(None)).await?;
                 let listed = list(&store, &tenant, since, (offset, limit)).await;
                 store.close().await;
                 listed.map(|()| ExitCode::SUCCESS)
@@ -78,7 +78,7 @@ async fn list(store: &Store, tenant: &Tenant, since: Timestamp, (offset, limit):
 }
 
 async fn verify(place: Place) -> anyhow::Result<ExitCode> {
-    let (store, _) = open(&place.source(None)).await?;
+    let (store, _) = open_any(&place.source(None)).await?;
     let verdict = store.verify_audit(|seq| eprintln!("checked {seq}")).await?;
     store.close().await;
     Ok(match verdict {

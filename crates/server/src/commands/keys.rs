@@ -26,6 +26,15 @@ pub struct Create {
 }
 
 pub async fn open(source: &Source) -> anyhow::Result<(Store, Tenant)> {
+    let (store, tenant) = open_any(source).await?;
+    if let Some(at) = store.moved_at().await? {
+        bail!("what is stored here was moved to a PostgreSQL server at {at}: set storage.url to it");
+    }
+    Ok((store, tenant))
+}
+
+/// The same for commands that only look, and may look at a store that was moved.
+pub async fn open_any(source: &Source) -> anyhow::Result<(Store, Tenant)> {
     let config = source.read()?;
     if config.storage_url.starts_with("sqlite:") && !config.data_dir.is_dir() {
         bail!(

@@ -10,7 +10,7 @@ use tidegate_store::Store;
 use tidegate_store::journal::{Cursor, JournalError, JournalReader, JournalRow};
 use tidegate_store::verify::Verified;
 
-use super::keys::open;
+use super::keys::open_any;
 use super::out::{say, shown};
 use crate::cli::Place;
 
@@ -32,7 +32,7 @@ impl Ledger {
         let Self::Verify { place } = self;
         let source = place.source(None);
         let folder = source.read()?.data_dir;
-        let (store, _) = open(&source).await?;
+        let (store, _) = open_any(&source).await?;
         let report = verify(&store, &folder).await;
         store.close().await;
         let report = report?;

@@ -12,7 +12,7 @@ use tidegate_store::Store;
 use tidegate_store::audit::{By, Change};
 use tidegate_store::journal::JournalReader;
 
-use super::keys::open;
+use super::keys::open_any;
 use super::out::say;
 use crate::cli::Place;
 use crate::serve::lock;
@@ -43,7 +43,7 @@ impl Stored {
         match self {
             Self::Move { to, place } => moved(&to, place).await,
             Self::Reopen { place } => {
-                let (store, _) = open(&place.source(None)).await?;
+                let (store, _) = open_any(&place.source(None)).await?;
                 let was = store.moved_at().await?;
                 store.set_moved(None).await?;
                 store.close().await;
@@ -60,7 +60,7 @@ impl Stored {
 async fn moved(to: &str, place: Place) -> anyhow::Result<()> {
     let source = place.source(None);
     let config = source.read()?;
-    let (store, _) = open(&source).await?;
+    let (store, _) = open_any(&source).await?;
     // Whatever a running gateway writes from now on would be missing there.
     let _lock = lock(&config.data_dir)?;
     if let Some(at) = store.moved_at().await? {

@@ -120,6 +120,10 @@ fn everything_is_there_as_it_was_here() {
         let (done, told) = run(&place, &words).await;
         assert!(!done && told.contains("it was moved already"), "{told}");
 
+        let (done, told) = run(&place, &["keys", "create", "--name", "lost"]).await;
+        assert!(!done && told.contains("set storage.url to it"), "{told}");
+        assert!(run(&place, &["ledger", "verify"]).await.0, "it can be looked at");
+
         place.write_config(&builder().config(&database.config()).text());
         let gate = place.serve().await;
         let mut after = read(&gate, &generation).await;
