@@ -471,7 +471,11 @@ fn egress(config: &raw::Config) -> anyhow::Result<egress::Rules> {
 fn own_place(address: &str) -> Option<egress::Kept> {
     let url = url::Url::parse(address).ok()?;
     let host = url.host_str()?.to_ascii_lowercase().trim_matches(['[', ']', '.']).to_owned();
-    let port = url.port_or_known_default().or_else(|| url.scheme().starts_with("postgres").then_some(5432));
+    let named = || url.query_pairs().find(|(name, _)| name == "port").and_then(|(_, port)| port.parse().ok());
+    let port = match url.scheme().starts_with("postgres") {
+        true => named().or_else(|| url.port()).or(Some(5432)),
+        false => url.port_or_known_default(),
+    };
     (!host.is_empty()).then_some(egress::Kept { host, port })
 }
 
