@@ -90,18 +90,24 @@ fn is_about_streaming(status: u16, words: &str, error: &Error) -> bool {
     if status == 403 {
         return words.contains("invokemodelwithresponsestream");
     }
-    let is_named = error.param.as_deref() == Some(STREAM);
-    let codes = ["unsupported_value", "unsupported_parameter", "unknown_parameter"];
-    let is_refused = error.code.as_deref().is_some_and(|code| codes.contains(&code));
+    // What is named is what it is about, whatever else is said.
+    if let Some(param) = &error.param {
+        let codes = ["unsupported_value", "unsupported_parameter", "unknown_parameter"];
+        return param == STREAM && error.code.as_deref().is_some_and(|code| codes.contains(&code));
+    }
     let says = [
         "must be verified to stream",
-        "support streaming",
-        "supported for streaming",
+        "not support streaming",
+        "n't support streaming",
+        "not support tool use in streaming mode",
+        "n't support tool use in streaming mode",
+        "not supported for streaming",
         "streaming is not supported",
         "streaming is not available",
-        "streaming mode",
     ];
-    (is_named && is_refused) || says.iter().any(|said| words.contains(said))
+    let message = error.message.to_lowercase();
+    // Nor is it about streams where only the options of one are refused.
+    !message.contains("stream_options") && says.iter().any(|said| message.contains(said))
 }
 
 /// What the Responses protocol calls thinking that is shown.
@@ -361,6 +367,31 @@ mod tests {
 
     fn of(body: &str) -> Option<Repair> {
         repair(400, body.as_bytes())
+    }
+
+    #[test]
+    fn a_stream_is_left_out_only_where_that_is_what_is_refused() {
+        let stream = Some(Repair::Without(Refused::Member("stream".to_owned())));
+        for body in [
+            r#"{"error":{"message":"Your organization must be verified to stream this model.","param":"stream","code":"unsupported_value"}}"#,
+            r#"{"message":"This model doesn't support tool use in streaming mode."}"#,
+            r#"{"error":{"message":"o9-pro does not support streaming."}}"#,
+        ] {
+            assert_eq!(of(body), stream, "{body}");
+        }
+        for body in [
+            r#"{"error":{"message":"This model does not support non-streaming mode; set stream to true."}}"#,
+            r#"{"error":{"message":"Models of this family only support streaming requests."}}"#,
+            r#"{"error":{"message":"Unsupported parameter: 'temperature'. Input: you do not support streaming","param":"temperature","code":"unsupported_parameter"}}"#,
+            r#"{"error":{"message":"'stream_options' is not supported with this model: it does not support streaming usage"}}"#,
+            r#"{"error":{"message":"stream must be a boolean","param":"stream","code":"invalid_type"}}"#,
+        ] {
+            assert_ne!(of(body), stream, "{body}");
+        }
+        let denied =
+            br#"{"message":"not authorized to perform: bedrock:InvokeModelWithResponseStream on resource: x"}"#;
+        assert_eq!(repair(403, denied), stream);
+        assert_eq!(repair(403, br#"{"error":{"message":"it does not support streaming"}}"#), None);
     }
 
     fn member(name: &str) -> Option<Repair> {

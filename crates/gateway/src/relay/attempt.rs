@@ -337,6 +337,8 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
         let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
         let fact = Fact { provider, model, refused: refused.clone() };
         match job.gate.learn(fact.clone()) {
+            // It is not kept: a release before this one would take it for a member like others.
+            Noted::New { .. } if repair::is_of_stream(&repair) => {}
             Noted::New { instead_of } => job.gate.keep(&fact, instead_of),
             // Who wants a stream asks for one although it may be refused.
             Noted::Known if repair::is_of_stream(&repair) => {}

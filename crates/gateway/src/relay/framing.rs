@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tidegate_providers::{Class, Fault};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::upstream::ERROR_BODY;
 
@@ -31,9 +31,18 @@ pub(super) fn begins_events(body: &[u8]) -> bool {
 
 /// The first piece of a body that shows whether it is events, without the blanks before that: pieces are cut anywhere,
 /// and some servers send empty lines while they think.
-pub(super) async fn beginning(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result<Option<Bytes>, Fault> {
+/// `begun`: until when the first of it must be there, where that is bounded; `idle`: how long nothing may come then.
+pub(super) async fn beginning(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    begun: Option<Instant>,
+    idle: Duration,
+) -> Result<Option<Bytes>, Fault> {
     let mut first = Bytes::new();
-    while let Some(data) = next(body).await? {
+    let mut piece = match begun {
+        Some(begun) => timeout_at(begun, next(body)).await.map_err(|_| Fault::without_answer(Class::Timeout))?,
+        None => next(body).await,
+    }?;
+    while let Some(data) = piece.take() {
         first = if first.is_empty() { data } else { [first, data].concat().into() };
         if first.starts_with(BOM) {
             first.advance(BOM.len());
@@ -43,6 +52,7 @@ pub(super) async fn beginning(body: &mut (impl Body<Data = Bytes> + Unpin)) -> R
         if !is_open {
             break;
         }
+        piece = within(idle, body).await?;
     }
     Ok(Some(first).filter(|first| !first.is_empty()))
 }
@@ -56,6 +66,17 @@ pub(super) async fn next(body: &mut (impl Body<Data = Bytes> + Unpin)) -> Result
         }
     }
     Ok(None)
+}
+
+/// The same, if it comes in time.
+pub(super) async fn within(
+    idle: Duration,
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+) -> Result<Option<Bytes>, Fault> {
+    match idle {
+        Duration::MAX => next(body).await,
+        idle => timeout(idle, next(body)).await.map_err(|_| Fault::without_answer(Class::Timeout))?,
+    }
 }
 
 /// What is left of a body behind its first piece; it stays where it is, as its connection is wanted again.
@@ -72,10 +93,7 @@ pub(super) async fn gathered(
             return Err(Fault::in_answer(Class::BadResponse));
         }
         whole.extend_from_slice(&data);
-        piece = match idle {
-            Duration::MAX => next(body).await?,
-            idle => timeout(idle, next(body)).await.map_err(|_| Fault::without_answer(Class::Timeout))??,
-        };
+        piece = within(idle, body).await?;
     }
     Ok(whole)
 }
@@ -140,11 +158,11 @@ mod tests {
             (&[b"da"], "da", false),
         ];
         for (pieces, wanted, is_events) in cases {
-            let first = beginning(&mut Pieces::of(pieces)).await.unwrap().unwrap();
+            let first = beginning(&mut Pieces::of(pieces), None, Duration::MAX).await.unwrap().unwrap();
             assert_eq!((&*first, begins_events(&first)), (wanted.as_bytes(), *is_events), "{pieces:?}");
         }
-        assert_eq!(beginning(&mut Pieces::of(&[b"\n", b" "])).await.unwrap(), None);
-        assert!(beginning(&mut Pieces(VecDeque::from([Some(&b"d"[..]), None]))).await.is_err());
+        assert_eq!(beginning(&mut Pieces::of(&[b"\n", b" "]), None, Duration::MAX).await.unwrap(), None);
+        assert!(beginning(&mut Pieces(VecDeque::from([Some(&b"d"[..]), None])), None, Duration::MAX).await.is_err());
     }
 
     #[tokio::test]

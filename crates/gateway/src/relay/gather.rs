@@ -43,20 +43,22 @@ pub(super) async fn answer(
     let mut first = match is_told {
         true => None,
         // What it is does not always stand on it.
-        false => timeout_at(begun, framing::beginning(&mut body)).await.map_err(late)??,
+        false => framing::beginning(&mut body, Some(begun), idle).await?,
     };
     if !is_told && !first.as_deref().is_some_and(framing::begins_events) {
         let whole = framing::gathered(first, &mut body, gathering.limit, idle).await?;
         return Ok(Gathered::Whole(whole.freeze()));
     }
+    let mut is_begun = false;
     while !gathering.is_over {
         let next = match first.take() {
             Some(chunk) => Ok(Ok(Some(chunk))),
-            None if !gathering.has_begun() => timeout_at(begun, framing::next(&mut body)).await,
+            None if !is_begun => timeout_at(begun, framing::next(&mut body)).await,
             None if gathering.translator.is_settled() => timeout(SETTLED.min(idle), framing::next(&mut body)).await,
             None if idle < Duration::MAX => timeout(idle, framing::next(&mut body)).await,
             None => Ok(framing::next(&mut body).await),
         };
+        is_begun = true;
         match next {
             Ok(chunk) => match chunk? {
                 Some(chunk) => {
@@ -154,11 +156,6 @@ impl Gathering {
     fn settle(&mut self) -> Result<(), Fault> {
         let (frames, fault) = (self.translator.settle(), self.translator.fault());
         fault.map_or_else(|| self.take(frames), Err)
-    }
-
-    /// Whether something was said.
-    fn has_begun(&self) -> bool {
-        !self.pieces.is_empty()
     }
 
     fn take(&mut self, frames: Bytes) -> Result<(), Fault> {

@@ -71,7 +71,8 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
         return Ok(Answered { answer: Answer::Made(made), context: Some(context.clone()) });
     }
     // What passes through unread comes as the client asks for it.
-    let may_help = |repair: &Repair| context.is_some() || !repair::is_of_stream(repair);
+    let asked = context.is_some() && translate::asks_to_stream(job, attempt);
+    let may_help = |repair: &Repair| asked || !repair::is_of_stream(repair);
     job.hint = repair::repair(head.status.as_u16(), &body).filter(may_help);
     if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
@@ -261,7 +262,7 @@ pub(super) async fn open_stream(
         // What it is does not always stand on it.
         let mut first = match is_told {
             true => None,
-            false => match framing::beginning(&mut body).await {
+            false => match framing::beginning(&mut body, None, Duration::MAX).await {
                 // Of one that would be handed on as it is, this can only be an error, however little came of it.
                 Err(_) if context.is_none() => None,
                 first => first?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, hello, hello_streamed, said, user};
+use crate::harness::{Hand, INFERENCE_KEY, Reply, Tidegate, hello, hello_streamed, said, user};
 
 const MODEL: &str = "whole/model";
 const ALWAYS: &str = "[upstream]\nalways_stream = true\n";
@@ -87,6 +87,32 @@ async fn one_that_stops_coming_is_noticed_though_nobody_else_could_answer() {
     let gate = gate(&sim, PROTOCOLS[0], &config).await;
     let reply = tokio::time::timeout(Duration::from_secs(20), gate.messages(hello(MODEL))).await;
     assert_eq!(reply.expect("it does not wait for the whole time").status, 504);
+}
+
+/// What comes first says nothing; then there is silence.
+#[tokio::test]
+async fn silence_behind_a_beginning_without_words_is_noticed() {
+    let role =
+        "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+    for (kind, beginning, config) in [("text/event-stream", role, ALWAYS), ("application/json", "\n", "[upstream]\n")] {
+        let hand = Hand::start().await;
+        let other = Sim::start(Behaviour::says("second")).await;
+        let config = format!("{config}idle_ms = 200\ntotal_whole_ms = 60000\n");
+        let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &format!("{}/v1", hand.base_url()), "");
+        let gate = gate.protocol_at(MODEL, "openai-chat", &format!("{}/v1", other.base_url()), "").config(&config);
+        let gate = gate.run().await;
+        let upstream = async {
+            let mut call = hand.call().await;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n");
+            call.write(format!("{head}{:x}\r\n{beginning}\r\n", beginning.len()).as_bytes()).await;
+            call
+        };
+        let mut body = hello(MODEL);
+        body["provider"] = json!({"order": ["p0", "p1"]});
+        let asked = tokio::time::timeout(Duration::from_secs(20), gate.messages(body));
+        let (_call, reply) = tokio::join!(upstream, asked);
+        assert_eq!(reply.expect("it is noticed").text(), "second", "{kind}");
+    }
 }
 
 /// OpenAI's words for an organisation that is not verified, and those of Bedrock for a role that may not stream.
