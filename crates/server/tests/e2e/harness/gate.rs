@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::http::{Ask, Reply, Streaming};
-use super::soon;
+use super::{PATIENCE, soon};
 
 pub const INFERENCE_KEY: &str = "e2e-inference-key";
 pub const MANAGEMENT_KEY: &str = "e2e-management-key";
@@ -108,13 +108,31 @@ impl Place {
 
     /// Runs a command to its end.
     pub async fn run(&self, words: &[&str]) -> Output {
-        soon("a command", self.prepared(words).output()).await.expect("the binary starts")
+        let mut command = self.prepared(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the binary starts");
+        let pid = child.id().expect("it runs");
+        match tokio::time::timeout(PATIENCE, child.wait_with_output()).await {
+            Ok(output) => output.expect("it can be waited for"),
+            // What it waits for is all that can be known of a command that never ends.
+            Err(_) => panic!("{words:?}: not within {PATIENCE:?}\n{}", threads(pid)),
+        }
     }
 
     /// Starts the server and waits until it listens.
     pub async fn serve(self) -> Tidegate {
         Tidegate::spawn(self).await
     }
+}
+
+/// What each thread of a process waits for.
+fn threads(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let line = |task: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        ["comm", "wchan", "syscall"].map(|name| read(name).trim().to_owned()).join(" ")
+    };
+    tasks.map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// What a gateway is started with.
