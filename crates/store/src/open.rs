@@ -11,6 +11,7 @@ use std::time::Duration;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection, Sqlite, SqlitePool, Transaction};
+use tokio::time::Instant;
 use url::Url;
 
 use crate::dialect::{self, Dialect};
@@ -100,12 +101,12 @@ async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), MigrateError> {
 /// The first connection to a new file switches it to write-ahead logging, and SQLite does not wait for the lock which
 /// that needs; so we do, when several processes meet there.
 async fn begin_sqlite(writer: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlite>> {
-    let mut waited = Duration::ZERO;
+    // By the clock: a try may wait for the lock itself.
+    let until = Instant::now() + LOCK_WAIT;
     loop {
         match writer.begin_with(Sqlite::BEGIN).await {
-            Err(error) if dialect::is_busy(&error) && waited < LOCK_WAIT => {
+            Err(error) if dialect::is_busy(&error) && Instant::now() < until => {
                 tokio::time::sleep(BUSY_PAUSE).await;
-                waited += BUSY_PAUSE;
             }
             other => return other,
         }
@@ -180,6 +181,19 @@ mod tests {
 
     async fn refusal(url: &str) -> String {
         Store::open(url, Path::new("/nonexistent")).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_not_given_back_is_not_waited_for_long() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let first = Store::open("sqlite:a.db", folder.path()).await.unwrap();
+        let Store::Sqlite { writer, .. } = &first else { unreachable!() };
+        let held = begin_sqlite(writer).await.unwrap();
+        let second = tokio::time::timeout(5 * LOCK_WAIT, Store::open("sqlite:a.db", folder.path())).await;
+        let text = second.expect("it is told in time").unwrap_err().to_string();
+        assert!(text.contains("locked"), "{text}");
+        held.rollback().await.unwrap();
+        Store::open("sqlite:a.db", folder.path()).await.unwrap();
     }
 
     #[tokio::test]
