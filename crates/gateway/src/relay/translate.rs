@@ -125,9 +125,9 @@ pub(crate) fn cleared(request: &Request, card: &Card) -> Option<Cleared> {
     tasks::at_length(|| clear::cleared(request, card))
 }
 
-/// Whether the upstream is asked for a stream: also where the client wants none, since only of a stream can be told whether
-/// it has stopped coming, and how much of it there is when the client leaves. What passes through unread is asked for as
-/// the client asks.
+/// Whether the upstream is asked for a stream. Also where the client wants none, if it gives nothing else or the operator
+/// wants it so: only of a stream can be told whether it has stopped coming, and how much of it there is when the client
+/// leaves. What passes through unread is asked for as the client asks.
 pub(super) fn asks_to_stream(job: &Job, attempt: &Attempt) -> bool {
     let Snapshot { upstreams, places, settings, .. } = &*job.snapshot;
     let endpoint = &attempt.endpoint;
