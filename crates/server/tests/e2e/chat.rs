@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 
 use crate::harness::{Reply, Tidegate, hello, hello_streamed, said, user};
+use crate::whole_streams::plain;
 
 const PRICED: &str = "pricing = { input = 3, output = 15 }";
 
@@ -236,21 +237,6 @@ async fn an_upstream_that_thinks_only_in_streams_is_asked_for_one_and_the_answer
         let other = streamed.messages(body.clone()).await;
         assert_eq!(sim.requests().pop().expect("a call").json()["stream"], true, "{more}");
         assert_eq!((one.status, other.status), (200, 200), "{}", other.body_text());
-        let plain = |reply: &Reply| {
-            let mut message = reply.json();
-            message["id"].take();
-            // The simulator counts the bytes of what it is asked, and it is asked for more.
-            for counted in ["input_tokens", "cost", "cost_details"] {
-                assert!(!message["usage"][counted].take().is_null(), "{counted}");
-            }
-            // Calls have ids of their own.
-            for block in message["content"].as_array_mut().expect("blocks") {
-                if block["type"] == "tool_use" {
-                    block["id"].take();
-                }
-            }
-            message
-        };
         assert_eq!(plain(&one), plain(&other), "{more}");
     }
     // Half an answer is none.

@@ -32,7 +32,7 @@ fn asked_to_stream(sim: &Sim) -> bool {
 }
 
 /// What does not depend on the way in which it came.
-fn plain(reply: &Reply) -> Value {
+pub fn plain(reply: &Reply) -> Value {
     assert_eq!(reply.status, 200, "{}", reply.body_text());
     let mut message = reply.json();
     message["id"].take();
