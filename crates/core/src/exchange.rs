@@ -52,6 +52,7 @@ pub enum Api {
     Responses,
     Images,
     Embeddings,
+    Rerank,
 }
 
 impl Api {
@@ -62,6 +63,7 @@ impl Api {
             Self::Responses => "responses",
             Self::Images => "images",
             Self::Embeddings => "embeddings",
+            Self::Rerank => "rerank",
         }
     }
 
@@ -73,11 +75,12 @@ impl Api {
             Self::Responses => "/responses",
             Self::Images => "/images",
             Self::Embeddings => "/embeddings",
+            Self::Rerank => "/rerank",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Messages, Self::Chat, Self::Responses, Self::Images, Self::Embeddings];
+        let all = [Self::Messages, Self::Chat, Self::Responses, Self::Images, Self::Embeddings, Self::Rerank];
         all.into_iter().find(|api| api.as_str() == text)
     }
 }

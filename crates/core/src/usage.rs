@@ -53,6 +53,9 @@ pub struct Usage {
     pub code_exec_seconds: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub containers: u64,
+    /// What who ranks documents counts in place of calls.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub search_units: u64,
 }
 
 /// What says nothing is not written.
@@ -92,6 +95,7 @@ impl Usage {
             web_fetches: self.web_fetches.saturating_add(other.web_fetches),
             code_exec_seconds: self.code_exec_seconds.saturating_add(other.code_exec_seconds),
             containers: self.containers.saturating_add(other.containers),
+            search_units: self.search_units.saturating_add(other.search_units),
         }
     }
 }

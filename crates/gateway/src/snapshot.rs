@@ -58,8 +58,8 @@ impl Snapshot {
 pub struct Place {
     pub card: Card,
     pub calls: Calls,
-    /// The model makes embeddings and nothing else.
-    pub only_embeds: bool,
+    /// The model can be talked to.
+    pub talks: bool,
 }
 
 /// The addresses of one endpoint.
@@ -73,6 +73,8 @@ pub struct Calls {
     pub images: Option<Uri>,
     /// Where embeddings are made; the same.
     pub embeddings: Option<Uri>,
+    /// Where documents are ranked; the same.
+    pub rerank: Option<Uri>,
 }
 
 impl Calls {
@@ -85,6 +87,7 @@ impl Calls {
             count: place::count(protocol, carriage, model).map(uri).transpose()?,
             images: place::images(protocol, carriage, model).map(uri).transpose()?,
             embeddings: place::embeddings(protocol, model).map(uri).transpose()?,
+            rerank: place::rerank(protocol).map(|path| uri(path.to_owned())).transpose()?,
         })
     }
 
@@ -101,6 +104,7 @@ impl Calls {
             count: self.count.map(with).transpose()?,
             images: self.images.map(with).transpose()?,
             embeddings: self.embeddings.map(with).transpose()?,
+            rerank: self.rerank.map(with).transpose()?,
         })
     }
 }

@@ -26,6 +26,7 @@ pub mod images;
 pub mod place;
 pub mod platform;
 pub mod repair;
+pub mod rerank;
 pub mod responses;
 pub mod retry;
 pub mod sigv4;

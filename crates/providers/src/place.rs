@@ -65,6 +65,15 @@ pub fn images(protocol: Protocol, carriage: Carriage, model: &str) -> Option<Str
     }
 }
 
+/// The path of a call that ranks documents, if there is one.
+pub fn rerank(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::Chat | Protocol::Responses => Some("/rerank"),
+        Protocol::Cohere => Some("/v2/rerank"),
+        Protocol::Messages | Protocol::Converse | Protocol::Gemini => None,
+    }
+}
+
 /// The path of a call for embeddings, if there is one.
 pub fn embeddings(protocol: Protocol, model: &str) -> Option<String> {
     match protocol {

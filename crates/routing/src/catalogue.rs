@@ -148,6 +148,11 @@ pub struct Model {
     pub endpoints: Vec<Arc<Endpoint>>,
 }
 
+/// Whether one can talk to a model that gives this: there are those who only make embeddings or rank documents.
+pub fn talks(given: &[String]) -> bool {
+    !given.iter().all(|modality| matches!(modality.as_str(), "embeddings" | "rerank"))
+}
+
 impl Model {
     /// One of which only the id is known.
     pub fn new(id: impl Into<Arc<str>>, endpoints: Vec<Arc<Endpoint>>) -> Self {
@@ -178,9 +183,13 @@ impl Model {
         self.output_modalities.iter().any(|modality| modality == "embeddings")
     }
 
-    /// Whether nothing else can be asked of it.
-    pub fn only_embeds(&self) -> bool {
-        self.output_modalities.iter().all(|modality| modality == "embeddings")
+    /// Whether it can be asked to rank documents.
+    pub fn ranks(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "rerank")
+    }
+
+    pub fn talks(&self) -> bool {
+        talks(&self.output_modalities)
     }
 
     /// Whether pictures can be asked of it.

@@ -15,7 +15,7 @@ pub mod price;
 pub mod set;
 
 pub use byok::{Caller, Credential, Own};
-pub use catalogue::{Catalogue, DataPolicy, Endpoint, Model, Tier};
+pub use catalogue::{Catalogue, DataPolicy, Endpoint, Model, Tier, talks};
 pub use draw::Draws;
 pub use guard::{Guard, Zdr};
 pub use live::{Group, Live, Percentiles, Vital};

@@ -70,7 +70,7 @@ impl Pricing {
         let completion = completion(&prices, usage);
         let mut total = prompt;
         total.add(&completion);
-        total.pieces(prices.of(Unit::Request), 1);
+        total.pieces(prices.of(Unit::Request), usage.search_units.max(1));
         total.pieces(prices.of(Unit::WebSearch), usage.web_searches);
         total.pieces(prices.of(Unit::Container), usage.containers);
         total.seconds(prices.of(Unit::CodeExecHour), usage.code_exec_seconds);

@@ -18,6 +18,7 @@
 //! | `POST …/responses/input_tokens` | `{"object": "response.input_tokens", "input_tokens": N}` |
 //! | `POST …/images/generations` | OpenAI's call that makes pictures, under any prefix |
 //! | `POST …/embeddings` | OpenAI's call for embeddings, under any prefix; `/v2/embed` is Cohere's |
+//! | `POST …/rerank` | ranks documents, under any prefix; `/v2/rerank` is Cohere's |
 //! | `POST …/models/{m}:batchEmbedContents` | Gemini's call for embeddings |
 //! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
 //! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
@@ -63,6 +64,7 @@ mod openai;
 mod play;
 pub mod quirk;
 mod refuse;
+mod rerank;
 mod responses;
 mod run;
 mod said;

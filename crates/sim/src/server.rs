@@ -26,8 +26,8 @@ use crate::script::Script;
 use crate::speak::Speak;
 use crate::state::{Seen, State};
 use crate::{
-    aws, chat, cohere, control, converse, embeddings, gemini, images, invoke, listing, messages, responses, token,
-    vertex,
+    aws, chat, cohere, control, converse, embeddings, gemini, images, invoke, listing, messages, rerank, responses,
+    token, vertex,
 };
 
 /// A running server. Dropping it closes the listener and every connection.
@@ -216,6 +216,8 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
     match path {
         "/v1/models" if head.method == Method::GET => listing::answer(),
         "/token" if head.method == Method::POST => token::answer(state, body),
+        "/v2/rerank" if head.method == Method::POST => rerank::cohere(state, head, body, reset).await,
+        _ if path.ends_with("/rerank") && head.method == Method::POST => rerank::common(state, head, body, reset).await,
         "/v2/embed" if head.method == Method::POST => embeddings::cohere(state, head, body, reset).await,
         _ if path.ends_with("/embeddings") && head.method == Method::POST => {
             embeddings::openai(state, head, body, reset).await

@@ -195,6 +195,7 @@ fn write_usage(usage: &Usage, out: &mut Vec<u8>) {
         web_fetches,
         code_exec_seconds,
         containers,
+        search_units,
     } = *usage;
     let mut object = Object::begin(out);
     object.count(member!("input"), input);
@@ -215,6 +216,7 @@ fn write_usage(usage: &Usage, out: &mut Vec<u8>) {
     object.count(member!("web_fetches"), web_fetches);
     object.count(member!("code_exec_seconds"), code_exec_seconds);
     object.count(member!("containers"), containers);
+    object.count(member!("search_units"), search_units);
     object.end();
 }
 

@@ -142,6 +142,7 @@ impl Kind for Vectors {
             searches: 0,
             images: job.kind.images,
             images_out: 0,
+            search_units: 0,
             now: job.ticket.started(),
         })
     }

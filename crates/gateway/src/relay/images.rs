@@ -147,6 +147,7 @@ impl Kind for Pictures {
             searches: 0,
             images: shown,
             images_out: n,
+            search_units: 0,
             now: job.ticket.started(),
         })
     }

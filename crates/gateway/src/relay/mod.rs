@@ -28,6 +28,7 @@ mod ready;
 mod receive;
 mod refused;
 mod replay;
+mod rerank;
 mod reserve;
 mod resume;
 mod room;

@@ -8,7 +8,7 @@ use tidegate_routing::{
     Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, Searcher,
     Searchers, ServiceTier, Sort, Threshold,
 };
-use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, embeddings, images};
+use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, embeddings, images, rerank};
 use tidegate_wire::json::Members;
 
 use crate::sticky::Conversation;
@@ -52,6 +52,13 @@ impl<'e> Wishes<'e> {
     /// Of a request for embeddings. How long each of its inputs may be is the upstream's to say.
     pub fn to_embed(request: &'e embeddings::Request<'_>) -> Self {
         let shows = matches!(request.input.said, embeddings::Said::Parts { has_images: true, .. });
+        let needs = Needs { modalities: shows.then_some(Modality::Image).into_iter().collect(), ..Needs::default() };
+        Self { preferences: preferred(request.provider.as_ref(), None), needs, ..Self::default() }
+    }
+
+    /// Of a request to rank documents. How long each of them may be is the upstream's to say.
+    pub fn to_rank(request: &'e rerank::Request<'_>) -> Self {
+        let shows = matches!(request.documents.said, rerank::Said::Pictures { .. });
         let needs = Needs { modalities: shows.then_some(Modality::Image).into_iter().collect(), ..Needs::default() };
         Self { preferences: preferred(request.provider.as_ref(), None), needs, ..Self::default() }
     }

@@ -53,6 +53,8 @@ pub(super) struct Ask<'a> {
     pub searches: u64,
     pub images: u64,
     pub images_out: u64,
+    /// Search units that may be counted in place of a call.
+    pub search_units: u64,
     pub now: Timestamp,
 }
 
@@ -185,6 +187,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         searches: if is_searched && has(&SEARCH) { SEARCHES } else { 0 },
         images: job.ticket.shown(),
         images_out: 0,
+        search_units: 0,
         now: job.ticket.started(),
     };
     (ask, has_sources)
@@ -283,8 +286,8 @@ impl Ask<'_> {
     }
 
     fn priced(&self, output: u64) -> price::Ask<'_> {
-        let Self { prompt, cache_marked, cache_1h, tier, images, images_out, now, .. } = *self;
-        price::Ask { prompt, output, cache_marked, cache_1h, tier, images, images_out, now }
+        let Self { prompt, cache_marked, cache_1h, tier, images, images_out, search_units, now, .. } = *self;
+        price::Ask { prompt, output, cache_marked, cache_1h, tier, images, images_out, search_units, now }
     }
 
     fn affordable(&self, short: &Short, available: Money) -> Option<u64> {

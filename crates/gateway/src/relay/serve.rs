@@ -254,13 +254,17 @@ impl Gateway {
                 return Err(failure);
             }
         };
-        // Nobody can be talked to who only makes embeddings.
-        let talks = |attempt: &Attempt| !snapshot.places[attempt.endpoint.place].only_embeds;
+        // Nobody can be talked to who only makes embeddings or ranks documents.
+        let talks = |attempt: &Attempt| snapshot.places[attempt.endpoint.place].talks;
         if !plan.attempts.iter().all(talks) {
             plan.attempts.retain(talks);
         }
         if plan.attempts.is_empty() {
-            let detail = "makes embeddings, which are asked for at POST /embeddings";
+            let ranks = snapshot.catalogue.find(names[0]).is_ok_and(|named| named.model.ranks());
+            let detail = match ranks {
+                true => "ranks documents, which is asked for at POST /rerank",
+                false => "makes embeddings, which are asked for at POST /embeddings",
+            };
             return Err(failure::wrong_endpoint(names[0], detail, &snapshot.settings));
         }
         Ok(plan)

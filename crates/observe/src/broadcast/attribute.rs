@@ -138,7 +138,10 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     let request = said.request.as_ref();
     let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null());
     let stop = exchange.stop_reason.as_deref();
-    let operation = if exchange.api == Api::Embeddings { "embeddings" } else { "chat" };
+    let operation = match exchange.api {
+        Api::Embeddings | Api::Rerank => exchange.api.as_str(),
+        Api::Messages | Api::Chat | Api::Responses | Api::Images => "chat",
+    };
     to.text(theirs!("gen_ai.operation.name"), operation);
     let served = maker.served.or_else(|| exchange.asked.as_deref()?.served.as_ref());
     let provider = served.map_or(&*exchange.provider, |served| &served.provider);
@@ -216,7 +219,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
         let output = match exchange.api {
             Api::Images => Some("image"),
             // There is no word for it.
-            Api::Embeddings => None,
+            Api::Embeddings | Api::Rerank => None,
             Api::Messages | Api::Chat | Api::Responses if is_structured => Some("json"),
             Api::Messages | Api::Chat | Api::Responses => Some("text"),
         };

@@ -22,6 +22,8 @@ pub struct Ask<'a> {
     /// Pictures in the prompt, and those that are to be made.
     pub images: u64,
     pub images_out: u64,
+    /// Search units at most, where those are counted in place of calls.
+    pub search_units: u64,
     /// When the request came: what it costs is decided by the same instant.
     pub now: Timestamp,
 }
@@ -92,7 +94,7 @@ fn dearest(prices: &Prices, ask: &Ask<'_>, prompt: u64) -> Sum {
     sum.tokens(output, ask.output);
     sum.pieces(prices.of(Unit::Image), ask.images);
     sum.pieces(prices.of(Unit::ImageOut), ask.images_out);
-    sum.pieces(prices.of(Unit::Request), 1);
+    sum.pieces(prices.of(Unit::Request), ask.search_units.max(1));
     sum
 }
 

@@ -22,7 +22,7 @@ pub enum Unit {
     /// A picture in the prompt, and one that was made.
     Image,
     ImageOut,
-    /// One call.
+    /// One call, or a search unit where those are counted.
     Request,
     WebSearch,
     CodeExecHour,

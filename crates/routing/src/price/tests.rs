@@ -98,6 +98,8 @@ fn every_unit_has_its_price() {
     }
     let fee = Pricing::of(prices(&[(Unit::Request, "0.005")]));
     assert_eq!(total(&fee, none, Terms::default()), "0.005", "once per call");
+    let ranked = Usage { search_units: 3, ..none };
+    assert_eq!(total(&fee, ranked, Terms::default()), "0.015", "by the unit where those are counted");
 }
 
 #[test]
@@ -390,7 +392,7 @@ fn exact(pricing: &Pricing, usage: &Usage, terms: &Terms<'_>) -> (Big, Big) {
     let pieces = [
         (first(&["image"]), usage.images),
         (first(&["image_out"]), usage.images_out),
-        (first(&["request"]), 1),
+        (first(&["request"]), usage.search_units.max(1)),
         (first(&["web_search"]), usage.web_searches),
         (first(&["container"]), usage.containers),
     ];
@@ -484,7 +486,7 @@ fn any_count() -> impl Strategy<Value = u64> {
 
 fn any_usage() -> impl Strategy<Value = Usage> {
     let billed = || prop::option::weighted(0.1, any_count());
-    (prop::collection::vec(any_count(), 15), billed(), billed()).prop_map(|(counts, billed_input, billed_output)| {
+    (prop::collection::vec(any_count(), 16), billed(), billed()).prop_map(|(counts, billed_input, billed_output)| {
         Usage {
             input: counts[0],
             output: counts[1],
@@ -502,6 +504,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
             web_fetches: 0,
             code_exec_seconds: counts[13],
             containers: counts[14],
+            search_units: counts[15],
             billed_input,
             billed_output,
         }
@@ -540,6 +543,7 @@ proptest! {
             tier,
             images: usage.images,
             images_out: usage.images_out,
+            search_units: usage.search_units,
             now,
         };
         // The tier that was asked for, or the usual one.
@@ -553,7 +557,7 @@ proptest! {
         pricing in any_pricing(), prompt in 0..3_000_u64, output in any_count(), cache in any::<(bool, bool)>(),
         (tier, _, now) in any_terms(), share in 0..1_200_i128,
     ) {
-        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, now };
+        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, search_units: 2, now };
         let available = Money((i128::from(pricing.most(&ask).0) * share / 1_000).min(i128::from(i64::MAX)) as i64);
         let most = |output| pricing.most(&Ask { output, ..ask });
         match pricing.affordable(&ask, available) {

@@ -105,6 +105,7 @@ fn api_type(generation: &Generation) -> &'static str {
     match generation.api {
         Api::Images => "image",
         Api::Embeddings => "embeddings",
+        Api::Rerank => "rerank",
         // An earlier release left no other trace of it.
         Api::Messages if generation.usage.images_out > 0 => "image",
         Api::Messages | Api::Chat | Api::Responses => "completions",

@@ -32,5 +32,6 @@ pub mod plugins;
 pub mod presets;
 pub mod prices;
 pub mod reload;
+pub mod rerank;
 pub mod time;
 pub mod workspaces;

@@ -137,9 +137,9 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether models that make embeddings are asked for by name, or all of them.
-    pub fn names_embeddings(&self) -> bool {
-        self.output_modalities.iter().any(|wanted| matches!(wanted.as_str(), "embeddings" | "all"))
+    /// Whether models are asked for by something that this one makes, or all of them.
+    pub fn names(&self, model: &Model) -> bool {
+        self.output_modalities.iter().any(|wanted| wanted == "all" || model.output_modalities.contains(wanted))
     }
 
     pub fn fits(&self, model: &Model, snapshot: &Snapshot) -> bool {

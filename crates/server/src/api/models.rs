@@ -74,9 +74,9 @@ pub fn list(call: Call) -> Answering {
     listing(call, |_, model, filter| is_shared(model) && is_asked(model, filter))
 }
 
-/// Who looks for a model to talk to has no use for one that only makes embeddings.
+/// Who looks for a model to talk to has no use for one that only makes embeddings or ranks documents.
 fn is_asked(model: &Model, filter: &Filter) -> bool {
-    !model.only_embeds() || filter.names_embeddings()
+    model.talks() || filter.names(model)
 }
 
 fn is_shared(model: &Model) -> bool {

@@ -629,8 +629,8 @@ pub struct Model {
     /// `text`, `image`, `file`, `audio`, `video`.
     #[serde(default = "text_only")]
     pub input_modalities: Vec<String>,
-    /// What it gives: `text`, `image`, `audio`, `embeddings`. One that gives images can be called at `/images`, one that gives
-    /// embeddings at `/embeddings`.
+    /// What it gives: `text`, `image`, `audio`, `embeddings`, `rerank`. One that gives images can be called at `/images`, one
+    /// that gives embeddings at `/embeddings`, and one that ranks documents at `/rerank`.
     #[serde(default = "text_only")]
     pub output_modalities: Vec<String>,
     /// Other names that lead here.

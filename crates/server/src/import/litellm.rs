@@ -61,7 +61,7 @@ const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
 const LEAST_KEY: usize = 16;
 
 /// Parameters of a deployment that have a place here, or need none.
-const READ: [&str; 24] = [
+const READ: [&str; 25] = [
     "model",
     "api_key",
     "api_base",
@@ -73,6 +73,7 @@ const READ: [&str; 24] = [
     "cache_read_input_token_cost",
     "cache_creation_input_token_cost",
     "input_cost_per_request",
+    "input_cost_per_query",
     "aws_region_name",
     "aws_access_key_id",
     "aws_secret_access_key",
@@ -134,11 +135,9 @@ fn deployment(
     let called = text(params, "model").with_context(|| format!("{}.litellm_params.model must be a text", at()))?;
     let output = match text(info, "mode").as_deref() {
         // Nobody says it there who calls it by a name of the vendor's.
-        None if called.contains("rerank") => {
-            draft.note(format!("{name}: models for rerank have no place here yet; left out"));
-            return Ok(());
-        }
+        None if called.contains("rerank") => Some("rerank"),
         None | Some("chat" | "responses" | "completion") => None,
+        Some("rerank") => Some("rerank"),
         Some("embedding") => Some("embeddings"),
         Some("image_generation") => Some("image"),
         Some(other) => {
@@ -162,7 +161,9 @@ fn deployment(
     }
     let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
     let makes = |(model, _): (&raw::Model, _)| {
-        ["embeddings", "image"].into_iter().find(|made| model.output_modalities.iter().any(|other| other == made))
+        ["embeddings", "image", "rerank"]
+            .into_iter()
+            .find(|made| model.output_modalities.iter().any(|other| other == made))
     };
     let output = output
         .or_else(|| facts.and_then(makes).filter(|_| text(info, "mode").is_none()))
@@ -460,12 +461,14 @@ fn undated(model: &str) -> &str {
 
 /// Prices that the file names: there for a token, here for a million of them.
 fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Option<String> {
-    const NAMES: [(&str, &str, i32); 5] = [
+    const NAMES: [(&str, &str, i32); 6] = [
         ("input_cost_per_token", "input", 6),
         ("output_cost_per_token", "output", 6),
         ("cache_read_input_token_cost", "cache_read", 6),
         ("cache_creation_input_token_cost", "cache_write", 6),
         ("input_cost_per_request", "request", 0),
+        // Of models that rank documents.
+        ("input_cost_per_query", "request", 0),
     ];
     let said = |name: &str| {
         let price = params.get(name).or_else(|| info.get(name)).filter(|price| !price.is_null())?;
@@ -479,9 +482,12 @@ fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Optio
     }
     said("input_cost_per_token")
         .or_else(|| said("output_cost_per_token"))
-        .or_else(|| said("input_cost_per_request"))?;
+        .or_else(|| said("input_cost_per_request"))
+        .or_else(|| said("input_cost_per_query"))?;
     let one = |(name, ours, power): (&str, &'static str, i32)| Some((ours, decimal(said(name)?? * 10_f64.powi(power))));
     let mut prices: Vec<_> = NAMES.into_iter().filter_map(one).collect();
+    // Both of these are one here; who is asked at this price is asked with the first.
+    prices.dedup_by_key(|(name, _)| *name);
     for (needed, at) in [("input", 0), ("output", 1)] {
         if prices.iter().all(|(name, _)| *name != needed) {
             prices.insert(at.min(prices.len()), (needed, "0".to_owned()));

@@ -15,6 +15,7 @@ const TAGS: &[(&str, &str)] = &[
     ("Messages", "Generating, in Anthropic's format or in one of OpenAI's."),
     ("Images", "Making pictures."),
     ("Embeddings", "Making vectors of texts."),
+    ("Rerank", "Ranking documents by what they have to do with a query."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
     ("Generations", "Records of finished requests."),

@@ -196,6 +196,20 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/embeddings/models", "listEmbeddingsModels", "Embeddings", &[ok("ModelsPage")])
         .with(MODELS)
         .failing(&[400]),
+    Description::new(
+        "POST",
+        "/rerank",
+        "createRerank",
+        "Rerank",
+        &[Success {
+            status: 200,
+            content: Content::Json("RerankResponse"),
+            text: "The documents, the best first",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("RerankRequest"))
+    .failing(RELAYED),
     Description::new("POST", "/images", "createImages", "Images", IMAGES)
         .taking(Json("ImageGenerationRequest"))
         .failing(RELAYED),

@@ -12,6 +12,7 @@ mod files;
 mod guardrails;
 mod images;
 mod requests;
+mod rerank;
 
 /// All schemas, by name.
 pub fn schemas() -> Value {
@@ -27,6 +28,7 @@ pub fn schemas() -> Value {
         files::schemas(),
         images::schemas(),
         embeddings::schemas(),
+        rerank::schemas(),
     ];
     for group in parts {
         let Value::Object(group) = group else { continue };

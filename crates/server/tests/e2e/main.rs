@@ -82,6 +82,7 @@ mod providers;
 mod remembered;
 mod repairs;
 mod repeated_keys;
+mod rerank;
 mod response_cache;
 mod rings;
 mod routing;

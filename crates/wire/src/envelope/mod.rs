@@ -8,6 +8,7 @@ pub mod embeddings;
 pub mod images;
 mod options;
 mod provider;
+pub mod rerank;
 mod walk;
 
 use std::borrow::Cow;

@@ -302,6 +302,7 @@ impl Ticket {
             searches: 0,
             images: self.shown,
             images_out: 0,
+            search_units: 0,
             now: self.started(),
         };
         let amount = ask.most(ask.output).plus(self.carried_cost()).max(cost);

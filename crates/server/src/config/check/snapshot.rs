@@ -9,7 +9,7 @@ use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::Tokenizer;
 use tidegate_providers::translate::tools::NameRule;
 use tidegate_providers::{Carriage, Protocol, dialect, platform};
-use tidegate_routing::{Catalogue, Endpoint, Model, Pricing};
+use tidegate_routing::{Catalogue, Endpoint, Model, Pricing, talks};
 
 use super::Checked;
 use crate::config::mistakes::Mistakes;
@@ -44,7 +44,7 @@ impl Checked {
                 places.push(Place {
                     card: native_card(&provider.ways[0]),
                     calls: provider.ways[0].calls(demo.id)?,
-                    only_embeds: false,
+                    talks: true,
                 });
             }
             upstreams.extend(provider.upstreams()?);
@@ -141,8 +141,8 @@ impl Checked {
                 shared: provider.shared,
                 ..Endpoint::new(model.id.as_str(), provider.slug.clone())
             }));
-            let only_embeds = model.output_modalities.iter().all(|modality| modality == "embeddings");
-            places.push(Place { card, calls, only_embeds });
+            let talks = talks(&model.output_modalities);
+            places.push(Place { card, calls, talks });
         }
         Ok(Model {
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),

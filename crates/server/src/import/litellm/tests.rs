@@ -158,20 +158,25 @@ model_list:
     litellm_params: {model: mistral/house-embedder}
   - model_name: sorter
     litellm_params: {model: cohere/rerank-v3.5}
+  - model_name: judge
+    litellm_params: {model: together_ai/judge, input_cost_per_query: 0.004}
+    model_info: {mode: rerank}
 litellm_settings: {fallbacks: [{a: [b]}], drop_params: true, callbacks: [langfuse]}
 environment_variables: {A: b}
 "#,
     );
     let names: Vec<_> = table["models"].as_array().unwrap().iter().filter_map(|model| text(model, "id")).collect();
-    assert_eq!(names, ["openai/vectors", "openai/small", "mistral/foreign"]);
-    for name in names {
-        assert_eq!(model(&table, name)["output_modalities"][0].as_str(), Some("embeddings"), "{name}");
+    assert_eq!(names, ["openai/vectors", "openai/small", "mistral/foreign", "cohere/sorter", "together/judge"]);
+    for (place, name) in names.into_iter().enumerate() {
+        let made = if place < 3 { "embeddings" } else { "rerank" };
+        assert_eq!(model(&table, name)["output_modalities"][0].as_str(), Some(made), "{name}");
     }
+    let price = |name: &str| model(&table, name)["endpoints"][0]["pricing"]["request"].as_float();
+    assert_eq!((price("cohere/sorter"), price("together/judge")), (Some(0.002), Some(0.004)));
     let starts = [
         "anthropic/*:",
         "voice:",
         "odd:",
-        "sorter:",
         "litellm_settings.fallbacks",
         "litellm_settings.callbacks",
         "environment_variables",

@@ -157,7 +157,7 @@ fn models() -> Value {
     let architecture = full(json!({
         "modality": some_text(),
         "input_modalities": list(modality, 1, 5),
-        "output_modalities": list(json!({"enum": ["text", "image", "audio", "embeddings"]}), 1, 4),
+        "output_modalities": list(json!({"enum": ["text", "image", "audio", "embeddings", "rerank"]}), 1, 5),
         "tokenizer": some_text(),
         "instruct_type": nothing(),
     }));

@@ -146,6 +146,7 @@ pub struct Builder {
     /// Models that make pictures.
     drawing: Vec<String>,
     embedding: Vec<String>,
+    ranking: Vec<String>,
 }
 
 impl Builder {
@@ -200,6 +201,13 @@ impl Builder {
         self
     }
 
+    /// Has a model rank documents.
+    #[must_use]
+    pub fn ranks(mut self, model: &str) -> Self {
+        self.ranking.push(model.to_owned());
+        self
+    }
+
     fn any_endpoint(mut self, model: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
         let number = self.count;
         self.count += 1;
@@ -228,6 +236,7 @@ impl Builder {
             let gives = match id {
                 id if self.drawing.contains(id) => "image",
                 id if self.embedding.contains(id) => "embeddings",
+                id if self.ranking.contains(id) => "rerank",
                 _ => "text",
             };
             text.push_str(&format!(
