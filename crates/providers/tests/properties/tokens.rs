@@ -325,6 +325,8 @@ proptest! {
     fn a_number_that_cannot_be_is_cut_and_remembered(
         used in used(), number in prop_oneof![-1e30..-0.5_f64, (1..1_000_000_u32).prop_map(|whole| f64::from(whole) + 0.25), 1.1e12..1e30_f64],
     ) {
+        // Who says that nothing at all was used is not believed, and nothing of what is said is taken.
+        prop_assume!(used.fresh > 0 && used.words > 0);
         let names = [("prompt_tokens", Protocol::Chat), ("output_tokens", Protocol::Responses),
             ("thoughtsTokenCount", Protocol::Gemini), ("cacheReadInputTokens", Protocol::Converse), ("cached_tokens", Protocol::Cohere)];
         for (name, protocol) in names {
