@@ -121,6 +121,8 @@ pub struct Names {
     pub cache_clear_headers: Vec<HeaderName>,
     /// Headers that name the application.
     pub title_headers: Vec<HeaderName>,
+    /// Headers that name the session, beside our own.
+    pub session_headers: Vec<HeaderName>,
     /// What is said of a kept answer.
     pub cache_status_header: HeaderName,
     pub cache_age_header: HeaderName,
@@ -150,6 +152,7 @@ impl Names {
             cache_ttl_headers: all("cache-ttl"),
             cache_clear_headers: all("cache-clear"),
             title_headers: all("title"),
+            session_headers: settings.routing.session_headers.clone(),
             cache_status_header: header(&settings.brand, "cache-status"),
             cache_age_header: header(&settings.brand, "cache-age"),
             cache_ttl_header: header(&settings.brand, "cache-ttl"),
@@ -359,6 +362,8 @@ pub struct Routing {
     pub auto_ranking: BTreeMap<String, Vec<String>>,
     /// How well models write programs, by their ids, where that is not what the catalogue says.
     pub coding_percentiles: BTreeMap<String, f64>,
+    /// Headers that name a session where nothing else does.
+    pub session_headers: Vec<HeaderName>,
     pub policy: Policy,
 }
 

@@ -56,7 +56,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
-use crate::relay::{Body, Head, Inner, Reply, Wish};
+use crate::relay::{Body, Head, Inner, Reply, Wish, header_session};
 use crate::snapshot::{Names, Settings};
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
@@ -268,7 +268,8 @@ pub(crate) async fn serve(
     let mut request = request::read(body)?;
     take_servers(&mut request, envelope, snapshot)?;
     let mut roster = roster(&request, envelope, snapshot)?;
-    roster.belongs_to(session(headers, envelope));
+    let session = envelope.session_id.as_deref().or(header_session(headers, &snapshot.names)?);
+    roster.belongs_to(session);
     roster.before = prepared.as_ref().and_then(|prepared| prepared.searched.clone());
     // Nobody knows yet whom they will ask.
     let asks_others = roster.tools.iter().any(|tool| tool.kind.asks_others());
@@ -302,7 +303,7 @@ pub(crate) async fn serve(
     let chosen = prepared.as_ref().and_then(|prepared| prepared.told.requested.first().cloned());
     let requested = applied.as_ref().and_then(|applied| applied.requested.first().cloned()).or(chosen);
     let requested = requested.or_else(|| envelope.model.as_deref().map(str::to_owned));
-    let conversation = conversation(key, headers, envelope, cache_key);
+    let conversation = conversation(key, session.or(cache_key), envelope);
     let inner = Inner::new(api, places, conversation, (applied, prepared), Shares::of(settings.tools.parallelism));
     let inner = inner.keyed(cache_key);
     let (stream, member) = (envelope.stream, snapshot.names.metadata_member.clone());
@@ -365,15 +366,9 @@ fn warned(headers: &HeaderMap, names: &Names) -> Vec<String> {
 }
 
 /// All turns of a request are one conversation, and stay where the first one was served.
-fn conversation(key: &KeyEntry, headers: &HeaderMap, envelope: &Envelope<'_>, cache_key: Option<&str>) -> Conversation {
-    let (name, session) = (envelope.names().next().unwrap_or_default(), session(headers, envelope).or(cache_key));
+fn conversation(key: &KeyEntry, session: Option<&str>, envelope: &Envelope<'_>) -> Conversation {
+    let name = envelope.names().next().unwrap_or_default();
     Conversation::of(&key.workspace, name, session, &envelope.opening).kept()
-}
-
-/// What the caller says that several requests belong to.
-fn session<'a>(headers: &'a HeaderMap, envelope: &'a Envelope<'_>) -> Option<&'a str> {
-    let header = headers.get("x-session-id").and_then(|value| value.to_str().ok());
-    envelope.session_id.as_deref().or(header)
 }
 
 /// The members of a message in their usual order: what it is, what it says, how it ended.

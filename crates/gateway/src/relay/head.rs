@@ -71,13 +71,16 @@ fn apart(value: &HeaderValue) -> HeaderValue {
     HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone())
 }
 
-/// `x-session-id`, under the same limit as the member of the body.
-pub(super) fn header_session(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
-    let session = headers.get(X_SESSION_ID).and_then(|value| value.to_str().ok()).filter(|session| !session.is_empty());
-    match session {
-        Some(session) if session.chars().count() > LONGEST_SESSION => {
+/// `x-session-id`, under the same limit as the member of the body; else what the operator has read in its place, which
+/// clients may send for others: what is too long for a session is none.
+pub(crate) fn header_session<'h>(headers: &'h HeaderMap, names: &Names) -> Result<Option<&'h str>, Failure> {
+    let said = |name: &HeaderName| headers.get(name)?.to_str().ok().filter(|session| !session.is_empty());
+    let fits = |session: &&str| session.chars().count() <= LONGEST_SESSION;
+    match said(&X_SESSION_ID) {
+        Some(session) if !fits(&session) => {
             Err(Failure::invalid(format!("Invalid request: session_id must be at most {LONGEST_SESSION} characters")))
         }
+        None => Ok(names.session_headers.iter().filter_map(said).find(fits)),
         session => Ok(session),
     }
 }
@@ -130,5 +133,28 @@ mod tests {
         }
         headers.insert("x-tidegate-title", HeaderValue::from_static(""));
         assert_eq!(sender(&headers, &names, None).title.as_deref(), Some("alias"), "an empty one says nothing");
+    }
+
+    #[test]
+    fn a_session_is_named_by_our_header_before_those_of_others() {
+        let routing = crate::snapshot::Routing {
+            session_headers: ["x-chat", "x-thread"].map(HeaderName::from_static).to_vec(),
+            ..Settings::default().routing
+        };
+        let names = Names::of(&Settings { routing, ..Settings::default() });
+        let long = "s".repeat(257);
+        for (said, expected) in [
+            (&[][..], Ok(None)),
+            (&[("x-thread", "t"), ("x-chat", "c"), ("x-session-id", "s")], Ok(Some("s"))),
+            (&[("x-thread", "t"), ("x-chat", "c"), ("x-session-id", "")], Ok(Some("c"))),
+            (&[("x-thread", "t"), ("x-chat", &long)], Ok(Some("t"))),
+            (&[("x-thread", "t"), ("x-session-id", &long)], Err(400)),
+        ] {
+            let pairs = said.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_str(value).expect("it is plain"))
+            });
+            let headers: HeaderMap = pairs.collect();
+            assert_eq!(header_session(&headers, &names).map_err(|failure| failure.status), expected, "{said:?}");
+        }
     }
 }

@@ -51,7 +51,7 @@ use tidegate_wire::preset::Words;
 pub(crate) use aside::{Aside, Purse};
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub use head::Reply;
-pub(crate) use head::{GENERATION_ID, Head, forwarded, reply};
+pub(crate) use head::{GENERATION_ID, Head, forwarded, header_session, reply};
 pub(crate) use inner::Inner;
 pub(crate) use planning::is_chosen;
 pub(crate) use prefer::Wishes;

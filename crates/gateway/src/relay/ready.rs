@@ -223,7 +223,7 @@ impl Gateway {
         wish: &Wish,
         applied: Option<&Applied>,
     ) -> Result<Option<Reply>, Failure> {
-        let session = header_session(headers)?;
+        let session = header_session(headers, &snapshot.names)?;
         let open = || {
             let places = self.enter(key, &snapshot.settings)?.into();
             let sender = sender(headers, &snapshot.names, envelope.session_id.as_deref().or(session));
@@ -252,7 +252,8 @@ impl Gateway {
                 Err(failure) => return failure,
             },
         };
-        let session = envelope.session_id.as_deref().or_else(|| header_session(headers).ok().flatten());
+        let session =
+            envelope.session_id.as_deref().or_else(|| header_session(headers, &snapshot.names).ok().flatten());
         let sender = sender(headers, &snapshot.names, session);
         let mut ticket = Ticket::open(self, snapshot, key, places, envelope, sender, body);
         ticket.asked_in(api);

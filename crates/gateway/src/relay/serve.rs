@@ -85,7 +85,8 @@ impl Gateway {
         let (inner, searching) = turn.map_or((None, None), |(inner, searching)| (Some(inner), searching));
         let applied = applied.or_else(|| inner.and_then(|inner| inner.applied.as_ref()));
         let prepared = prepared.or_else(|| inner.and_then(|inner| inner.prepared.as_deref()));
-        let turn = Turn { snapshot, key, head, inner, applied, prepared, session: header_session(head.headers)? };
+        let session = header_session(head.headers, &snapshot.names)?;
+        let turn = Turn { snapshot, key, head, inner, applied, prepared, session };
         // Before the ticket: with that a loop has its first turn.
         let is_first = turn.is_first();
         let mut ticket = self.opened(turn, &body, &envelope)?;

@@ -101,7 +101,7 @@ impl Gateway {
     ) -> Result<Box<Ticket>, Failure> {
         let Opening { key, headers, model: name, user, size, inner } = *opening;
         self.shed_free(snapshot, [name].into_iter())?;
-        let session = header_session(headers)?;
+        let session = header_session(headers, &snapshot.names)?;
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
             None => self.enter(key, &snapshot.settings)?.into(),

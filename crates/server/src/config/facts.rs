@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use tidegate_core::{Price, Timestamp};
 use tidegate_gateway::files::Limits;
 use tidegate_gateway::snapshot::{Routing, Tools};
@@ -209,6 +210,11 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         return Err(mistake("routing.coding_percentiles", format!("{model}: must be from 0 to 100")));
     }
     let default_sort = raw.default_sort.as_deref().map(sort).transpose()?;
+    let header = |name: &String| {
+        let problem = |_| mistake("routing.session_headers", format!("{name:?} is not the name of a header"));
+        HeaderName::from_bytes(name.as_bytes()).map_err(problem)
+    };
+    let session_headers = raw.session_headers.iter().map(header).collect::<Result<_, _>>()?;
     let policy = Policy { blend: (input, output), default_sort };
     Ok(Routing {
         seed: raw.seed,
@@ -217,6 +223,7 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         auto_candidates: raw.auto_candidates.clone(),
         auto_ranking: raw.auto_ranking.clone(),
         coding_percentiles: raw.coding_percentiles.clone(),
+        session_headers,
         policy,
     })
 }

@@ -429,6 +429,9 @@ pub struct Routing {
     /// How endpoints are sorted for requests that do not say it: `price`, `throughput`, `latency` or `exacto`. Without it
     /// chance decides, and the cheap win it more often.
     pub default_sort: Option<String>,
+    /// Headers that name the session of a request which has neither `session_id` nor `x-session-id`, such as
+    /// `x-openwebui-chat-id` or `x-claude-code-session-id`; the first that is there counts.
+    pub session_headers: Vec<String>,
 }
 
 impl Default for Routing {
@@ -442,6 +445,7 @@ impl Default for Routing {
             coding_percentiles: BTreeMap::new(),
             price_blend: [3.0, 1.0],
             default_sort: None,
+            session_headers: Vec::new(),
         }
     }
 }

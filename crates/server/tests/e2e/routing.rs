@@ -408,3 +408,22 @@ async fn a_free_request_counts_once_however_many_turns_it_has_and_whatever_its_m
     sim.set(Behaviour::says("hello"));
     assert_eq!((gate.messages(hello("vendor/own:free")).await.status, used().await), (200, 2));
 }
+
+#[tokio::test]
+async fn a_session_may_be_named_by_a_header_of_the_clients_own() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let config = "[routing]\nsession_headers = [\"X-Thread\", \"x-openwebui-chat-id\"]\n";
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(config).run().await;
+    for (headers, expected) in [
+        (&[("x-openwebui-chat-id", "chat-1")][..], json!("chat-1")),
+        (&[("x-openwebui-chat-id", "chat-1"), ("x-session-id", "s")], json!("s")),
+        (&[("x-other", "o")], Value::Null),
+    ] {
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+        let ask = headers.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+        let reply = ask.json(hello(MODEL).to_string()).send().await;
+        let id = reply.header("x-generation-id").unwrap();
+        let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+        assert_eq!(record["data"]["session_id"], expected, "{headers:?}");
+    }
+}
