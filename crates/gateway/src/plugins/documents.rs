@@ -13,7 +13,6 @@ use memchr::memmem::find;
 use serde_json::json;
 use tidegate_core::Money;
 use tidegate_routing::Modality;
-use tidegate_tools::page::Kind;
 use tidegate_wire::envelope::Envelope;
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::messages::{Base64Source, Block, Content, Document, Image, Request, Role, Source, Text};
@@ -38,8 +37,8 @@ const MOST_BYTES: usize = 64 << 20;
 const AT_A_TIME: usize = 4;
 /// Pictures of pages that one request shows.
 const MOST_IMAGES: usize = 8;
-/// In the names of all that an office writes.
-const OFFICE: &[u8] = b"officedocument";
+/// In the types of all that is no file to any model: what an office writes, tables and pages.
+const UNREAD: [&[u8]; 4] = [b"officedocument", b"text/", b"/csv", b"/xhtml"];
 /// How long all of it may take.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -65,7 +64,7 @@ impl Scene<'_> {
         let (engine, which) = match self.engine(envelope).await? {
             Some(engine) => (engine, Which::All),
             // No model reads these, whatever else it reads.
-            None if find(body, OFFICE).is_some() => (PdfEngine::Embedded, Which::Office),
+            None if UNREAD.iter().any(|word| find(body, word).is_some()) => (PdfEngine::Embedded, Which::Unread),
             None => return Ok(None),
         };
         // One that cannot be read is refused where it is translated, or by its upstream.
@@ -228,18 +227,28 @@ fn shows(role: &Role) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     All,
-    /// Those of an office.
-    Office,
+    /// Those that no model takes as a file.
+    Unread,
 }
 
 impl Which {
     fn takes(self, source: &Source) -> bool {
         match (self, source) {
             (Self::All, Source::Base64(_) | Source::Url(_)) => true,
-            (Self::Office, Source::Base64(source)) => Kind::of_office(&source.media_type).is_some(),
+            (Self::Unread, Source::Base64(source)) => text::is_unread(&source.media_type),
+            // A plain text in its address goes on as the text that it is.
+            (Self::Unread, Source::Url(source)) => held_type(&source.url)
+                .is_some_and(|held| text::is_unread(held) && !held.trim().eq_ignore_ascii_case("text/plain")),
             _ => false,
         }
     }
+}
+
+/// The type of what an address holds itself.
+fn held_type(url: &str) -> Option<&str> {
+    let (scheme, held) = url.split_at_checked(5)?;
+    let (head, _) = held.split_once(',').filter(|_| scheme.eq_ignore_ascii_case("data:"))?;
+    head.split(';').next()
 }
 
 fn found(request: &Request, which: Which) -> Result<Vec<Found>, Failure> {
@@ -261,7 +270,7 @@ fn found_in(blocks: &[Block], which: Which, path: &str, found: &mut Vec<Found>) 
         let path = || format!("{path}[{place}]");
         match block {
             Block::Document(document) => match &document.source {
-                source if which == Which::Office && !which.takes(source) => {}
+                source if which == Which::Unread && !which.takes(source) => {}
                 Source::Base64(source) => {
                     let given = Given::bytes(&source.media_type, &source.data);
                     let problem =

@@ -91,7 +91,20 @@ async fn fetched(job: &mut Job, needs: Needs, changed: Option<Box<Request>>) -> 
 }
 
 fn failure(path: &str) -> Fault {
-    Fault { message: Some(format!("Could not download {path}")), status: 400, ..Fault::without_answer(Class::Media) }
+    refused(format!("Could not download {path}"))
+}
+
+/// An address that holds what it points at, which is not what it should be.
+fn unfit(path: &str, wanted: Wanted) -> Fault {
+    let (what, example) = match wanted {
+        Wanted::Image => ("an image", "data:image/png;base64,"),
+        Wanted::Document | Wanted::Page => ("a PDF or a text", "data:application/pdf;base64,"),
+    };
+    refused(format!("{path}.source.url must hold {what} in base64, as {example}... does"))
+}
+
+fn refused(message: String) -> Fault {
+    Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Media) }
 }
 
 /// What an endpoint takes only as bytes.
@@ -261,13 +274,12 @@ fn replace_in(blocks: &mut [Block], path: &str, needs: &Needs, media: &Media) ->
         };
         match source {
             Source::Url(pointed) if needs.inline(wanted, &pointed.url) => {
-                let bytes = if is_data(&pointed.url) {
-                    unpacked(&pointed.url, wanted)
+                *source = if is_data(&pointed.url) {
+                    unpacked(&pointed.url, wanted).ok_or_else(|| unfit(&path(), wanted))?
                 } else {
                     let known = media.known.get(&(wanted, pointed.url.clone()));
-                    known.and_then(Option::as_ref).and_then(inline)
+                    known.and_then(Option::as_ref).and_then(inline).ok_or_else(|| failure(&path()))?
                 };
-                *source = bytes.ok_or_else(|| failure(&path()))?;
             }
             Source::Content(inner) => {
                 if let Content::Blocks(blocks) = &mut inner.content {

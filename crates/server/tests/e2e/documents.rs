@@ -12,7 +12,7 @@ use tidegate_sim::{Behaviour, Sim};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::agent::{MODEL, PROTOCOLS, asked, bodies, message};
-use crate::harness::{Service, Tidegate, eventually, pdf};
+use crate::harness::{INFERENCE_KEY, Service, Tidegate, eventually, pdf};
 
 const TEXT_ONLY: &str = "card = { pdf = false, images = false }\npricing = { input = 1, output = 2 }";
 const NO_FILES: &str = "card = { pdf = false, images = true }\npricing = { input = 1, output = 2 }";
@@ -99,6 +99,53 @@ async fn files_of_an_office_are_text_to_every_model_also_to_those_that_read_pdf(
     // What only says that it is one.
     let (status, _, _, text) = asked(&gate, &body(&[office("wordprocessingml.document", &[("x", "y")])])).await.error();
     assert!(status == 400 && text.starts_with("Invalid request: messages[0].content[1] cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn tables_and_pages_are_text_to_every_model_wherever_they_are_held() {
+    let held = |media_type: &str, text: &str| {
+        let source = json!({"type": "base64", "media_type": media_type, "data": STANDARD.encode(text)});
+        json!({"type": "document", "source": source})
+    };
+    let in_address = |block: &Value| {
+        let source = &block["source"];
+        let url =
+            format!("data:{};base64,{}", source["media_type"].as_str().unwrap(), source["data"].as_str().unwrap());
+        at(&url)
+    };
+    let files = [held("text/csv", "hour,6"), held("text/html", "<p>Ebb at noon</p>"), held("text/markdown", "# Neap")];
+    for protocol in PROTOCOLS {
+        let sim = Sim::start(Behaviour::says("At six.")).await;
+        let gate = gate(&sim, protocol, "card = { pdf = true }\npricing = { input = 1, output = 2 }", "").await;
+        let addresses: Vec<Value> = files.iter().chain([&letter()]).map(in_address).collect();
+        for files in [&files[..], &addresses] {
+            let reply = asked(&gate, &body(files)).await;
+            assert_eq!(reply.status, 200, "{protocol:?}: {}", reply.body_text());
+            let sent = bodies(&sim).pop().unwrap();
+            for text in ["hour,6", "Ebb at noon", "# Neap"] {
+                assert!(sent.contains(text), "{protocol:?}: {text}: {sent}");
+            }
+            assert!(!sent.contains("base64"), "{protocol:?}: {sent}");
+        }
+        assert!(bodies(&sim).pop().unwrap().contains("Neap at nine"), "{protocol:?}");
+    }
+    // As OpenAI's clients send them.
+    let sim = Sim::start(Behaviour::says("At six.")).await;
+    let gate = gate(&sim, PROTOCOLS[0], "card = { pdf = true }\npricing = { input = 1, output = 2 }", "").await;
+    let data = format!("data:text/csv;base64,{}", STANDARD.encode("hour,6"));
+    let part = json!({"type": "file", "file": {"filename": "a.csv", "file_data": data}});
+    let chat = json!({"model": MODEL, "messages": [{"role": "user", "content": [part]}]});
+    let part = json!({"type": "input_file", "filename": "a.csv", "file_data": data});
+    let responses = json!({"model": MODEL, "input": [{"role": "user", "content": [part]}]});
+    for (path, body) in [("/v1/chat/completions", chat), ("/v1/responses", responses)] {
+        let reply = gate.ask("POST", path).key(INFERENCE_KEY).json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body_text());
+        assert!(bodies(&sim).pop().unwrap().contains("hour,6"), "{path}");
+    }
+    // What nobody can make anything of is told as what it is.
+    let zip = at("data:application/zip;base64,UEsDBA==");
+    let (status, _, _, text) = asked(&gate, &body(&[zip])).await.error();
+    assert!(status == 400 && text.contains("messages[0].content[1].source.url must hold a PDF or a text"), "{text}");
 }
 
 #[tokio::test]

@@ -200,7 +200,6 @@ async fn egr_8_every_refusal_is_the_same_to_the_caller_and_nobody_inside_is_call
         "https://metadata.google.internal/".to_owned(),
         "http://name.invalid/pixel.png".to_owned(),
         "file:///etc/passwd".to_owned(),
-        "data:image/png;base64,PHN2Zy8+".to_owned(),
         "nonsense".to_owned(),
     ];
     let mut first = None;
@@ -216,6 +215,10 @@ async fn egr_8_every_refusal_is_the_same_to_the_caller_and_nobody_inside_is_call
             assert_eq!(*first.get_or_insert_with(|| error.clone()), error, "{url}");
         }
     }
+    // Of what the caller sent itself it may be told what is wrong.
+    let reply = gate.messages(pointing("bytes/m", &[at("image", "data:image/png;base64,PHN2Zy8+")])).await;
+    let text = "messages[0].content[1].source.url must hold an image in base64, as data:image/png;base64,... does";
+    assert_eq!((reply.status, &error(&reply).1["message"]), (400, &json!(text)));
     assert_eq!(sim.requests().len(), 0, "the upstream was not asked");
     assert_eq!(inside.asked(), Vec::<String>::new(), "nobody inside was called");
     for path in ["/missing", "/html", "/huge", "/endless", "/loop", "/to-private", "/to-neighbour"] {

@@ -244,6 +244,11 @@ enum Form {
     Text,
 }
 
+/// Whether what is said to be this becomes text for every model: those that read files read PDF.
+pub(super) fn is_unread(media_type: &str) -> bool {
+    kind(media_type, b"").is_some_and(|form| form != Form::Pdf)
+}
+
 /// By their first bytes, then by what they are said to be.
 fn kind(media_type: &str, bytes: &[u8]) -> Option<Form> {
     if bytes.starts_with(b"%PDF-") {
@@ -274,6 +279,19 @@ mod tests {
         let office = |name: &str| format!("application/vnd.openxmlformats-officedocument.{name}");
         assert_eq!(kind(&office("spreadsheetml.sheet"), b"PK"), Some(Form::Office(Kind::Sheets)));
         assert_eq!(kind(&office("theme"), b"PK"), None);
+    }
+
+    #[test]
+    fn what_models_read_themselves_is_pdf() {
+        for (media_type, expected) in [
+            ("application/pdf", false),
+            ("text/csv", true),
+            ("text/html; charset=utf-8", true),
+            ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", true),
+            ("application/zip", false),
+        ] {
+            assert_eq!(is_unread(media_type), expected, "{media_type}");
+        }
     }
 
     #[test]
