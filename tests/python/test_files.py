@@ -27,10 +27,10 @@ def test_anthropics_client_keeps_lists_reads_and_deletes(client):
 
 
 def test_openais_client_does_the_same(gateway):
-    client = openai.OpenAI(
-        base_url=f"{gateway.url}/v1", api_key=INFERENCE_KEY, default_query={"provider": "openai"}, max_retries=0
-    )
+    client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=INFERENCE_KEY, max_retries=0)
+    named = client.with_options(default_query={"provider": "openai"}, default_headers={"user-agent": "another"})
     made = client.files.create(file=TIDES, purpose="assistants")
+    assert named.files.retrieve(made.id) == made
     assert (made.object, made.filename, made.bytes, made.purpose) == ("file", "tides.csv", 22, "assistants")
     assert client.files.retrieve(made.id) == made
     assert client.files.content(made.id).read() == TIDES[1]

@@ -1,5 +1,6 @@
 //! From a request to its handler: path, method, caller, in this order, and the same for every route.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,6 +26,8 @@ pub type Answer = Response<Body>;
 pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 const LONGEST_TARGET: usize = 8 << 10;
+/// Where a model is asked for by its name.
+const MODELS: [&str; 2] = ["/api/v1/models", "/v1/models"];
 /// Asked for all the time by whoever watches over us.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -74,6 +77,7 @@ impl Router {
 
     /// The route of a request and the variable parts of its path, or why there is none.
     fn find(&self, method: &Method, path: &str) -> Result<(&'static Route, Vec<String>), Failure> {
+        let path = &*model_path(path);
         if !is_plain(path) {
             return Err(Failure::invalid(
                 "Invalid request: the path must not hold encoded slashes, dot segments or empty segments",
@@ -109,6 +113,16 @@ impl Router {
             .and_then(|found| found.value.routes.first().map(|route| route.surface))
             .unwrap_or(Surface::General)
     }
+}
+
+/// Clients write a model's name as one segment, with its slash encoded. Whoever on the way decodes it gets the same path.
+fn model_path(path: &str) -> Cow<'_, str> {
+    let split = path.rsplit_once('/').filter(|(head, _)| MODELS.contains(head));
+    let named = split.and_then(|(head, name)| {
+        let (author, slug) = name.split_once("%2F").or_else(|| name.split_once("%2f"))?;
+        Some(format!("{head}/{author}/{slug}"))
+    });
+    named.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// Rights are decided on the matched route, so a path that two parties could read differently is not matched at all.

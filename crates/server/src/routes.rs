@@ -273,6 +273,13 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/models/user", Callers::Both, "List the models that the calling key can call", models::list_own)
         .list(),
     api(Method::GET, "/model/{author}/{slug}", Callers::Both, "One model", models::show),
+    api(
+        Method::GET,
+        "/models/{author}/{slug}",
+        Callers::Both,
+        "One model, as clients of vendors ask for it",
+        models::retrieve,
+    ),
     api(Method::GET, "/models/{author}/{slug}/endpoints", Callers::Both, "Who offers a model", endpoints::list).list(),
     api(Method::GET, "/endpoints/zdr", Callers::Both, "List the endpoints that keep nothing", endpoints::forgetful)
         .list(),

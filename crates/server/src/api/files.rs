@@ -1,9 +1,9 @@
 //! `/files`: what callers keep here. An inference key sees the files of its workspace, in the form of whoever's client it
-//! uses: `provider` says whose.
+//! uses: `provider` says whose, or the client itself.
 
 use bytes::Bytes;
-use http::StatusCode;
-use http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyDataStream, Full};
 use multer::{Constraints, Multipart, SizeLimit};
 use serde_json::{Value, json};
@@ -51,6 +51,12 @@ enum Shape {
 
 impl Shape {
     const WORDS: [(&'static str, Self); 2] = [("openai", Self::Openai), ("anthropic", Self::Anthropic)];
+
+    /// Where nobody says it: OpenAI's own clients name themselves, and take no other form. Anthropic's read ours.
+    fn of_client(headers: &HeaderMap) -> Self {
+        let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        if agent.contains("OpenAI/") { Self::Openai } else { Self::Ours }
+    }
 
     fn name(self, brand: &str) -> String {
         match self {
@@ -325,7 +331,7 @@ fn from(request: &mut Request) -> From {
 
 /// What every operation is asked with. A key has the files of its workspace and no others.
 fn asked(request: &mut Request) -> Result<Shape, Failure> {
-    let shape = request.query.word("provider", &Shape::WORDS).unwrap_or(Shape::Ours);
+    let shape = request.query.word("provider", &Shape::WORDS).unwrap_or_else(|| Shape::of_client(request.headers()));
     let workspace = request.query.uuid("workspace_id");
     request.query.check()?;
     if workspace.is_some_and(|workspace| *workspace != *request.key.workspace.0) {

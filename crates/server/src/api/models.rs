@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_gateway::{Failure, Upstream};
+use tidegate_core::Timestamp;
+use tidegate_gateway::Upstream;
 use tidegate_routing::Model;
 
-use super::account::{Answering, Request, answer, data, not_found};
+use super::account::{Answering, Instant, Request, answer, data, not_found};
 use super::endpoints;
 use super::model_filter::{Filter, TOKENIZER, longest, shown_endpoint};
 use super::prices::{Shown, shown};
-use crate::router::Call;
+use crate::router::{Answer, Call};
 
 /// Models on a page, by default and at most.
 const PAGE: u32 = 500;
@@ -143,13 +144,39 @@ pub fn count(call: Call) -> Answering {
 }
 
 pub fn show(call: Call) -> Answering {
+    named(call, |model| Some(data(StatusCode::OK, &describe(model)?)))
+}
+
+/// The same by itself, with the members that the clients of OpenAI and Anthropic know a model by.
+pub fn retrieve(call: Call) -> Answering {
+    #[derive(Serialize)]
+    struct Retrieved<'a> {
+        #[serde(flatten)]
+        listed: Listed<'a>,
+        object: &'static str,
+        owned_by: &'a str,
+        r#type: &'static str,
+        display_name: &'a str,
+        created_at: Instant,
+    }
+    named(call, |model| {
+        let listed = describe(model)?;
+        let owned_by = model.id.split('/').next().unwrap_or_default();
+        let created_at = Instant(Timestamp(listed.created * 1_000));
+        let (object, display_name) = ("model", listed.name);
+        let retrieved = Retrieved { listed, object, owned_by, r#type: object, display_name, created_at };
+        Some(answer(StatusCode::OK, &retrieved))
+    })
+}
+
+/// The model that the path names.
+fn named(call: Call, answered: impl FnOnce(&Model) -> Option<Answer> + Send + 'static) -> Answering {
     Box::pin(async move {
         let request = Request::of(call)?;
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
         let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
-        let described = describe(model).ok_or_else(not_found)?;
-        Ok::<_, Failure>(data(StatusCode::OK, &described))
+        answered(model).ok_or_else(not_found)
     })
 }
 

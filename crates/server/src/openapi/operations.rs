@@ -265,6 +265,9 @@ pub static DESCRIPTIONS: &[Description] = &[
     Description::new("GET", "/model/{author}/{slug}", "getModel", "Models", &[ok("ModelAnswer")])
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),
+    Description::new("GET", "/models/{author}/{slug}", "retrieveModel", "Models", &[ok("RetrievedModel")])
+        .with(&["Author", "ModelSlug"])
+        .failing(&[404]),
     Description::new("GET", "/models/{author}/{slug}/endpoints", "listEndpoints", "Models", &[ok("EndpointsAnswer")])
         .with(&["Author", "ModelSlug"])
         .failing(&[404]),

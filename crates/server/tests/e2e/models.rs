@@ -318,3 +318,34 @@ async fn endpoints_say_how_they_are_doing_once_they_were_called() {
     let health: f64 = health.expect("it was called").parse().expect("a number");
     assert!((health - 10.0 / 12.0).abs() < 1e-6, "{health}");
 }
+
+#[tokio::test]
+async fn a_model_is_retrieved_by_its_name_as_clients_write_it() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint("vendor/m", &sim).run().await;
+    let get = async |path: &str| gate.ask("GET", path).key(INFERENCE_KEY).send().await;
+    let shown = get("/v1/model/vendor/m").await.json()["data"].clone();
+    for path in ["/v1/models/vendor/m", "/v1/models/vendor%2Fm", "/api/v1/models/vendor%2fm"] {
+        let reply = get(path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body_text());
+        let model = reply.json();
+        assert_eq!(
+            (&model["object"], &model["type"], &model["owned_by"]),
+            (&json!("model"), &json!("model"), &json!("vendor"))
+        );
+        for name in ["id", "name", "pricing", "context_length"] {
+            assert_eq!(model[name], shown[name], "{path}: {name}");
+        }
+    }
+    for (path, status) in [
+        ("/v1/models/vendor%2Fnobody", 404),
+        ("/v1/models/vendor%2F..%2Fm", 400),
+        ("/v1/models/vendor%2Fm%2Fendpoints", 400),
+        ("/v1/keys%2Fm", 400),
+        ("/v1/files/a%2Fb", 400),
+        ("/v1/models/%2Fm", 400),
+    ] {
+        assert_eq!(get(path).await.status, status, "{path}");
+    }
+    assert_eq!(gate.ask("GET", "/v1/models/vendor%2Fm").send().await.status, 401);
+}

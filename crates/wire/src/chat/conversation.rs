@@ -76,6 +76,11 @@ pub(super) fn conversation(
     turns.unanswered = 0;
     turns.tell_later();
     turns.tell_results();
+    if turns.messages.is_empty() && !turns.system.is_empty() {
+        // Instructions alone are what is asked: there, somebody must have said something.
+        let said = instruction(&mem::take(&mut turns.system));
+        turns.say("user", &said);
+    }
     let Turns { system, messages, .. } = turns;
     Ok(Conversation {
         system: (!system.is_empty()).then(|| instruction(&system)),

@@ -81,6 +81,16 @@ fn instructions_results_and_calls_stand_where_they_belong() {
 }
 
 #[test]
+fn instructions_alone_are_what_is_asked() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let made = asked(&with(
+        json!({"messages": [{"role": "system", "content": "one"}, {"role": "developer", "content": "two"}]}),
+    ));
+    assert_eq!(made["messages"], json!([{"role": "user", "content": [text("one"), text("two")]}]));
+    assert_eq!(made.get("system"), None);
+}
+
+#[test]
 fn arguments_keep_their_digits() {
     let body = with(json!({"messages": [
         {"role": "user", "content": "hi"},

@@ -113,6 +113,12 @@ impl Turns {
     pub fn finish(mut self) -> Said {
         self.tell_later();
         self.end();
+        if self.messages.is_empty() && !self.system.is_empty() {
+            // Instructions alone are what is asked: there, somebody must have said something.
+            let said = mem::take(&mut self.system);
+            self.put("user", said);
+            self.end();
+        }
         Said {
             system: (!self.system.is_empty()).then(|| instruction(&self.system)),
             messages: format!("[{}]", self.messages.join(",")),

@@ -41,6 +41,14 @@ fn what_the_format_has_no_word_for_is_named() {
 }
 
 #[test]
+fn instructions_alone_are_what_is_asked() {
+    let made = asked(&with(json!({"input": [{"role": "developer", "content": "two"}], "instructions": "one"})));
+    let text = |text: &str| json!({"type": "text", "text": text});
+    assert_eq!(made["messages"], json!([{"role": "user", "content": [text("one"), text("two")]}]));
+    assert_eq!(made.get("system"), None);
+}
+
+#[test]
 fn items_in_a_row_are_turns() {
     let made = asked(&with(json!({
         "input": [

@@ -236,8 +236,16 @@ fn models() -> Value {
         "links": full(json!({"details": some_text()})),
     }));
     model["properties"]["description"] = json!({"type": "string"});
+    let more = full(json!({
+        "object": {"const": "model"},
+        "owned_by": some_text(),
+        "type": {"const": "model"},
+        "display_name": some_text(),
+        "created_at": {"type": "string", "format": "date-time"},
+    }));
     json!({
         "Model": model,
+        "RetrievedModel": {"allOf": [to("Model"), more]},
         "ModelAnswer": data(to("Model")),
         "Endpoint": endpoint,
         "EndpointsAnswer": data(endpoints),
