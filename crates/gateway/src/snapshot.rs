@@ -163,6 +163,29 @@ impl Names {
     }
 }
 
+/// How long a provider is waited for, where that is not as long as all are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Patience {
+    pub first_content: Option<Duration>,
+    pub first_content_alone: Option<Duration>,
+    pub idle: Option<Duration>,
+}
+
+impl Upstream {
+    /// Until the first content of a stream, by whether there is another endpoint to try.
+    pub fn first_content(&self, settings: &Settings, has_alternative: bool) -> Duration {
+        match has_alternative {
+            true => self.patience.first_content.unwrap_or(settings.first_content),
+            false => self.patience.first_content_alone.unwrap_or(settings.first_content_alone),
+        }
+    }
+
+    /// Between two signs of life.
+    pub fn idle(&self, settings: &Settings) -> Duration {
+        self.patience.idle.unwrap_or(settings.idle)
+    }
+}
+
 /// A provider as it is called.
 pub struct Upstream {
     pub slug: Arc<str>,
@@ -185,6 +208,7 @@ pub struct Upstream {
     pub betas: Betas,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    pub patience: Patience,
     /// What the operator knows of its errors, tried in this order before what is known of them otherwise.
     pub error_rules: Arc<[ErrorRule]>,
 }

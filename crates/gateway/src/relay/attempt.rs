@@ -140,7 +140,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 .and_then(|opened| refused::keep_stream(&mut job, &attempt, since, opened))
                 .map(|opened| Tried::Stream(Box::new(opened)))
         } else {
-            let patience = receive::patience(&job, has_alternative, deadline);
+            let patience = receive::patience(&job, &attempt, has_alternative, deadline);
             let limits = Limits { patience, deadline, has_alternative };
             receive::whole(&mut job, &attempt, since, limits).await.map(Tried::Whole)
         };

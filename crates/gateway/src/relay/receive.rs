@@ -85,13 +85,17 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
 /// Until when an answer that comes whole must have begun. It begins when the model has thought and said everything, so what
 /// bounds the first content of a stream would cut answers that are only long; but where somebody else could answer, as much
 /// time is left for that as was waited.
-pub(super) fn patience(job: &Job, has_alternative: bool, deadline: Instant) -> Instant {
+pub(super) fn patience(job: &Job, attempt: &Attempt, has_alternative: bool, deadline: Instant) -> Instant {
     if !has_alternative {
         return deadline;
     }
     let now = Instant::from_std(job.gate.clock.instant());
     let half = deadline.saturating_duration_since(now) / 2;
-    (now + half.max(job.snapshot.settings.first_content_alone)).min(deadline)
+    let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
+    // Who says how long a provider takes knows it better.
+    let alone = upstream.first_content(&job.snapshot.settings, false);
+    let limit = if upstream.patience.first_content_alone.is_some() { alone } else { half.max(alone) };
+    (now + limit).min(deadline)
 }
 
 /// Takes the work by reference: a future that is passed by value is kept twice in the one that waits for it.
@@ -119,8 +123,9 @@ pub(super) async fn whole(
         let answered = until(patience, pin!(send(job, attempt))).await?;
         let limit = snapshot.settings.max_answer_bytes;
         // Who has nobody else to ask waits for the rest as long as for all of it.
-        let idle = if has_alternative { snapshot.settings.idle } else { Duration::MAX };
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+        let steady = upstream.idle(&snapshot.settings);
+        let idle = if has_alternative { steady } else { Duration::MAX };
         let made = |body: &[u8], context: &Context, now| adapter::message(upstream.protocol, body, context, now);
         match (answered.answer, &answered.context) {
             (Answer::Made(body), None) => Ok(Gotten::Native(body)),
@@ -131,7 +136,7 @@ pub(super) async fn whole(
             }
             (Answer::Live(response), Some(context)) => {
                 let asked = translate::asks_to_stream(job, attempt);
-                let idle = if asked { snapshot.settings.idle } else { idle };
+                let idle = if asked { steady } else { idle };
                 let translator = translate::translator(job, attempt, upstream, Some(context));
                 let translator = translator.ok_or_else(|| Fault::in_answer(Class::BadResponse))?;
                 let gathering = Gathering::new(translator, &snapshot.settings);
@@ -240,11 +245,10 @@ pub(super) async fn open_stream(
 ) -> Result<Opened, Fault> {
     let snapshot = job.snapshot.clone();
     let settings = &snapshot.settings;
-    let limit = if has_alternative { settings.first_content } else { settings.first_content_alone };
-    let limit = Instant::from_std(job.gate.clock.instant() + limit);
+    let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
+    let limit = Instant::from_std(job.gate.clock.instant() + upstream.first_content(settings, has_alternative));
     let answer = async {
         let Answered { answer, context } = send(job, attempt).await?;
-        let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
         let mut splitter = Splitter::new(settings.max_event_bytes);
         let translator = translate::translator(job, attempt, upstream, context.as_ref());
         let graft = job.heard.as_ref().map(|heard| heard.graft.clone());

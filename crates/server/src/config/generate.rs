@@ -128,6 +128,7 @@ const PROVIDER: &[(&str, &str)] = &[
     ("auth", "\"bearer\""),
     ("betas", "false"),
     ("supports_cancel", "true"),
+    ("timeouts", "{ first_content_ms = 60000 }"),
     ("data_policy", "{ retains = false, trains = false }"),
     ("error_rules", "[{ status = 400, pattern = \"quota\", error_type = \"rate_limit_exceeded\" }]"),
     ("platform", "\"vllm\""),

@@ -2,11 +2,12 @@
 //! with the ways to reach it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use tidegate_core::Secret;
 use tidegate_gateway::error_rules::ErrorRule;
-use tidegate_gateway::snapshot::{SIMULATOR, origin_of};
+use tidegate_gateway::snapshot::{Patience, SIMULATOR, origin_of};
 use tidegate_gateway::{Calls, Upstream};
 use tidegate_providers::credential::Credential;
 use tidegate_providers::platform::{self, filled, google_host};
@@ -31,6 +32,7 @@ pub struct Provider {
     pub shared: bool,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    pub patience: Patience,
     pub policy: DataPolicy,
     pub error_rules: Arc<[ErrorRule]>,
     /// The usual one first; never empty.
@@ -99,6 +101,7 @@ impl Way {
             region: self.region.clone(),
             betas: self.betas,
             supports_cancel: provider.supports_cancel,
+            patience: provider.patience,
             error_rules: provider.error_rules.clone(),
         })
     }
@@ -328,6 +331,7 @@ fn known_vendor(platform: &'static Platform) -> Provider {
         local: false,
         shared: false,
         supports_cancel: platform::supports_cancel(platform.slug),
+        patience: Patience::default(),
         policy: DataPolicy::default(),
         error_rules: Arc::default(),
         ways: ways(platform.slug, &gaps, None).unwrap_or_default(),
@@ -353,6 +357,7 @@ fn from_environment(platform: &'static Platform, value: &str, source: &Source) -
         local: platform.local,
         shared: true,
         supports_cancel: platform::supports_cancel(platform.slug),
+        patience: Patience::default(),
         policy: usual_policy(platform.local),
         error_rules: Arc::default(),
         ways,
@@ -438,12 +443,25 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         supports_cancel: entry
             .supports_cancel
             .unwrap_or_else(|| platform::supports_cancel(known.map_or(entry.slug.as_str(), |platform| platform.slug))),
+        patience: patience(&entry.timeouts)?,
         policy: entry.data_policy.map_or_else(
             || usual_policy(known.is_some_and(|platform| platform.local)),
             |policy| DataPolicy { retains: policy.retains, trains: policy.trains },
         ),
         error_rules: error_rules(&entry.error_rules)?,
         ways,
+    })
+}
+
+fn patience(timeouts: &raw::Timeouts) -> anyhow::Result<Patience> {
+    let limit = |name: &str, millis: Option<u64>| match millis {
+        Some(0) => Err(anyhow::anyhow!("timeouts.{name}: must be at least 1")),
+        millis => Ok(millis.map(Duration::from_millis)),
+    };
+    Ok(Patience {
+        first_content: limit("first_content_ms", timeouts.first_content_ms)?,
+        first_content_alone: limit("first_content_alone_ms", timeouts.first_content_alone_ms)?,
+        idle: limit("idle_ms", timeouts.idle_ms)?,
     })
 }
 
@@ -566,6 +584,7 @@ pub fn simulator(base_url: &str) -> Provider {
         local: true,
         shared: true,
         supports_cancel: true,
+        patience: Patience::default(),
         policy: usual_policy(true),
         error_rules: Arc::default(),
         ways: vec![Way {

@@ -585,6 +585,9 @@ pub struct Provider {
     pub betas: Option<bool>,
     /// Whether it stops, and stops charging, when a client hangs up. What is known of the provider holds otherwise.
     pub supports_cancel: Option<bool>,
+    /// How long it is waited for, where that is not as long as `[upstream]` says.
+    #[serde(default)]
+    pub timeouts: Timeouts,
     /// What it does with what is said to it. Of one that says nothing the worst is assumed, unless it is a local server.
     pub data_policy: Option<DataPolicy>,
     /// What its errors mean where that is not known, or known wrongly. The first that fits decides.
@@ -602,6 +605,21 @@ pub struct ErrorRule {
     /// `rate_limit_exceeded`, `provider_overloaded`, `provider_unavailable`, `timeout`, `context_length_exceeded`,
     /// `invalid_request`, `content_policy_violation`, `not_found`, `authentication`, `payment_required` …
     pub error_type: String,
+}
+
+/// How long a provider is waited for; what is not said here is as in `[upstream]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// Until the first content of a stream, when there is another endpoint to try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_content_ms: Option<u64>,
+    /// The same when there is none. A whole answer that has not begun by then is looked for elsewhere, if it can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_content_alone_ms: Option<u64>,
+    /// Between two signs of life.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
 }
 
 /// What a provider does with what is said to it.

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, End, Script, Sim};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, tale, together};
+use crate::harness::{
+    INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually, hello, hello_streamed, tale, together,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -201,6 +203,28 @@ async fn a_whole_answer_that_does_not_come_or_stops_coming_is_got_elsewhere() {
             assert_eq!((reply.status, reply.text().as_str()), (200, "second"), "{case}");
             let tried = &reply.json()["tidegate_metadata"]["attempts"];
             assert_eq!((&tried[0]["status"], &tried[1]["status"]), (&json!(408), &json!(200)), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_provider_is_waited_for_as_long_as_it_is_said_to_take() {
+    let (first, second) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::says("second")).await);
+    // Longer or shorter than all others, by what is said of the first alone.
+    let slow = "timeouts = { first_content_ms = 20000, first_content_alone_ms = 20000, idle_ms = 20000 }";
+    let quick = "timeouts = { first_content_ms = 150, first_content_alone_ms = 150, idle_ms = 150 }";
+    let all = "[upstream]\nfirst_content_ms = 150\nfirst_content_alone_ms = 150\nidle_ms = 150\ntotal_whole_ms = 250\n";
+    for (timeouts, config, behaviour, streamed, whole) in [
+        (quick, "", Script::from(Behaviour::HangBeforeHeaders), "second", Some("second")),
+        (slow, all, Script::says("first").first_byte(Duration::from_millis(600)), "first", None),
+        (quick, "", Script::from(Behaviour::HangMidStream { after: 2 }), "second", Some("second")),
+    ] {
+        first.set(behaviour);
+        let gate = Tidegate::start().endpoint_of(FIRST, &first.base_url(), timeouts, "");
+        let gate = gate.endpoint(FIRST, &second).config(config).run().await;
+        assert_eq!(gate.messages(hello_streamed(FIRST)).await.text(), streamed, "{timeouts}");
+        if let Some(whole) = whole {
+            assert_eq!(gate.messages(hello(FIRST)).await.text(), whole, "{timeouts}");
         }
     }
 }

@@ -99,7 +99,7 @@ impl Relay {
         });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
-        let idle = settings.idle;
+        let idle = snapshot.upstreams[plan.attempts[place].endpoint.provider_index].idle(settings);
         let Opened { body, splitter, pump, out, finished } = opened;
         let ticket = Some(ticket);
         Self {
