@@ -83,7 +83,7 @@ impl Router {
                 "Invalid request: the path must not hold encoded slashes, dot segments or empty segments",
             ));
         }
-        let not_found = || Failure::new(404, ErrorType::NotFound, "Not found");
+        let not_found = || Failure::new(404, ErrorType::NotFound, absent(path).unwrap_or("Not found"));
         let found = self.0.at(path).map_err(|_| not_found())?;
         // What can be got can be asked about: the answer leaves without its body.
         let wanted = if *method == Method::HEAD { &Method::GET } else { method };
@@ -113,6 +113,22 @@ impl Router {
             .and_then(|found| found.value.routes.first().map(|route| route.surface))
             .unwrap_or(Surface::General)
     }
+}
+
+/// What is told of calls that vendors have and this gateway does not: whoever makes one looks for a wrong address otherwise.
+fn absent(path: &str) -> Option<&'static str> {
+    let path = ["/api/v1", "/v1"].iter().find_map(|mount| path.strip_prefix(mount))?;
+    let is_below = |start: &str| path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if is_below("/messages/batches") || is_below("/batches") {
+        return Some("Not found: batches are not offered here; send their requests one by one");
+    }
+    if is_below("/responses") || is_below("/conversations") {
+        return Some("Not found: answers are not kept here; send the whole conversation with every request");
+    }
+    if is_below("/chat/completions") {
+        return Some("Not found: answers are not kept here");
+    }
+    None
 }
 
 /// Clients write a model's name as one segment, with its slash encoded. Whoever on the way decodes it gets the same path.

@@ -20,7 +20,6 @@ use tidegate_store::vault::{MasterKeySource, MasterRing};
 use tokio::time::timeout;
 
 use super::out::say;
-use crate::config::keys::long_enough;
 use crate::config::{Checked, Source};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -92,18 +91,18 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What a start would refuse besides: master keys that cannot be read, and first keys that are too short. A ring that the
-/// first start makes is not missed.
+/// What a start would refuse besides: master keys that cannot be read, and first keys that cannot be read or are too short.
+/// A ring that the first start makes is not missed.
 async fn startable(config: &Checked) -> anyhow::Result<()> {
     let is_missing = matches!(&config.master_key, MasterKeySource::File(path) if !path.exists());
     if !(is_missing && is_first(config).await) {
         MasterRing::load(&config.master_key).await?;
     }
     let first = [("keys.management_key", &config.management_key), ("keys.inference_key", &config.inference_key)];
-    let short = first.into_iter().find_map(|(name, key)| long_enough(name, key.as_ref()).err());
-    match short {
+    let unfit = first.into_iter().find_map(|(name, key)| key.is_ready(name).err());
+    match unfit {
         // One that was stored before goes on as it is.
-        Some(short) if is_first(config).await => Err(short),
+        Some(unfit) if is_first(config).await => Err(unfit),
         _ => Ok(()),
     }
 }

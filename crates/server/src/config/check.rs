@@ -42,8 +42,8 @@ pub struct Checked {
     pub master_key: MasterKeySource,
     pub key_prefix: String,
     pub management_prefix: String,
-    pub management_key: Option<Secret>,
-    pub inference_key: Option<Secret>,
+    pub management_key: keys::FirstKey,
+    pub inference_key: keys::FirstKey,
     /// Where requests a minute are counted by all gateways, and how long one waits for it.
     pub redis: Option<(Secret, Duration)>,
     pub log_format: logging::Format,

@@ -1,6 +1,6 @@
 //! What keys begin with, and the first ones where the operator brings them.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tidegate_core::Secret;
 
 use super::{Source, raw, secret};
@@ -18,24 +18,50 @@ pub(super) fn prefixes(keys: &raw::Keys) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A key that is brought for the first start: one that no header can carry would lock its owner out.
-pub(super) fn brought(name: &'static str, text: Option<&str>, source: &Source) -> anyhow::Result<Option<Secret>> {
-    let Some(text) = text else { return Ok(None) };
-    let key = secret::resolve(text, source).context(name)?;
-    let visible = key.expose(is_visible);
-    ensure!(visible, "{name}: must be visible ASCII characters without spaces: no header carries another key");
-    Ok(Some(key))
+/// A key of the first start. Later starts do not ask for it: one that cannot be read then is not missed.
+#[derive(Default)]
+pub enum FirstKey {
+    /// Made at random.
+    #[default]
+    Made,
+    Brought(Secret),
+    /// Why it cannot be read.
+    Unread(String),
 }
 
-/// Refuses a key that is about to be stored and can be guessed. One that was stored before goes on as it is.
-pub fn long_enough(name: &str, key: Option<&Secret>) -> anyhow::Result<()> {
-    let is_short = key.is_some_and(|key| key.expose(|bytes| bytes.len() < LEAST_CHARACTERS));
-    ensure!(
-        !is_short,
-        "{name}: must have at least {LEAST_CHARACTERS} characters; leave it out to have a random one printed at the first \
-         start"
-    );
-    Ok(())
+impl FirstKey {
+    pub fn brought(&self) -> Option<&Secret> {
+        match self {
+            Self::Brought(key) => Some(key),
+            Self::Made | Self::Unread(_) => None,
+        }
+    }
+
+    /// Refuses what must not be stored: a key that is not there, and one that can be guessed.
+    pub fn is_ready(&self, name: &str) -> anyhow::Result<()> {
+        if let Self::Unread(problem) = self {
+            bail!("{problem}");
+        }
+        let is_short = self.brought().is_some_and(|key| key.expose(|bytes| bytes.len() < LEAST_CHARACTERS));
+        ensure!(
+            !is_short,
+            "{name}: must have at least {LEAST_CHARACTERS} characters; leave it out to have a random one printed at the \
+             first start"
+        );
+        Ok(())
+    }
+}
+
+/// A key that is brought for the first start: one that no header can carry would lock its owner out.
+pub(super) fn brought(name: &'static str, text: Option<&str>, source: &Source) -> anyhow::Result<FirstKey> {
+    let Some(text) = text else { return Ok(FirstKey::Made) };
+    let key = match secret::resolve(text, source).context(name) {
+        Ok(key) => key,
+        Err(error) => return Ok(FirstKey::Unread(format!("{error:#}"))),
+    };
+    let visible = key.expose(is_visible);
+    ensure!(visible, "{name}: must be visible ASCII characters without spaces: no header carries another key");
+    Ok(FirstKey::Brought(key))
 }
 
 fn is_visible(bytes: &[u8]) -> bool {
@@ -64,7 +90,7 @@ mod tests {
     #[test]
     fn a_key_that_is_brought_can_be_sent_and_not_be_guessed() {
         for (key, is_long) in [("abc", false), ("0123456789abcde", false), ("0123456789abcdef", true)] {
-            let said = super::long_enough("keys.management_key", Some(&tidegate_core::Secret::new(key)));
+            let said = super::FirstKey::Brought(tidegate_core::Secret::new(key)).is_ready("keys.management_key");
             assert_eq!(said.is_ok(), is_long, "{key}");
         }
         for (key, expected) in [

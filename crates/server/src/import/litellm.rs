@@ -396,7 +396,9 @@ fn variable(slug: &str) -> String {
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
         .collect();
-    format!("{word}_API_KEY")
+    // No variable begins with a digit.
+    let start = if word.starts_with(|letter: char| letter.is_ascii_digit()) { "KEY_" } else { "" };
+    format!("{start}{word}_API_KEY")
 }
 
 /// Who stands before the slash of a model whose name has none.

@@ -24,14 +24,14 @@ pub(super) struct First {
 /// Makes the account of an empty store.
 pub(super) async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock) -> anyhow::Result<Option<First>> {
     if store.sole_organisation().await?.is_none() {
-        crate::config::keys::long_enough("keys.management_key", config.management_key.as_ref())?;
-        crate::config::keys::long_enough("keys.inference_key", config.inference_key.as_ref())?;
+        config.management_key.is_ready("keys.management_key")?;
+        config.inference_key.is_ready("keys.inference_key")?;
     }
     let limit = Money::parse(FIRST_LIMIT).expect("a constant amount");
     let generate = |prefix: &str, given: bool| (!given).then(|| key::generate(prefix));
     let first = First {
-        management: generate(&config.management_prefix, config.management_key.is_some()),
-        inference: generate(&config.key_prefix, config.inference_key.is_some()),
+        management: generate(&config.management_prefix, config.management_key.brought().is_some()),
+        inference: generate(&config.key_prefix, config.inference_key.brought().is_some()),
     };
     let new = |kind, name: &str, raw: &Secret, prefix: &str, limit: Option<Money>| {
         raw.expose(|bytes| NewKey {
@@ -50,8 +50,8 @@ pub(super) async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock
             spawn_cloud: None,
         })
     };
-    let management = first.management.as_ref().or(config.management_key.as_ref()).expect("one of the two is there");
-    let inference = first.inference.as_ref().or(config.inference_key.as_ref()).expect("one of the two is there");
+    let management = first.management.as_ref().or(config.management_key.brought()).expect("one of the two is there");
+    let inference = first.inference.as_ref().or(config.inference_key.brought()).expect("one of the two is there");
     let inference_limit = first.inference.as_ref().map(|_| limit);
     let keys = vec![
         new(KeyKind::Management, "First management key", management, &config.management_prefix, None),

@@ -576,6 +576,18 @@ async fn unknown_paths_and_methods_are_told_apart_and_say_what_is_allowed() {
         assert_eq!((reply.status, reply.json()), (404, expected), "{path}");
         assert!(reply.header("x-request-id").is_some_and(|id| id.starts_with("req_")));
     }
+    // What vendors have beside it is told as what it is.
+    for (path, text) in [
+        ("/v1/messages/batches", "Not found: batches are not offered here; send their requests one by one"),
+        ("/api/v1/batches/b1", "Not found: batches are not offered here; send their requests one by one"),
+        (
+            "/v1/responses/resp_1",
+            "Not found: answers are not kept here; send the whole conversation with every request",
+        ),
+    ] {
+        let reply = gate.ask("GET", path).key(INFERENCE_KEY).send().await;
+        assert_eq!((reply.status, &reply.json()["error"]["message"]), (404, &json!(text)), "{path}");
+    }
     for method in ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         for path in ["/v1/messages", "/api/v1/messages/count_tokens"] {
             let reply = gate.ask(method, path).send().await;

@@ -146,9 +146,9 @@ general_settings: {{master_key: os.environ/LITELLM_MASTER_KEY}}
     let output = run(&["import", "litellm", file.to_str().expect("a plain path")]).await;
     let (written, said) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("put it into 127_0_0_1_") && !written.contains("sk-in-the-file"), "{said}");
+    assert!(said.contains("put it into KEY_127_0_0_1_") && !written.contains("sk-in-the-file"), "{said}");
     // The address is the name of the server, and the variable is named by it.
-    let named = written.lines().find(|line| line.contains("env:127_0_0_1_")).expect("a variable");
+    let named = written.lines().find(|line| line.contains("env:KEY_127_0_0_1_")).expect("a variable");
     let variable = named.split('"').nth(1).and_then(|key| key.strip_prefix("env:")).expect("a name").to_owned();
     let place = Place::new(&format!("{written}\n[service]\nlisten = \"127.0.0.1:0\"\n"));
     let mut check = place.prepared(&["check", "--offline"]);

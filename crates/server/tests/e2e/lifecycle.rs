@@ -86,6 +86,28 @@ async fn lif_1_a_lost_master_key_is_not_replaced_by_a_new_one() {
 }
 
 #[tokio::test]
+async fn lif_1_the_keys_of_the_first_start_are_asked_for_then_and_not_later() {
+    let unset = "[service]\nlisten = \"127.0.0.1:0\"\n[keys]\nmanagement_key = \"env:E2E_FIRST_KEY\"\n";
+    let place = Place::new(unset);
+    for command in [&["serve"][..], &["check"]] {
+        let output = place.run(command).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let problem = "keys.management_key: environment variable E2E_FIRST_KEY is not set";
+        assert!(!output.status.success() && said.contains(problem), "{command:?}: {said}");
+    }
+    place.write_config(&unset.replace("env:E2E_FIRST_KEY", "sk-tgm-v1-0123456789abcdef"));
+    let (_, place) = place.serve().await.stop().await;
+    place.write_config(unset);
+    for command in [&["keys", "list"][..], &["ledger", "verify"]] {
+        let output = place.run(command).await;
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let gate = place.serve().await;
+    let reply = gate.ask("GET", "/api/v1/keys").key("sk-tgm-v1-0123456789abcdef").send().await;
+    assert_eq!(reply.status, 200, "the key that was brought lives on");
+}
+
+#[tokio::test]
 async fn lif_1_a_taken_address_is_a_clear_line() {
     let taken = Hand::start().await;
     let address = taken.base_url().replace("http://", "");

@@ -50,6 +50,9 @@ pub(crate) fn tools(
             is_dropped |= search.is_none();
             continue;
         }
+        if kind == "custom" && check::present(&members, "custom").is_some() {
+            return Err(place.is("must be a function here: custom tools are taken at POST /responses"));
+        }
         if kind != "function" {
             made.push(entry.get().to_owned());
             continue;

@@ -223,6 +223,14 @@ fn a_tool_that_we_run_is_chosen_by_its_type() {
 }
 
 #[test]
+fn a_tool_of_free_text_is_told_where_it_is_taken() {
+    let body = with(json!({"tools": [{"type": "custom", "custom": {"name": "c"}}]}));
+    let told = read(body.to_string().as_bytes(), &search).map(|_| ()).map_err(|violation| violation.message);
+    let text = "tools[0] must be a function here: custom tools are taken at POST /responses";
+    assert!(told.as_ref().is_err_and(|told| told.ends_with(text)), "{told:?}");
+}
+
+#[test]
 fn only_tools_that_are_allowed_are_offered() {
     let function = |name: &str| json!({"type": "function", "function": {"name": name}});
     let tools = json!([function("f"), {"type": "web_search"}, function("g"), {"type": "tidegate:datetime"}]);

@@ -188,6 +188,13 @@ environment_variables: {A: b}
 }
 
 #[test]
+fn a_variable_is_one_that_a_shell_can_set() {
+    for (slug, expected) in [("10.0.0.7:8000", "KEY_10_0_0_7_8000_API_KEY"), ("together-2", "TOGETHER_2_API_KEY")] {
+        assert_eq!(variable(slug), expected);
+    }
+}
+
+#[test]
 fn what_is_no_such_file_is_told() {
     let said = |yaml: &str| format!("{:#}", convert(yaml).unwrap_err());
     assert!(said("a: [").starts_with("it is not YAML"));
