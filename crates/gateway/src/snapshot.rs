@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use tidegate_core::Money;
 use tidegate_core::id::random;
 use tidegate_providers::credential::Credential;
@@ -239,6 +239,8 @@ pub struct Settings {
     /// Where callers reach this deployment.
     pub public_url: String,
     pub key_prefixes: Vec<String>,
+    /// Origins whose pages may call with a key; a star is for all.
+    pub cors_origins: Vec<HeaderValue>,
     pub max_body_bytes: usize,
     pub in_flight_node: usize,
     pub in_flight_workspace: usize,
@@ -426,6 +428,7 @@ impl Default for Settings {
             region: "local".to_owned(),
             docs_url: "http://127.0.0.1:8080/docs".to_owned(),
             public_url: "http://127.0.0.1:8080".to_owned(),
+            cors_origins: Vec::new(),
             key_prefixes: vec!["sk-tg-v1-".to_owned(), "sk-tgm-v1-".to_owned()],
             max_body_bytes: 32 << 20,
             in_flight_node: 8192,

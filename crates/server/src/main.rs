@@ -7,6 +7,7 @@ mod caller;
 mod cli;
 mod commands;
 mod config;
+mod cors;
 mod error;
 mod head;
 mod import;

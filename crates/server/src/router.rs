@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode, request};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tidegate_core::{KeyKind, RequestId};
@@ -20,7 +20,7 @@ use tidegate_wire::error::ErrorType;
 
 use crate::routes::{Callers, ROUTES, Route, Surface, paths};
 use crate::state::App;
-use crate::{error, head};
+use crate::{cors, error, head};
 
 pub type Answer = Response<Body>;
 pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
@@ -92,9 +92,13 @@ impl Router {
         Ok((route, found.params.iter().map(|(_, value)| value.to_owned()).collect()))
     }
 
-    /// Whether a page of any origin may call this path from a browser.
-    fn is_open(&self, path: &str) -> bool {
-        self.0.at(path).is_ok_and(|found| found.value.routes.iter().any(|route| route.cors))
+    /// Who may call this path from a browser, and how.
+    fn readers(&self, app: &App, path: &str, headers: &HeaderMap) -> (Option<HeaderValue>, String) {
+        let routes = self.0.at(path).map(|found| found.value.routes.as_slice()).unwrap_or_default();
+        let may = |route: &&&'static Route| Some((cors::reader(app, route, headers)?, route.method.as_str()));
+        let open: Vec<_> = routes.iter().filter_map(|route| may(&route)).collect();
+        let methods: Vec<&str> = open.iter().map(|(_, method)| *method).collect();
+        (open.first().map(|(reader, _)| reader.clone()), methods.join(", "))
     }
 
     fn allowed(&self, path: &str) -> Option<String> {
@@ -169,9 +173,10 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
         Ok(found) => found,
         Err(failure) => {
             let path = head.uri.path();
-            let is_open = app.router.is_open(path);
-            if is_open && method == Method::OPTIONS && !is_ambiguous {
-                return finished(&app, None, &method, request, (began, None, None), opened(preflight()));
+            let (reader, methods) = app.router.readers(&app, path, &head.headers);
+            if reader.is_some() && method == Method::OPTIONS && !is_ambiguous {
+                let answer = cors::opened(cors::preflight(&head.headers, &methods), reader);
+                return finished(&app, None, &method, request, (began, None, None), answer);
             }
             let mut answer = error::answer(&failure, app.router.surface(path), &app.brand());
             if failure.status == 405
@@ -182,11 +187,12 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
             if is_ambiguous {
                 answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
             }
-            let answer = if is_open { opened(answer) } else { answer };
+            let answer = cors::opened(answer, reader);
             let kind = Some(failure.error_type.as_str());
             return finished(&app, None, &method, request, (began, None, kind), answer);
         }
     };
+    let reader = cors::reader(&app, route, &head.headers);
     let peer = if app.trusted_proxies.is_empty() { peer } else { app.caller(peer, &head.headers) };
     let call = Box::new(Asking { app: app.clone(), key: None, head, body, peer, params, request });
     let (mut caller, mut error_type) = (None, None);
@@ -206,7 +212,7 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
             error::answer(&Failure::internal(), route.surface, &app.brand())
         }
     };
-    let answer = if route.cors { opened(answer) } else { answer };
+    let answer = cors::opened(answer, reader);
     let taken = app.gateway.clock.instant().saturating_duration_since(began);
     let door = metrics::Door { route: route.path };
     app.gateway.metrics.flow.http_duration.get_or_create(&door).observe(taken.as_secs_f64());
@@ -241,23 +247,6 @@ async fn let_in(route: &'static Route, mut call: Call, caller: &mut Option<Arc<K
         caller.clone_from(&call.key);
     }
     (route.handler)(call).await
-}
-
-/// The answer to a browser that asks before it sends.
-fn preflight() -> Answer {
-    let mut answer = Response::new(Body::full(bytes::Bytes::new()));
-    *answer.status_mut() = StatusCode::NO_CONTENT;
-    let headers = answer.headers_mut();
-    headers.insert(http::header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
-    headers.insert(http::header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
-    headers.insert(http::header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
-    answer
-}
-
-/// Readable by pages of any origin. No credential of the browser is ever used on such a path.
-fn opened(mut answer: Answer) -> Answer {
-    answer.headers_mut().insert(http::header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    answer
 }
 
 /// Every answer carries an id, and is counted. A call of a model has its own line in the log when it is settled; all others

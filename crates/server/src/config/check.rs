@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use http::HeaderValue;
 use ipnet::IpNet;
 use rustls::ServerConfig;
 use tidegate_core::{Factor, Money, Secret};
@@ -285,6 +286,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         ("upstream.max_answer_bytes", upstream.max_answer_bytes),
     ]
     .map(|(name, value)| mistakes.value(positive(name, value)));
+    let cors_origins = mistakes.value(origins(&config.service.cors_origins).context("service.cors_origins"));
     let [auth_failures_per_minute, management_per_minute, exchanges_per_minute, exchange_failures_per_minute] = [
         ("limits.auth_failures_per_minute", limits.auth_failures_per_minute),
         ("limits.management_rpm", limits.management_rpm),
@@ -326,6 +328,7 @@ fn settings(config: &raw::Config, lines: &Lines, source: &Source) -> anyhow::Res
         // Known only with the address that is really listened on; see `Checked::snapshot`.
         docs_url: String::new(),
         public_url: String::new(),
+        cors_origins,
         key_prefixes: vec![config.keys.prefix.clone(), config.keys.management_prefix.clone()],
         max_body_bytes,
         in_flight_node,
@@ -483,6 +486,21 @@ fn proxies(texts: &[String]) -> anyhow::Result<Vec<IpNet>> {
     let parse = |text: &String| {
         let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         range.with_context(|| format!("{text:?} is not an address or a range such as 10.0.0.0/8"))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// Origins as browsers write them: without a path, with a port only where it is not the usual one.
+fn origins(texts: &[String]) -> anyhow::Result<Vec<HeaderValue>> {
+    let parse = |text: &String| {
+        let origin = url::Url::parse(text).ok().map(|url| url.origin()).filter(url::Origin::is_tuple);
+        let origin = origin.map(|origin| origin.ascii_serialization());
+        ensure!(
+            text == "*" || origin.as_ref() == Some(text),
+            "{text:?} is not an origin such as https://app.example.com{}",
+            origin.map(|origin| format!("; did you mean {origin}?")).unwrap_or_default()
+        );
+        HeaderValue::from_str(text).with_context(|| format!("{text:?} is not an origin"))
     };
     texts.iter().map(parse).collect()
 }

@@ -83,6 +83,9 @@ pub struct Service {
     pub tls_key: Option<String>,
     /// Proxies in front whose `X-Forwarded-For` is believed: addresses or ranges such as `10.0.0.0/8`.
     pub trusted_proxies: Vec<String>,
+    /// Origins whose pages may call models from a browser, such as `https://app.example.com`; `*` is for all. Each call still
+    /// needs a key. Nothing is managed from there.
+    pub cors_origins: Vec<String>,
     /// Shown in routing metadata.
     pub region: String,
     /// Where error texts point to; default: `public_url` and `/docs`.
@@ -105,6 +108,7 @@ impl Default for Service {
             tls_certificate: None,
             tls_key: None,
             trusted_proxies: Vec::new(),
+            cors_origins: Vec::new(),
             region: "local".to_owned(),
             docs_url: None,
             credits_url: None,

@@ -441,3 +441,46 @@ async fn what_one_rate_refuses_another_does_not_count() {
     }
     assert_eq!(served, [200, 200, 429, 429, 429, 429, 200, 200, 429, 429, 429, 429]);
 }
+
+#[tokio::test]
+async fn pages_of_other_origins_call_where_the_operator_lets_them() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let (page, other) = ("https://app.example.com", "https://else.example.com");
+    let config = format!("[service]\ncors_origins = [\"{page}\"]\n");
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config(&config).run().await;
+    let asks = async |path: &str, origin: &str, method: &str| {
+        let ask = gate.ask("OPTIONS", path).header("origin", origin).header("access-control-request-method", method);
+        ask.header("access-control-request-headers", "authorization, x-stainless-lang").send().await
+    };
+    let reply = asks("/v1/messages", page, "POST").await;
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (204, Some(page)));
+    assert_eq!(reply.header("access-control-allow-methods"), Some("POST"));
+    assert_eq!(reply.header("access-control-allow-headers"), Some("authorization, x-stainless-lang"));
+    assert_eq!(reply.header("vary"), Some("origin"));
+    assert_eq!(asks("/v1/models", page, "GET").await.header("access-control-allow-methods"), Some("GET"));
+    // Neither others, nor what is managed, nor where nobody is named.
+    for (path, origin) in [("/v1/messages", other), ("/v1/guardrails", page), ("/dashboard", page), ("/metrics", page)]
+    {
+        let reply = asks(path, origin, "POST").await;
+        assert_eq!((reply.status, reply.header("access-control-allow-origin")), (405, None), "{path} {origin}");
+    }
+    let call = async |gate: &Tidegate, origin: &str, key: &str| {
+        let ask = gate.ask("POST", "/v1/messages").key(key).header("origin", origin);
+        ask.json(hello(MODEL).to_string()).send().await
+    };
+    for (origin, key, status, readable) in [
+        (page, INFERENCE_KEY, 200, Some(page)),
+        (page, "sk-tg-v1-wrong", 401, Some(page)),
+        (other, INFERENCE_KEY, 200, None),
+    ] {
+        let reply = call(&gate, origin, key).await;
+        assert_eq!((reply.status, reply.header("access-control-allow-origin")), (status, readable), "{origin} {key}");
+        assert_eq!(reply.header("access-control-expose-headers"), readable.map(|_| "*"));
+    }
+    let reply = gate.ask("GET", "/v1/guardrails").key(MANAGEMENT_KEY).header("origin", page).send().await;
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (200, None));
+    let gate = Tidegate::start().endpoint(MODEL, &sim).config("[service]\ncors_origins = [\"*\"]\n").run().await;
+    assert_eq!(call(&gate, other, INFERENCE_KEY).await.header("access-control-allow-origin"), Some("*"));
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    assert_eq!(call(&gate, page, INFERENCE_KEY).await.header("access-control-allow-origin"), None);
+}

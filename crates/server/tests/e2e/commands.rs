@@ -85,6 +85,15 @@ async fn a_mistake_in_the_configuration_names_its_place_and_the_nearest_word() {
             "must not hold a user name or password",
         ),
         (
+            "[service]\ncors_origins = [\"https://a.example/x\"]\n".to_owned(),
+            "is not an origin such as https://app.example.com; did you mean https://a.example?",
+        ),
+        (
+            "[[providers]]\nslug = \"x\"\nprotocol = \"anthropic\"\nbase_url = \"https://x\"\ntimeouts = { idle_ms = 0 }\n"
+                .to_owned(),
+            "timeouts.idle_ms: must be at least 1",
+        ),
+        (
             "[[providers]]\nslug = \"anthropic\"\napi_key = \"env:E2E_NOT_SET\"\n".to_owned(),
             "environment variable E2E_NOT_SET is not set",
         ),
