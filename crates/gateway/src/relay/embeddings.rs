@@ -128,23 +128,8 @@ impl Kind for Vectors {
     }
 
     fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure> {
-        let endpoint = &*attempt.endpoint;
         job.ticket.has_pictures(job.kind.images);
-        Ok(Ask {
-            endpoint,
-            is_byok: attempt.credential.is_some(),
-            prompt: job.kind.prompt,
-            output: 0,
-            is_capped: true,
-            cache_marked: false,
-            cache_1h: false,
-            tier: endpoint.tier.name(),
-            searches: 0,
-            images: job.kind.images,
-            images_out: 0,
-            search_units: 0,
-            now: job.ticket.started(),
-        })
+        Ok(Ask { prompt: job.kind.prompt, ..Ask::whole(attempt, &job.ticket) })
     }
 
     fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {

@@ -135,21 +135,8 @@ impl Kind for Pictures {
         let most =
             if endpoint.max_output_tokens > 0 { endpoint.max_output_tokens.min(MOST_TOKENS) } else { MOST_TOKENS };
         let prompt = (job.body.len() as u64).div_ceil(3) + 64;
-        Ok(Ask {
-            endpoint,
-            is_byok: attempt.credential.is_some(),
-            prompt: if endpoint.context_length > 0 { prompt.min(endpoint.context_length) } else { prompt },
-            output: most.saturating_mul(n),
-            is_capped: true,
-            cache_marked: false,
-            cache_1h: false,
-            tier: endpoint.tier.name(),
-            searches: 0,
-            images: shown,
-            images_out: n,
-            search_units: 0,
-            now: job.ticket.started(),
-        })
+        let prompt = if endpoint.context_length > 0 { prompt.min(endpoint.context_length) } else { prompt };
+        Ok(Ask { prompt, output: most.saturating_mul(n), images_out: n, ..Ask::whole(attempt, &job.ticket) })
     }
 
     fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {

@@ -156,23 +156,9 @@ impl Kind for Places {
     }
 
     fn ask<'a>(job: &mut Job<Self>, attempt: &'a Attempt) -> Result<Ask<'a>, Failure> {
-        let endpoint = &*attempt.endpoint;
         job.ticket.has_pictures(job.kind.images);
-        Ok(Ask {
-            endpoint,
-            is_byok: attempt.credential.is_some(),
-            prompt: job.kind.held.tokens,
-            output: 0,
-            is_capped: true,
-            cache_marked: false,
-            cache_1h: false,
-            tier: endpoint.tier.name(),
-            searches: 0,
-            images: job.kind.images,
-            images_out: 0,
-            search_units: job.kind.held.search_units,
-            now: job.ticket.started(),
-        })
+        let Size { tokens: prompt, search_units } = job.kind.held;
+        Ok(Ask { prompt, search_units, ..Ask::whole(attempt, &job.ticket) })
     }
 
     fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {

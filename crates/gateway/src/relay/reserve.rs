@@ -273,7 +273,27 @@ fn dollars(amount: Money) -> String {
     }
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
+    /// Of a call that is answered whole, and has nothing but a prompt.
+    pub fn whole(attempt: &'a Attempt, ticket: &Ticket) -> Self {
+        let endpoint = &*attempt.endpoint;
+        Self {
+            endpoint,
+            is_byok: attempt.credential.is_some(),
+            prompt: 0,
+            output: 0,
+            is_capped: true,
+            cache_marked: false,
+            cache_1h: false,
+            tier: endpoint.tier.name(),
+            searches: 0,
+            images: ticket.shown(),
+            images_out: 0,
+            search_units: 0,
+            now: ticket.started(),
+        }
+    }
+
     /// What the call costs at most with so much output.
     pub fn most(&self, output: u64) -> Money {
         let pricing = self.endpoint.pricing.as_ref();
