@@ -106,6 +106,8 @@ impl Job {
 
 /// An answer that broke off.
 pub(super) struct Heard {
+    /// What its first attempt was sent.
+    pub asked: Bytes,
     pub sent: Sent,
     pub graft: Graft,
     /// When all of it must be over.

@@ -79,6 +79,32 @@ async fn a_stream_that_breaks_in_its_text_goes_on_elsewhere_as_one() {
 }
 
 #[tokio::test]
+async fn a_stream_that_breaks_again_goes_on_with_all_that_was_said_and_nothing_twice() {
+    let sims =
+        [Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::Echo).await];
+    let gate = sims.iter().fold(Tidegate::start(), |gate, sim| gate.endpoint_with(MODEL, sim, PRICED)).run().await;
+    let begun = json!([user("hi"), {"role": "assistant", "content": "Well: "}]);
+    for (messages, before) in [(json!([user("hi")]), ""), (begun, "Well: ")] {
+        sims[0].set(breaks(&tale("One two")[..3]));
+        sims[1].set(breaks(&tale(" three four")[..3]));
+        let last: Vec<Bytes> = tale(" five.").into_iter().map(Bytes::from).collect();
+        sims[2].set(Behaviour::RawStream { chunks: last, end: End::Close });
+        let mut body = hello_streamed(MODEL);
+        body["messages"] = messages;
+        let reply = gate.messages(body).await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, "One two three four five."), "{}", reply.body_text());
+        let sent = |place: usize| sims[place].requests().last().unwrap().json();
+        for (place, said) in [(1, "One two"), (2, "One two three four")] {
+            let expected = json!([user("hi"), {"role": "assistant", "content": format!("{before}{said}")}]);
+            assert_eq!(sent(place)["messages"], expected);
+        }
+        // Two tokens of the first, three of the second.
+        let limits = [0, 1, 2].map(|place| sent(place)["max_tokens"].as_u64().unwrap());
+        assert_eq!(limits, [64, 62, 59]);
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_was_thought_about_goes_on_without_another_thought() {
     let (one, other, gate) = two(PRICED, PRICED).await;
     let event = |data: Value| frame(data["type"].as_str().unwrap(), &data.to_string());

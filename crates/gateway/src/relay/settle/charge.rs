@@ -95,6 +95,11 @@ impl Ticket {
         self.heard
     }
 
+    /// The same of all attempts at the answer.
+    pub fn produced(&self) -> u64 {
+        self.heard.saturating_add(self.carried_usage().map_or(0, |carried| carried.output))
+    }
+
     /// The request has so many pictures, which may have a price of their own.
     pub fn has_pictures(&mut self, pictures: u64) {
         (self.pictures, self.shown) = (pictures, pictures);

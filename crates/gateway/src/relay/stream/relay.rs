@@ -61,7 +61,8 @@ pub(in crate::relay) struct Relay {
 
 /// The request of a stream, kept for the case that its upstream breaks.
 pub(super) struct Rest {
-    body: Bytes,
+    /// As it was before any of the answer was.
+    asked: Bytes,
     forwarded: Forwarded,
     beta_query: bool,
     session: Option<Box<str>>,
@@ -92,10 +93,11 @@ impl Relay {
         let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
         let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
         let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
-        let Job { body: asked, forwarded, beta_query, session, user, compression, tier, heard, .. } = *job;
+        let Job { body, forwarded, beta_query, session, user, compression, tier, heard, .. } = *job;
         let rest = can_continue.then(|| {
-            let sent = heard.map(|heard| heard.sent).unwrap_or_default();
-            Box::new(Rest { body: asked, forwarded, beta_query, session, user, compression, tier, sent })
+            // What was sent is all that was said: the request that it is added to has none of it yet.
+            let (asked, sent) = heard.map_or_else(|| (body, Sent::default()), |heard| (heard.asked, heard.sent));
+            Box::new(Rest { asked, forwarded, beta_query, session, user, compression, tier, sent })
         });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
@@ -167,8 +169,8 @@ impl Relay {
     /// The body of a request that goes on with what was said, and what the gateway must know of it.
     pub(super) fn continued(&self, said: &Said) -> Option<Continued> {
         let rest = self.rest.as_ref()?;
-        let request: Request = serde_json::from_slice(&rest.body).ok()?;
-        let produced = self.ticket.as_deref().map_or(0, Ticket::heard);
+        let request: Request = serde_json::from_slice(&rest.asked).ok()?;
+        let produced = self.ticket.as_deref().map_or(0, Ticket::produced);
         let body = Bytes::from(serde_json::to_vec(&said.continued(request, produced)).ok()?);
         let envelope = crate::relay::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
         let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
@@ -186,8 +188,7 @@ impl Relay {
     ) -> Option<(Box<Job>, usize)> {
         let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
         ticket.carry(status);
-        let Rest { body: original, forwarded, beta_query, session, user, compression, tier, .. } = *rest;
-        drop(original);
+        let Rest { asked, forwarded, beta_query, session, user, compression, tier, .. } = *rest;
         let Continued { body, cuts, traits, max_tokens } = continued;
         let deadline = tokio::time::Instant::from_std(self.deadline);
         let job = Job {
@@ -218,7 +219,7 @@ impl Relay {
             repairs: Vec::new(),
             cap: None,
             may_continue: true,
-            heard: Some(Heard { sent, graft: Graft::new(said), deadline }),
+            heard: Some(Heard { asked, sent, graft: Graft::new(said), deadline }),
             refused: None,
             recording: self.recording,
         };
