@@ -349,8 +349,9 @@ fn amazon(kind: &str) -> Option<(u16, Class)> {
     })
 }
 
-/// What Anthropic says in a 400 of an account that has nothing left, or may spend no more.
-const SPENT: [&str; 2] = ["credit balance is too low", "reached your specified api usage limits"];
+/// What Anthropic's 400 begins with when an account has nothing left, or may spend no more. Anywhere else they may be words
+/// of the caller's, who must not put a credential to rest that others use.
+const SPENT: [&str; 2] = ["your credit balance is too low", "you have reached your specified api usage limits"];
 
 fn class(status: u16, body: &Body) -> Class {
     let words = body.message.as_deref().unwrap_or_default().to_lowercase();
@@ -378,7 +379,7 @@ fn class(status: u16, body: &Body) -> Class {
     if let Some((_, class)) = amazon(kind) {
         return class;
     }
-    if status == 400 && body.details.as_deref().is_some_and(|details| details.contains("\"API_KEY_INVALID\"")) {
+    if status == 400 && body.reason == "API_KEY_INVALID" {
         return Class::Credential;
     }
     // Google's words; the status says the same unless someone on the way has changed it.
@@ -391,8 +392,8 @@ fn class(status: u16, body: &Body) -> Class {
     }
     let spent = code == "insufficient_quota"
         || kind == "insufficient_quota"
-        || body.details.as_deref().is_some_and(|details| details.contains("enforced_spend_limit_reached"))
-        || (status == 400 && SPENT.iter().any(|said| words.contains(said)));
+        || body.reason == "enforced_spend_limit_reached"
+        || (status == 400 && SPENT.iter().any(|said| words.starts_with(said)));
     if spent {
         return Class::Billing;
     }

@@ -15,6 +15,8 @@ pub(super) struct Body {
     pub details: Option<String>,
     /// The code of the failure behind this one: Azure, OpenRouter. Empty where there is none.
     pub inner: String,
+    /// Anthropic's and Google's word for what is behind it. Empty where there is none.
+    pub reason: String,
     /// How long Google asks to wait, as it writes it: `17s`.
     pub delay: Option<String>,
     /// It is no JSON but HTML.
@@ -75,6 +77,7 @@ impl Body {
                 inner: named(inner.innererror, &["code"])
                     .or_else(|| named(inner.metadata, &["error_type", "provider_code"]))
                     .unwrap_or_default(),
+                reason: inner.details.and_then(reason).unwrap_or_default(),
                 delay: inner.details.and_then(delay),
                 is_page: false,
                 details: inner
@@ -100,6 +103,12 @@ impl Body {
 fn named(raw: Option<&RawValue>, names: &[&str]) -> Option<String> {
     let members = Members::of(raw?)?;
     names.iter().find_map(|name| text(members.get(name)))
+}
+
+/// Google's is in one of several details.
+fn reason(details: &RawValue) -> Option<String> {
+    let listed = || json::elements(details)?.into_iter().find_map(|detail| named(Some(detail), &["reason"]));
+    named(Some(details), &["error_code"]).or_else(listed)
 }
 
 /// Google's hint is one of several details.

@@ -73,6 +73,11 @@ fn statuses_and_bodies_are_told_apart() {
         (429, error("rate_limit_error", "slow down"), Class::RateLimit),
         (429, r#"{"error":{"code":"insufficient_quota","message":"x"}}"#.to_owned(), Class::Billing),
         (429, r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#.to_owned(), Class::Billing),
+        // Words that a caller has planted are about the caller's own call.
+        (400, error("invalid_request_error", "messages.0.content.0.text.x credit balance is too low: Extra inputs are not permitted"), Class::InvalidRequest),
+        (400, error("invalid_request_error", "Tool 'You have reached your specified API usage limits': bad schema"), Class::InvalidRequest),
+        (400, r#"{"error":{"type":"invalid_request_error","message":"x","details":{"field":"enforced_spend_limit_reached"}}}"#.to_owned(), Class::InvalidRequest),
+        (400, r#"{"error":{"status":"INVALID_ARGUMENT","message":"x","details":[{"fieldViolations":[{"field":"API_KEY_INVALID"}]}]}}"#.to_owned(), Class::InvalidRequest),
         (500, "<html>oops</html>".to_owned(), Class::Server),
         (502, String::new(), Class::Server),
         (503, String::new(), Class::Overloaded),
