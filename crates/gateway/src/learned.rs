@@ -2,8 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
+use tidegate_core::Timestamp;
+use tidegate_observe::metrics::Refusal;
 use tidegate_providers::repair::Refused;
+use tidegate_store::Store;
+use tidegate_store::learned::LearnedRow;
+
+/// How long something that an upstream did not take is believed: upstreams change, and what they say may depend on the
+/// rest of the call.
+pub const BELIEVED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Facts that are kept; an upstream that refuses something new each time is hostile or broken.
 const MOST: usize = 4_096;
@@ -21,8 +30,8 @@ pub struct Learned {
 #[derive(Default)]
 struct Known {
     refused: Arc<BTreeSet<Refused>>,
-    /// The same in the order in which it was learnt.
-    order: VecDeque<Refused>,
+    /// The same in the order in which it was learnt, and when that was.
+    order: VecDeque<(Timestamp, Refused)>,
 }
 
 /// What a fact came to.
@@ -44,6 +53,38 @@ pub struct Fact {
     pub refused: Refused,
 }
 
+impl Fact {
+    /// As the store keeps it.
+    pub(crate) fn row(&self, learned: Timestamp) -> LearnedRow {
+        LearnedRow {
+            provider: self.provider.to_string(),
+            model: self.model.to_string(),
+            kind: self.refused.kind().to_owned(),
+            name: self.refused.name().to_owned(),
+            learned,
+        }
+    }
+
+    /// As it is counted.
+    pub(crate) fn label(&self) -> Refusal {
+        Refusal {
+            provider: self.provider.to_string(),
+            model: self.model.to_string(),
+            kind: self.refused.kind(),
+            name: self.refused.name().to_owned(),
+        }
+    }
+}
+
+/// Has the store keep facts no longer.
+pub(crate) async fn forget(store: &Store, rows: impl IntoIterator<Item = LearnedRow>) {
+    for row in rows {
+        if let Err(error) = store.forget_learned(&row).await {
+            tracing::warn!(%error, "what an upstream was found not to take is kept for longer than it is known");
+        }
+    }
+}
+
 impl Learned {
     /// What a model at a provider does not take; nothing for nearly all.
     pub fn of(&self, provider: &Arc<str>, model: &Arc<str>) -> Option<Arc<BTreeSet<Refused>>> {
@@ -56,7 +97,7 @@ impl Learned {
 
     /// Notes a fact. Callers decide what is sent, so whoever names many members must not keep others from being learnt:
     /// the oldest goes, and is learnt again when it matters.
-    pub fn note(&self, fact: Fact) -> Noted {
+    pub fn note(&self, fact: Fact, now: Timestamp) -> Noted {
         let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
         let is_full = facts.len() >= MOST;
         let key = (fact.provider, fact.model);
@@ -68,13 +109,32 @@ impl Learned {
             return Noted::Known;
         }
         let refused = Arc::make_mut(refused);
-        let oldest = if order.len() >= PER_MODEL { order.pop_front() } else { None };
+        let oldest = if order.len() >= PER_MODEL { order.pop_front().map(|(_, oldest)| oldest) } else { None };
         if let Some(oldest) = &oldest {
             refused.remove(oldest);
         }
         refused.insert(fact.refused.clone());
-        order.push_back(fact.refused);
+        order.push_back((now, fact.refused));
         Noted::New { instead_of: oldest }
+    }
+
+    /// Gives up what has been believed for long enough.
+    pub fn forget(&self, now: Timestamp) -> Vec<Fact> {
+        let is_old = |known: &Known| known.order.front().is_some_and(|(since, _)| now.since(*since) >= BELIEVED);
+        if !self.facts.read().unwrap_or_else(PoisonError::into_inner).values().any(is_old) {
+            return Vec::new();
+        }
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten = Vec::new();
+        for ((provider, model), known) in facts.iter_mut() {
+            while is_old(known) {
+                let Some((_, refused)) = known.order.pop_front() else { break };
+                Arc::make_mut(&mut known.refused).remove(&refused);
+                forgotten.push(Fact { provider: provider.clone(), model: model.clone(), refused });
+            }
+        }
+        facts.retain(|_, known| !known.order.is_empty());
+        forgotten
     }
 
     /// All of it, in order.
@@ -99,6 +159,8 @@ impl Learned {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp(1_000);
+
     fn fact(model: &str, name: &str) -> Fact {
         Fact { provider: "p".into(), model: model.into(), refused: Refused::Member(name.to_owned()) }
     }
@@ -106,8 +168,8 @@ mod tests {
     #[test]
     fn a_fact_is_news_once_and_concerns_one_model() {
         let learned = Learned::default();
-        assert_eq!(learned.note(fact("m", "speed")), Noted::New { instead_of: None });
-        assert_eq!(learned.note(fact("m", "speed")), Noted::Known);
+        assert_eq!(learned.note(fact("m", "speed"), NOW), Noted::New { instead_of: None });
+        assert_eq!(learned.note(fact("m", "speed"), NOW), Noted::Known);
         assert!(learned.of(&"p".into(), &"m".into()).unwrap().contains(&Refused::Member("speed".to_owned())));
         assert!(learned.of(&"p".into(), &"other".into()).is_none());
         assert_eq!(learned.all(), [fact("m", "speed")]);
@@ -117,16 +179,35 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let learned = Learned::default();
         for number in 0..100 {
-            learned.note(fact("m", &format!("x{number}")));
+            learned.note(fact("m", &format!("x{number}")), NOW);
         }
         assert_eq!(learned.all().len(), PER_MODEL);
         let oldest = Refused::Member(format!("x{}", 100 - PER_MODEL));
-        assert_eq!(learned.note(fact("m", "speed")), Noted::New { instead_of: Some(oldest) }, "the oldest makes room");
+        let noted = learned.note(fact("m", "speed"), NOW);
+        assert_eq!(noted, Noted::New { instead_of: Some(oldest) }, "the oldest makes room");
         let known = learned.of(&"p".into(), &"m".into()).unwrap();
         assert!(known.contains(&Refused::Member("speed".to_owned())) && known.len() == PER_MODEL);
         for number in 0..MOST {
-            learned.note(fact(&format!("m{number}"), "x"));
+            learned.note(fact(&format!("m{number}"), "x"), NOW);
         }
-        assert_eq!(learned.note(fact("another", "x")), Noted::Unkept);
+        assert_eq!(learned.note(fact("another", "x"), NOW), Noted::Unkept);
+    }
+
+    #[test]
+    fn a_fact_is_believed_for_a_day() {
+        let learned = Learned::default();
+        let later = NOW.plus(Duration::from_secs(60));
+        learned.note(fact("m", "speed"), NOW);
+        learned.note(fact("m", "seed"), later);
+        learned.note(fact("n", "speed"), NOW);
+        assert_eq!(learned.forget(NOW.plus(BELIEVED - Duration::from_millis(1))), []);
+        let mut forgotten = learned.forget(NOW.plus(BELIEVED));
+        forgotten.sort();
+        assert_eq!(forgotten, [fact("m", "speed"), fact("n", "speed")]);
+        assert_eq!(learned.all(), [fact("m", "seed")]);
+        assert!(learned.of(&"p".into(), &"n".into()).is_none());
+        assert_eq!(learned.note(fact("m", "speed"), later), Noted::New { instead_of: None }, "it is learnt anew");
+        assert_eq!(learned.forget(later.plus(BELIEVED)).len(), 2);
+        assert!(learned.all().is_empty());
     }
 }

@@ -45,11 +45,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use tidegate_core::{Clock, KeyHash, Timestamp};
-use tidegate_observe::metrics::{Condition, Door, Metrics, Pool, Refusal, Served};
+use tidegate_observe::metrics::{Condition, Door, Metrics, Pool, Served};
 use tidegate_providers::count::Count;
 use tidegate_providers::repair::Refused;
 use tidegate_routing::Endpoint;
-use tidegate_store::learned::LearnedRow;
 use tidegate_store::vault::Vault;
 use tidegate_store::{Store, StoreError};
 use tokio::sync::Notify;
@@ -58,14 +57,12 @@ pub use agent::{SERVER_TOOLS, one_spelling};
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};
-use learned::Noted;
+use learned::{Fact, Noted};
 pub use plugins::PdfEngine;
 pub use presets::Presets;
 pub use relay::call::authorise;
 pub use snapshot::{Calls, Place, Settings, Snapshot, Upstream};
 
-/// How long something that an upstream did not take is believed.
-const LEARNED_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Counts that are remembered.
 const COUNTS: usize = 4_096;
 /// How often the store is asked for changes. They are promised within two seconds, also by a node that has much to do.
@@ -248,6 +245,7 @@ impl Gateway {
             let result = result.await;
             self.credentials.sweep(self.clock.now());
             self.answers.sweep(self.clock.now());
+            self.forget();
             // What a rotation overwrote may still be in the log when somebody was reading; it goes as soon as it can.
             self.keys.store().tidy().await;
             if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
@@ -266,57 +264,64 @@ impl Gateway {
         (&self.upstream, &self.tokens, self.clock.now())
     }
 
-    /// Remembers what an upstream does not take, for this and all later calls.
-    /// Whether that is news.
-    pub(crate) fn learn(&self, fact: learned::Fact) -> Noted {
-        let learned::Fact { provider, model, refused } = fact.clone();
-        let noted = self.learned.note(fact);
-        if let Noted::New { instead_of } = &noted {
-            tracing::warn!(%provider, %model, kind = refused.kind(), name = refused.name(), "an upstream does not know this: it is sent there no more");
-            let labels = |refused: &Refused| {
-                let (provider, model) = (provider.to_string(), model.to_string());
-                Refusal { provider, model, kind: refused.kind(), name: refused.name().to_owned() }
-            };
-            self.metrics.learned.get_or_create(&labels(&refused)).set(1);
-            if let Some(oldest) = instead_of {
-                self.metrics.learned.remove(&labels(oldest));
-            }
-        }
-        noted
-    }
-
-    /// Keeps a fact beyond this process, in the place of another where there is no room for both.
-    pub(crate) fn keep(&self, fact: &learned::Fact, instead_of: Option<Refused>) {
+    /// Remembers what an upstream does not take, for all later calls, in the store too.
+    pub(crate) fn learn(&self, fact: &Fact, is_kept: bool) {
         let now = self.clock.now();
-        let row = |refused: &Refused| LearnedRow {
-            provider: fact.provider.to_string(),
-            model: fact.model.to_string(),
-            kind: refused.kind().to_owned(),
-            name: refused.name().to_owned(),
-            learned: now,
-        };
-        let (row, oldest) = (row(&fact.refused), instead_of.as_ref().map(row));
-        let store = self.keys.store().clone();
+        let Noted::New { instead_of } = self.note(fact, now) else { return };
+        if !is_kept {
+            return;
+        }
+        let (row, store) = (fact.row(now), self.keys.store().clone());
+        let oldest = instead_of.map(|refused| Fact { refused, ..fact.clone() }.row(now));
         tasks::spawn("keep what an upstream does not take", async move {
-            if let Some(oldest) = oldest
-                && let Err(error) = store.forget_learned(&oldest).await
-            {
-                tracing::warn!(%error, "what an upstream was found not to take is kept for longer than it is known");
-            }
+            learned::forget(&store, oldest).await;
             if let Err(error) = store.keep_learned(&row).await {
                 tracing::warn!(%error, "what an upstream does not take is known to this process only");
             }
         });
     }
 
-    /// Takes over what was learnt before this start. Old facts are found out again: upstreams change.
-    pub async fn recall(&self) -> Result<(), StoreError> {
-        let since = Timestamp(self.clock.now().0 - i64::try_from(LEARNED_FOR.as_millis()).unwrap_or(i64::MAX));
-        for row in self.keys.store().learned().await?.into_iter().filter(|row| row.learned > since) {
-            if let Some(refused) = Refused::read(&row.kind, &row.name) {
-                self.learn(learned::Fact { provider: row.provider.into(), model: row.model.into(), refused });
+    fn note(&self, fact: &Fact, since: Timestamp) -> Noted {
+        let noted = self.learned.note(fact.clone(), since);
+        if let Noted::New { instead_of } = &noted {
+            let Fact { provider, model, refused } = fact;
+            tracing::warn!(%provider, %model, kind = refused.kind(), name = refused.name(), "an upstream does not know this: it is sent there no more");
+            self.metrics.learned.get_or_create(&fact.label()).set(1);
+            if let Some(refused) = instead_of.clone() {
+                self.metrics.learned.remove(&Fact { refused, ..fact.clone() }.label());
             }
         }
+        noted
+    }
+
+    /// Gives up what has been believed of upstreams for long enough.
+    fn forget(&self) {
+        let now = self.clock.now();
+        let facts = self.learned.forget(now);
+        if facts.is_empty() {
+            return;
+        }
+        for fact in &facts {
+            self.metrics.learned.remove(&fact.label());
+        }
+        let (rows, store): (Vec<_>, _) = (facts.iter().map(|fact| fact.row(now)).collect(), self.keys.store().clone());
+        tasks::spawn("forget what an upstream did not take", async move { learned::forget(&store, rows).await });
+    }
+
+    /// Takes over what was learnt before this start, and lets go of what is too old to be believed.
+    pub async fn recall(&self) -> Result<(), StoreError> {
+        let (now, store) = (self.clock.now(), self.keys.store());
+        let rows = store.learned().await?.into_iter();
+        let (old, mut rows): (Vec<_>, Vec<_>) = rows.partition(|row| now.since(row.learned) >= learned::BELIEVED);
+        rows.sort_by_key(|row| row.learned);
+        for row in rows {
+            if let Some(refused) = Refused::read(&row.kind, &row.name) {
+                let fact = Fact { provider: row.provider.into(), model: row.model.into(), refused };
+                // A clock that was wrong must not make it last.
+                self.note(&fact, row.learned.min(now));
+            }
+        }
+        learned::forget(store, old).await;
         Ok(())
     }
 

@@ -1,9 +1,11 @@
 //! When an upstream refuses a call for a reason that another call need not give it: what to leave out and try once more.
 //! Only what says how to answer is ever left out, never what is said.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use tidegate_wire::json::{self, Kind};
+mod named;
+
+use tidegate_wire::json;
+
+use self::named::Error;
 
 /// Something that an upstream does not know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +42,7 @@ impl Refused {
 /// What may help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// Leave this out, now and from now on.
+    /// Leave this out: if that helps, from now on.
     Without(Refused),
     /// Leave out reasoning of earlier turns, this time.
     WithoutReasoning,
@@ -109,9 +111,6 @@ fn is_about_streaming(status: u16, words: &str, error: &Error) -> bool {
     // Nor is it about streams where only the options of one are refused.
     !message.contains("stream_options") && says.iter().any(|said| message.contains(said))
 }
-
-/// What the Responses protocol calls thinking that is shown.
-const SUMMARY: &str = "reasoning.summary";
 
 /// What a refusal (400 or 422) asks for; `None` when nothing can be left out.
 pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
@@ -183,158 +182,6 @@ fn is_about_signatures(words: &str) -> bool {
         || (words.contains("could not be verified") && words.contains("thinking"))
         || words.contains("missing a thought_signature")
         || words.contains("invalid `data` in `redacted_thinking`")
-}
-
-#[derive(Default)]
-struct Error {
-    message: String,
-    param: Option<String>,
-    code: Option<String>,
-    /// The place that a list of mistakes names as superfluous.
-    extra: Option<String>,
-}
-
-impl Error {
-    fn read(body: &[u8]) -> Self {
-        #[derive(Deserialize)]
-        struct Outer<'a> {
-            #[serde(borrow, default)]
-            error: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            message: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            detail: Option<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        struct Inner<'a> {
-            #[serde(borrow, default)]
-            message: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            param: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            code: Option<&'a RawValue>,
-        }
-        let text = |raw: Option<&RawValue>| raw.and_then(json::string).map(|text| text.into_owned());
-        // Google wraps some errors in a list of one.
-        let whole: Option<&RawValue> = serde_json::from_slice(body).ok();
-        let whole = whole.map(|whole| match json::kind(whole) {
-            Kind::Array => json::elements(whole).and_then(|list| list.first().copied()).unwrap_or(whole),
-            _ => whole,
-        });
-        let Some(outer) = whole.and_then(|whole| serde_json::from_str::<Outer<'_>>(whole.get()).ok()) else {
-            return Self::default();
-        };
-        let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
-        let message = inner.as_ref().and_then(|inner| text(inner.message));
-        Self {
-            message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
-            param: inner.as_ref().and_then(|inner| text(inner.param)),
-            code: inner.as_ref().and_then(|inner| text(inner.code)),
-            extra: outer.detail.and_then(superfluous),
-        }
-    }
-
-    /// ``Unexpected value(s) `x` for the `anthropic-beta` header``
-    fn beta(&self) -> Option<String> {
-        let (before, _) = self.message.split_once("`anthropic-beta`")?;
-        let name = quoted_words(before).last()?.to_owned();
-        is_name(&name).then_some(name)
-    }
-
-    fn member(&self) -> Option<String> {
-        let message = self.message.as_str();
-        // Only of ASCII: places in it must be places in the message.
-        let lower = message.to_ascii_lowercase();
-        let param = || self.param.clone().filter(|param| is_name(param));
-        if self.extra.is_some() {
-            return self.extra.clone();
-        }
-        // An organisation that is not verified is shown no summaries; the member itself is known.
-        let is_summary = self.param.as_deref() == Some(SUMMARY) && self.code.as_deref() == Some("unsupported_value");
-        if is_summary || (lower.contains("must be verified") && lower.contains("reasoning summar")) {
-            return Some(SUMMARY.to_owned());
-        }
-        let codes = ["unsupported_parameter", "unknown_parameter"];
-        if self.code.as_deref().is_some_and(|code| codes.contains(&code)) && self.param.is_some() {
-            return param();
-        }
-        // `x: Extra inputs are not permitted`
-        if let Some(place) = lower.find(": extra inputs are not permitted") {
-            let name = message[..place].rsplit([' ', '\n']).next().unwrap_or_default();
-            return is_name(name).then(|| name.to_owned());
-        }
-        let says = [
-            "unknown parameter",
-            "unsupported parameter",
-            "unrecognized request argument",
-            "unknown name",
-            "unknown field",
-            "unrecognized field",
-            "unexpected keyword",
-            "is not supported with this model",
-            "encrypted content is not supported",
-        ];
-        if !says.iter().any(|words| lower.contains(words)) {
-            return None;
-        }
-        if lower.contains("encrypted content is not supported") {
-            return Some("include".to_owned());
-        }
-        let named = quoted_words(message).find(|name| is_name(name)).map(str::to_owned);
-        // Google names the object that the member stands in behind it.
-        let inside = quoted_words(message).nth(1).filter(|place| lower.contains("unknown name") && is_name(place));
-        let named = match (named, inside) {
-            (Some(name), Some(place)) => Some(format!("{}.{name}", camel(place))),
-            (named, _) => named,
-        };
-        named.or_else(param).or_else(|| {
-            let (_, rest) = lower.split_once("argument supplied: ")?;
-            let name = rest.split_whitespace().next()?.trim_end_matches(['.', ',']);
-            is_name(name).then(|| name.to_owned())
-        })
-    }
-}
-
-/// `{"loc": ["body", "x"], "type": "extra_forbidden"}` in a list.
-fn superfluous(detail: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Mistake {
-        #[serde(default)]
-        loc: Vec<serde_json::Value>,
-        #[serde(default, rename = "type")]
-        kind: String,
-    }
-    let mistakes: Vec<Mistake> = serde_json::from_str(detail.get()).ok()?;
-    let mistake = mistakes.into_iter().find(|mistake| mistake.kind.contains("extra_forbidden"))?;
-    let path: Vec<&str> =
-        mistake.loc.iter().filter_map(serde_json::Value::as_str).filter(|part| *part != "body").collect();
-    let name = path.join(".");
-    is_name(&name).then_some(name)
-}
-
-/// Words between quotes of any kind.
-fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(['\'', '"', '`']).skip(1).step_by(2)
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=80).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-        && !name.starts_with('.')
-}
-
-/// `generation_config` as `generationConfig`.
-fn camel(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    let mut upper = false;
-    for character in name.chars() {
-        match character {
-            '_' => upper = true,
-            other if std::mem::take(&mut upper) => out.push(other.to_ascii_uppercase()),
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 /// The body without a member; inner ones are named with a dot. `None` when it is not there.

@@ -10,6 +10,7 @@ use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Plan};
 use tokio::time::{Instant, sleep};
 
+use super::call;
 use super::follow::{Pause, following, is_retry, repeated};
 use super::job::Job;
 use super::media::Media;
@@ -20,7 +21,7 @@ use super::settle::Ticket;
 use super::stream::Relay;
 use crate::failure::{self, Failure};
 use crate::health::Retry;
-use crate::learned::{Fact, Noted};
+use crate::learned::Fact;
 use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot};
 
@@ -144,6 +145,9 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
             let limits = Limits { patience, deadline, has_alternative };
             receive::whole(&mut job, &attempt, since, limits).await.map(Tried::Whole)
         };
+        if tried.is_ok() {
+            note(&job, &attempt);
+        }
         match tried {
             // Nothing of an answer leaves before it is written down that the call was let in.
             Ok(_) if !is_written(&job).await => return unwritten(job),
@@ -331,23 +335,31 @@ fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
     if !job.repairs.is_empty() {
         return false;
     }
-    // What a customer's own account or server says is no fact about the others'.
-    if let (Repair::Without(refused), None) = (&repair, &attempt.credential) {
-        let endpoint = &attempt.endpoint;
-        let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
-        let fact = Fact { provider, model, refused: refused.clone() };
-        match job.gate.learn(fact.clone()) {
-            // It is not kept: a release before this one would take it for a member like others.
-            Noted::New { .. } if repair::is_of_stream(&repair) => {}
-            Noted::New { instead_of } => job.gate.keep(&fact, instead_of),
-            // Who wants a stream asks for one although it may be refused.
-            Noted::Known if repair::is_of_stream(&repair) => {}
-            // It was left out already.
-            Noted::Known => return false,
-            // This call is helped all the same.
-            Noted::Unkept => {}
+    if let Repair::Without(refused) = &repair {
+        let known = job.gate.learned.of(&attempt.endpoint.provider, &attempt.endpoint.upstream_model);
+        // It was left out already. But who wants a stream asks for one although it may be refused.
+        if known.is_some_and(|known| known.contains(refused)) && !repair::is_of_stream(&repair) {
+            return false;
         }
     }
     job.repairs.push(repair);
     true
+}
+
+/// Remembers what an endpoint does not take, now that it has taken the same call without it: what it said before that may
+/// be words of the caller's.
+fn note(job: &Job, attempt: &Attempt) {
+    // What a customer's own account or server says is no fact about the others'.
+    if job.repairs.is_empty() || attempt.credential.is_some() {
+        return;
+    }
+    let Attempt { endpoint, .. } = attempt;
+    for repair in &job.repairs {
+        let Repair::Without(refused) = repair else { continue };
+        if call::is_left_out(job, refused) {
+            let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
+            // Of a stream it is not kept: a release before this one would take it for a member like others.
+            job.gate.learn(&Fact { provider, model, refused: refused.clone() }, !repair::is_of_stream(repair));
+        }
+    }
 }

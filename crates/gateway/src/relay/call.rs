@@ -379,21 +379,36 @@ fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
     body
 }
 
+/// Sequences to stop at, by the names that they have in the protocols.
+const STOPS: [&str; 4] = ["stop", "stop_sequences", "generationConfig.stopSequences", "inferenceConfig.stopSequences"];
+/// Schemas, by the names that Gemini knows them by.
+const SCHEMAS: [&str; 2] = ["parametersJsonSchema", "generationConfig.responseJsonSchema"];
+
+/// Whether the call that was made last would have had this and went without it.
+pub(super) fn is_left_out(job: &Job, refused: &Refused) -> bool {
+    let name = refused.name();
+    // Of a beta that is set here nobody is told.
+    let is_beta = matches!(refused, Refused::Beta(_));
+    if is_beta || name == repair::STREAM || SCHEMAS.contains(&name) {
+        return true;
+    }
+    // Nobody is told of those that are looked for here.
+    let is_said = job.warnings.iter().any(|warning| warning.strip_prefix("dropped:") == Some(name));
+    is_said || (STOPS.contains(&name) && memchr::memmem::find(&job.body, b"stop_sequences").is_some())
+}
+
 /// The card of an attempt's endpoint as far as it was found to be otherwise; nothing where it is right.
 pub(super) fn corrected(job: &Job, attempt: &Attempt) -> Option<Card> {
-    // Sequences that the upstream does not take are looked for here.
-    const STOPS: [&str; 4] =
-        ["stop", "stop_sequences", "generationConfig.stopSequences", "inferenceConfig.stopSequences"];
-    // Who does not know JSON Schema by name knows a part of it under another.
-    const SCHEMAS: [&str; 2] = ["parametersJsonSchema", "generationConfig.responseJsonSchema"];
     let refused = refused(job, attempt);
     let names = |known: &[&str]| refused.iter().any(|fact| known.contains(&fact.name()));
     let (stops, schemas) = (names(&STOPS), names(&SCHEMAS));
     (stops || schemas).then(|| {
         let mut card = job.snapshot.places[attempt.endpoint.place].card.clone();
+        // Sequences that the upstream does not take are looked for here.
         if stops {
             card.stop = StopSupport::None;
         }
+        // Who does not know JSON Schema by name knows a part of it under another.
         if schemas {
             card.schema_profile = SchemaProfile::GeminiSubset;
         }

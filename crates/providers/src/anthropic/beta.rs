@@ -94,7 +94,9 @@ fn given_and_taken<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&
             Betas::Converse => row.is_some_and(|row| row.converse),
             Betas::Vertex => row.is_some_and(|row| row.vertex),
         };
-        if taken && !unknown(beta) {
+        // Upstreams quote what they do not know: whatever could end the quotation is kept from them.
+        let is_plain = beta.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if taken && is_plain && !unknown(beta) {
             kept.betas.push(if policy == Betas::All { beta } else { known });
             continue;
         }

@@ -9,6 +9,7 @@ use serde_json::json;
 use tidegate_core::Clock as _;
 use tidegate_core::clock::SystemClock;
 use tidegate_gateway::authorise;
+use tidegate_gateway::learned::BELIEVED;
 use tidegate_gateway::tokens::Tokens;
 use tidegate_gateway::upstream::Client;
 use tidegate_gateway::{Place, Upstream};
@@ -126,7 +127,8 @@ async fn learned(config: &Checked) -> anyhow::Result<()> {
     let Ok(store) = Store::open(&config.storage_url, &config.data_dir).await else {
         return Ok(say!("note  the store cannot be read: what was learnt of upstreams is not shown")?);
     };
-    for row in store.learned().await? {
+    let now = SystemClock.now();
+    for row in store.learned().await?.into_iter().filter(|row| now.since(row.learned) < BELIEVED) {
         say!(
             "note  {} does not take the {} {} for {}: it is left out there",
             row.provider,

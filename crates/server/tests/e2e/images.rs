@@ -254,8 +254,20 @@ async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
         let reply = made(&gate, json!({"made_up": 1})).await;
         assert_eq!((reply.status, sim.calls() - before), (200, 2), "it is asked with it each time");
     }
-    let metrics = gate.managed("/metrics").await;
-    assert!(metrics.body_text().contains("images.style") && !metrics.body_text().contains("made_up"));
+    // Nor is it one when the call is refused without it, too.
+    let words = json!({"message": "Unknown parameter: 'quality'.", "param": "quality", "code": "unknown_parameter"});
+    let refusal = || Behaviour::Raw {
+        status: 400,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: json!({ "error": words }).to_string().into(),
+    };
+    sim.set(Script::from(refusal()).then(refusal()).then(Behaviour::Echo));
+    assert_eq!(made(&gate, json!({"quality": "high"})).await.status, 400);
+    assert_eq!(made(&gate, json!({"quality": "high"})).await.status, 200);
+    assert_eq!(sim.requests().last().unwrap().json()["quality"], "high");
+    let reply = gate.managed("/metrics").await;
+    let metrics = reply.body_text();
+    assert!(metrics.contains("images.style") && !metrics.contains("made_up") && !metrics.contains("images.quality"));
 }
 
 #[tokio::test]

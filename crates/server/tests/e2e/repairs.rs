@@ -177,3 +177,59 @@ async fn p61_a_signature_that_the_client_has_not_kept_goes_back_all_the_same() {
         assert_eq!(seen["contents"][1]["parts"][0]["thoughtSignature"], "CiQBjz1r", "{kind}");
     }
 }
+
+#[tokio::test]
+async fn words_that_a_caller_plants_take_nothing_from_others() {
+    let message = "Invalid schema for function 'stop': In context=('properties', 'unknown parameter'), array schema missing items.";
+    let planted = json!({"error": {"message": message, "type": "invalid_request_error",
+        "param": "tools[0].function.parameters", "code": "invalid_function_parameters"}});
+    let path = "messages.0.content.0.text.x stop_sequences: Extra inputs are not permitted";
+    let path = json!({"type": "error", "error": {"type": "invalid_request_error", "message": path}});
+    for (protocol, address, refusal, member) in
+        [("openai-chat", "/v1", planted, "stop"), ("anthropic", "", path, "stop_sequences")]
+    {
+        let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+        let address = format!("{}{address}", sim.base_url());
+        let gate = Tidegate::start().protocol_at(MODEL, protocol, &address, "").run().await;
+        let request = json!({"model": MODEL, "max_tokens": 50, "stop_sequences": ["END"], "messages": [user("hi")]});
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, sim.calls()), (400, 1), "{protocol}: {}", reply.body_text());
+        assert_eq!(asked(&gate, &request).await.status, 200, "{protocol}");
+        assert_eq!(sim.requests()[1].json()[member], json!(["END"]), "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_help_is_not_remembered() {
+    let refusal = json!({"type": "error", "error": {"type": "invalid_request_error",
+        "message": "metadata: Extra inputs are not permitted"}});
+    let sim = Sim::start(Script::from(refused(&refusal)).then(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let request = json!({"model": MODEL, "max_tokens": 50, "metadata": {"user_id": "u"}, "messages": [user("hi")]});
+    assert_eq!((asked(&gate, &request).await.status, sim.calls()), (400, 2));
+    let reply = asked(&gate, &request).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
+    assert!(sim.requests()[2].json()["metadata"].is_object());
+    // What helps is.
+    sim.set(Script::from(refused(&refusal)).then(Behaviour::says("ok")));
+    for calls in [2, 1] {
+        let before = sim.calls();
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, Some("dropped:metadata")));
+        assert_eq!(sim.calls() - before, calls);
+        assert_eq!(sim.requests().last().unwrap().json()["metadata"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn a_beta_that_could_end_a_quotation_is_kept_from_upstreams() {
+    let sim = Sim::start(Behaviour::says("ok")).await;
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let request = json!({"model": MODEL, "max_tokens": 50, "messages": [user("hi")]});
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+    let ask = ask.header("anthropic-beta", "a`b`context-1m-2025-08-07, context-1m-2025-08-07");
+    let reply = ask.json(request.to_string()).send().await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:a`b`context-1m-2025-08-07"));
+    assert_eq!(sim.requests()[0].header("anthropic-beta"), Some("context-1m-2025-08-07"));
+}

@@ -12,7 +12,7 @@ use tidegate_routing::{Attempt, Endpoint};
 
 use super::super::{call, translate};
 use super::{Job, Kind};
-use crate::learned::{Fact, Noted};
+use crate::learned::Fact;
 use crate::{error_rules, upstream};
 
 /// One attempt, made again without an option that the endpoint does not know.
@@ -20,9 +20,16 @@ pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: 
     let endpoint = &attempt.endpoint;
     let mut refused = learned(job, endpoint);
     let mut is_repaired = false;
+    let mut left_out: Option<String> = None;
     loop {
         let (fault, hint) = match sent(job, attempt, &refused).await? {
-            Ok(body) => return K::completed(job, endpoint, since, &body),
+            Ok(body) => {
+                let answer = K::completed(job, endpoint, since, &body)?;
+                if let Some(name) = &left_out {
+                    note(job, attempt, name);
+                }
+                return Ok(answer);
+            }
             Err(refusal) => refusal,
         };
         let without = match hint {
@@ -38,18 +45,22 @@ pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: 
         is_repaired = true;
         job.ticket.faulted(&fault);
         if let Some(name) = without {
-            // What a customer's own account or server says is no fact about the others'. Nor is what it says to names that a
-            // caller made up: they could be made up so that it speaks of others.
-            if attempt.credential.is_none() && is_ordinary(job) {
-                let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
-                let fact = Fact { provider, model, refused: Refused::Member(format!("{}{name}", K::LEARNT)) };
-                if let Noted::New { instead_of } = job.gate.learn(fact.clone()) {
-                    job.gate.keep(&fact, instead_of);
-                }
-            }
+            left_out = Some(name.clone());
             refused.insert(name);
         }
     }
+}
+
+/// Remembers an option that an endpoint does not take, now that it has taken the same call without it. What a customer's
+/// own account or server says is no fact about the others'. Nor is what it says to names that a caller made up: they could
+/// be made up so that it speaks of others.
+fn note<K: Kind>(job: &Job<K>, attempt: &Attempt, name: &str) {
+    if attempt.credential.is_some() || !is_ordinary(job) {
+        return;
+    }
+    let (provider, model) = (attempt.endpoint.provider.clone(), attempt.endpoint.upstream_model.clone());
+    let refused = Refused::Member(format!("{}{name}", K::LEARNT));
+    job.gate.learn(&Fact { provider, model, refused }, true);
 }
 
 /// Whether an option was part of what was sent.

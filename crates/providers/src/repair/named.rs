@@ -1,0 +1,271 @@
+//! What a refusal names. Callers choose the names of tools, of properties and of members, and upstreams quote them: a name
+//! counts only where the upstream has a place of its own for it, or where one of the sentences that are known begins.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Kind};
+
+/// What the Responses protocol calls thinking that is shown.
+const SUMMARY: &str = "reasoning.summary";
+
+/// What the Gemini protocol calls a tool's schema.
+const TOOL_SCHEMA: &str = "parametersJsonSchema";
+
+/// Behind these stands what is not known: OpenAI's words, Cohere's, those of servers in Go and in Rust, and Java's.
+const OPENINGS: [&str; 9] = [
+    "unknown parameter: ",
+    "unsupported parameter: ",
+    "unrecognized request argument supplied: ",
+    "unrecognized request arguments supplied: ",
+    "unknown field: parameter ",
+    "json: unknown field ",
+    "failed to deserialize the json body into the target type: unknown field ",
+    "unknown field ",
+    "unrecognized field ",
+];
+
+#[derive(Default)]
+pub(super) struct Error {
+    pub message: String,
+    pub param: Option<String>,
+    pub code: Option<String>,
+    /// The place that a list of mistakes names as superfluous.
+    extra: Option<String>,
+}
+
+impl Error {
+    pub fn read(body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Outer<'a> {
+            #[serde(borrow, default)]
+            error: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            detail: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Inner<'a> {
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            param: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            code: Option<&'a RawValue>,
+        }
+        let text = |raw: Option<&RawValue>| raw.and_then(json::string).map(|text| text.into_owned());
+        // Google wraps some errors in a list of one.
+        let whole: Option<&RawValue> = serde_json::from_slice(body).ok();
+        let whole = whole.map(|whole| match json::kind(whole) {
+            Kind::Array => json::elements(whole).and_then(|list| list.first().copied()).unwrap_or(whole),
+            _ => whole,
+        });
+        let Some(outer) = whole.and_then(|whole| serde_json::from_str::<Outer<'_>>(whole.get()).ok()) else {
+            return Self::default();
+        };
+        let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
+        let message = inner.as_ref().and_then(|inner| text(inner.message));
+        Self {
+            message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
+            param: inner.as_ref().and_then(|inner| text(inner.param)),
+            code: inner.as_ref().and_then(|inner| text(inner.code)),
+            extra: outer.detail.and_then(superfluous),
+        }
+    }
+
+    /// ``Unexpected value(s) `x` for the `anthropic-beta` header``
+    pub fn beta(&self) -> Option<String> {
+        let (names, _) =
+            after(&self.message, "unexpected value(s) `")?.split_once("` for the `anthropic-beta` header")?;
+        names.split("`, `").last().and_then(name)
+    }
+
+    pub fn member(&self) -> Option<String> {
+        if self.extra.is_some() {
+            return self.extra.clone();
+        }
+        let (param, code) = (self.param.as_deref(), self.code.as_deref());
+        // An organisation that is not verified is shown no summaries; the member itself is known.
+        let is_unverified = match param {
+            Some(param) => param == SUMMARY && code == Some("unsupported_value"),
+            None => after(&self.message, "your organization must be verified to generate reasoning summar").is_some(),
+        };
+        if is_unverified {
+            return Some(SUMMARY.to_owned());
+        }
+        match param {
+            // What is named is what it is about, whatever else is said.
+            Some(param) => {
+                let is_unknown =
+                    code.is_some_and(|code| ["unsupported_parameter", "unknown_parameter"].contains(&code));
+                name(param).filter(|_| is_unknown || self.said().is_some())
+            }
+            None => self.said(),
+        }
+    }
+
+    /// What the sentence names that the message begins with.
+    fn said(&self) -> Option<String> {
+        // So Bedrock hands on what a model's own server says.
+        let message = after(&self.message, "the model returned the following errors: ").unwrap_or(&self.message);
+        if after(message, "encrypted content is not supported").is_some() {
+            return Some("include".to_owned());
+        }
+        // `x.y: Extra inputs are not permitted`. Only of ASCII: places in it must be places in the message.
+        if let Some(place) = message.to_ascii_lowercase().find(": extra inputs are not permitted") {
+            return name(&message[..place]);
+        }
+        if let Some(rest) = after(message, "invalid json payload received. unknown name ") {
+            return unknown_to_google(rest);
+        }
+        if let Some(rest) = OPENINGS.iter().find_map(|opening| after(message, opening)) {
+            return word(rest).and_then(|(word, _)| name(word));
+        }
+        // `f() got an unexpected keyword argument 'x'`
+        if let Some((function, rest)) = message.split_once(" got an unexpected keyword argument ") {
+            let is_one_word = !function.contains([' ', '\'', '"', '`']);
+            return word(rest).filter(|_| is_one_word).and_then(|(word, _)| name(word));
+        }
+        // `'x' is not supported with this model`
+        let (word, rest) = word(message).filter(|_| message.starts_with(['\'', '"', '`']))?;
+        after(rest, " is not supported with this model").and_then(|_| name(word))
+    }
+}
+
+/// `"x" at 'y': Cannot find field.`: the member, and the object that it stands in unless that is the whole.
+fn unknown_to_google(rest: &str) -> Option<String> {
+    let (member, rest) = word(rest)?;
+    let Some(place) = rest.strip_prefix(" at ") else { return name(member).filter(|_| rest.starts_with(':')) };
+    let (place, _) = word(place)?;
+    match name(place) {
+        Some(place) => Some(format!("{}.{}", camel(&place), name(member)?)),
+        // Other members of tools are what a caller has named.
+        None => name(member).filter(|member| member == TOOL_SCHEMA),
+    }
+}
+
+/// `{"loc": ["body", "x"], "type": "extra_forbidden"}` in a list.
+fn superfluous(detail: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Mistake {
+        #[serde(default)]
+        loc: Vec<serde_json::Value>,
+        #[serde(default, rename = "type")]
+        kind: String,
+    }
+    let mistakes: Vec<Mistake> = serde_json::from_str(detail.get()).ok()?;
+    let mistake = mistakes.into_iter().find(|mistake| mistake.kind.contains("extra_forbidden"))?;
+    let path: Option<Vec<&str>> = mistake.loc.iter().map(serde_json::Value::as_str).collect();
+    // Numbers stand in lists, of which nothing is left out; a part with a dot would look like two.
+    let path: Vec<&str> = path?.into_iter().filter(|part| *part != "body").collect();
+    let is_plain = path.iter().all(|part| !part.contains('.'));
+    name(&path.join(".")).filter(|_| is_plain)
+}
+
+/// What follows an opening, however that is written.
+fn after<'a>(text: &'a str, opening: &str) -> Option<&'a str> {
+    let start = text.get(..opening.len())?;
+    start.eq_ignore_ascii_case(opening).then(|| &text[opening.len()..])
+}
+
+/// The first word, in quotes of any kind or without, and what follows it.
+fn word(text: &str) -> Option<(&str, &str)> {
+    match text.chars().next()? {
+        quote @ ('\'' | '"' | '`') => text[1..].split_once(quote),
+        _ => {
+            let end = text.find(char::is_whitespace).unwrap_or(text.len());
+            Some((text[..end].trim_end_matches(['.', ',', ':']), &text[end..]))
+        }
+    }
+}
+
+fn name(name: &str) -> Option<String> {
+    let is_name = (1..=80).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        && !name.starts_with('.');
+    is_name.then(|| name.to_owned())
+}
+
+/// `generation_config` as `generationConfig`.
+fn camel(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut upper = false;
+    for character in name.chars() {
+        match character {
+            '_' => upper = true,
+            other if std::mem::take(&mut upper) => out.push(other.to_ascii_uppercase()),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn named(error: serde_json::Value) -> Option<String> {
+        let error = Error::read(json!({ "error": error }).to_string().as_bytes());
+        error.beta().or_else(|| error.member())
+    }
+
+    #[test]
+    fn words_that_a_caller_plants_name_nothing() {
+        for message in [
+            "Invalid schema for function 'stop': In context=('properties', 'unknown parameter'), array schema missing items.",
+            "Invalid schema for function 'stop': unknown field",
+            "messages.0.content.0.text.x stop_sequences: Extra inputs are not permitted",
+            "x\nstop_sequences: Extra inputs are not permitted",
+            "x`stop_sequences: Extra inputs are not permitted",
+            "Unexpected value(s) `a`b`context-1m-2025-08-07` for the `anthropic-beta` header",
+            "The tool 'x' is bad: Unexpected value(s) `context-1m-2025-08-07` for the `anthropic-beta` header",
+            "tools[0].function.name: json: unknown field \"stop\"",
+            "Tool 'stop' got an unexpected keyword argument 'temperature'",
+            "the tool 'stop' is not supported with this model",
+            "Invalid JSON payload received. Unknown name \"safetySettings\" at 'tools[0].function_declarations[0].parameters': Cannot find field.",
+            "My organization must be verified to generate reasoning summaries",
+        ] {
+            assert_eq!(named(json!({ "message": message })), None, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_has_a_place_of_its_own_counts_more_than_words() {
+        let of =
+            |message: &str, param: &str, code: &str| named(json!({"message": message, "param": param, "code": code}));
+        let said = "Unknown parameter: 'stop'.";
+        assert_eq!(of(said, "seed", "unknown_parameter").as_deref(), Some("seed"));
+        assert_eq!(of(said, "tools[0].stop", "unknown_parameter"), None);
+        assert_eq!(of(said, "tools[0].function.parameters", "invalid_function_parameters"), None);
+        assert_eq!(of("Invalid 'stop': unknown field", "stop", "invalid_value"), None);
+        let listed = |loc: serde_json::Value| {
+            let body =
+                json!({"detail": [{"type": "extra_forbidden", "loc": loc, "msg": "Extra inputs are not permitted"}]});
+            Error::read(body.to_string().as_bytes()).member()
+        };
+        assert_eq!(listed(json!(["body", "seed"])).as_deref(), Some("seed"));
+        assert_eq!(listed(json!(["body", "thinking", "mode"])).as_deref(), Some("thinking.mode"));
+        assert_eq!(listed(json!(["body", "list", 0, "stop"])), None);
+        assert_eq!(listed(json!(["body", "thinking.mode"])), None);
+    }
+
+    #[test]
+    fn the_sentences_of_servers_are_known() {
+        for (message, name) in [
+            ("The model returned the following errors: speed: Extra inputs are not permitted", "speed"),
+            ("unknown field: parameter 'seed' is not a valid field. For proper usage, please refer to x", "seed"),
+            ("json: unknown field \"seed\"", "seed"),
+            (
+                "Failed to deserialize the JSON body into the target type: unknown field `seed`, expected one of `a`",
+                "seed",
+            ),
+            ("Unrecognized field \"seed\" (class Request), not marked as ignorable", "seed"),
+            ("Completions.create() got an unexpected keyword argument 'seed'", "seed"),
+            ("'seed' is not supported with this model.", "seed"),
+            ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "b-2"),
+        ] {
+            assert_eq!(named(json!({ "message": message })).as_deref(), Some(name), "{message}");
+        }
+    }
+}
