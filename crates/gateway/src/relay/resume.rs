@@ -22,6 +22,8 @@ pub(super) struct Sent {
 const UNREAD: usize = 32 << 10;
 /// The longest text that is gone on with.
 const LONGEST: usize = 256 << 10;
+/// Characters from which on a beginning that comes again is a repetition, and no chance.
+const REPETITION: usize = 16;
 
 impl Default for Sent {
     fn default() -> Self {
@@ -204,10 +206,12 @@ impl Graft {
         held.push_str(text);
         let prefix = self.text.trim_end();
         let blank = &self.text[prefix.len()..];
-        if !prefix.is_empty() && prefix.starts_with(held.as_str()) && held.len() < prefix.len() {
+        // What is short may well be said again because it goes on like that.
+        let may_repeat = prefix.chars().nth(REPETITION - 1).is_some();
+        if may_repeat && prefix.starts_with(held.as_str()) && held.len() < prefix.len() {
             return;
         }
-        let rest = held.strip_prefix(prefix).filter(|_| !prefix.is_empty()).unwrap_or(held);
+        let rest = held.strip_prefix(prefix).filter(|_| may_repeat).unwrap_or(held);
         // White space at the end was sent, and upstreams were not told of it.
         if rest.len() < blank.len() && blank.starts_with(rest) {
             return;
@@ -336,17 +340,29 @@ mod tests {
 
     #[test]
     fn what_is_said_again_is_cut_off_wherever_it_is_split() {
-        let (said, whole) = ("The cat sat ", "The cat sat on the mat, the cat sat.");
+        let (said, whole) = ("The old cat sat ", "The old cat sat on the mat, the cat sat.");
+        assert_eq!(
+            joined(&[start(0), delta(0, said)], &[start(0), delta(0, whole), stop(0)]),
+            [[said, whole].concat()]
+        );
+        let (said, whole) = ("The old grey cat sat ", "The old grey cat sat on the mat, the cat sat.");
         let first = [start(0), delta(0, said)];
         for cut in 1..whole.len() {
             let second = [start(0), delta(0, &whole[..cut]), delta(0, &whole[cut..]), stop(0)];
             assert_eq!(joined(&first, &second), [whole], "{cut}");
         }
         // A beginning that only looks like it.
-        let second = [start(0), delta(0, "The c"), delta(0, "ow"), stop(0)];
-        assert_eq!(joined(&first, &second), ["The cat sat The cow"]);
-        let second = [start(0), delta(0, "The c"), stop(0)];
-        assert_eq!(joined(&first, &second), ["The cat sat The c"]);
+        let second = [start(0), delta(0, "The o"), delta(0, "wl"), stop(0)];
+        assert_eq!(joined(&first, &second), ["The old grey cat sat The owl"]);
+        let second = [start(0), delta(0, "The o"), stop(0)];
+        assert_eq!(joined(&first, &second), ["The old grey cat sat The o"]);
+        // Short ones are said again because that is how it goes on.
+        for (said, more, expected) in
+            [("ha", "ha ha!", "haha ha!"), ("1", "12", "112"), ("One two ", "One two", "One two One two")]
+        {
+            let second = [start(0), delta(0, more), stop(0)];
+            assert_eq!(joined(&[start(0), delta(0, said)], &second), [expected]);
+        }
     }
 
     #[test]

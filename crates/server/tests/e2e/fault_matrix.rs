@@ -60,9 +60,13 @@ const FAULTS: [What; 12] = [
     What::TooLong,
 ];
 
+/// An answer, and as much of it as is sent before it breaks.
+const ALL: &str = "hello, the tide is in";
+const BEGUN: &str = "hello, the tide i";
+
 /// The frames of a stream up to a moment.
 fn until(when: When) -> Vec<String> {
-    let text = tale("hel");
+    let text = tale(BEGUN);
     let tool = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}"#;
     let input =
         r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\""}}"#;
@@ -73,7 +77,7 @@ fn until(when: When) -> Vec<String> {
         When::MidTool => {
             vec![text[0].clone(), frame("content_block_start", tool), frame("content_block_delta", input)]
         }
-        When::AfterStop => tale("hello"),
+        When::AfterStop => tale(ALL),
     }
 }
 
@@ -169,9 +173,9 @@ impl Case {
 
 #[tokio::test]
 async fn faults_of_streams() {
-    let well: Vec<Bytes> = tale("hello").into_iter().map(Bytes::from).collect();
+    let well: Vec<Bytes> = tale(ALL).into_iter().map(Bytes::from).collect();
+    // What goes on with the beginning repeats it, and that is cut off.
     let well = Behaviour::RawStream { chunks: well, end: End::Close };
-    // What goes on with "hel" repeats it, and that is cut off.
     for endpoints in 1..=3 {
         let bench = Case::start(endpoints).await;
         for (what, when) in FAULTS.into_iter().flat_map(|what| MOMENTS.map(|when| (what, when))) {
@@ -193,7 +197,7 @@ async fn faults_of_streams() {
             let events = if reply.status == 200 { reply.events() } else { Vec::new() };
             let count = |name: &str| events.iter().filter(|event| event.name == name).count();
             if survives {
-                assert_eq!((reply.status, reply.text().as_str()), (200, "hello"), "{case}");
+                assert_eq!((reply.status, reply.text().as_str()), (200, ALL), "{case}");
                 assert_eq!((count("message_start"), count("message_stop"), count("error")), (1, 1, 0), "{case}");
                 let usage = events.iter().rfind(|event| event.name == "message_delta").unwrap().json();
                 let cost = usage["usage"]["cost"].as_f64();

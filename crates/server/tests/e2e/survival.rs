@@ -47,7 +47,9 @@ async fn a_stream_that_breaks_in_its_text_goes_on_elsewhere_as_one() {
         (3, "One two", " three.", "One two three."),
         // With white space at its end, which no upstream takes.
         (3, "One two ", "three.", "One two three."),
-        (3, "One two ", "One two three.", "One two three."),
+        (3, "One two three four ", "One two three four five.", "One two three four five."),
+        // A short one is said again because that is how it goes on.
+        (3, "One two ", "One two three.", "One two One two three."),
         // Behind a block that was closed.
         (4, "One two.", "Three.", "One two.Three."),
     ] {
