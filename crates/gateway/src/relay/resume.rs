@@ -110,11 +110,21 @@ impl Said {
         self.text.trim_end()
     }
 
-    /// Lets the conversation end with what was said. `produced`: tokens of it, which are not to be produced again.
-    pub fn continued(&self, mut request: Request, produced: u64) -> Request {
-        request.max_tokens = request.max_tokens.map(|limit| limit.saturating_sub(produced).max(1));
+    /// The block that is not over.
+    pub fn open(&self) -> Option<usize> {
+        self.open
+    }
+
+    /// Lets the conversation end with what was said. `produced`: tokens of it, which are not to be produced again. None when
+    /// no more may be produced.
+    pub fn continued(&self, mut request: Request, produced: u64) -> Option<Request> {
+        let left = request.max_tokens.map(|limit| limit.saturating_sub(produced));
+        if left == Some(0) {
+            return None;
+        }
+        request.max_tokens = left;
         if self.prefix().is_empty() {
-            return request;
+            return Some(request);
         }
         // What was begun was thought about; nor does anyone who is to think take a beginning.
         request.thinking = None;
@@ -130,7 +140,7 @@ impl Said {
             },
             None => request.messages.push(Message::new(Role::Assistant, Content::Text(more.to_owned()))),
         }
-        request
+        Some(request)
     }
 }
 
@@ -242,9 +252,7 @@ pub(super) fn with_carried(delta: &[u8], carried: &Usage) -> Option<Bytes> {
     sum(&mut usage.cache_read_input_tokens, carried.cache_read);
     sum(&mut usage.cache_creation_input_tokens, carried.cache_write.saturating_add(carried.cache_write_1h));
     usage.output_tokens = Some(usage.output_tokens.unwrap_or(0).saturating_add(carried.output));
-    let mut bytes = BytesMut::new();
-    Event::MessageDelta(delta).encode(&mut bytes);
-    Some(bytes.freeze())
+    Some(encoded(&Event::MessageDelta(delta)))
 }
 
 fn speak(index: usize, text: &str, out: &mut VecDeque<Bytes>) {
@@ -255,9 +263,13 @@ fn speak(index: usize, text: &str, out: &mut VecDeque<Bytes>) {
 }
 
 fn push(event: &Event, out: &mut VecDeque<Bytes>) {
+    out.push_back(encoded(event));
+}
+
+pub(super) fn encoded(event: &Event) -> Bytes {
     let mut bytes = BytesMut::new();
     event.encode(&mut bytes);
-    out.push_back(bytes.freeze());
+    bytes.freeze()
 }
 
 #[cfg(test)]
@@ -399,7 +411,7 @@ mod tests {
         assert_eq!((&*said.text, said.open, said.next), ("The cat", Some(1), 2));
         let request = json!({"model": "m", "max_tokens": 100, "thinking": {"type": "enabled", "budget_tokens": 50},
             "messages": [{"role": "user", "content": "hi"}]});
-        let continued = said.continued(serde_json::from_str(&request.to_string()).unwrap(), 0);
+        let continued = said.continued(serde_json::from_str(&request.to_string()).unwrap(), 0).unwrap();
         assert!(continued.thinking.is_none() && continued.messages.len() == 2);
         let mut graft = Graft::new(&said);
         let second = [start(0), delta(0, " sat"), stop(0)];
@@ -448,14 +460,13 @@ mod tests {
         let said = Said { text: "So far \n".to_owned(), open: Some(0), next: 1, ..Said::default() };
         let messages = |request: Request| serde_json::to_value(&request).unwrap()["messages"].clone();
         let user = json!({"role": "user", "content": "hi"});
-        let continued = said.continued(request(json!([user])), 30);
+        let continued = said.continued(request(json!([user])), 30).unwrap();
         assert_eq!(continued.max_tokens, Some(70));
         assert_eq!(messages(continued), json!([user, {"role": "assistant", "content": "So far"}]));
         let begun = json!([user, {"role": "assistant", "content": "Well. "}]);
         let expected = json!([user, {"role": "assistant", "content": "Well. So far"}]);
-        assert_eq!(messages(said.continued(request(begun), 0)), expected);
-        let nothing = Said::default();
-        assert_eq!(messages(nothing.continued(request(json!([user])), 200)), json!([user]));
-        assert_eq!(nothing.continued(request(json!([user])), 200).max_tokens, Some(1));
+        assert_eq!(messages(said.continued(request(begun), 0).unwrap()), expected);
+        assert_eq!(messages(Said::default().continued(request(json!([user])), 99).unwrap()), json!([user]));
+        assert!(said.continued(request(json!([user])), 100).is_none(), "nothing is left to be produced");
     }
 }

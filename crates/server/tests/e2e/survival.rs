@@ -107,6 +107,34 @@ async fn a_stream_that_breaks_again_goes_on_with_all_that_was_said_and_nothing_t
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_at_its_limit_ends_there() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    let text = tale("One two");
+    // Within a block and behind it. What was said is counted by its bytes, of which a block's end has fewer.
+    for (cut, limit) in [(3, 2), (4, 1)] {
+        one.set(breaks(&text[..cut]));
+        let mut body = hello_streamed(MODEL);
+        body["max_tokens"] = json!(limit);
+        let reply = asked(&gate, body).await;
+        assert_eq!((reply.status, reply.text().as_str(), other.calls()), (200, "One two", 0), "{}", reply.body_text());
+        let events = reply.events();
+        let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).filter(|name| *name != "ping").collect();
+        let block = ["content_block_start", "content_block_delta", "content_block_stop"];
+        assert_eq!(names, [&["message_start"], &block[..], &["message_delta", "message_stop"]].concat());
+        let end = events.iter().find(|event| event.name == "message_delta").unwrap().json();
+        assert_eq!(end["delta"]["stop_reason"], "max_tokens");
+        let usage = &end["usage"];
+        assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(14), &json!(limit)), "{usage}");
+        let dollars = f64::from(14 + 2 * limit) / 1e6;
+        assert!((usage["cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{usage}");
+        assert_eq!(metadata(&reply)["attempts"][0]["status"], 0);
+        let record = recorded(&gate, reply.header("x-generation-id").unwrap()).await;
+        assert!((record["total_cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{record}");
+        assert_eq!((&record["tokens_prompt"], &record["tokens_completion"]), (&json!(14), &json!(limit)), "{record}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_was_thought_about_goes_on_without_another_thought() {
     let (one, other, gate) = two(PRICED, PRICED).await;
     let event = |data: Value| frame(data["type"].as_str().unwrap(), &data.to_string());

@@ -166,16 +166,33 @@ impl Relay {
         Some((ticket.broken(&failure, waived), last))
     }
 
-    /// The body of a request that goes on with what was said, and what the gateway must know of it.
-    pub(super) fn continued(&self, said: &Said) -> Option<Continued> {
+    /// How the answer goes on behind what was said.
+    pub(super) fn continued(&self, said: &Said) -> Option<Further> {
         let rest = self.rest.as_ref()?;
         let request: Request = serde_json::from_slice(&rest.asked).ok()?;
         let produced = self.ticket.as_deref().map_or(0, Ticket::produced);
-        let body = Bytes::from(serde_json::to_vec(&said.continued(request, produced)).ok()?);
+        let Some(request) = said.continued(request, produced) else { return Some(Further::Nothing) };
+        let body = Bytes::from(serde_json::to_vec(&request).ok()?);
         let envelope = crate::relay::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
         let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
         drop(envelope);
-        Some(Continued { body, cuts, traits, max_tokens })
+        Some(Further::Call(Box::new(Continued { body, cuts, traits, max_tokens })))
+    }
+
+    /// Ends an answer that is as long as it may be, although its upstream broke before it said so. What leaves is in the
+    /// outbox.
+    pub(super) fn cut(&mut self, said: &Said, status: u16, out: &mut Outbox) -> Option<(Receipt, Bytes)> {
+        let ticket = self.ticket.as_deref_mut()?;
+        ticket.attempt_broke(status);
+        let mut last = Outbox::default();
+        self.pump.cut(said.open(), &mut last, ticket).ok()?;
+        while let Some(bytes) = last.pop() {
+            ticket.overhear(&bytes);
+            out.push(bytes);
+        }
+        // By its own count it might have had a word more: others get one that was ended by who said it.
+        self.recording = None;
+        self.finish()
     }
 
     /// What another attempt goes on with, and the place of the one that broke.
@@ -265,6 +282,13 @@ impl Relay {
         let stands = self.ticket.as_deref().is_none_or(Ticket::may_go_on);
         (!stands).then(Failure::invalid_key)
     }
+}
+
+/// How an answer goes on that broke off.
+pub(super) enum Further {
+    Call(Box<Continued>),
+    /// No more of it may be produced.
+    Nothing,
 }
 
 /// A request that goes on with an answer.
