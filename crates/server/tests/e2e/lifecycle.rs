@@ -350,6 +350,8 @@ async fn lif_2_a_stream_that_still_waits_for_content_is_told_so_too() {
     assert_eq!(data["error"]["message"], "Service temporarily unavailable");
     assert_eq!(gate.exit().await.code(), Some(0));
 }
+    let record = generation(&gate.place, &id).await.expect("it was settled before the end");
+    assert_eq!((record.outcome, record.status), (Outcome::Failed, 503));
 
 #[tokio::test]
 async fn lif_2_a_request_without_a_stream_is_told_so_with_a_status() {
@@ -369,7 +371,7 @@ async fn lif_2_a_request_without_a_stream_is_told_so_with_a_status() {
         let id = reply.header("x-generation-id").expect("a generation has an id").to_owned();
         assert_eq!(gate.exit().await.code(), Some(0));
         let record = generation(&gate.place, &id).await.expect("it was settled before the end");
-        assert_eq!(record.outcome, Outcome::Cancelled);
+        assert_eq!((record.outcome, record.status), (Outcome::Failed, 503), "the client was there");
     }
 }
 

@@ -203,9 +203,24 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.exchange.is_some() {
-            self.abandon();
-            self.close(Outcome::Cancelled, 499, None);
+        if self.exchange.is_none() {
+            return;
         }
+        self.abandon();
+        if !self.presence.is_ended() {
+            self.close(Outcome::Cancelled, 499, None);
+            return;
+        }
+        // The client is there and hears that the gateway stops.
+        let failure = Failure::unavailable();
+        self.note_failure(&failure);
+        let (outcome, status) = match &mut self.carried {
+            Some(carried) => {
+                carried.waive();
+                (Outcome::Broken, 200)
+            }
+            None => (Outcome::Failed, failure.status),
+        };
+        self.close(outcome, status, Some(failure.error_type.as_str()));
     }
 }
