@@ -123,7 +123,9 @@ impl Gateway {
             && inner.is_none_or(Inner::is_uncounted)
             && let Err(failure) = self.admit_free(key, settings)
         {
-            return Err(refuse(ticket, failure));
+            // Never let in: nothing is remembered of it.
+            ticket.refuse();
+            return Err(failure);
         }
         let (stream, metadata) = (envelope.stream, turn.wants_metadata());
         let mut telling = Telling { id, snapshot, wish, stream, metadata, warnings: turn.warnings(&plan) };
@@ -165,7 +167,6 @@ impl Gateway {
         drop(envelope);
         let first = match attempt::admit(&mut job).await {
             Ok(first) => first,
-            // Never let in: nothing is remembered of it.
             Err(failure) => {
                 job.ticket.refuse();
                 return Err(failure);

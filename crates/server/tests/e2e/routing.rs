@@ -381,6 +381,11 @@ async fn free_variants_have_limits_of_their_own() {
     assert_eq!((status, &*kind), (429, "rate_limit_error"));
     assert_eq!(message, "Rate limit exceeded: free models, 3 requests per day");
     let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(
+        (&refused.json()["request_id"], refused.header("x-generation-id")),
+        (&Value::Null, None),
+        "never let in"
+    );
     assert!((1..=86_400).contains(&wait), "{wait}");
     assert_eq!(gate.messages(hello(MODEL)).await.status, 200, "by its own name it is not a free variant");
     let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();
