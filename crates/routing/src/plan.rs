@@ -216,6 +216,8 @@ pub struct Plan {
     pub total: usize,
     /// Endpoints that were left out because the prompt may be too long for them.
     pub too_short: usize,
+    /// How the first model was found.
+    pub strategy: Strategy,
 }
 
 /// A model of the request's list.
@@ -285,7 +287,7 @@ fn run<R: Record>(catalogue: &Catalogue, request: &Request<'_>, record: &mut R) 
         keep_first(&mut attempts);
     }
     let too_short = sieve.removed.iter().filter(|removed| removed.filter == Filter::ContextLength).count();
-    Ok(Plan { attempts, total, too_short })
+    Ok(Plan { attempts, total, too_short, strategy: wanted[0].strategy })
 }
 
 /// The models of the list, each once. An unknown name anywhere is the caller's mistake.
@@ -298,7 +300,10 @@ fn resolved<'c>(catalogue: &'c Catalogue, request: &Request<'c>) -> Result<Small
         };
         let named = catalogue.find(written).map_err(|missing| match missing {
             Missing::Unknown => PlanError::unknown_model(name),
-            Missing::EmptyFamily => PlanError::no_endpoints(name),
+            Missing::EmptyFamily => {
+                let strategy = wanted.first().map_or(Strategy::Latest, |first| first.strategy);
+                Box::new(PlanError { strategy, ..*PlanError::no_endpoints(name) })
+            }
         })?;
         if wanted.iter().any(|known| Arc::ptr_eq(known.model, named.model) && known.variants == named.variants) {
             continue;

@@ -50,7 +50,12 @@ mod tests {
             strategy: Strategy::Direct,
             variants: Variants::NONE,
         };
-        Plan { attempts: list.iter().map(attempt).collect(), total: list.len(), too_short: 0 }
+        Plan {
+            attempts: list.iter().map(attempt).collect(),
+            total: list.len(),
+            too_short: 0,
+            strategy: Strategy::Direct,
+        }
     }
 
     fn told(plan: &Plan, faults: &[(usize, Class)]) -> Option<(usize, Class)> {

@@ -178,7 +178,7 @@ mod tests {
 
     fn plan(list: &[(usize, u64, bool)]) -> Plan {
         let attempts = list.iter().map(|(model, length, own)| attempt(*model, *length, *own)).collect();
-        Plan { attempts, total: list.len(), too_short: 0 }
+        Plan { attempts, total: list.len(), too_short: 0, strategy: Strategy::Direct }
     }
 
     fn next(plan: &Plan, faults: &[(usize, Class)]) -> Option<usize> {

@@ -104,7 +104,8 @@ impl PlanError {
             strategy: self.strategy,
             variants: Variants::NONE,
         };
-        Some(Plan { attempts: self.available.iter().map(attempt).collect(), total: self.total, too_short: 0 })
+        let attempts = self.available.iter().map(attempt).collect();
+        Some(Plan { attempts, total: self.total, too_short: 0, strategy: self.strategy })
     }
 
     pub(super) fn unknown_model(name: &str) -> Box<Self> {

@@ -177,6 +177,7 @@ async fn how_a_model_was_found_is_told() {
     assert_eq!(three.ask(json!({"model": "default"})).await.status, 400);
     let reply = three.ask(json!({"model": "~vendor/m-latest"})).await;
     assert_eq!((reply.status, reply.error().3.as_str()), (404, "No endpoints found for ~vendor/m-latest"));
+    assert_eq!(reply.json()["tidegate_metadata"]["strategy"], "latest");
 }
 
 #[tokio::test]
@@ -380,12 +381,12 @@ async fn free_variants_have_limits_of_their_own() {
     let (status, kind, _, message) = refused.error();
     assert_eq!((status, &*kind), (429, "rate_limit_error"));
     assert_eq!(message, "Rate limit exceeded: free models, 3 requests per day");
-    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert_eq!(
         (&refused.json()["request_id"], refused.header("x-generation-id")),
         (&Value::Null, None),
         "never let in"
     );
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=86_400).contains(&wait), "{wait}");
     assert_eq!(gate.messages(hello(MODEL)).await.status, 200, "by its own name it is not a free variant");
     let key = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json();

@@ -23,7 +23,7 @@ impl Ticket {
         sent_at: Timestamp,
     ) -> String {
         let exchange = self.open_exchange();
-        let strategy = selected.or_else(|| plan.attempts.first()).map_or(Strategy::Direct, |attempt| attempt.strategy);
+        let strategy = selected.or_else(|| plan.attempts.first()).map_or(plan.strategy, |attempt| attempt.strategy);
         // A model of a list that answered instead says more than how the first one was found.
         let found = self.told.as_ref().and_then(|told| told.strategy).filter(|_| strategy != Strategy::Fallback);
         let strategy = found.unwrap_or(strategy.as_str());
