@@ -1,6 +1,7 @@
 //! `tidegate explain`: who would serve a request and why not the others; or what became of one that was made. A running
 //! server is asked where one is named, for only it knows how upstreams are doing.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -254,12 +255,12 @@ impl Server {
                  --management`)",
                 self.url
             ),
-            status => bail!("{} answers {status}: {}", self.url, shown(&complaint(text))),
+            status => bail!("{} answers {status}: {}", self.url, complaint(text)),
         }
     }
 }
 
-/// What an error says, and where.
+/// What an error says, and where; several mistakes stand on lines of their own.
 fn complaint(text: &[u8]) -> String {
     let body: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
     let mut said = body["error"]["message"].as_str().unwrap_or("no reason was given").to_owned();
@@ -267,7 +268,8 @@ fn complaint(text: &[u8]) -> String {
         let (path, message) = (issue["path"].as_str(), issue["message"].as_str());
         said.push_str(&format!("; {} {}", path.unwrap_or_default(), message.unwrap_or_default()));
     }
-    said
+    let lines: Vec<Cow<'_, str>> = said.lines().map(shown).collect();
+    lines.join("\n")
 }
 
 fn tell_plan(told: &Told) -> anyhow::Result<()> {

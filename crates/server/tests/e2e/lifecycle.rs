@@ -172,13 +172,14 @@ async fn lif_4_a_reload_that_is_asked_for_says_what_came_of_it() {
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success() && said.contains("until a restart: service.trusted_proxies"), "{said}");
 
-    gate.place.write_config("[limits]\nmax_body_bytes = 0\n");
+    gate.place.write_config("[limits]\nmax_body_bytes = 0\n[ledger]\nsync = \"never\"\n");
     let reply = ask().await;
     assert_eq!(reply.status, 400);
     assert!(reply.body_text().contains("limits.max_body_bytes: must be at least 1"), "{}", reply.body_text());
     let failed = soon("the command", command(&words).output()).await.unwrap();
     let said = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && said.contains("max_body_bytes"), "{said}");
+    assert!(said.trim_end().lines().count() == 2 && !said.contains("\\n"), "each mistake has a line: {said}");
     assert_eq!(gate.messages(hello(MODEL)).await.text(), "new");
 }
 
@@ -349,9 +350,9 @@ async fn lif_2_a_stream_that_still_waits_for_content_is_told_so_too() {
     assert_eq!((last.name.as_str(), &data["request_id"]), ("error", &json!(id)));
     assert_eq!(data["error"]["message"], "Service temporarily unavailable");
     assert_eq!(gate.exit().await.code(), Some(0));
-}
     let record = generation(&gate.place, &id).await.expect("it was settled before the end");
     assert_eq!((record.outcome, record.status), (Outcome::Failed, 503));
+}
 
 #[tokio::test]
 async fn lif_2_a_request_without_a_stream_is_told_so_with_a_status() {
