@@ -1,5 +1,7 @@
 """Server tools through Anthropic's own client: its types and its stream accumulator must take every loop."""
 
+import json
+
 import anthropic
 import pytest
 from conftest import INFERENCE_KEY, start_gateway
@@ -120,3 +122,31 @@ def test_advice_is_a_block_and_is_paid(looped, protocol, call):
     if call == "create":
         kinds = [turn["type"] for turn in message.usage.iterations]
         assert kinds == ["message", "advisor_message", "message"]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "gemini"])
+def test_the_runner_of_tools_goes_on_without_a_thread_where_nobody_holds_one(looped, upstream, protocol):
+    """It asks for one by default, and sends only what is new once it has one."""
+
+    @anthropic.beta_tool
+    def berth(query: str) -> str:
+        """Says where a ship lies.
+
+        Args:
+            query: The name of the ship.
+        """
+        return "berth 7"
+
+    runner = looped.beta.messages.tool_runner(
+        model=f"{protocol}/caller",
+        max_tokens=500,
+        system="Be brief.",
+        tools=[berth],
+        messages=[{"role": "user", "content": "Where lies the Mary Rose?"}],
+    )
+    assert "berth 7" in runner.until_done().content[-1].text
+    last = json.dumps(upstream.last_request()[1])
+    assert all(said in last for said in ["Be brief.", "Where lies the Mary Rose?", "berth 7", "Says where a ship lies."])
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        looped.beta.messages.thread(model=f"{protocol}/caller", max_tokens=500).send({"role": "user", "content": "hello"})
+    assert type(refused.value).__name__ == "ThreadUnsupportedRequestError"

@@ -11,7 +11,7 @@ use tidegate_providers::translate::MODEL;
 use tidegate_providers::translate::intent::NO_PREFILL;
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::plan::Code;
-use tidegate_routing::{Plan, PlanError};
+use tidegate_routing::{Parameter, Plan, PlanError};
 use tidegate_wire::envelope::Violation;
 use tidegate_wire::error::{ErrorType, InferenceError, MessagesError};
 use tidegate_wire::json::quoted;
@@ -81,6 +81,20 @@ impl Failure {
     fn with_availability(mut self, availability: String) -> Self {
         self.more_mut().availability = Some(availability);
         self
+    }
+
+    /// Said in Anthropic's own words: its client then goes on without the thread and sends all that was said. `what` is
+    /// what does not go together with one.
+    fn with_thread(mut self, what: &str) -> Self {
+        let details = format!(r#"{{"error_code":"thread_unsupported_request","unsupported":["{what}"]}}"#);
+        self.more_mut().details = Some(details);
+        self
+    }
+
+    /// A thread is wanted where the gateway itself runs tools: the upstream would hold turns that the client never sees.
+    pub fn thread_with_tools() -> Self {
+        Self::invalid("Invalid request: thread cannot be combined with tools that the gateway runs")
+            .with_thread("tools")
     }
 
     pub fn missing_credential() -> Self {
@@ -196,6 +210,9 @@ pub fn from_plan(error: &PlanError, requested: &[&str], settings: &Settings) -> 
         let constraint = error.constraint.as_ref().map(|constraint| (constraint.field, constraint.detail.as_str()));
         let why = Why { providers: &providers, excluded_by: &error.excluded_by, fallback_models: &models, constraint };
         failure = failure.with_availability(availability(code, false, None, requested, &why, settings));
+    }
+    if error.lacks == Some(Parameter::Thread) {
+        failure = failure.with_thread("model");
     }
     if let Some((needed, most)) = error.tokens {
         let model = quoted(requested.first().copied().unwrap_or_default());

@@ -55,7 +55,7 @@ pub enum Repair {
 }
 
 /// Members that are what was said, without which there is no call, or which keep what was said from being stored.
-const CONTENT: [&str; 20] = [
+const CONTENT: [&str; 21] = [
     "store",
     "generationConfig",
     "inferenceConfig",
@@ -76,6 +76,7 @@ const CONTENT: [&str; 20] = [
     "response_format",
     "text",
     "documents",
+    "thread",
 ];
 
 /// The member that asks for a stream.

@@ -94,6 +94,8 @@ words! {
         Stop = "stop",
         StructuredOutputs = "structured_outputs",
         Temperature = "temperature",
+        /// A conversation that the upstream holds.
+        Thread = "thread",
         ToolChoice = "tool_choice",
         Tools = "tools",
         TopA = "top_a",

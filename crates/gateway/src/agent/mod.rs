@@ -242,6 +242,9 @@ fn first_turn(
 
 /// The tools of a request.
 fn roster(request: &Map<String, Value>, envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<Roster, Failure> {
+    if envelope.asked.thread {
+        return Err(Failure::thread_with_tools());
+    }
     let tools = request.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let roster = Roster::of(tools, &snapshot.settings, emulates(envelope, snapshot))?;
     roster.check(snapshot)?;

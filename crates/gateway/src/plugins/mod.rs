@@ -220,15 +220,20 @@ impl Stage<'_> {
 
     async fn prepare(&self, body: &Bytes, envelope: &Envelope<'_>, made: &mut Prepared) -> Result<(), Failure> {
         let Self { gate, snapshot, key, plugins, panel, .. } = *self;
+        let name = envelope.model.as_deref().unwrap_or_default();
+        let searches = web::wanted(plugins, name, snapshot)?;
+        let panel = panel.filter(|panel| panel.adds_tool());
+        let is_looped =
+            plugins.fetch.is_some() || panel.is_some() || matches!(searches, Some(web::Wanted::Here { .. }));
+        if envelope.asked.thread && is_looped {
+            return Err(Failure::thread_with_tools());
+        }
         let scene = documents::Scene { gate, snapshot, key, options: &plugins.parser, stage: self };
         made.body = self.failed("file-parser", Box::pin(scene.parsed(body, envelope, made)).await)?;
         if made.body.is_some() {
             self.ran("file-parser");
         }
         let heals = plugins.healing && !envelope.stream;
-        let name = envelope.model.as_deref().unwrap_or_default();
-        let searches = web::wanted(plugins, name, snapshot)?;
-        let panel = panel.filter(|panel| panel.adds_tool());
         if plugins.fetch.is_none() && panel.is_none() && searches.is_none() && !heals {
             return Ok(());
         }

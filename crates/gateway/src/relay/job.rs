@@ -50,6 +50,8 @@ pub(super) struct Job {
     pub max_tokens: Option<u64>,
     /// What the body shows that is not text.
     pub shown: Shown,
+    /// Whether the upstream holds what was said before.
+    pub continues_thread: bool,
     /// For whom the conversation is made shorter.
     pub compression: Compression,
     /// What the call that was refused last should leave out when it is made again.

@@ -132,6 +132,7 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         (Parameter::ContextManagement, asked.context_management),
         (Parameter::Container, asked.container),
         (Parameter::McpServers, asked.mcp_servers),
+        (Parameter::Thread, asked.thread),
         (Parameter::InferenceGeo, asked.inference_geo),
         (Parameter::Diagnostics, asked.diagnostics),
     ];
@@ -258,7 +259,7 @@ mod tests {
         let members = format!(
             r#","max_tokens":9,"temperature":1,"top_k":3,"top_p":null,"stop_sequences":["x"],"tools":[{tool}],
             "thinking":{{"type":"adaptive"}},"output_config":{{"effort":"low","format":{{"type":"json_schema","schema":{{}}}}}},
-            "mcp_servers":[],"container":"c","inference_geo":"us""#
+            "mcp_servers":[],"container":"c","inference_geo":"us","thread":{{"type":"create"}}"#
         );
         with(&members, |wishes| {
             let named: Vec<&str> = wishes.needs.parameters.iter().map(Parameter::as_str).collect();
@@ -270,6 +271,7 @@ mod tests {
                 "stop",
                 "structured_outputs",
                 "temperature",
+                "thread",
                 "tools",
                 "top_k",
                 "verbosity",

@@ -70,6 +70,10 @@ impl Gateway {
                 envelope = read(&body, settings, Purpose::Generate)?;
             }
         }
+        // Before anything is paid for.
+        if envelope.asked.thread && agent::is_for(&envelope, &snapshot) {
+            return Err(Failure::thread_with_tools());
+        }
         let mut prepared = None;
         if plugins::is_for(&envelope, settings) || self.plugins.of(&key.workspace).is_some() {
             let asked = (&body, &*envelope, applied.as_ref());

@@ -45,7 +45,8 @@ impl Wish {
         preset: Preset,
     ) -> Option<Self> {
         let Terms { ttl, clear } = Terms::of(headers, &snapshot.names, preset)?;
-        if !gate.answers.is_on() {
+        // An answer that is kept is none that the upstream could go on from.
+        if !gate.answers.is_on() || envelope.asked.thread {
             return None;
         }
         let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);

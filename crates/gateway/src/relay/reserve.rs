@@ -173,6 +173,10 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
             }
         }
     }
+    if job.continues_thread {
+        // What the upstream holds is not in the body, and may fill the window.
+        prompt = window(endpoint);
+    }
     let ask = Ask {
         endpoint,
         is_byok: attempt.credential.is_some(),

@@ -153,12 +153,14 @@ impl Gateway {
             tier: if envelope.is_fast { Some("fast".into()) } else { envelope.service_tier.as_deref().map(Into::into) },
             max_tokens: envelope.max_tokens,
             shown: envelope.media,
+            continues_thread: envelope.asked.continues_thread,
             compression: compression(prepared),
             hint: None,
             repairs: Vec::new(),
             cap: None,
-            // Who goes on might search otherwise, and has another body.
-            may_continue: wishes.preferences.allow_fallbacks && native.is_none(),
+            // Who goes on might search otherwise, and has another body. What an upstream holds of a conversation would not
+            // be what the client was sent.
+            may_continue: wishes.preferences.allow_fallbacks && native.is_none() && !envelope.asked.thread,
             native,
             heard: None,
             refused: None,

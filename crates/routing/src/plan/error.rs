@@ -68,6 +68,8 @@ pub struct PlanError {
     pub fallback_models: Vec<String>,
     /// Of a prompt that is too long: the tokens it needs, and the most there is.
     pub tokens: Option<(u64, u64)>,
+    /// What the request cannot do without and nobody has.
+    pub lacks: Option<Parameter>,
     /// What routing metadata tells: how the first model was found, how many endpoints there were before the filters, and
     /// which were left before the last of them.
     pub strategy: Strategy,
@@ -85,6 +87,7 @@ impl PlanError {
             constraint: None,
             fallback_models: Vec::new(),
             tokens: None,
+            lacks: None,
             strategy: Strategy::Direct,
             total: 0,
             available: Vec::new(),
@@ -155,9 +158,12 @@ pub(super) fn emptied(request: &Request<'_>, wanted: &[Wanted<'_>], sieve: &Siev
                 let last = of(0).next_back().map(|removed| filter::lacking(removed.endpoint, request));
                 last.is_some_and(|lacks| lacks.contains(*parameter))
             };
-            let name = filter::NATIVE_ONLY.into_iter().find(lacks).map_or("a member", Parameter::as_str);
+            let lacks = filter::NATIVE_ONLY.into_iter().find(lacks);
+            let name = lacks.map_or("a member", Parameter::as_str);
             let text = format!("Invalid request: {name} is not supported by any endpoint of {}", first.name);
-            PlanError::new(code, text)
+            let mut error = PlanError::new(code, text);
+            error.lacks = lacks;
+            error
         }
         (None, Code::ConstraintFiltered) => {
             let mut error = PlanError::new(

@@ -16,7 +16,7 @@ use crate::set::{Parameter, Parameters, Quantizations, Searcher, Variant};
 pub(super) type Kept<'c> = SmallVec<[&'c Arc<Endpoint>; 4]>;
 
 /// Parameters without which the answer would be wrong: they are never left out.
-pub(super) const NATIVE_ONLY: [Parameter; 2] = [Parameter::Container, Parameter::McpServers];
+pub(super) const NATIVE_ONLY: [Parameter; 3] = [Parameter::Container, Parameter::McpServers, Parameter::Thread];
 
 /// What takes an endpoint out, in the order in which it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -209,7 +209,9 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
         pass.keep(Filter::OutputLimit, |endpoint| limit_of(endpoint) >= asked.min(most));
     }
     if preferences.require_parameters {
-        pass.keep(Filter::Parameters, |endpoint| endpoint.parameters.contains_all(needs.parameters));
+        // Who holds no conversations is taken out further down, with an error that clients know what to do with.
+        let required = needs.parameters.without(Parameter::Thread);
+        pass.keep(Filter::Parameters, |endpoint| endpoint.parameters.contains_all(required));
     }
     if !preferences.max_price.is_empty() {
         pass.keep(Filter::MaxPrice, |endpoint| is_affordable(endpoint, request));

@@ -158,6 +158,7 @@ fn parameters(card: &Card, protocol: Protocol) -> Parameters {
         (Parameter::Stop, true),
         (Parameter::StructuredOutputs, is_native || card.structured == Structured::JsonSchema),
         (Parameter::Temperature, samples),
+        (Parameter::Thread, is_native),
         (Parameter::ToolChoice, true),
         (Parameter::Tools, true),
         (Parameter::TopK, samples && (is_native || card.top_k)),
@@ -287,8 +288,14 @@ mod tests {
         let thinking = takes(&card, Protocol::Chat);
         assert!(thinking.contains(&"reasoning") && !thinking.contains(&"temperature") && !thinking.contains(&"top_k"));
         assert!(thinking.contains(&"verbosity") && !thinking.contains(&"mcp_servers"));
+        assert!(!thinking.contains(&"thread"), "nobody else holds conversations");
         let native = takes(&Card::default(), Protocol::Messages);
-        assert!(native.contains(&"mcp_servers") && native.contains(&"structured_outputs") && native.is_sorted());
+        assert!(
+            native.contains(&"mcp_servers")
+                && native.contains(&"thread")
+                && native.contains(&"structured_outputs")
+                && native.is_sorted()
+        );
     }
 
     #[test]

@@ -96,5 +96,6 @@ mod store_move;
 mod streaming;
 mod streams_at_scale;
 mod survival;
+mod threads;
 mod tool_search;
 mod whole_streams;

@@ -52,6 +52,26 @@ on_both! {
         assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
     }
 
+    async fn led_7_a_conversation_that_the_upstream_holds_may_fill_the_window(database: &Database) {
+        // Three words are sent, and all that was said before them is counted: $0.3 and $0.00075.
+        let sim = Sim::start(reporting(100_000, 50)).await;
+        let pricing = "pricing = { input = 3, output = 15 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let thread = json!({"type": "continue", "previous_message_id": "msg_up"});
+        let mut body = json!({"model": MODEL, "max_tokens": 100, "thread": thread});
+        body["messages"] = json!([{"role": "user", "content": "and now?"}]);
+        let ask = |key: &str| account.gate.ask("POST", "/v1/messages").key(key).json(body.to_string());
+        for key in [INFERENCE_KEY.to_owned(), key(&account, json!({"limit": 1})).await] {
+            let reply = ask(&key).send().await;
+            assert_eq!(reply.json()["usage"]["cost"], json!(0.30075), "{}", reply.body_text());
+        }
+        let poor = key(&account, json!({"limit": 0.02})).await;
+        let refused = ask(&poor).send().await;
+        assert_eq!((refused.status, sim.calls()), (402, 2), "{}", refused.body_text());
+        let metrics = account.gate.managed("/metrics").await;
+        assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
+    }
+
     async fn pictures_cost_what_the_endpoint_asks_for_each(database: &Database) {
         let sim = Sim::start(reporting(1_000, 100)).await;
         let pricing = "pricing = { input = 1, output = 10, image = 0.002 }";

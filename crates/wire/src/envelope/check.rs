@@ -190,6 +190,12 @@ pub(crate) fn required<'a>(place: &Place<'_>, members: &Members<'a>, name: &str)
     present(members, name).ok_or_else(|| place.member(name).required())
 }
 
+/// Whether a conversation that the upstream holds is gone on with. What else it may be is the upstream's to say.
+pub(crate) fn thread(place: &Place<'_>, value: &RawValue) -> Checked<bool> {
+    let kind = required(place, &members(place, value)?, "type")?;
+    Ok(text(&place.member("type"), kind)? == "continue")
+}
+
 pub(crate) fn stop_sequences(place: &Place<'_>, value: &RawValue) -> Checked {
     for (index, entry) in entries(place, value, 0, usize::MAX)?.into_iter().enumerate() {
         text_between(&place.entry(index), entry, 1, usize::MAX)?;

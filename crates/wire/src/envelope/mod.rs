@@ -79,6 +79,7 @@ fn is_optional(name: &str) -> bool {
             | "metadata"
             | "container"
             | "mcp_servers"
+            | "thread"
             | "inference_geo"
             | "diagnostics"
     )
@@ -169,6 +170,10 @@ pub struct Asked {
     pub context_management: bool,
     pub container: bool,
     pub mcp_servers: bool,
+    /// A conversation that the upstream holds, and whether this request goes on with one: what was said before is not in
+    /// the body then.
+    pub thread: bool,
+    pub continues_thread: bool,
     pub inference_geo: bool,
     pub diagnostics: bool,
 }

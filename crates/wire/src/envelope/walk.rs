@@ -107,13 +107,15 @@ fn finish(state: State<'_, '_>) -> Result<(), Violation> {
     if !state.names_model && !is_kept {
         return Err(Violation::new("model is required"));
     }
-    if !state.has_messages && !is_kept {
+    // Whoever holds the conversation goes on with a turn that it paused, and nothing has to be said for that.
+    let may_be_silent = is_kept || state.envelope.asked.continues_thread;
+    if !state.has_messages && !may_be_silent {
         return Err(Violation::new("messages is required"));
     }
     if let Some(violation) = state.found {
         return Err(violation);
     }
-    if !state.has_content && !is_kept {
+    if !state.has_content && !may_be_silent {
         return Err(Violation::prompt("messages must not be empty"));
     }
     let envelope = state.envelope;
@@ -305,6 +307,10 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "mcp_servers" => {
             asked.mcp_servers = value.get() != "[]";
             check::array(&place, value)?;
+        }
+        "thread" => {
+            asked.thread = true;
+            asked.continues_thread = check::thread(&place, value)?;
         }
         "diagnostics" => {
             asked.diagnostics = true;

@@ -231,6 +231,8 @@ impl Relay {
             max_tokens,
             // Only a bound is made of it, which is higher without.
             shown: Shown::default(),
+            // Those are not gone on with.
+            continues_thread: false,
             compression,
             hint: None,
             repairs: Vec::new(),
