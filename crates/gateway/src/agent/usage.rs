@@ -131,7 +131,14 @@ fn iteration(kind: &str, model: Option<&str>, usage: &Map<String, Value>) -> Val
     let mut iteration = Map::new();
     iteration.insert("type".into(), json!(kind));
     iteration.insert("model".into(), json!(model));
-    iteration.extend(OF_A_TURN.iter().filter_map(|name| Some(((*name).to_owned(), usage.get(*name)?.clone()))));
+    // Clients know all but the last as numbers, and some upstreams leave out what is none.
+    for name in &OF_A_TURN[..4] {
+        let count = usage.get(*name).filter(|count| count.is_number()).cloned();
+        iteration.insert((*name).to_owned(), count.unwrap_or_else(|| json!(0)));
+    }
+    if let Some(written) = usage.get(OF_A_TURN[4]) {
+        iteration.insert(OF_A_TURN[4].to_owned(), written.clone());
+    }
     Value::Object(iteration)
 }
 
@@ -225,7 +232,7 @@ mod tests {
         let mut sums = Sums::default();
         sums.add(&usage(json!({"input_tokens": 10, "output_tokens": 3, "cost": 0.1})), Some("a/m"));
         let other = usage(
-            json!({"input_tokens": 7, "output_tokens": 2, "cost": 0.2, "server_tool_use": {"web_search_requests": 1}}),
+            json!({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": null, "cost": 0.2, "server_tool_use": {"web_search_requests": 1}}),
         );
         sums.add_inner(&Spent { kind: "advisor_message", model: "b/n".into(), usage: other });
         sums.is_used = true;
@@ -233,7 +240,8 @@ mod tests {
         assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(10), &json!(3)));
         assert_eq!((told["cost"].to_string(), sums.tokens(), sums.turns()), ("0.3".to_owned(), 22, 1));
         assert_eq!(told["server_tool_use"]["web_search_requests"], 1);
-        let listed = json!({"type": "advisor_message", "model": "b/n", "input_tokens": 7, "output_tokens": 2});
+        let listed = json!({"type": "advisor_message", "model": "b/n", "input_tokens": 7, "output_tokens": 2,
+            "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
         assert_eq!(told["iterations"][1], listed);
     }
 
