@@ -133,7 +133,8 @@ impl Advisor {
             Some(prompt) => remembered(&desk.messages, function, prompt),
             None => {
                 let prompt = given("prompt").unwrap_or("Give your advice on the conversation so far.");
-                said(transcript(&desk.messages), "user", json!([{"type": "text", "text": prompt}]))
+                let asked = json!([{"type": "text", "text": prompt}]);
+                said(transcript(&desk.messages, &desk.said), "user", asked)
             }
         };
         let model = terms.guide.model.as_deref().or_else(|| given("model")).unwrap_or_else(|| desk.model());
@@ -229,8 +230,9 @@ fn remembered(messages: &[Value], function: &str, prompt: &str) -> Vec<Value> {
     turns.chain([json!({"role": "user", "content": prompt})]).collect()
 }
 
-/// The conversation without calls, which another model has no tools for: they are told as text.
-fn transcript(messages: &[Value]) -> Vec<Value> {
+/// The conversation without calls, which another model has no tools for: they are told as text. `last` is what the model
+/// says while it asks; that it asks goes without saying.
+fn transcript(messages: &[Value], last: &[Value]) -> Vec<Value> {
     let mut made = Vec::new();
     for message in messages {
         let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
@@ -243,7 +245,8 @@ fn transcript(messages: &[Value]) -> Vec<Value> {
             made = said(made, role, Value::Array(blocks));
         }
     }
-    made
+    let last: Vec<Value> = last.iter().filter_map(plain).collect();
+    if last.is_empty() { made } else { said(made, "assistant", Value::Array(last)) }
 }
 
 fn plain(block: &Value) -> Option<Value> {
@@ -338,7 +341,7 @@ mod tests {
                 {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}]}),
             json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "six"}]}),
         ];
-        let made = said(transcript(&messages), "user", json!([{"type": "text", "text": "well?"}]));
+        let made = said(transcript(&messages, &[]), "user", json!([{"type": "text", "text": "well?"}]));
         let text = |text: &str| json!({"type": "text", "text": text});
         let wanted = [
             json!({"role": "user", "content": [text("hi")]}),

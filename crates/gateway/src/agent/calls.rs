@@ -91,7 +91,7 @@ impl Conductor {
         let began = self.gate.clock.now();
         let mut times = vec![(began, began); calls.len()];
         let mut running: JoinSet<(usize, Outcome, Times)> = JoinSet::new();
-        let desk = self.desk(&calls, turn.model().unwrap_or_default());
+        let desk = self.desk(&calls, turn);
         let bills: Vec<Bill> = calls.iter().map(|_| Bill::default()).collect();
         let mut waiting = calls.iter().take(room).enumerate();
         let parallel = self.snapshot.settings.tools.parallelism.max(1);
@@ -165,9 +165,10 @@ impl Conductor {
     }
 
     /// What the calls work with. Only those who ask other models need to know what was said.
-    fn desk(&self, calls: &[Call], model: &str) -> Desk {
+    fn desk(&self, calls: &[Call], turn: &Turn) -> Desk {
         let asks = |call: &Call| self.roster.called(&call.name).is_some_and(|tool| tool.kind.asks_others());
         let asks = calls.iter().any(asks);
+        let said = turn.blocks.iter().filter(|block| asks && is(block, "text")).cloned().collect();
         Desk {
             gate: self.gate.clone(),
             snapshot: self.snapshot.clone(),
@@ -175,9 +176,10 @@ impl Conductor {
             headers: self.headers.clone(),
             query: self.query.clone(),
             inner: self.inner.clone(),
-            model: model.to_owned(),
+            model: turn.model().unwrap_or_default().to_owned(),
             request: if asks { Arc::new(self.request.clone()) } else { Arc::default() },
             messages: if asks { Arc::new(self.messages.clone()) } else { Arc::default() },
+            said: Arc::new(said),
             bill: Bill::default(),
             place: 0,
         }

@@ -50,8 +50,9 @@ pub(super) struct Desk {
     pub model: String,
     /// The request of the loop without its messages and tools.
     pub request: Arc<Map<String, Value>>,
-    /// The conversation up to the turn that made the call.
+    /// The conversation up to the turn that made the call, and what the model says in that turn.
     pub messages: Arc<Vec<Value>>,
+    pub said: Arc<Vec<Value>>,
     /// What the call uses of other models, and the place in it of what is asked next.
     pub bill: Bill,
     pub place: usize,

@@ -203,18 +203,19 @@ async fn several_advisors_are_told_apart_and_one_may_read_the_conversation() {
     ]);
     sim.set(
         Script::from(asks("", &[("tidegate_datetime", json!({}))]))
-            .then(asks("", &[("tidegate_advisor__1", json!({"prompt": "Well?"}))]))
+            .then(asks("I am not sure.", &[("tidegate_advisor__1", json!({"prompt": "Well?"}))]))
             .then(Behaviour::says("Done.")),
     );
     let first = body(false, tools);
     let answer = message(&asked(&gate, &first).await);
-    assert_eq!(kinds(&answer), ["server_tool_use", "server_tool_use", "advisor_tool_result", "text"], "{answer}");
+    let shown = ["server_tool_use", "text", "server_tool_use", "advisor_tool_result", "text"];
+    assert_eq!(kinds(&answer), shown, "{answer}");
     assert_eq!(
-        (&blocks(&answer)[1]["name"], &blocks(&answer)[2]["content"]["name"]),
+        (&blocks(&answer)[2]["name"], &blocks(&answer)[3]["content"]["name"]),
         (&json!("advisor"), &json!("mate"))
     );
     let sent = bodies(&wise).pop().unwrap();
-    for part in ["hi", "[called tidegate_datetime with {}]", "[result: ", "Well?"] {
+    for part in ["hi", "[called tidegate_datetime with {}]", "[result: ", "I am not sure.", "Well?"] {
         assert!(sent.contains(part), "{part}: {sent}");
     }
     // What comes back is the call of the one that was asked.
