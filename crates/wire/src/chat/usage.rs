@@ -13,9 +13,10 @@ pub(crate) struct Usage {
     prompt_tokens_details: PromptDetails,
     completion_tokens_details: CompletionDetails,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<Raw>,
+    /// Null where nobody knows a price.
+    cost: Option<Option<Raw>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost_details: Option<messages::CostDetails>,
+    cost_details: Option<Option<messages::CostDetails>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     is_byok: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,8 +61,8 @@ impl Usage {
             completion_tokens_details: CompletionDetails {
                 reasoning_tokens: thought.and_then(|details| details.thinking_tokens).unwrap_or(0),
             },
-            cost: usage.cost.clone().flatten(),
-            cost_details: usage.cost_details.clone().flatten(),
+            cost: usage.cost.clone(),
+            cost_details: usage.cost_details.clone(),
             is_byok: usage.is_byok,
             server_tool_use_details: ran
                 .map(|counts| ServerTools { web_search_requests: counts.web_search_requests.unwrap_or(0) }),

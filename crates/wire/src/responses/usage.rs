@@ -13,9 +13,10 @@ pub(super) struct Usage {
     output_tokens_details: OutputDetails,
     total_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<Raw>,
+    /// Null where nobody knows a price.
+    cost: Option<Option<Raw>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost_details: Option<CostDetails>,
+    cost_details: Option<Option<CostDetails>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     is_byok: Option<bool>,
 }
@@ -46,7 +47,11 @@ impl Usage {
         let input = fresh.saturating_add(cached).saturating_add(written);
         let output = usage.output_tokens.unwrap_or(0);
         let thought = usage.output_tokens_details.as_ref().and_then(Option::as_ref);
-        let details = usage.cost_details.clone().flatten();
+        let told = |details: messages::CostDetails| CostDetails {
+            upstream_inference_cost: details.upstream_inference_cost.flatten(),
+            upstream_inference_input_cost: details.upstream_inference_prompt_cost,
+            upstream_inference_output_cost: details.upstream_inference_completions_cost,
+        };
         Self {
             input_tokens: input,
             input_tokens_details: InputDetails { cached_tokens: cached, cache_write_tokens: written },
@@ -55,12 +60,8 @@ impl Usage {
                 reasoning_tokens: thought.and_then(|details| details.thinking_tokens).unwrap_or(0),
             },
             total_tokens: input.saturating_add(output),
-            cost: usage.cost.clone().flatten(),
-            cost_details: details.map(|details| CostDetails {
-                upstream_inference_cost: details.upstream_inference_cost.flatten(),
-                upstream_inference_input_cost: details.upstream_inference_prompt_cost,
-                upstream_inference_output_cost: details.upstream_inference_completions_cost,
-            }),
+            cost: usage.cost.clone(),
+            cost_details: usage.cost_details.clone().map(|details| details.map(told)),
             is_byok: usage.is_byok,
         }
     }
