@@ -5,6 +5,7 @@ import json
 import anthropic
 import openai
 import openrouter
+import pydantic
 import pytest
 from conftest import INFERENCE_KEY, start_gateway
 from test_translated import PLATFORMS, PROTOCOLS
@@ -13,6 +14,8 @@ SCENARIOS = ["sim", "sim-thinking", "sim-tools", "sim-parallel-tools", "sim-refu
 BROKEN = ["sim-close-mid", "sim-error-mid", "sim-status-429", "sim-status-500", "sim-status-400"]
 NATIVE = "native"
 FINISHED = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
+# Protocols with a place for the words in which a model declines.
+DECLINING = ["Chat", "Responses"]
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {part: {"type": "string"}}}}}
     for name, part in (("get_weather", "city"), ("get_time", "zone"))
@@ -68,16 +71,18 @@ def ask(place, name, **more):
 def joined(client, request):
     """A stream put together as its readers do, and its chunks."""
     chunks = list(client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}))
-    text, calls, thought, finish = "", {}, "", None
+    text, refusal, calls, thought, finish = "", "", {}, "", None
     for chunk in chunks:
         for choice in chunk.choices:
             text += choice.delta.content or ""
+            refusal += choice.delta.refusal or ""
             thought += getattr(choice.delta, "reasoning", None) or ""
             for call in choice.delta.tool_calls or []:
                 known = calls.setdefault(call.index, {"id": call.id, "name": call.function.name, "arguments": ""})
                 known["arguments"] += call.function.arguments
             finish = choice.finish_reason or finish
-    return {"text": text, "calls": [calls[index] for index in sorted(calls)], "thought": thought, "finish": finish}, chunks
+    calls = [calls[index] for index in sorted(calls)]
+    return {"text": text, "refusal": refusal, "calls": calls, "thought": thought, "finish": finish}, chunks
 
 
 def expected(theirs, place, name, **more):
@@ -86,11 +91,14 @@ def expected(theirs, place, name, **more):
     with theirs.messages.stream(**ask(place, name, **more)) as stream:
         streamed = [event.usage for event in stream if event.type == "message_delta"][-1]
     of = lambda kind: [block for block in answer.content if block.type == kind]
+    text = "".join(block.text for block in of("text"))
+    declines = answer.stop_reason == "refusal" and place in DECLINING
     return answer, streamed, {
-        "text": "".join(block.text for block in of("text")),
+        "text": "" if declines else text,
+        "refusal": text if declines else "",
         "calls": [(block.name, block.input) for block in of("tool_use")],
         "thought": "".join(block.thinking for block in of("thinking")),
-        "finish": FINISHED[answer.stop_reason],
+        "finish": "stop" if declines else FINISHED[answer.stop_reason],
     }
 
 
@@ -118,7 +126,8 @@ def test_says_what_the_messages_format_says(client, messages, place, name):
     choice = whole.choices[0]
     calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or []]
     reasoning = getattr(choice.message, "reasoning", None) or ""
-    assert (choice.message.content or "", calls, reasoning, choice.finish_reason) == tuple(wanted.values())
+    said_so = (choice.message.content or "", choice.message.refusal or "")
+    assert (*said_so, calls, reasoning, choice.finish_reason) == tuple(wanted.values())
     assert whole.object == "chat.completion" and whole.id.startswith("gen-")
     assert (whole.model, whole.model_extra["provider"]) == (answer.model, answer.model_extra["provider"])
     assert choice.model_extra["native_finish_reason"] == answer.stop_reason
@@ -130,6 +139,23 @@ def test_says_what_the_messages_format_says(client, messages, place, name):
     assert {chunk.id for chunk in chunks} == {chunks[0].id} and chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-1].choices == [] and said(chunks[-1].usage) == used(streamed)
     assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+class Berth(pydantic.BaseModel):
+    number: int
+
+
+@pytest.mark.parametrize("place", DECLINING)
+def test_a_model_that_declines_is_no_mistake_of_what_it_should_have_said(client, place):
+    request = ask(place, "sim-refusal", response_format=Berth)
+    message = client.chat.completions.parse(**request).choices[0].message
+    assert message.refusal and message.parsed is None and message.content is None
+    with client.chat.completions.stream(**request) as stream:
+        events = list(stream)
+        last = stream.get_final_completion().choices[0].message
+    assert (last.refusal, last.parsed) == (message.refusal, None)
+    assert {"refusal.delta", "refusal.done"} <= {event.type for event in events}
+    assert not any(event.delta for event in events if event.type == "content.delta")
 
 
 def test_usage_comes_with_the_last_choice_where_nobody_asked_for_a_chunk_of_its_own(client):

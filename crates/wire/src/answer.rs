@@ -30,6 +30,10 @@ pub const END_TURN: &str = "end_turn";
 pub const REFUSAL_CATEGORY: &str = "general_harms";
 pub const REFUSAL_EXPLANATION: &str = "The model declined to answer this request.";
 
+/// A comment in the frame that begins a block of a stream: the model declines in its words. Clients of the Messages format
+/// learn that at the end, as they always do; other formats have a place of their own for such words.
+pub const DECLINES: &str = ": declines\n";
+
 /// What the gateway sets on an answer. Texts that end in `_json` are JSON values.
 #[derive(Clone, Copy, Debug)]
 pub struct Additions<'a> {

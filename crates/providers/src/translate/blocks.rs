@@ -2,6 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 use serde_json::value::RawValue;
+use tidegate_wire::answer::DECLINES;
 use tidegate_wire::json::quote;
 
 use super::search::Searched;
@@ -12,6 +13,8 @@ const CALLER: &[u8] = b",\"caller\":{\"type\":\"direct\"}}";
 /// Where blocks go. Exactly one is open at a time; the encoder sees to that.
 pub trait Blocks {
     fn open_text(&mut self);
+    /// A text block with the words in which the model declines.
+    fn open_refusal(&mut self);
     fn text(&mut self, text: &str);
     /// A citation of the open text block, as JSON.
     fn citation(&mut self, citation: &str);
@@ -59,6 +62,14 @@ impl Frames {
 impl Blocks for Frames {
     fn open_text(&mut self) {
         self.start(r#"{"type":"text","text":"","citations":null}"#);
+    }
+
+    fn open_refusal(&mut self) {
+        self.open_text();
+        // Into the same frame, before the blank line that ends it.
+        self.out.truncate(self.out.len() - 1);
+        self.out.put_slice(DECLINES.as_bytes());
+        self.out.put_slice(b"\n");
     }
 
     fn text(&mut self, text: &str) {
@@ -154,6 +165,10 @@ pub enum Block {
 impl Blocks for Collected {
     fn open_text(&mut self) {
         self.blocks.push(Block::Text { text: String::new(), citations: Vec::new() });
+    }
+
+    fn open_refusal(&mut self) {
+        self.open_text();
     }
 
     fn text(&mut self, piece: &str) {

@@ -238,7 +238,10 @@ impl<B: Blocks> Encoder<B> {
     fn put_text(&mut self, text: &str) {
         if self.open != Open::Text {
             self.close();
-            self.blocks.open_text();
+            match self.refusal {
+                Some(_) => self.blocks.open_refusal(),
+                None => self.blocks.open_text(),
+            }
             self.opened(Open::Text);
         }
         self.blocks.text(text);

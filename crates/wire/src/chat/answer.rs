@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::cited::Place;
 use super::usage::Usage;
-use super::{Form, Head, finish_reason, lenient};
+use super::{Form, Head, cited, finish_reason, is_declined, lenient};
 use crate::json;
-use crate::messages::{Block, Citation};
+use crate::messages::{Block, WebSearchLocation};
 use crate::object::Raw;
 
 /// The shape of thinking and its signatures that goes back as it came.
@@ -127,20 +128,19 @@ struct UrlCitation<'a> {
 }
 
 impl<'a> Annotation<'a> {
-    /// Of a passage by its first character and the one behind its last; pages alone have a place in this format.
-    pub fn of(citation: &'a Citation, (start, end): (usize, usize)) -> Option<Self> {
-        let Citation::WebSearch(found) = citation else { return None };
-        Some(Self {
+    /// Of a place in a block, by its first character and the one behind its last, and of what was said before the block.
+    pub fn of(found: &'a WebSearchLocation, (start, end): Place, before: usize) -> Self {
+        Self {
             index: None,
             kind: "url_citation",
             url_citation: UrlCitation {
                 url: &found.url,
                 title: found.title.as_deref().unwrap_or_default(),
                 content: &found.cited_text,
-                start_index: start,
-                end_index: end,
+                start_index: before + start,
+                end_index: before + end,
             },
-        })
+        }
     }
 }
 
@@ -148,6 +148,7 @@ impl<'a> Annotation<'a> {
 pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
     let response = lenient::response(body)?;
     let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
+    let is_declined = is_declined(&response);
     let mut message = Message {
         role: "assistant",
         content: None,
@@ -162,11 +163,14 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
         match block {
             Block::Text(text) => {
                 places.text();
-                let end = length + text.text.chars().count();
                 let citations = text.citations.iter().flatten().flatten();
-                message.annotations.extend(citations.filter_map(|citation| Annotation::of(citation, (length, end))));
-                message.content.get_or_insert_default().push_str(&text.text);
-                length = end;
+                let placed = cited::placed(&text.text, citations);
+                message
+                    .annotations
+                    .extend(placed.into_iter().map(|(found, place)| Annotation::of(found, place, length)));
+                let said = if is_declined { &mut message.refusal } else { &mut message.content };
+                said.get_or_insert_default().push_str(&text.text);
+                length += text.text.chars().count();
             }
             Block::ToolUse(call) => {
                 places.other();
@@ -187,7 +191,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
         }
     }
     // A model that only calls says nothing; one that says nothing else says an empty text.
-    if message.content.is_none() && message.tool_calls.is_empty() {
+    if message.content.is_none() && message.refusal.is_none() && message.tool_calls.is_empty() {
         message.content = Some(String::new());
     }
     let metadata = response.extra.get(&head.metadata);
@@ -203,7 +207,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
             index: 0,
             message,
             logprobs: None,
-            finish_reason: finish_reason(stop.unwrap_or_default()),
+            finish_reason: finish_reason(stop.unwrap_or_default(), is_declined),
             native_finish_reason: stop,
         }],
         usage: Usage::of(&response.usage),

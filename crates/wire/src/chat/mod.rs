@@ -5,6 +5,7 @@
 //! it, others do not, and the caller is told.
 
 pub(crate) mod answer;
+pub(crate) mod cited;
 pub(crate) mod content;
 mod conversation;
 pub(crate) mod lenient;
@@ -18,6 +19,10 @@ pub use answer::whole;
 pub use lenient::is_readable;
 pub use request::{Asked, read};
 pub use stream::Stream;
+
+use crate::answer::DECLINES;
+use crate::messages::{Block, Response, StopDetails};
+use crate::sse::Frame;
 
 /// The member of a request in the Messages format that holds what only chat endpoints understand.
 pub const OPTIONS: &str = "chat_options";
@@ -56,9 +61,37 @@ pub struct Head {
     pub metadata: String,
 }
 
+/// Whether a model declined in words of its own, which are all that it says: upstreams that have a place for such words
+/// tell them as text and as the explanation. Whoever was cut off by a filter did not say that.
+pub(crate) fn is_declined(response: &Response) -> bool {
+    let is_refusal =
+        response.stop_reason.as_ref().and_then(Option::as_ref).is_some_and(|stop| stop.as_str() == "refusal");
+    let details = response.stop_details.as_ref().and_then(Option::as_ref).filter(|_| is_refusal);
+    let Some(StopDetails::Refusal(details)) = details else { return false };
+    let Some(words) = details.explanation.as_ref().and_then(Option::as_deref) else { return false };
+    let mut left = words;
+    for block in &response.content {
+        match block {
+            Block::Text(text) => match left.strip_prefix(&text.text) {
+                Some(rest) => left = rest,
+                None => return false,
+            },
+            Block::Thinking(_) | Block::RedactedThinking(_) => {}
+            _ => return false,
+        }
+    }
+    left.is_empty() && !words.is_empty()
+}
+
+/// Whether a frame begins a block with such words.
+pub(crate) fn declines(frame: &Frame) -> bool {
+    frame.0.strip_suffix(b"\n").is_some_and(|lines| lines.ends_with(DECLINES.as_bytes()))
+}
+
 /// Why an answer ended, in the words of this format.
-fn finish_reason(stop: &str) -> &'static str {
+fn finish_reason(stop: &str, is_declined: bool) -> &'static str {
     match stop {
+        "refusal" if is_declined => "stop",
         "tool_use" => "tool_calls",
         "max_tokens" | "model_context_window_exceeded" => "length",
         "refusal" => "content_filter",

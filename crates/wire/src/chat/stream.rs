@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{Annotation, Detail, FORMAT, Places, tier, with_metadata};
 use super::usage::{Usage, united};
-use super::{Form, Head, finish_reason, lenient};
+use super::{Form, Head, cited, declines, finish_reason, lenient};
 use crate::error::{ErrorType, InferenceError};
 use crate::json::{self, Members};
 use crate::messages::{self, Block, Citation, Delta, Event};
@@ -27,9 +27,12 @@ pub struct Stream {
     stop: Option<String>,
     /// Calls in their order.
     calls: Vec<Called>,
-    /// Characters that were said, for the places of citations: all of them, and those before the open block.
-    said: usize,
+    /// Characters that were said before the open block, and the block, for the places of citations.
     before: usize,
+    block: String,
+    /// Whether the open block is the model's words when it declines, and whether there was one.
+    declines: bool,
+    is_declined: bool,
     /// What the open block rests on: told when it is known where that ends.
     citations: Vec<Citation>,
     /// Those that were told.
@@ -54,6 +57,8 @@ struct Piece<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,8 +97,10 @@ impl Stream {
             usage: messages::Usage::default(),
             stop: None,
             calls: Vec::new(),
-            said: 0,
             before: 0,
+            block: String::new(),
+            declines: false,
+            is_declined: false,
             citations: Vec::new(),
             annotated: 0,
             thought: 0,
@@ -130,7 +137,11 @@ impl Stream {
                 self.usage = message.usage;
                 self.tell(out, Piece { content: Some(""), ..Piece::default() });
             }
-            Event::BlockStart(start) => self.begin(start.index, &start.content_block, out),
+            Event::BlockStart(start) => {
+                self.declines = declines(frame);
+                self.is_declined |= self.declines;
+                self.begin(start.index, &start.content_block, out);
+            }
             Event::BlockStop(stop) => self.stop(stop.index, out),
             Event::BlockDelta(delta) => self.add(delta.index, delta.delta, out),
             Event::MessageDelta(delta) => {
@@ -148,7 +159,8 @@ impl Stream {
     }
 
     fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
-        self.before = self.said;
+        self.before += self.block.chars().count();
+        self.block.clear();
         match block {
             Block::Text(_) => self.places.text(),
             Block::ToolUse(_) | Block::Thinking(_) | Block::RedactedThinking(_) => self.thought = self.places.other(),
@@ -203,18 +215,24 @@ impl Stream {
         if let Some((number, input)) = ended.and_then(|(number, call)| Some((number, call.input.take()?))) {
             self.arguments(number, &input, out);
         }
-        for citation in std::mem::take(&mut self.citations) {
-            if let Some(mut annotation) = Annotation::of(&citation, (self.before, self.said)) {
-                annotation.index = Some(self.annotated);
-                self.annotated += 1;
-                self.tell(out, Piece { annotations: Some([annotation]), ..Piece::default() });
-            }
+        let citations = std::mem::take(&mut self.citations);
+        for (found, place) in cited::placed(&self.block, &citations) {
+            let mut annotation = Annotation::of(found, place, self.before);
+            annotation.index = Some(self.annotated);
+            self.annotated += 1;
+            self.tell(out, Piece { annotations: Some([annotation]), ..Piece::default() });
         }
     }
 
     fn say(&mut self, text: &str, out: &mut BytesMut) {
-        self.said += text.chars().count();
-        self.tell(out, Piece { content: Some(text), ..Piece::default() });
+        self.block.push_str(text);
+        self.tell(
+            out,
+            match self.declines {
+                true => Piece { refusal: Some(text), ..Piece::default() },
+                false => Piece { content: Some(text), ..Piece::default() },
+            },
+        );
     }
 
     fn think(&mut self, text: &str, out: &mut BytesMut) {
@@ -249,7 +267,7 @@ impl Stream {
         let tier = tier.map_or_else(|| "null".to_owned(), json::quoted);
         let choice = format!(
             r#"[{{"index":0,"delta":{{}},"finish_reason":"{}","native_finish_reason":{},"logprobs":null}}]"#,
-            finish_reason(stop),
+            finish_reason(stop, self.is_declined),
             json::quoted(stop)
         );
         let chunk = |choices: &str, more: String| format!(r#"{},"choices":{choices}{more}}}"#, self.opening);

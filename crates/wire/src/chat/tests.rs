@@ -482,6 +482,36 @@ fn a_failure_is_the_last_chunk() {
 }
 
 #[test]
+fn a_model_that_declines_says_so_in_a_member_of_its_own() {
+    let stream = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":null}}\n: declines\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"I cannot\"}}\n\n",
+        "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\",\"stop_sequence\":null},\"usage\":{\"output_tokens\":7,\"cost\":null,\"cost_details\":null}}\n\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+    let chunks = chunks(&told(stream, Form::default(), &[]));
+    assert_eq!(chunks[1]["choices"][0]["delta"], json!({"refusal": "I cannot"}));
+    assert_eq!(chunks[2]["choices"][0]["finish_reason"], "stop");
+    let usage = chunks[2]["usage"].as_object().unwrap();
+    assert!(usage["cost"].is_null() && usage["cost_details"].is_null(), "no price is no cost");
+    let said = |text: &str| -> Value {
+        let details = json!({"type": "refusal", "category": "c", "explanation": "I cannot"});
+        let body = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "refusal",
+            "stop_details": details, "usage": {"input_tokens": 1, "output_tokens": 2, "cost": null},
+            "content": [{"type": "text", "text": text}]});
+        let made = whole(body.to_string().as_bytes(), &head(), &Form::default()).unwrap();
+        serde_json::from_slice::<Value>(&made).unwrap()["choices"][0].clone()
+    };
+    let (declined, filtered) = (said("I cannot"), said("The first step is"));
+    assert_eq!(declined["message"], json!({"role": "assistant", "content": null, "refusal": "I cannot"}));
+    assert_eq!(declined["finish_reason"], "stop");
+    assert_eq!(filtered["message"], json!({"role": "assistant", "content": "The first step is", "refusal": null}));
+    assert_eq!(filtered["finish_reason"], "content_filter");
+}
+
+#[test]
 fn an_answer_that_only_calls_says_nothing() {
     let body = |content: Value| {
         let usage = json!({"input_tokens": 1, "output_tokens": 2});
