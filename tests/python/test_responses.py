@@ -26,8 +26,10 @@ def told(response):
     finish = {None: "stop", "max_output_tokens": "length", "content_filter": "content_filter"}
     reason = response.incomplete_details and response.incomplete_details.reason
     calls = [(item.name, json.loads(item.arguments)) for item in of("function_call")]
+    parts = [part for item in of("message") for part in item.content]
     return {
         "text": response.output_text,
+        "refusal": "".join(part.refusal for part in parts if part.type == "refusal"),
         "calls": calls,
         "thought": "".join(part.text for item in of("reasoning") for part in item.summary),
         "finish": "tool_calls" if calls else finish[reason],
@@ -71,6 +73,8 @@ def test_says_what_the_messages_format_says(client, messages, place, name):  # n
     assert numbers == sorted(numbers) and events[0].type == "response.created"
     pieces = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert pieces == wanted["text"]
+    pieces = "".join(event.delta for event in events if event.type == "response.refusal.delta")
+    assert pieces == wanted["refusal"]
 
 
 @pytest.mark.parametrize("place", [NATIVE, *PROTOCOLS])

@@ -6,7 +6,7 @@ use super::item::{self, Call, Thought, Words};
 use super::usage::Usage;
 use super::{Form, Head, Stream};
 use crate::chat::answer::{tier, with_metadata};
-use crate::chat::lenient;
+use crate::chat::{cited, is_declined, lenient};
 use crate::json::quoted;
 use crate::messages::{Block, Usage as Used};
 use crate::object::Raw;
@@ -49,9 +49,11 @@ impl Object<'_> {
 /// Why an answer ended that had no more room.
 pub(super) const CUT: &str = "max_tokens";
 
-/// Whether an answer is whole, by why it ended: its status, and why it is not.
-pub(super) fn ended(stop: Option<&str>) -> (&'static str, Option<&'static str>) {
+/// Whether an answer is whole, by why it ended: its status, and why it is not. A model that declines in its own words has
+/// said all that it says.
+pub(super) fn ended(stop: Option<&str>, is_declined: bool) -> (&'static str, Option<&'static str>) {
     match stop {
+        Some("refusal") if is_declined => ("completed", None),
         Some(CUT | "model_context_window_exceeded") => ("incomplete", Some("max_output_tokens")),
         Some("refusal") => ("incomplete", Some("content_filter")),
         _ => ("completed", None),
@@ -65,7 +67,7 @@ pub fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&str>, 
     if is_streamed {
         return Stream::cut_short(model, head, form, metadata.as_ref());
     }
-    let (status, incomplete) = ended(Some(CUT));
+    let (status, incomplete) = ended(Some(CUT), false);
     let (provider, usage) = (None, Some(&Used::default()));
     let object = Object { head, form, model, provider, status, items: &[], error: "null", incomplete, usage };
     with_metadata(object.to_json(), &head.metadata, metadata.as_ref()).into()
@@ -75,7 +77,8 @@ pub fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&str>, 
 pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
     let response = lenient::response(body)?;
     let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
-    let (status, incomplete) = ended(stop);
+    let declines = is_declined(&response);
+    let (status, incomplete) = ended(stop, declines);
     let (mut items, mut words): (Vec<String>, Option<Words>) = (Vec::new(), None);
     let said = |words: &mut Option<Words>, items: &mut Vec<String>| {
         if let Some(words) = words.take() {
@@ -85,11 +88,11 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
     for block in &response.content {
         match block {
             Block::Text(text) => {
-                let words = words.get_or_insert_default();
-                let start = words.length;
+                let words = words.get_or_insert_with(|| Words::new(declines));
+                let before = words.length;
                 words.add(&text.text);
-                for citation in text.citations.iter().flatten().flatten() {
-                    words.cite(citation, start);
+                for (found, place) in cited::placed(&text.text, text.citations.iter().flatten().flatten()) {
+                    words.cite(found, place, before);
                 }
             }
             Block::Thinking(thought) => {

@@ -3,8 +3,9 @@
 use serde_json::value::RawValue;
 
 use super::{Form, SEALED, SIGNED};
+use crate::chat::cited::Place;
 use crate::json::{self, Members, quoted};
-use crate::messages::Citation;
+use crate::messages::WebSearchLocation;
 
 /// What the model says, or has said: blocks of text in a row are one item.
 #[derive(Clone, Debug, Default)]
@@ -12,20 +13,25 @@ pub(super) struct Words {
     pub text: String,
     /// Characters of it.
     pub length: usize,
+    /// The model declines with them.
+    pub declines: bool,
     annotations: Vec<String>,
 }
 
 impl Words {
+    pub fn new(declines: bool) -> Self {
+        Self { declines, ..Self::default() }
+    }
+
     pub fn add(&mut self, text: &str) {
         self.text.push_str(text);
         self.length += text.chars().count();
     }
 
-    /// Notes a page that a passage rests on, from its first character on; what is new is given back.
-    pub fn cite(&mut self, citation: &Citation, start: usize) -> Option<&str> {
-        let Citation::WebSearch(found) = citation else { return None };
+    /// Notes a page that a passage of a block rests on, which has so many characters before it; what is new is given back.
+    pub fn cite(&mut self, found: &WebSearchLocation, (start, end): Place, before: usize) -> Option<&str> {
         let (url, title) = (quoted(&found.url), quoted(found.title.as_deref().unwrap_or_default()));
-        let end = self.length;
+        let (start, end) = (before + start, before + end);
         self.annotations.push(format!(
             r#"{{"type":"url_citation","start_index":{start},"end_index":{end},"url":{url},"title":{title}}}"#
         ));
@@ -39,6 +45,9 @@ impl Words {
     /// The part of the item that holds the text.
     pub fn part(&self) -> String {
         let (text, annotations) = (quoted(&self.text), self.annotations.join(","));
+        if self.declines {
+            return format!(r#"{{"type":"refusal","refusal":{text}}}"#);
+        }
         format!(r#"{{"type":"output_text","text":{text},"annotations":[{annotations}],"logprobs":[]}}"#)
     }
 

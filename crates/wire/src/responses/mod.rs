@@ -21,6 +21,8 @@ pub struct Form {
     pub echo: String,
     /// Tools that take a text and no object.
     pub custom: Vec<String>,
+    /// The model as the caller wrote it: all that is known until one answers.
+    pub model: String,
 }
 
 /// What is before the signature of a thought in what clients keep of it without reading.

@@ -49,7 +49,9 @@ const ECHOED: [(&str, &str); 14] = [
 pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Asked, Violation> {
     let members = check::members(&Place::Body, envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
-    let (mut form, mut warnings) = (Form { echo: echo(&members), custom: Vec::new() }, Vec::new());
+    let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
+    let mut form = Form { echo: echo(&members), custom: Vec::new(), model: model.clone().into_owned() };
+    let mut warnings = Vec::new();
     let mut cache_key = None;
     let allowed = Allowed::of(check::present(&members, "tool_choice"))?;
     let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
@@ -61,7 +63,6 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             "max_output_tokens" => limit = Some(check::integer(&place, value, 1)?),
             "parallel_tool_calls" => parallel = Some(check::boolean(&place, value)?),
             "tools" => {
-                let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
                 let searching = search(&model);
                 let offered = (searching.as_deref(), allowed.as_ref());
                 let (tools, dropped) = tools(&place, value, offered, &mut form.custom)?;

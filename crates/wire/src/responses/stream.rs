@@ -7,8 +7,8 @@ use super::answer::{CUT, Object, ended};
 use super::item::{self, Call, Thought, Words};
 use super::{Form, Head};
 use crate::chat::answer::with_metadata;
-use crate::chat::lenient;
 use crate::chat::usage::united;
+use crate::chat::{cited, declines, lenient};
 use crate::error::ErrorType;
 use crate::json::{self, Members, quoted};
 use crate::messages::{self, Block, Citation, Delta, Event};
@@ -27,9 +27,12 @@ pub struct Stream {
     /// Items that are whole in their places, and those that are not.
     items: Vec<Option<String>>,
     open: Vec<Item>,
-    /// Where the open block of text began, and what it rests on: told when it is known where that ends.
-    start: usize,
+    /// Where the open block of text began, in bytes and in characters, and what it rests on: told when it is known where
+    /// that ends.
+    start: (usize, usize),
     citations: Vec<Citation>,
+    /// Whether the model declined in words of its own.
+    is_declined: bool,
     /// Events so far.
     count: u64,
     /// Bytes that are kept of the answer, for its last event, and how many may be.
@@ -68,17 +71,18 @@ impl Stream {
     /// `limit`: the largest event there is. `most`: bytes of an answer.
     pub fn new(head: Head, form: Form, limit: usize, most: usize) -> Self {
         Self {
+            model: form.model.clone(),
             head,
             form,
             splitter: Splitter::new(limit),
-            model: String::new(),
             provider: None,
             usage: messages::Usage::default(),
             stop: None,
             items: Vec::new(),
             open: Vec::new(),
-            start: 0,
+            start: (0, 0),
             citations: Vec::new(),
+            is_declined: false,
             count: 0,
             kept: 0,
             most,
@@ -131,7 +135,7 @@ impl Stream {
                 (self.model, self.provider, self.usage) = (message.model, message.provider, message.usage);
                 self.begin(out);
             }
-            Event::BlockStart(start) => self.block(start.index, &start.content_block, out),
+            Event::BlockStart(start) => self.block(start.index, &start.content_block, declines(frame), out),
             Event::BlockDelta(delta) => self.add(delta.index, delta.delta, out),
             Event::MessageDelta(delta) => {
                 let stop = delta.delta.stop_reason.as_ref().and_then(Option::as_ref);
@@ -213,14 +217,16 @@ impl Stream {
         self.open.push(item);
     }
 
-    fn block(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
+    fn block(&mut self, index: usize, block: &Block, declines: bool, out: &mut BytesMut) {
+        self.is_declined |= declines;
         let words = self.open.iter().position(|item| matches!(item.what, Open::Words(_)));
-        if let (Block::Text(text), Some(open)) = (block, words) {
+        if let (Block::Text(text), Some(open)) = (block, words)
+            && let Item { block, what: Open::Words(words), .. } = &mut self.open[open]
+            && words.declines == declines
+        {
             // Words go on in the next block of them.
-            self.open[open].block = index;
-            if let Open::Words(words) = &self.open[open].what {
-                self.start = words.length;
-            }
+            *block = index;
+            self.start = (words.text.len(), words.length);
             return self.say(index, &text.text, out);
         }
         // What was said before something else is a whole.
@@ -230,8 +236,8 @@ impl Stream {
         }
         match block {
             Block::Text(text) => {
-                self.start = 0;
-                self.added(index, Open::Words(Words::default()), out);
+                self.start = (0, 0);
+                self.added(index, Open::Words(Words::new(declines)), out);
                 self.say(index, &text.text, out);
             }
             Block::Thinking(thought) => {
@@ -298,9 +304,13 @@ impl Stream {
         let at = item.at();
         let Open::Words(words) = &mut item.what else { return };
         words.add(text);
+        let declines = words.declines;
         self.kept += text.len();
-        let members = format!(r#"{at},"content_index":0,"delta":{},"logprobs":[]"#, quoted(text));
-        self.put(out, "response.output_text.delta", &members);
+        let members = format!(r#"{at},"content_index":0,"delta":{}"#, quoted(text));
+        match declines {
+            true => self.put(out, "response.refusal.delta", &members),
+            false => self.put(out, "response.output_text.delta", &format!(r#"{members},"logprobs":[]"#)),
+        }
     }
 
     fn think(&mut self, index: usize, text: &str, out: &mut BytesMut) {
@@ -320,9 +330,10 @@ impl Stream {
         let at = self.open[place].at();
         if let Open::Words(words) = &mut self.open[place].what {
             let mut told = Vec::new();
-            for citation in &citations {
+            let block = words.text[start.0..].to_owned();
+            for (found, place) in cited::placed(&block, &citations) {
                 let number = words.annotations();
-                if let Some(annotation) = words.cite(citation, start) {
+                if let Some(annotation) = words.cite(found, place, start.1) {
                     told.push(format!(
                         r#"{at},"content_index":0,"annotation_index":{number},"annotation":{annotation}"#
                     ));
@@ -344,10 +355,18 @@ impl Stream {
         let made = match what {
             Open::Words(words) => {
                 let (text, part) = (quoted(&words.text), words.part());
-                let members = format!(r#"{at},"content_index":0,"text":{text},"logprobs":[]"#);
-                self.put(out, "response.output_text.done", &members);
+                match words.declines {
+                    true => {
+                        let members = format!(r#"{at},"content_index":0,"refusal":{text}"#);
+                        self.put(out, "response.refusal.done", &members);
+                    }
+                    false => {
+                        let members = format!(r#"{at},"content_index":0,"text":{text},"logprobs":[]"#);
+                        self.put(out, "response.output_text.done", &members);
+                    }
+                }
                 self.put(out, "response.content_part.done", &format!(r#"{at},"content_index":0,"part":{part}"#));
-                let (status, _) = ended(self.stop.as_deref());
+                let (status, _) = ended(self.stop.as_deref(), self.is_declined);
                 words.item(&id, status)
             }
             Open::Thought(thought) => {
@@ -385,7 +404,7 @@ impl Stream {
         for item in std::mem::take(&mut self.open) {
             self.close(item, out);
         }
-        let (status, incomplete) = ended(self.stop.as_deref());
+        let (status, incomplete) = ended(self.stop.as_deref(), self.is_declined);
         let response = with_metadata(self.object(status, "null", incomplete, true), &self.head.metadata, metadata);
         let response = response.replace(['\n', '\r'], " ");
         self.put(out, &format!("response.{status}"), &format!(r#","response":{response}"#));
@@ -397,35 +416,79 @@ impl Stream {
         let error = body.get("error").and_then(Members::of).unwrap_or_default();
         let text = |name: &str| error.get(name).and_then(json::string);
         let kind = text("error_type").and_then(|kind| ErrorType::parse(&kind)).unwrap_or(ErrorType::Unmapped);
-        let message = quoted(&text("message").unwrap_or_default());
+        // Nobody has begun to answer: who failed last is all there is to name.
+        if let (false, Some(metadata)) = (self.is_begun, body.get("metadata").and_then(Members::of)) {
+            self.provider = metadata.get("provider_name").and_then(json::string).map(|name| name.into_owned());
+        }
         // What had no room is no failure here.
         if kind.is_length() {
             self.stop = Some(CUT.to_owned());
             let metadata = body.get(&self.head.metadata).map(Raw::from);
             return self.end(metadata.as_ref(), out);
         }
-        self.failed(kind, &message, out);
+        let message = text("message").unwrap_or_default();
+        let raw = |value: Option<&RawValue>| value.map(|value| value.get().replace(['\n', '\r'], " "));
+        let told = Told {
+            message: &message,
+            availability: raw(error.get("availability")),
+            metadata: raw(body.get("metadata")),
+            routing: raw(body.get(&self.head.metadata)),
+        };
+        self.failed(kind, &told, out);
     }
 
     /// The answer is longer than any may be: all of it would have to be told once more at its end.
     fn burst(&mut self, out: &mut BytesMut) {
         (self.items, self.open, self.citations) = (Vec::new(), Vec::new(), Vec::new());
-        self.failed(ErrorType::ProviderUnavailable, &quoted("Provider returned error"), out);
+        self.failed(
+            ErrorType::ProviderUnavailable,
+            &Told { message: "Provider returned error", ..Told::default() },
+            out,
+        );
         self.is_over = true;
     }
 
-    /// `message` is JSON.
-    fn failed(&mut self, kind: ErrorType, message: &str, out: &mut BytesMut) {
-        let code = kind.responses_code();
+    fn failed(&mut self, kind: ErrorType, told: &Told<'_>, out: &mut BytesMut) {
+        let (code, name, message) = (kind.responses_code(), kind.as_str(), quoted(told.message));
+        let mut more = String::new();
+        for (name, value) in [("availability", &told.availability), ("metadata", &told.metadata)] {
+            if let Some(value) = value {
+                more += &format!(r#","{name}":{value}"#);
+            }
+        }
+        let routing = told.routing.as_ref().map(|routing| format!(r#",{}:{routing}"#, quoted(&self.head.metadata)));
+        let routing = routing.unwrap_or_default();
         if self.is_begun {
-            let error = format!(r#"{{"code":"{code}","message":{message}}}"#);
+            self.leave();
+            let error = format!(r#"{{"code":"{code}","message":{message}{more}}}"#);
             let mut response = self.object("failed", &error, None, false);
             response.pop();
-            let members = format!(r#","response":{response},"error_type":"{}"}}"#, kind.as_str());
+            let members = format!(r#","response":{response},"error_type":"{name}"{routing}}}"#);
             self.put(out, "response.failed", &members);
         } else {
-            let members = format!(r#","code":"{code}","message":{message},"param":null"#);
+            let members =
+                format!(r#","code":"{code}","message":{message},"param":null,"error_type":"{name}"{more}{routing}"#);
             self.put(out, "error", &members);
         }
     }
+
+    /// What is open stays as far as it was told.
+    fn leave(&mut self) {
+        for Item { place, id, what, .. } in std::mem::take(&mut self.open) {
+            self.items[place] = Some(match what {
+                Open::Words(words) => words.item(&id, "incomplete"),
+                Open::Thought(thought) => thought.item(&id),
+                Open::Call(call, _) => call.item(&id, "incomplete", &call.arguments),
+            });
+        }
+    }
+}
+
+/// What is told of a failure: a text, and JSON of one line.
+#[derive(Default)]
+struct Told<'a> {
+    message: &'a str,
+    availability: Option<String>,
+    metadata: Option<String>,
+    routing: Option<String>,
 }

@@ -151,7 +151,7 @@ const STREAM: &str = concat!(
 
 /// The events of a stream, in pieces of these lengths.
 fn told(stream: &'static str, pieces: &[usize]) -> String {
-    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: vec!["g".to_owned()] };
+    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: vec!["g".to_owned()], model: "asked/for".to_owned() };
     let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
     let mut made = Stream::new(head(), form, 1 << 20, 1 << 20);
     for length in pieces {
@@ -204,7 +204,7 @@ fn a_stream_ends_with_what_a_whole_answer_says() {
         {"type": "text", "text": " vand", "citations": [{"type": "web_search_result_location", "cited_text": "c", "encrypted_index": "e", "title": "T", "url": "https://a.example"}]},
         {"type": "tool_use", "id": "t1", "name": "g", "input": {"input": "a line"}},
     ]});
-    let form = Form { echo: String::new(), custom: vec!["g".to_owned()] };
+    let form = Form { echo: String::new(), custom: vec!["g".to_owned()], model: "asked/for".to_owned() };
     let made: Value = serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &form).unwrap()).unwrap();
     assert_eq!(made["output"], output);
 }
@@ -330,20 +330,83 @@ fn what_follows_a_call_that_nobody_answered_stays_where_it_is() {
 
 #[test]
 fn a_failure_is_the_last_event() {
-    let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"Busy\",\"error_type\":\"rate_limit_exceeded\"},\"request_id\":null}\n\n";
+    let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"Busy\",\"error_type\":\"rate_limit_exceeded\",\"availability\":{\"retry_after\":20}},\"request_id\":null,\"metadata\":{\"provider_name\":\"P\"},\"tidegate_metadata\":{\"attempt\":2}}\n\n";
     let early = events(&told(error, &[]));
     assert_eq!(
         early,
         [
-            json!({"type": "error", "sequence_number": 0, "code": "rate_limit_exceeded", "message": "Busy", "param": null})
+            json!({"type": "error", "sequence_number": 0, "code": "rate_limit_exceeded", "message": "Busy", "param": null,
+                "error_type": "rate_limit_exceeded", "availability": {"retry_after": 20}, "metadata": {"provider_name": "P"},
+                "tidegate_metadata": {"attempt": 2}})
         ]
     );
     let begun = STREAM.split_inclusive("\n\n").take(5).collect::<String>() + error;
     let late = events(&told(Box::leak(begun.into_boxed_str()), &[]));
     let last = late.last().unwrap();
     assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
-    assert_eq!(last["response"]["error"], json!({"code": "rate_limit_exceeded", "message": "Busy"}));
+    assert_eq!(
+        last["response"]["error"],
+        json!({"code": "rate_limit_exceeded", "message": "Busy", "availability": {"retry_after": 20},
+            "metadata": {"provider_name": "P"}})
+    );
     assert_eq!(last["response"]["error_type"], "rate_limit_exceeded");
+    assert_eq!(last["response"]["tidegate_metadata"], json!({"attempt": 2}));
+    // What was told stays told.
+    let message = &last["response"]["output"][1];
+    assert_eq!((&message["content"][0]["text"], &message["status"]), (&json!("Høj"), &json!("incomplete")));
+    let call = STREAM.split_inclusive("\n\n").take(12).collect::<String>() + error;
+    let last = events(&told(Box::leak(call.into_boxed_str()), &[])).pop().unwrap();
+    let call = &last["response"]["output"][2];
+    assert_eq!((&call["call_id"], &call["status"]), (&json!("t1"), &json!("incomplete")));
+}
+
+const DECLINED: &str = concat!(
+    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":null}}\n: declines\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"I can\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"not\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\",\"stop_sequence\":null,\"stop_details\":{\"type\":\"refusal\",\"category\":\"c\",\"explanation\":\"I cannot\"}},\"usage\":{\"output_tokens\":7,\"cost\":null}}\n\n",
+    "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+);
+
+#[test]
+fn a_model_that_declines_says_so_in_a_part_of_its_own() {
+    let events = events(&told(DECLINED, &[]));
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(
+        kinds[2..],
+        [
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.refusal.delta",
+            "response.refusal.delta",
+            "response.refusal.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ]
+    );
+    assert_eq!(events[3]["part"], json!({"type": "refusal", "refusal": ""}));
+    assert_eq!((&events[4]["delta"], &events[6]["refusal"]), (&json!("I can"), &json!("I cannot")));
+    let response = &events.last().unwrap()["response"];
+    let output = json!([{"type": "message", "id": "msg_1_0", "status": "completed", "role": "assistant",
+        "content": [{"type": "refusal", "refusal": "I cannot"}]}]);
+    assert_eq!((&response["output"], &response["incomplete_details"]), (&output, &json!(null)));
+    assert!(response["usage"].as_object().unwrap()["cost"].is_null(), "no price is no cost");
+    let answer = |text: &str| {
+        let details = json!({"type": "refusal", "category": "c", "explanation": "I cannot"});
+        let answer = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "refusal",
+            "stop_details": details, "usage": {"input_tokens": 5, "output_tokens": 7},
+            "content": [{"type": "text", "text": text}]});
+        let made = whole(answer.to_string().as_bytes(), &head(), &Form::default()).unwrap();
+        serde_json::from_slice::<Value>(&made).unwrap()
+    };
+    let declined = answer("I cannot");
+    assert_eq!((&declined["output"], &declined["status"]), (&output, &json!("completed")));
+    let filtered = answer("The first step is");
+    assert_eq!(filtered["incomplete_details"], json!({"reason": "content_filter"}));
+    assert_eq!(filtered["output"][0]["content"][0]["text"], "The first step is");
 }
 
 /// The last event repeats the answer, and what is kept for it has a bound.
@@ -375,7 +438,7 @@ fn an_answer_beyond_all_bounds_fails() {
 #[test]
 fn what_has_no_room_is_cut_short_and_does_not_fail() {
     let details = json!({"reason": "max_output_tokens"});
-    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: Vec::new() };
+    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: Vec::new(), ..Form::default() };
     let body = cut_short("a/m", &head(), &form, Some(r#"{"attempt":0}"#), false);
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&body["id"], &body["status"], &body["output"]), (&json!("gen-1"), &json!("incomplete"), &json!([])));
@@ -387,6 +450,11 @@ fn what_has_no_room_is_cut_short_and_does_not_fail() {
     assert_eq!(kinds, ["response.created", "response.in_progress", "response.incomplete"]);
     assert_eq!(streamed[2]["response"]["incomplete_details"], details);
     assert_eq!(streamed[2]["response"]["model"], "a/m");
+    let early = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"Long\",\"error_type\":\"context_length_exceeded\"},\"request_id\":null,\"metadata\":{\"provider_name\":\"P\"}}\n\n";
+    for event in events(&told(early, &[])) {
+        let response = &event["response"];
+        assert_eq!((&response["model"], &response["provider"]), (&json!("asked/for"), &json!("P")));
+    }
     for kind in ["context_length_exceeded", "max_tokens_exceeded", "token_limit_exceeded", "string_too_long"] {
         let error = format!(
             "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"invalid_request_error\",\"message\":\"Long\",\"error_type\":\"{kind}\"}},\"request_id\":null}}\n\n"
