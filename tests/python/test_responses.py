@@ -176,3 +176,18 @@ def test_what_is_wrong_is_named(client, more, message):
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{**ask(NATIVE, "sim"), **more})
     assert caught.value.body["message"] == f"Invalid request: {message}"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_a_tool_of_the_gateway_gave_goes_back_with_the_items(client, upstream, streamed):
+    request = ask("Chat", "sim-tools", tools=[{"type": "tidegate:datetime"}], input=[{"role": "user", "content": "How late?"}])
+    if streamed:
+        with client.responses.stream(**request) as stream:
+            response = [event for event in stream][-1].response
+    else:
+        response = client.responses.create(**request)
+    clock, message = response.output
+    assert (clock.type, clock.id[:9], message.type) == ("tidegate:datetime", "srvtoolu_", "message")
+    request["input"] += [*response.output, {"role": "user", "content": "Sure?"}]
+    client.responses.create(**request)
+    assert clock.model_extra["datetime"] in json.dumps(upstream.last_request()[1])

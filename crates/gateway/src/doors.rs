@@ -17,6 +17,7 @@ use tidegate_wire::chat::Head;
 use tidegate_wire::envelope::Violation;
 use tidegate_wire::json::{self, Members};
 use tidegate_wire::preset::Words;
+use tidegate_wire::responses::Results;
 use tidegate_wire::sse::TooLarge;
 use tidegate_wire::{chat, responses};
 
@@ -37,18 +38,20 @@ enum Form {
 }
 
 impl Form {
-    fn whole(&self, body: &[u8], head: &Head) -> Option<Bytes> {
+    fn whole(&self, body: &[u8], head: &Head, results: &Results) -> Option<Bytes> {
         match self {
             Self::Chat(form) => chat::whole(body, head, form),
-            Self::Responses(form) => responses::whole(body, head, form),
+            Self::Responses(form) => responses::whole(body, head, form, results),
         }
     }
 
     /// `most`: bytes of an answer.
-    fn stream(self, head: Head, most: usize) -> Stream {
+    fn stream(self, head: Head, most: usize, results: Results) -> Stream {
         match self {
             Self::Chat(form) => Stream::Chat(chat::Stream::new(head, form, LARGEST_EVENT)),
-            Self::Responses(form) => Stream::Responses(responses::Stream::new(head, form, LARGEST_EVENT, most)),
+            Self::Responses(form) => {
+                Stream::Responses(responses::Stream::new(head, form, LARGEST_EVENT, most, results))
+            }
         }
     }
 }
@@ -69,7 +72,7 @@ impl Gateway {
         let cache_key = asked.cache_key.as_deref();
         let head = relay::Head { headers, query, api: Api::Chat, words, cache_key };
         let reply = self.answer(key, head, asked.body).await?;
-        self.told(reply, Form::Chat(asked.form), &asked.warnings)
+        self.told(key, reply, Form::Chat(asked.form), &asked.warnings)
     }
 
     /// Serves `POST /responses` for a caller that has been let in. `query` is the raw query string.
@@ -81,7 +84,8 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
-        let asked = responses::read(&body, &|model| search(&snapshot, model))?;
+        let mut asked = responses::read(&body, &|model| search(&snapshot, model))?;
+        asked.form.brand.clone_from(&snapshot.settings.brand);
         drop(body);
         let body = asked.body.clone();
         let words = Words::Others { only_parallel: asked.only_parallel };
@@ -95,7 +99,7 @@ impl Gateway {
                 return Ok(reply);
             }
         };
-        self.told(reply, Form::Responses(asked.form), &asked.warnings)
+        self.told(key, reply, Form::Responses(asked.form), &asked.warnings)
     }
 
     /// A request that is too long is no mistake in the Responses format: it is an answer that had no room. `body` is the
@@ -127,8 +131,16 @@ impl Gateway {
         warn(headers, &self.snapshot(), warnings);
     }
 
-    fn told(&self, mut reply: Reply, form: Form, warnings: &[String]) -> Result<Reply, Failure> {
+    fn told(
+        self: &Arc<Self>,
+        key: &KeyEntry,
+        mut reply: Reply,
+        form: Form,
+        warnings: &[String],
+    ) -> Result<Reply, Failure> {
         let snapshot = self.snapshot();
+        let (gate, workspace) = (self.clone(), key.workspace.clone());
+        let results: Results = Box::new(move |id| agent::result_of(&gate, &workspace, id));
         let id = reply.headers.get(relay::GENERATION_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
         let head = self.head(&snapshot, id);
         let most = snapshot.settings.max_answer_bytes;
@@ -136,9 +148,9 @@ impl Gateway {
             Body::Full(bytes) => {
                 let bytes = bytes.unwrap_or_default();
                 let nothing = || Failure { generation: GenerationId::parse(&head.id), ..Failure::internal() };
-                Body::full(form.whole(&bytes, &head).ok_or_else(nothing)?)
+                Body::full(form.whole(&bytes, &head, &results).ok_or_else(nothing)?)
             }
-            streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head, most) })),
+            streamed => Body::Told(Box::new(ToldBody { inner: streamed, stream: form.stream(head, most, results) })),
         };
         warn(&mut reply.headers, &snapshot, warnings);
         Ok(reply)

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Map, Value};
+use tidegate_core::WorkspaceId;
 use tidegate_providers::Protocol;
 use tidegate_routing::{Searcher, Searchers};
 use tidegate_wire::envelope::{Brand, Envelope};
@@ -134,6 +135,11 @@ pub(crate) async fn opened(gate: &Gateway, key: &KeyEntry, settings: &Settings, 
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
     *messages = reopen::retold(std::mem::take(messages), &memory, &terms);
     Some(Value::Object(request).to_string().into())
+}
+
+/// What the model read of a call that was just made, by the id that the client knows it by, where clients are not shown it.
+pub(crate) fn result_of(gate: &Gateway, workspace: &WorkspaceId, id: &str) -> Option<String> {
+    gate.results.of(workspace, gate.clock.now()).result(id)
 }
 
 /// Asks the store for those of these results that are not in memory.

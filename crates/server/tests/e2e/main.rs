@@ -52,6 +52,7 @@ mod image_tool;
 mod images;
 mod imitators;
 mod in_band;
+mod items;
 mod kills;
 mod ledger_verify;
 mod lifecycle;

@@ -1,5 +1,7 @@
 //! A finished answer in the chat format.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -9,6 +11,7 @@ use super::{Form, Head, cited, finish_reason, is_declined, lenient};
 use crate::json;
 use crate::messages::{Block, WebSearchLocation};
 use crate::object::Raw;
+use crate::responses::ran::{self, Ran};
 
 /// The shape of thinking and its signatures that goes back as it came.
 pub(crate) const FORMAT: &str = "anthropic-claude-v1";
@@ -67,6 +70,10 @@ pub(crate) enum Detail<'a> {
     },
     #[serde(rename = "reasoning.encrypted")]
     Sealed { data: &'a str, format: &'static str, index: usize },
+    /// A call of a tool that ran here or at a vendor, and what came of it as far as clients are shown that, as JSON. It comes
+    /// back with the next request, so that the model reads it again and nobody pays twice.
+    #[serde(rename = "reasoning.server_tool_call")]
+    Ran { tool_name: String, arguments: String, result: String, tool_call_id: String, index: usize },
 }
 
 #[derive(Serialize)]
@@ -81,6 +88,18 @@ struct Call<'a> {
 struct Function<'a> {
     name: &'a str,
     arguments: &'a str,
+}
+
+impl Detail<'_> {
+    pub fn ran(ran: &Ran, index: usize) -> Self {
+        Self::Ran {
+            tool_name: ran.call.name.clone(),
+            arguments: ran.arguments().to_owned(),
+            result: ran.result.clone().unwrap_or_default(),
+            tool_call_id: ran.call.id.clone(),
+            index,
+        }
+    }
 }
 
 /// Numbers what is told, so that thoughts can be put back where they stood: text in a row is one thing.
@@ -159,8 +178,15 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
         annotations: Vec::new(),
     };
     let (mut length, mut places) = (0, Places::default());
+    // Of several results of one call the first counts.
+    let mut shown: HashMap<String, String> = response.content.iter().rev().filter_map(ran::result).collect();
     for block in &response.content {
         match block {
+            // No thought: what was found is told also where thoughts are not.
+            Block::ServerToolUse(call) => {
+                let ran = Ran { result: shown.remove(&call.id), ..Ran::new(call.clone()) };
+                message.reasoning_details.push(Detail::ran(&ran, places.other()));
+            }
             Block::Text(text) => {
                 places.text();
                 let citations = text.citations.iter().flatten().flatten();

@@ -9,6 +9,7 @@ use super::request::{Object, said, warn};
 use crate::envelope::Violation;
 use crate::envelope::check::{self, Place};
 use crate::json::{self, Kind, Members};
+use crate::responses::ran;
 
 /// A text as it is, parts as blocks.
 pub(crate) fn content(place: &Place<'_>, value: &RawValue, warnings: &mut Vec<String>) -> Result<String, Violation> {
@@ -216,6 +217,8 @@ struct Thought {
     signature: Option<String>,
     /// What only its author can read.
     sealed: Option<String>,
+    /// A call of a tool that ran here, and what came of it: blocks in a row, which have one number.
+    ran: Option<String>,
 }
 
 /// What the model thought, with the number of each. Clients give the pieces of a stream back as they came: those of one thought have one index.
@@ -249,14 +252,26 @@ fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<(u64, String
                 found.entry(key).or_default().text.push_str(&member("summary")?.unwrap_or_default());
             }
             "reasoning.encrypted" => found.entry(key).or_default().sealed = member("data")?.map(Into::into),
+            "reasoning.server_tool_call" => {
+                // Without an id nobody knows what became of it.
+                let (Some(id), Some(name)) = (member("tool_call_id")?, member("tool_name")?) else { continue };
+                let (arguments, result) = (member("arguments")?, member("result")?);
+                let input = object_of(arguments.as_deref().unwrap_or_default()).into_owned();
+                let call = ran::call(&json::quoted(&id), &json::quoted(&name), &input);
+                let result = result.filter(|result| ran::is_shown(result)).map(Cow::into_owned);
+                found.entry(key).or_default().ran = Some(match result {
+                    Some(result) => format!("{call},{result}"),
+                    None => call,
+                });
+            }
             // Kinds that come later are nothing that this format could say.
             _ => {}
         }
     }
-    let blocks = found.into_iter().flat_map(|((index, _), Thought { text, signature, sealed })| {
+    let blocks = found.into_iter().flat_map(|((index, _), Thought { text, signature, sealed, ran })| {
         let open = (!text.is_empty() || signature.is_some()).then(|| thought(&text, signature.as_deref()));
         let sealed = sealed.map(|data| format!(r#"{{"type":"redacted_thinking","data":{}}}"#, json::quoted(&data)));
-        open.into_iter().chain(sealed).map(move |block| (index, block))
+        open.into_iter().chain(sealed).chain(ran).map(move |block| (index, block))
     });
     Ok(blocks.collect())
 }

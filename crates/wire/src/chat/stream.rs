@@ -11,6 +11,7 @@ use crate::error::{ErrorType, InferenceError};
 use crate::json::{self, Members};
 use crate::messages::{self, Block, Citation, Delta, Event};
 use crate::object::Raw;
+use crate::responses::ran::{self, Ran};
 use crate::sse::{Frame, Splitter, TooLarge};
 
 const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -27,6 +28,9 @@ pub struct Stream {
     stop: Option<String>,
     /// Calls in their order.
     calls: Vec<Called>,
+    /// Calls of tools that run here, by the numbers of their blocks, and their places: until their results are there, or it is
+    /// clear that there are none to be shown.
+    ran: Vec<(usize, usize, Ran)>,
     /// Characters that were said before the open block, and the block, for the places of citations.
     before: usize,
     block: String,
@@ -97,6 +101,7 @@ impl Stream {
             usage: messages::Usage::default(),
             stop: None,
             calls: Vec::new(),
+            ran: Vec::new(),
             before: 0,
             block: String::new(),
             declines: false,
@@ -161,6 +166,19 @@ impl Stream {
     fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
         self.before += self.block.chars().count();
         self.block.clear();
+        if let Some((id, result)) = ran::result(block) {
+            if let Some(place) = self.ran.iter().position(|(_, _, ran)| ran.call.id == id) {
+                let (_, index, ran) = self.ran.remove(place);
+                self.tell_ran(&Ran { result: Some(result), ..ran }, index, out);
+            }
+            return;
+        }
+        match block {
+            Block::ServerToolUse(call) => self.ran.push((index, self.places.other(), Ran::new(call.clone()))),
+            // What is shown of calls comes before anything else is said.
+            Block::Text(_) | Block::Thinking(_) | Block::RedactedThinking(_) => self.leave_ran(out),
+            _ => {}
+        }
         match block {
             Block::Text(_) => self.places.text(),
             Block::ToolUse(_) | Block::Thinking(_) | Block::RedactedThinking(_) => self.thought = self.places.other(),
@@ -193,7 +211,10 @@ impl Stream {
                 self.detail(None, Detail::Text { text: None, signature, format: FORMAT, index: self.thought }, out);
             }
             Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
-                // The input of a tool that runs here is nobody's to see.
+                if let Some((_, _, ran)) = self.ran.iter_mut().find(|(block, ..)| *block == index) {
+                    ran.pieces.push_str(&delta.partial_json);
+                    return;
+                }
                 let Some(number) = self.calls.iter().position(|call| call.block == index) else { return };
                 self.calls[number].input = None;
                 self.arguments(number, &delta.partial_json, out);
@@ -246,6 +267,17 @@ impl Stream {
         }
     }
 
+    fn tell_ran(&mut self, ran: &Ran, index: usize, out: &mut BytesMut) {
+        self.tell(out, Piece { reasoning_details: Some([Detail::ran(ran, index)]), ..Piece::default() });
+    }
+
+    /// Tells of calls whose results are not shown.
+    fn leave_ran(&mut self, out: &mut BytesMut) {
+        for (_, index, ran) in std::mem::take(&mut self.ran) {
+            self.tell_ran(&ran, index, out);
+        }
+    }
+
     /// A chunk that goes on. The first one says whose words they are.
     fn tell(&mut self, out: &mut BytesMut, mut piece: Piece<'_>) {
         if !std::mem::replace(&mut self.is_begun, true) {
@@ -261,6 +293,7 @@ impl Stream {
 
     /// The last chunks: why it ended, what it used.
     fn end(&mut self, metadata: Option<&Raw>, out: &mut BytesMut) {
+        self.leave_ran(out);
         let stop = self.stop.as_deref().unwrap_or_default();
         let usage = serde_json::to_string(&Usage::of(&self.usage)).expect("numbers are always JSON");
         let tier = self.usage.service_tier.as_deref().map(tier);

@@ -1,8 +1,11 @@
 //! A finished answer in the Responses format.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use super::item::{self, Call, Thought, Words};
+use super::ran::{self, Ran, Results};
 use super::usage::Usage;
 use super::{Form, Head, Stream};
 use crate::chat::answer::{tier, with_metadata};
@@ -74,7 +77,7 @@ pub fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&str>, 
 }
 
 /// An answer in the Messages format as one in the Responses format; nothing where it is none.
-pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
+pub fn whole(body: &[u8], head: &Head, form: &Form, results: &Results) -> Option<Bytes> {
     let response = lenient::response(body)?;
     let stop = response.stop_reason.as_ref().and_then(Option::as_ref).map(|reason| reason.as_str());
     let declines = is_declined(&response);
@@ -85,8 +88,15 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
             items.push(words.item(&item::id("msg", &head.id, items.len()), status));
         }
     };
+    // Of several results of one call the first counts.
+    let mut shown: HashMap<String, String> = response.content.iter().rev().filter_map(ran::result).collect();
     for block in &response.content {
         match block {
+            Block::ServerToolUse(call) => {
+                said(&mut words, &mut items);
+                let ran = Ran { result: shown.remove(&call.id), ..Ran::new(call.clone()) };
+                items.push(ran.item("completed", &form.brand, results));
+            }
             Block::Text(text) => {
                 let words = words.get_or_insert_with(|| Words::new(declines));
                 let before = words.length;

@@ -6,7 +6,7 @@ use std::mem;
 
 use serde_json::value::RawValue;
 
-use super::{SEALED, SIGNED};
+use super::{SEALED, SIGNED, ran};
 use crate::chat::content::{instruction, is_detailed, object_of, texts};
 use crate::chat::request::{Object, said, warn};
 use crate::envelope::check::{self, Place};
@@ -170,8 +170,15 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
             turns.answer(&id, block);
             Ok(())
         }
+        kind if kind.contains(':') => {
+            match ran::blocks(place, &members)? {
+                Some(blocks) => turns.add("assistant", blocks),
+                None => warn(&mut turns.warnings, &format!("dropped:{kind}")),
+            }
+            Ok(())
+        }
         // What ran elsewhere is told by what was said of it; no other model has a word for it.
-        kind if kind.ends_with("_call") || kind.ends_with("_call_output") || kind.contains(':') => {
+        kind if kind.ends_with("_call") || kind.ends_with("_call_output") => {
             warn(&mut turns.warnings, &format!("dropped:{kind}"));
             Ok(())
         }

@@ -4,11 +4,13 @@
 mod answer;
 mod input;
 mod item;
+pub(crate) mod ran;
 mod request;
 mod stream;
 mod usage;
 
 pub use answer::{cut_short, whole};
+pub use ran::Results;
 pub use request::{Asked, read};
 pub use stream::Stream;
 
@@ -23,6 +25,8 @@ pub struct Form {
     pub custom: Vec<String>,
     /// The model as the caller wrote it: all that is known until one answers.
     pub model: String,
+    /// The name before those of the gateway's own tools.
+    pub brand: String,
 }
 
 /// What is before the signature of a thought in what clients keep of it without reading.

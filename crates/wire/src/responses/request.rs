@@ -50,7 +50,8 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let members = check::members(&Place::Body, envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
-    let mut form = Form { echo: echo(&members), custom: Vec::new(), model: model.clone().into_owned() };
+    let mut form =
+        Form { echo: echo(&members), custom: Vec::new(), model: model.clone().into_owned(), ..Form::default() };
     let mut warnings = Vec::new();
     let mut cache_key = None;
     let allowed = Allowed::of(check::present(&members, "tool_choice"))?;

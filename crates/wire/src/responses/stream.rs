@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{CUT, Object, ended};
 use super::item::{self, Call, Thought, Words};
+use super::ran::{self, Ran, Results};
 use super::{Form, Head};
 use crate::chat::answer::with_metadata;
 use crate::chat::usage::united;
@@ -19,6 +20,7 @@ use crate::sse::{self, Frame, Splitter, TooLarge};
 pub struct Stream {
     head: Head,
     form: Form,
+    results: Results,
     splitter: Splitter,
     model: String,
     provider: Option<String>,
@@ -58,6 +60,8 @@ enum Open {
     Thought(Thought),
     /// With the input that it began with, as long as no piece of it was told.
     Call(Call, Option<String>),
+    /// Until its result is there, or it is clear that there is none to be shown.
+    Ran(Box<Ran>),
 }
 
 impl Item {
@@ -69,8 +73,9 @@ impl Item {
 
 impl Stream {
     /// `limit`: the largest event there is. `most`: bytes of an answer.
-    pub fn new(head: Head, form: Form, limit: usize, most: usize) -> Self {
+    pub fn new(head: Head, form: Form, limit: usize, most: usize, results: Results) -> Self {
         Self {
+            results,
             model: form.model.clone(),
             head,
             form,
@@ -93,7 +98,7 @@ impl Stream {
 
     /// The events of an answer that was cut short before its first word.
     pub(super) fn cut_short(model: &str, head: &Head, form: &Form, metadata: Option<&Raw>) -> Bytes {
-        let (mut made, mut out) = (Self::new(head.clone(), form.clone(), 0, 0), BytesMut::new());
+        let (mut made, mut out) = (Self::new(head.clone(), form.clone(), 0, 0, Box::new(|_| None)), BytesMut::new());
         (made.model, made.stop) = (model.to_owned(), Some(CUT.to_owned()));
         made.end(metadata, &mut out);
         out.freeze()
@@ -193,12 +198,17 @@ impl Stream {
             Open::Thought(_) => "rs",
             Open::Call(call, _) if call.is_custom => "ctc",
             Open::Call(..) => "fc",
+            Open::Ran(_) => "",
         };
-        let id = item::id(prefix, &self.head.id, place);
+        let id = match &what {
+            Open::Ran(ran) => ran.call.id.clone(),
+            _ => item::id(prefix, &self.head.id, place),
+        };
         let shown = match &what {
             Open::Words(_) => item::message(&id, "in_progress", ""),
             Open::Thought(_) => Thought::default().item(&id),
             Open::Call(call, _) => call.item(&id, "in_progress", ""),
+            Open::Ran(ran) => ran.item("in_progress", &self.form.brand, &self.results),
         };
         self.put(out, "response.output_item.added", &format!(r#","output_index":{place},"item":{shown}"#));
         let item = Item { block, place, id, what };
@@ -229,6 +239,17 @@ impl Stream {
             self.start = (words.text.len(), words.length);
             return self.say(index, &text.text, out);
         }
+        if let Some((id, result)) = ran::result(block) {
+            return self.came(&id, result, out);
+        }
+        // What is shown of calls comes before anything else is said.
+        if matches!(block, Block::Text(_) | Block::Thinking(_) | Block::RedactedThinking(_)) {
+            let (ran, open) =
+                std::mem::take(&mut self.open).into_iter().partition(|item| matches!(item.what, Open::Ran(_)));
+            self.open = open;
+            let ran: Vec<Item> = ran;
+            ran.into_iter().for_each(|item| self.close(item, out));
+        }
         // What was said before something else is a whole.
         if let Some(open) = words {
             let item = self.open.remove(open);
@@ -249,6 +270,11 @@ impl Stream {
                 let thought = Thought { sealed: Some(thought.data.clone()), ..Thought::default() };
                 self.added(index, Open::Thought(thought), out);
             }
+            Block::ServerToolUse(call) => {
+                let ran = Ran::new(call.clone());
+                self.kept += ran.size();
+                self.added(index, Open::Ran(Box::new(ran)), out);
+            }
             Block::ToolUse(call) => {
                 let input = Some(call.input_text().to_owned());
                 self.kept += call.input_text().len();
@@ -257,6 +283,18 @@ impl Stream {
             }
             _ => {}
         }
+    }
+
+    /// What came of a call that ran here.
+    fn came(&mut self, id: &str, result: String, out: &mut BytesMut) {
+        let of = |item: &Item| matches!(&item.what, Open::Ran(ran) if ran.call.id == id);
+        let Some(place) = self.open.iter().position(of) else { return };
+        let mut item = self.open.remove(place);
+        self.kept += result.len();
+        if let Open::Ran(ran) = &mut item.what {
+            ran.result = Some(result);
+        }
+        self.close(item, out);
     }
 
     /// The open item of a block.
@@ -277,6 +315,11 @@ impl Stream {
             Delta::InputJson(delta) if !delta.partial_json.is_empty() => {
                 let Some(item) = self.item(index) else { return };
                 let at = item.at();
+                if let Open::Ran(ran) = &mut item.what {
+                    ran.pieces.push_str(&delta.partial_json);
+                    self.kept += delta.partial_json.len();
+                    return;
+                }
                 let Open::Call(call, input) = &mut item.what else { return };
                 *input = None;
                 call.arguments.push_str(&delta.partial_json);
@@ -344,6 +387,9 @@ impl Stream {
             }
             return;
         }
+        if matches!(self.open[place].what, Open::Ran(_)) {
+            return;
+        }
         let item = self.open.remove(place);
         self.close(item, out);
     }
@@ -394,6 +440,7 @@ impl Stream {
                 }
                 call.item(&id, call.status(), &input)
             }
+            Open::Ran(ran) => ran.item("completed", &self.form.brand, &self.results),
         };
         self.put(out, "response.output_item.done", &format!(r#","output_index":{place},"item":{made}"#));
         self.items[place] = Some(made);
@@ -479,6 +526,7 @@ impl Stream {
                 Open::Words(words) => words.item(&id, "incomplete"),
                 Open::Thought(thought) => thought.item(&id),
                 Open::Call(call, _) => call.item(&id, "incomplete", &call.arguments),
+                Open::Ran(ran) => ran.item("incomplete", &self.form.brand, &self.results),
             });
         }
     }

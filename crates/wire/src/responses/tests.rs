@@ -130,6 +130,10 @@ fn head() -> Head {
     Head { id: "gen-1".to_owned(), created: 1_790_000_000, metadata: "tidegate_metadata".to_owned() }
 }
 
+fn nothing() -> Results {
+    Box::new(|_| None)
+}
+
 const STREAM: &str = concat!(
     "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}\n\n",
     "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"d\"}}\n\n",
@@ -151,9 +155,14 @@ const STREAM: &str = concat!(
 
 /// The events of a stream, in pieces of these lengths.
 fn told(stream: &'static str, pieces: &[usize]) -> String {
-    let form = Form { echo: r#","tools":[]"#.to_owned(), custom: vec!["g".to_owned()], model: "asked/for".to_owned() };
+    let form = Form {
+        echo: r#","tools":[]"#.to_owned(),
+        custom: vec!["g".to_owned()],
+        model: "asked/for".to_owned(),
+        brand: "tidegate".to_owned(),
+    };
     let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
-    let mut made = Stream::new(head(), form, 1 << 20, 1 << 20);
+    let mut made = Stream::new(head(), form, 1 << 20, 1 << 20, Box::new(|_| None));
     for length in pieces {
         let piece = rest.split_to((*length).min(rest.len()));
         out.push_str(std::str::from_utf8(&made.feed(piece).unwrap()).unwrap());
@@ -204,8 +213,14 @@ fn a_stream_ends_with_what_a_whole_answer_says() {
         {"type": "text", "text": " vand", "citations": [{"type": "web_search_result_location", "cited_text": "c", "encrypted_index": "e", "title": "T", "url": "https://a.example"}]},
         {"type": "tool_use", "id": "t1", "name": "g", "input": {"input": "a line"}},
     ]});
-    let form = Form { echo: String::new(), custom: vec!["g".to_owned()], model: "asked/for".to_owned() };
-    let made: Value = serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &form).unwrap()).unwrap();
+    let form = Form {
+        echo: String::new(),
+        custom: vec!["g".to_owned()],
+        model: "asked/for".to_owned(),
+        brand: "tidegate".to_owned(),
+    };
+    let made: Value =
+        serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &form, &nothing()).unwrap()).unwrap();
     assert_eq!(made["output"], output);
 }
 
@@ -370,6 +385,68 @@ const DECLINED: &str = concat!(
     "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 );
 
+const RAN: &str = concat!(
+    "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a/m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"server_tool_use\",\"id\":\"srvtoolu_1\",\"name\":\"web_search\",\"input\":{},\"caller\":{\"type\":\"direct\"}}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"query\\\":\"}}\n\n",
+    "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"\\\"tides\\\"}\"}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"server_tool_use\",\"id\":\"srvtoolu_2\",\"name\":\"tidegate:image_generation\",\"input\":{\"prompt\":\"a boat\"},\"caller\":{\"type\":\"direct\"}}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"web_search_tool_result\",\"tool_use_id\":\"srvtoolu_1\",\"content\":[{\"type\":\"web_search_result\",\"url\":\"https://a.example\",\"title\":\"T\",\"encrypted_content\":\"tg1.x\",\"page_age\":null}]}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":2}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"f\",\"input\":{}}}\n\n",
+    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n",
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null},\"usage\":{\"output_tokens\":7}}\n\n",
+    "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+);
+
+#[test]
+fn what_ran_here_is_an_item_that_can_be_sent_back() {
+    let drawn = || -> Results {
+        Box::new(|id| (id == "srvtoolu_2").then(|| r#"{"status":"ok","imageUrl":"https://g.example/i"}"#.to_owned()))
+    };
+    let form = Form { brand: "tidegate".to_owned(), ..Form::default() };
+    let mut made = Stream::new(head(), form.clone(), 1 << 20, 1 << 20, drawn());
+    let text = made.feed(Bytes::from_static(RAN.as_bytes())).unwrap();
+    let events = events(std::str::from_utf8(&text).unwrap());
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).cloned().collect::<Vec<Value>>();
+    let (added, done) = (of("response.output_item.added"), of("response.output_item.done"));
+    assert_eq!((added.len(), done.len()), (3, 3));
+    assert_eq!((&added[0]["item"]["id"], &added[0]["item"]["status"]), (&json!("srvtoolu_1"), &json!("in_progress")));
+    assert_eq!((&done[0]["output_index"], &done[0]["item"]["id"]), (&json!(0), &json!("srvtoolu_1")));
+    let found = json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result",
+        "url": "https://a.example", "title": "T", "encrypted_content": "tg1.x", "page_age": null}]});
+    let searched =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}});
+    let boat = json!({"type": "server_tool_use", "id": "srvtoolu_2", "name": "tidegate:image_generation",
+        "input": {"prompt": "a boat"}});
+    let output = json!([
+        {"type": "tidegate:web_search", "id": "srvtoolu_1", "status": "completed", "action": {"type": "search",
+            "query": "tides", "sources": [{"type": "url", "url": "https://a.example"}]}, "blocks": [searched, found]},
+        {"type": "tidegate:image_generation", "id": "srvtoolu_2", "status": "completed", "prompt": "a boat",
+            "imageUrl": "https://g.example/i", "blocks": [boat]},
+        {"type": "function_call", "id": "fc_1_2", "call_id": "t1", "name": "f", "arguments": "{}", "status": "completed"},
+    ]);
+    assert_eq!(events.last().unwrap()["response"]["output"], output);
+    let call = json!({"type": "tool_use", "id": "t1", "name": "f", "input": {}});
+    let answer = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "tool_use",
+        "usage": {"input_tokens": 5, "output_tokens": 7}, "content": [searched, boat, found, call]});
+    let made = whole(answer.to_string().as_bytes(), &head(), &form, &drawn()).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&made).unwrap()["output"], output);
+    // And back: the turn is what it was, call by call.
+    let mut input = vec![json!({"role": "user", "content": "hi"})];
+    input.extend(output.as_array().unwrap().iter().cloned());
+    input.push(json!({"type": "function_call_output", "call_id": "t1", "output": "42"}));
+    let messages = asked(&json!({"model": "a/m", "input": input}))["messages"].clone();
+    assert_eq!(messages[1], json!({"role": "assistant", "content": [searched, found, boat, call]}));
+    let with = |blocks: Value| json!({"model": "a/m", "input": [{"type": "tidegate:web_search", "blocks": blocks}]});
+    let read = |blocks: Value| read(with(blocks).to_string().as_bytes(), &search).map(|asked| asked.warnings);
+    let wrong = read(json!([{"type": "text", "text": "x"}])).unwrap_err().message;
+    assert_eq!(wrong, "Invalid request: input[0].blocks[0].type must be server_tool_use or that of a result");
+    assert_eq!(read(json!(null)).unwrap(), ["dropped:tidegate:web_search"]);
+}
+
 #[test]
 fn a_model_that_declines_says_so_in_a_part_of_its_own() {
     let events = events(&told(DECLINED, &[]));
@@ -399,7 +476,7 @@ fn a_model_that_declines_says_so_in_a_part_of_its_own() {
         let answer = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "refusal",
             "stop_details": details, "usage": {"input_tokens": 5, "output_tokens": 7},
             "content": [{"type": "text", "text": text}]});
-        let made = whole(answer.to_string().as_bytes(), &head(), &Form::default()).unwrap();
+        let made = whole(answer.to_string().as_bytes(), &head(), &Form::default(), &nothing()).unwrap();
         serde_json::from_slice::<Value>(&made).unwrap()
     };
     let declined = answer("I cannot");
@@ -412,7 +489,7 @@ fn a_model_that_declines_says_so_in_a_part_of_its_own() {
 /// The last event repeats the answer, and what is kept for it has a bound.
 #[test]
 fn an_answer_beyond_all_bounds_fails() {
-    let mut made = Stream::new(head(), Form::default(), 1 << 20, 4_096);
+    let mut made = Stream::new(head(), Form::default(), 1 << 20, 4_096, Box::new(|_| None));
     let mut out = String::new();
     let mut feed = |text: &str| {
         out.push_str(std::str::from_utf8(&made.feed(Bytes::from(text.to_owned())).unwrap()).unwrap());
