@@ -50,8 +50,10 @@ pub(super) async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock
             spawn_cloud: None,
         })
     };
-    let management = first.management.as_ref().or(config.management_key.brought()).expect("one of the two is there");
-    let inference = first.inference.as_ref().or(config.inference_key.brought()).expect("one of the two is there");
+    let management =
+        first.management.as_ref().or_else(|| config.management_key.brought()).expect("one of the two is there");
+    let inference =
+        first.inference.as_ref().or_else(|| config.inference_key.brought()).expect("one of the two is there");
     let inference_limit = first.inference.as_ref().map(|_| limit);
     let keys = vec![
         new(KeyKind::Management, "First management key", management, &config.management_prefix, None),
