@@ -194,8 +194,8 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
                 message
                     .annotations
                     .extend(placed.into_iter().map(|(found, place)| Annotation::of(found, place, length)));
-                let said = if is_declined { &mut message.refusal } else { &mut message.content };
-                said.get_or_insert_default().push_str(&text.text);
+                let told = if is_declined { &mut message.refusal } else { &mut message.content };
+                told.get_or_insert_default().push_str(&text.text);
                 length += text.text.chars().count();
             }
             Block::ToolUse(call) => {

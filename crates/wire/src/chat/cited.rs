@@ -12,10 +12,19 @@ const LONGEST: usize = 150;
 /// What addresses begin with.
 const HEADS: [&str; 4] = ["https://www.", "http://www.", "https://", "http://"];
 
-/// The pages that a block of text rests on, each with its place in it: the passage that it repeats, else the link to it,
-/// else all of the block.
+/// The pages that a block of text rests on, each with its place in it.
 pub(crate) fn placed<'c>(
     text: &str,
+    citations: impl IntoIterator<Item = &'c Citation>,
+) -> Vec<(&'c WebSearchLocation, Place)> {
+    placed_in(text, text.chars().count(), citations)
+}
+
+/// The same where only the beginning of the block is known, and how many characters it has: the passage that is repeated, else
+/// the link to the page, else all of the block.
+pub(crate) fn placed_in<'c>(
+    text: &str,
+    length: usize,
     citations: impl IntoIterator<Item = &'c Citation>,
 ) -> Vec<(&'c WebSearchLocation, Place)> {
     let mut behind = 0;
@@ -35,9 +44,11 @@ pub(crate) fn placed<'c>(
             behind = end;
             last = Some((&found.cited_text, (start, end)));
         }
-        let (start, end) = bytes.unwrap_or((0, text.len()));
-        let before = text[..start].chars().count();
-        placed.push((found, (before, before + text[start..end].chars().count())));
+        let place = bytes.map_or((0, length), |(start, end)| {
+            let before = text[..start].chars().count();
+            (before, before + text[start..end].chars().count())
+        });
+        placed.push((found, place));
     }
     placed
 }
@@ -160,5 +171,15 @@ mod tests {
         let text = format!("It is so. {cited} And so on.");
         let beginning: String = cited.chars().take(150).collect();
         assert_eq!(told(&text, &[cites("tg1", &url, &beginning)]), [cited]);
+    }
+
+    #[test]
+    fn what_is_cited_behind_the_beginning_is_cited_as_all_of_the_block() {
+        let citation: Citation = serde_json::from_str(
+            r#"{"type":"web_search_result_location","url":"https://a.example/x","title":null,"cited_text":"later","encrypted_index":"tg1"}"#,
+        )
+        .unwrap();
+        let place = |text: &str| placed_in(text, 40, [&citation])[0].1;
+        assert_eq!((place("so much"), place("and later")), ((0, 40), (4, 9)));
     }
 }

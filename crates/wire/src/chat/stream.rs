@@ -14,6 +14,8 @@ use crate::object::Raw;
 use crate::responses::ran::{self, Ran};
 use crate::sse::{Frame, Splitter, TooLarge};
 
+/// Bytes of a block that are kept until it ends: a stream may be as long as it likes.
+const MOST_KEPT: usize = 16 << 10;
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// What makes chunks of events.
@@ -31,9 +33,12 @@ pub struct Stream {
     /// Calls of tools that run here, by the numbers of their blocks, and their places: until their results are there, or it is
     /// clear that there are none to be shown.
     ran: Vec<(usize, usize, Ran)>,
-    /// Characters that were said before the open block, and the block, for the places of citations.
+    /// Characters that were said before the open block and in it, and its beginning with how many
+    /// those are, for the places of citations.
     before: usize,
+    length: usize,
     block: String,
+    kept: usize,
     /// Whether the open block is the model's words when it declines, and whether there was one.
     declines: bool,
     is_declined: bool,
@@ -103,6 +108,8 @@ impl Stream {
             calls: Vec::new(),
             ran: Vec::new(),
             before: 0,
+            length: 0,
+            kept: 0,
             block: String::new(),
             declines: false,
             is_declined: false,
@@ -164,7 +171,8 @@ impl Stream {
     }
 
     fn begin(&mut self, index: usize, block: &Block, out: &mut BytesMut) {
-        self.before += self.block.chars().count();
+        self.before += std::mem::take(&mut self.length);
+        self.kept = 0;
         self.block.clear();
         if let Some((id, result)) = ran::result(block) {
             if let Some(place) = self.ran.iter().position(|(_, _, ran)| ran.call.id == id) {
@@ -237,7 +245,7 @@ impl Stream {
             self.arguments(number, &input, out);
         }
         let citations = std::mem::take(&mut self.citations);
-        for (found, place) in cited::placed(&self.block, &citations) {
+        for (found, place) in cited::placed_in(&self.block, self.length, &citations) {
             let mut annotation = Annotation::of(found, place, self.before);
             annotation.index = Some(self.annotated);
             self.annotated += 1;
@@ -246,7 +254,13 @@ impl Stream {
     }
 
     fn say(&mut self, text: &str, out: &mut BytesMut) {
-        self.block.push_str(text);
+        // What is cited further on is cited as all of the block.
+        let is_whole = self.block.len() + text.len() <= MOST_KEPT && self.kept == self.length;
+        self.length += text.chars().count();
+        if is_whole {
+            self.block.push_str(text);
+            self.kept = self.length;
+        }
         self.tell(
             out,
             match self.declines {
