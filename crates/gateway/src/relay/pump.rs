@@ -74,13 +74,16 @@ pub(super) struct Pump {
     translator: Option<Box<Translator>>,
     /// For an answer that goes on where another one broke.
     graft: Option<Box<Graft>>,
-    /// Bytes of content frames and how many those were, for counting what was said.
+    /// Bytes of what was said in content frames, and how many those were.
     bytes: u64,
     frames: u64,
 }
 
-/// What a frame of content has around its text.
-const FRAME_BYTES: u64 = 115;
+/// What a frame of content has around its text, where the text is not found in it.
+const FRAME_BYTES: usize = 115;
+/// What the kinds of events and of pieces end with.
+static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_delta\""));
+static BLANK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\n\n"));
 /// What is held of how an answer ended.
 const MOST_TOLD: usize = 256 << 10;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
@@ -128,13 +131,19 @@ impl Pump {
 
     /// Tokens of the answer so far, as far as its bytes tell.
     fn heard(&self) -> u64 {
-        self.bytes.saturating_sub(self.frames * FRAME_BYTES).div_ceil(BYTES_PER_TOKEN).max(self.frames.min(1))
+        self.bytes.div_ceil(BYTES_PER_TOKEN).max(self.frames.min(1))
     }
 
     /// Counts frames of content that leave as they came.
     fn count(&mut self, frames: &[u8]) {
-        self.bytes += frames.len() as u64;
-        self.frames += memchr::memmem::find_iter(frames, b"\n\n").count().max(1) as u64;
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let end = BLANK.find(rest).map_or(rest.len(), |end| end + 2);
+            let (frame, others) = rest.split_at(end);
+            self.bytes += said(frame) as u64;
+            self.frames += 1;
+            rest = others;
+        }
     }
 
     /// Whether the upstream has said how the answer ended, and only its usage or its end marker is awaited.
@@ -417,4 +426,44 @@ pub(super) fn encoded(event: &str, data: &[u8]) -> Bytes {
         sse::encode(&mut out, event, data);
     }
     out.freeze()
+}
+/// Bytes of the text in a frame of content. Vendors fill their frames up with blanks, and servers write them as they like: it
+/// is looked for behind the kind of the piece, between the second pair of quotes.
+fn said(frame: &[u8]) -> usize {
+    let length = || {
+        let piece = &frame[DELTA.find(frame)? + DELTA.needle().len()..];
+        let piece = &piece[DELTA.find(piece)? + DELTA.needle().len()..];
+        let start = memchr::memchr_iter(b'"', piece).nth(2)? + 1;
+        memchr::memrchr(b'"', piece)?.checked_sub(start)
+    };
+    length().unwrap_or_else(|| frame.len().saturating_sub(FRAME_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_is_told_from_what_stands_around_it() {
+        let frame = |data: &str| format!("event: content_block_delta\ndata: {data}\n\n");
+        for (data, length) in [
+            (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#, 5),
+            (r#"{"type":"content_block_delta","index":12,"delta":{"type":"text_delta","text":"Hello"}           }"#, 5),
+            (r#"{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}}"#, 5),
+            (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}"#, 0),
+            (
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":1"}}"#,
+                8,
+            ),
+            (r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"so_delta"}}"#, 8),
+            // Written in another order, which has 115 bytes without the text, too.
+            (
+                r#"{"delta":{"text":"Hello, said the boat to the fog","type":"text_delta"},"index":0,"type":"content_block_delta"}"#,
+                31,
+            ),
+        ] {
+            assert_eq!(said(frame(data).as_bytes()), length, "{data}");
+        }
+        assert_eq!(said(b"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"), 0);
+    }
 }

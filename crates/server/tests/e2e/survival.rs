@@ -110,8 +110,8 @@ async fn a_stream_that_breaks_again_goes_on_with_all_that_was_said_and_nothing_t
 async fn an_answer_that_breaks_at_its_limit_ends_there() {
     let (one, other, gate) = two(PRICED, PRICED).await;
     let text = tale("One two");
-    // Within a block and behind it. What was said is counted by its bytes, of which a block's end has fewer.
-    for (cut, limit) in [(3, 2), (4, 1)] {
+    // Within a block and behind it. What was said is counted by its bytes.
+    for (cut, limit) in [(3, 2), (4, 2)] {
         one.set(breaks(&text[..cut]));
         let mut body = hello_streamed(MODEL);
         body["max_tokens"] = json!(limit);
@@ -132,6 +132,24 @@ async fn an_answer_that_breaks_at_its_limit_ends_there() {
         assert!((record["total_cost"].as_f64().unwrap() - dollars).abs() < 1e-12, "{record}");
         assert_eq!((&record["tokens_prompt"], &record["tokens_completion"]), (&json!(14), &json!(limit)), "{record}");
     }
+}
+
+#[tokio::test]
+async fn blanks_that_fill_up_an_event_are_no_part_of_the_answer() {
+    let (one, other, gate) = two(PRICED, PRICED).await;
+    let frames = tale("tide");
+    // Four bytes are a token: thirty of them, each in an event of its own.
+    let padded = frames[2].replace("}}\n\n", "}            }\n\n");
+    assert_ne!(padded, frames[2]);
+    one.set(breaks(&[&frames[..2], &vec![padded; 30]].concat()));
+    other.set(Behaviour::RawStream { chunks: tale(" turns").into_iter().map(Bytes::from).collect(), end: End::Close });
+    let mut body = hello_streamed(MODEL);
+    body["max_tokens"] = json!(90);
+    let reply = asked(&gate, body).await;
+    assert_eq!((reply.text(), other.calls()), (format!("{} turns", "tide".repeat(30)), 1), "{}", reply.body_text());
+    assert_eq!(other.requests().last().unwrap().json()["max_tokens"], 60);
+    let delta = reply.events().into_iter().find(|event| event.name == "message_delta").unwrap().json();
+    assert_eq!(delta["usage"]["output_tokens"], 39, "thirty that were counted here, and nine that were reported");
 }
 
 #[tokio::test]
