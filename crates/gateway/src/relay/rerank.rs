@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use tidegate_core::{Api, Timestamp, Usage};
+use tidegate_core::{Api, Price, Timestamp, Usage};
 use tidegate_providers::rerank::{self as ranking, Documents, Wanted};
 use tidegate_providers::{Class, Fault};
+use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint, Model};
 use tidegate_wire::envelope::Provider;
 use tidegate_wire::envelope::rerank::{self, Request, Said};
@@ -198,18 +199,16 @@ impl Kind for Places {
         let made = ranking::answer(body, asked.documents.each.len());
         let mut made = made.map_err(|fault| if is_ordinary { fault } else { ranking::unexpected() })?;
         made.ranked.truncate(usize::try_from(asked.top_n.unwrap_or(u64::MAX)).unwrap_or(usize::MAX));
-        // Who counts one of them need not count the other.
-        let is_estimated = made.search_units.is_none() && made.tokens.is_none();
-        let usage = match is_estimated {
-            true => {
-                let Size { tokens, search_units } = Size::estimated(&asked);
-                Usage { input: tokens, search_units, ..Usage::default() }
-            }
-            false => Usage {
-                input: made.tokens.unwrap_or_default(),
-                search_units: made.search_units.unwrap_or_default(),
-                ..Usage::default()
-            },
+        // Who counts units need not count tokens, unless they are what is paid for. Units are not missed where tokens are
+        // counted: such a call is one.
+        let is_uncounted = made.search_units.is_none() && made.tokens.is_none();
+        let pays_tokens = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.of(Unit::Input) > Price(0));
+        let is_estimated = made.tokens.is_none() && (is_uncounted || pays_tokens);
+        let estimated = Size::estimated(&asked);
+        let usage = Usage {
+            input: made.tokens.unwrap_or(if is_estimated { estimated.tokens } else { 0 }),
+            search_units: made.search_units.unwrap_or(if is_uncounted { estimated.search_units } else { 0 }),
+            ..Usage::default()
         };
         let provider = &job.snapshot.upstreams[endpoint.provider_index].display_name;
         let ticket = &mut job.ticket;

@@ -63,11 +63,12 @@ fn near(one: &Value, other: f64) -> bool {
 
 #[tokio::test]
 async fn documents_are_ranked_paid_for_and_put_on_record() {
-    // The query's two words beside each of five: eleven tokens in all. Cohere counts one search unit and no tokens.
+    // The query's two words beside each of five: eleven tokens in all. Cohere counts one search unit and no tokens, which are
+    // taken from the bytes where they cost something: three of the query beside one, two and three.
     for (protocol, path, counted, cost) in [
         ("openai-chat", "/v1/rerank", json!({"total_tokens": 11}), 11.0 * PER_TOKEN + PER_UNIT),
         ("openai-responses", "/v1/rerank", json!({"total_tokens": 11}), 11.0 * PER_TOKEN + PER_UNIT),
-        ("cohere", "/v2/rerank", json!({"search_units": 1}), PER_UNIT),
+        ("cohere", "/v2/rerank", json!({"search_units": 1, "total_tokens": 15}), 15.0 * PER_TOKEN + PER_UNIT),
     ] {
         let sim = Sim::start(Behaviour::Echo).await;
         let gate = gate_with(&[(&sim, protocol)], "").await;
@@ -105,6 +106,7 @@ async fn search_units_are_held_and_paid_for_one_by_one() {
     let reply = ranked(&gate, json!({"documents": documents, "top_n": 1})).await;
     let usage = &reply.json()["usage"];
     assert_eq!((&usage["search_units"], places(&reply).len()), (&json!(3), 1), "{}", reply.body_text());
+    assert_eq!(usage.get("total_tokens"), None, "they cost nothing here");
     assert!(near(&usage["cost"], 3.0 * PER_UNIT), "{usage}");
     // Two units are affordable, three are not: a hundred documents are one, and of 3 000 bytes each three.
     let made = json!({"name": "small", "limit": 0.025}).to_string();
@@ -141,7 +143,7 @@ async fn another_endpoint_is_asked_when_one_fails_or_names_no_document() {
     let reply = ranked(&gate, json!({})).await;
     assert_eq!(places(&reply), [2, 1, 0], "{}", reply.body_text());
     // What was no answer is not paid for.
-    assert!(near(&reply.json()["usage"]["cost"], PER_UNIT));
+    assert!(near(&reply.json()["usage"]["cost"], 15.0 * PER_TOKEN + PER_UNIT));
 }
 
 #[tokio::test]
