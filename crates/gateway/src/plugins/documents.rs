@@ -37,8 +37,8 @@ const MOST_BYTES: usize = 64 << 20;
 const AT_A_TIME: usize = 4;
 /// Pictures of pages that one request shows.
 const MOST_IMAGES: usize = 8;
-/// In the types of all that is no file to any model: what an office writes, tables and pages.
-const UNREAD: [&[u8]; 4] = [b"officedocument", b"text/", b"/csv", b"/xhtml"];
+/// In the types of all that is no file to any model: what an office writes, tables and pages. Some write slashes escaped.
+const UNREAD: [&[u8]; 5] = [b"officedocument", b"text/", b"text\\/", b"csv", b"xhtml"];
 /// How long all of it may take.
 const LONGEST: Duration = Duration::from_secs(120);
 

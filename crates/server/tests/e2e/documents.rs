@@ -142,6 +142,12 @@ async fn tables_and_pages_are_text_to_every_model_wherever_they_are_held() {
         assert_eq!(reply.status, 200, "{path}: {}", reply.body_text());
         assert!(bodies(&sim).pop().unwrap().contains("hour,6"), "{path}");
     }
+    // Some write slashes escaped.
+    let escaped = body(&[held("text/html", "<p>Ebb at noon</p>")]).to_string().replace('/', "\\/");
+    let reply = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(escaped).send().await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    let sent = bodies(&sim).pop().unwrap();
+    assert!(sent.contains("Ebb at noon") && !sent.contains("base64"), "{sent}");
     // What nobody can make anything of is told as what it is.
     let zip = at("data:application/zip;base64,UEsDBA==");
     let (status, _, _, text) = asked(&gate, &body(&[zip])).await.error();
