@@ -77,7 +77,6 @@ impl Router {
 
     /// The route of a request and the variable parts of its path, or why there is none.
     fn find(&self, method: &Method, path: &str) -> Result<(&'static Route, Vec<String>), Failure> {
-        let path = &*model_path(path);
         if !is_plain(path) {
             return Err(Failure::invalid(
                 "Invalid request: the path must not hold encoded slashes, dot segments or empty segments",
@@ -166,13 +165,13 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
         if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST_TARGET) {
             return Err(Failure::new(414, ErrorType::InvalidRequest, "Request target too long"));
         }
-        app.router.find(&method, head.uri.path())
+        app.router.find(&method, &model_path(head.uri.path()))
     });
     let request = RequestId::new();
     let (route, params) = match found {
         Ok(found) => found,
         Err(failure) => {
-            let path = head.uri.path();
+            let path = &*model_path(head.uri.path());
             let (reader, methods) = app.router.readers(&app, path, &head.headers);
             if reader.is_some() && method == Method::OPTIONS && !is_ambiguous {
                 let answer = cors::opened(cors::preflight(&head.headers, &methods), reader);

@@ -204,8 +204,8 @@ pub fn parameters(endpoint: &Endpoint) -> Vec<&'static str> {
 }
 
 fn is_public(parameter: Parameter) -> bool {
-    use Parameter::{Container, ContextManagement, Diagnostics, InferenceGeo, McpServers};
-    !matches!(parameter, Container | ContextManagement | Diagnostics | InferenceGeo | McpServers)
+    use Parameter::{Container, ContextManagement, Diagnostics, InferenceGeo, McpServers, Thread};
+    !matches!(parameter, Container | ContextManagement | Diagnostics | InferenceGeo | McpServers | Thread)
 }
 
 #[cfg(test)]

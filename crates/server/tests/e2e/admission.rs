@@ -457,6 +457,7 @@ async fn pages_of_other_origins_call_where_the_operator_lets_them() {
     assert_eq!(reply.header("access-control-allow-methods"), Some("POST"));
     assert_eq!(reply.header("access-control-allow-headers"), Some("authorization, x-stainless-lang"));
     assert_eq!(reply.header("vary"), Some("origin"));
+    assert_eq!(asks("/v1/models/vendor%2Fm", page, "GET").await.status, 204, "as clients write it");
     assert_eq!(asks("/v1/models", page, "GET").await.header("access-control-allow-methods"), Some("GET"));
     // Neither others, nor what is managed, nor where nobody is named.
     for (path, origin) in [("/v1/messages", other), ("/v1/guardrails", page), ("/dashboard", page), ("/metrics", page)]
