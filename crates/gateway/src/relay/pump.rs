@@ -77,6 +77,8 @@ pub(super) struct Pump {
     /// Bytes of what was said in content frames, and how many those were.
     bytes: u64,
     frames: u64,
+    /// What stood before the text in the last of them: it is the same in most.
+    opening: Vec<u8>,
 }
 
 /// What a frame of content has around its text, where the text is not found in it.
@@ -107,6 +109,7 @@ impl Pump {
             graft,
             bytes: 0,
             frames: 0,
+            opening: Vec::new(),
         }
     }
 
@@ -140,7 +143,7 @@ impl Pump {
         while !rest.is_empty() {
             let end = BLANK.find(rest).map_or(rest.len(), |end| end + 2);
             let (frame, others) = rest.split_at(end);
-            self.bytes += said(frame) as u64;
+            self.bytes += said(frame, &mut self.opening) as u64;
             self.frames += 1;
             rest = others;
         }
@@ -429,14 +432,22 @@ pub(super) fn encoded(event: &str, data: &[u8]) -> Bytes {
 }
 /// Bytes of the text in a frame of content. Vendors fill their frames up with blanks, and servers write them as they like: it
 /// is looked for behind the kind of the piece, between the second pair of quotes.
-fn said(frame: &[u8]) -> usize {
-    let length = || {
-        let piece = &frame[DELTA.find(frame)? + DELTA.needle().len()..];
-        let piece = &piece[DELTA.find(piece)? + DELTA.needle().len()..];
-        let start = memchr::memchr_iter(b'"', piece).nth(2)? + 1;
-        memchr::memrchr(b'"', piece)?.checked_sub(start)
-    };
-    length().unwrap_or_else(|| frame.len().saturating_sub(FRAME_BYTES))
+fn said(frame: &[u8], opening: &mut Vec<u8>) -> usize {
+    if opening.is_empty() || !frame.starts_with(opening) {
+        opening.clear();
+        opening.extend_from_slice(&frame[..text_start(frame).unwrap_or_default()]);
+    }
+    let length = memchr::memrchr(b'"', frame).and_then(|end| end.checked_sub(opening.len()));
+    length.filter(|_| !opening.is_empty()).unwrap_or_else(|| frame.len().saturating_sub(FRAME_BYTES))
+}
+
+/// Where the text begins.
+fn text_start(frame: &[u8]) -> Option<usize> {
+    let kind = DELTA.find(frame)? + DELTA.needle().len();
+    let piece = kind + DELTA.find(&frame[kind..])? + DELTA.needle().len();
+    let start = piece + memchr::memchr_iter(b'"', &frame[piece..]).nth(2)? + 1;
+    // Behind it there is another quote at least.
+    memchr::memchr(b'"', &frame[start..]).map(|_| start)
 }
 
 #[cfg(test)]
@@ -446,6 +457,7 @@ mod tests {
     #[test]
     fn what_was_said_is_told_from_what_stands_around_it() {
         let frame = |data: &str| format!("event: content_block_delta\ndata: {data}\n\n");
+        let mut opening = Vec::new();
         for (data, length) in [
             (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#, 5),
             (r#"{"type":"content_block_delta","index":12,"delta":{"type":"text_delta","text":"Hello"}           }"#, 5),
@@ -462,8 +474,13 @@ mod tests {
                 31,
             ),
         ] {
-            assert_eq!(said(frame(data).as_bytes()), length, "{data}");
+            // The first of its kind, one behind another, and one like the last.
+            assert_eq!(said(frame(data).as_bytes(), &mut Vec::new()), length, "{data}");
+            for _ in 0..2 {
+                assert_eq!(said(frame(data).as_bytes(), &mut opening), length, "{data}");
+            }
         }
-        assert_eq!(said(b"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"), 0);
+        let stop = b"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n";
+        assert_eq!(said(stop, &mut opening), 0);
     }
 }
