@@ -1,4 +1,4 @@
-//! When an upstream refuses a call for a reason that another call need not give it: what to leave out and try once more.
+//! When an upstream refuses a call for a reason that another call need not give it: what to leave out and try again.
 //! Only what says how to answer is ever left out, never what is said.
 
 mod named;
@@ -113,44 +113,51 @@ fn is_about_streaming(status: u16, words: &str, error: &Error) -> bool {
     !message.contains("stream_options") && says.iter().any(|said| message.contains(said))
 }
 
-/// What a refusal (400 or 422) asks for; `None` when nothing can be left out.
-pub fn repair(status: u16, body: &[u8]) -> Option<Repair> {
+/// What a refusal (400 or 422) asks for, all of it; nothing when nothing can be left out.
+pub fn repairs(status: u16, body: &[u8]) -> Vec<Repair> {
     if !matches!(status, 400 | 403 | 422) {
-        return None;
+        return Vec::new();
     }
     let text = String::from_utf8_lossy(body);
     let words = text.to_lowercase();
     if words.contains(STREAM) && is_about_streaming(status, &words, &Error::read(body)) {
-        return Some(Repair::Without(Refused::Member(STREAM.to_owned())));
+        return vec![Repair::Without(Refused::Member(STREAM.to_owned()))];
     }
     if status == 403 {
-        return None;
+        return Vec::new();
     }
     if is_about_signatures(&words) {
-        return Some(Repair::WithoutReasoning);
+        return vec![Repair::WithoutReasoning];
     }
     if words.contains("must start with a thinking block") {
-        return Some(Repair::WithoutThinking);
+        return vec![Repair::WithoutThinking];
     }
     // Mistral's words for a user's turn behind results, of now and of before.
     let is_out_of_turn = words.contains("unexpected role 'user' after role 'tool'");
     if is_out_of_turn || words.contains("expected last role user or tool") {
-        return Some(Repair::WordsInResults);
+        return vec![Repair::WordsInResults];
     }
     let error = Error::read(body);
-    let refused = error.beta().map(Refused::Beta).or_else(|| error.member().map(Refused::Member))?;
-    let (first, is_inner) = match refused.name().split_once('.') {
-        Some((first, _)) => (first, true),
-        None => (refused.name(), false),
-    };
-    // Inside of the options that every call has, single ones may go; what was said stays whole.
-    let is_options = is_inner && ["generationConfig", "inferenceConfig"].contains(&first);
-    let is_content = matches!(refused, Refused::Member(_)) && CONTENT.contains(&first) && !is_options;
-    (!is_content).then_some(Repair::Without(refused))
+    let betas = error.betas().into_iter().map(Refused::Beta);
+    let refused: Vec<Refused> = betas.chain(error.members().into_iter().map(Refused::Member)).collect();
+    // A call that still has one of them would be refused like this one.
+    if refused.iter().any(is_content) {
+        return Vec::new();
+    }
+    refused.into_iter().map(Repair::Without).collect()
 }
 
-/// The option that a refused call for pictures or embeddings should do without. What it is about is none.
-pub fn option(status: u16, body: &[u8]) -> Option<Refused> {
+/// Whether this is what was said.
+fn is_content(refused: &Refused) -> bool {
+    let Refused::Member(name) = refused else { return false };
+    let (first, is_inner) = name.split_once('.').map_or((name.as_str(), false), |(first, _)| (first, true));
+    // Inside of the options that every call has, single ones may go; what was said stays whole.
+    let is_options = is_inner && ["generationConfig", "inferenceConfig"].contains(&first);
+    CONTENT.contains(&first) && !is_options
+}
+
+/// The options that a refused call for pictures or embeddings should do without. What it is about is none.
+pub fn options(status: u16, body: &[u8]) -> Vec<Repair> {
     // Vectors of another size are others.
     const NEEDED: [&str; 10] = [
         "model",
@@ -164,8 +171,14 @@ pub fn option(status: u16, body: &[u8]) -> Option<Refused> {
         "dimensions",
         "output_dimension",
     ];
-    let member = Some(Error::read(body)).filter(|_| matches!(status, 400 | 422))?.member()?;
-    (!NEEDED.contains(&member.as_str())).then_some(Refused::Member(member))
+    if !matches!(status, 400 | 422) {
+        return Vec::new();
+    }
+    let members = Error::read(body).members();
+    if members.iter().any(|member| NEEDED.contains(&member.as_str())) {
+        return Vec::new();
+    }
+    members.into_iter().map(|member| Repair::Without(Refused::Member(member))).collect()
 }
 
 /// The reasoning that was sent back is not, or no longer, the upstream's own.
@@ -214,7 +227,7 @@ mod tests {
     use super::*;
 
     fn of(body: &str) -> Option<Repair> {
-        repair(400, body.as_bytes())
+        repairs(400, body.as_bytes()).pop()
     }
 
     #[test]
@@ -238,8 +251,8 @@ mod tests {
         }
         let denied =
             br#"{"message":"not authorized to perform: bedrock:InvokeModelWithResponseStream on resource: x"}"#;
-        assert_eq!(repair(403, denied), stream);
-        assert_eq!(repair(403, br#"{"error":{"message":"it does not support streaming"}}"#), None);
+        assert_eq!(repairs(403, denied).pop(), stream);
+        assert_eq!(repairs(403, br#"{"error":{"message":"it does not support streaming"}}"#), []);
     }
 
     fn member(name: &str) -> Option<Repair> {
@@ -252,10 +265,10 @@ mod tests {
             let body = format!(
                 r#"{{"error":{{"message":"Unknown parameter: '{name}'.","param":"{name}","code":"unknown_parameter"}}}}"#
             );
-            option(400, body.as_bytes())
+            options(400, body.as_bytes()).pop()
         };
-        assert_eq!(refused("response_format"), Some(Refused::Member("response_format".to_owned())));
-        assert_eq!((refused("prompt"), refused("n"), option(500, b"{}")), (None, None, None));
+        assert_eq!(refused("response_format"), member("response_format"));
+        assert_eq!((refused("prompt"), refused("n"), options(500, b"{}").pop()), (None, None, None));
     }
 
     #[test]
@@ -315,7 +328,10 @@ mod tests {
     #[test]
     fn a_beta_that_is_refused_is_named() {
         let body = r#"{"type":"error","error":{"type":"invalid_request_error","message":"Unexpected value(s) `new-2027-01-01` for the `anthropic-beta` header. Please consult the documentation."}}"#;
-        assert_eq!(of(body), Some(Repair::Without(Refused::Beta("new-2027-01-01".to_owned()))));
+        let beta = |name: &str| Repair::Without(Refused::Beta(name.to_owned()));
+        assert_eq!(of(body), Some(beta("new-2027-01-01")));
+        let body = r#"{"error":{"message":"Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header."}}"#;
+        assert_eq!(repairs(400, body.as_bytes()), [beta("a-1"), beta("b-2")], "all at once");
     }
 
     #[test]
@@ -334,9 +350,11 @@ mod tests {
         ] {
             assert_eq!(of(body), None, "{body}");
         }
+        let both = r#"{"error":{"message":"Unrecognized request arguments supplied: seed, messages"}}"#;
+        assert_eq!(of(both), None, "without one of them it would be refused again");
         let wide = format!(r#"{{"error":{{"message":"{}: Extra inputs are not permitted"}}}}"#, "İ".repeat(40));
         assert_eq!(of(&wide), None, "letters whose lower case is longer");
-        assert_eq!(repair(500, br#"{"error":{"message":"Unknown parameter: 'x'"}}"#), None);
+        assert_eq!(repairs(500, br#"{"error":{"message":"Unknown parameter: 'x'"}}"#), []);
     }
 
     #[test]

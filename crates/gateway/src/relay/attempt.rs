@@ -28,6 +28,9 @@ use crate::{Gateway, Snapshot};
 /// Others that failed at the same time do not come to the next endpoint all at once.
 pub(super) const BETWEEN: Duration = Duration::from_millis(25);
 
+/// How often one attempt is made again without what was refused: an upstream may name one thing after the other.
+pub(super) const MOST_REPAIRS: usize = 4;
+
 /// Where a job's attempts begin.
 pub(super) enum Start {
     /// With one that is paid for.
@@ -91,6 +94,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
         }
     };
     let mut last = None;
+    let mut repeats = 0;
     while let Some(index) = next {
         // Only before the first call: after that its fault decides who may be called next.
         let is_moved = faults.is_empty()
@@ -99,6 +103,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
         let attempt = job.plan.attempts[index].clone();
         if last.replace(index) != Some(index) {
             job.repairs.clear();
+            repeats = 0;
             if Some(index) != first || is_moved {
                 job.ticket.attempt(&attempt);
                 job.ticket.be_patient();
@@ -129,7 +134,7 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 }
             }
         }
-        job.hint = None;
+        job.hint.clear();
         // A refusal that is in hand is one.
         let has_alternative = index + 1 < job.plan.attempts.len() || job.refused.is_some();
         let since = job.gate.clock.now();
@@ -174,7 +179,8 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 // Without time left there is nothing to try: the next endpoint would be called only to be cut off.
                 // Nor is anyone called for a client that has left.
                 let has_time = Instant::from_std(job.gate.clock.instant()) < deadline && !job.ticket.is_left();
-                if has_time && repaired(&mut job, &attempt) {
+                if has_time && repeats < MOST_REPAIRS && repaired(&mut job, &attempt) {
+                    repeats += 1;
                     continue;
                 }
                 rest(&job.gate, &job.snapshot, &job.ticket, &attempt, &fault);
@@ -329,21 +335,25 @@ async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant
     Done::Failed(failure, settled)
 }
 
-/// Whether the same endpoint is asked once more, without what it refused.
+/// Whether the same endpoint is asked once more, without what it refused: only where that makes another call of it.
 fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
-    let Some(repair) = job.hint.take() else { return false };
-    if !job.repairs.is_empty() {
-        return false;
-    }
-    if let Repair::Without(refused) = &repair {
-        let known = job.gate.learned.of(&attempt.endpoint.provider, &attempt.endpoint.upstream_model);
-        // It was left out already. But who wants a stream asks for one although it may be refused.
-        if known.is_some_and(|known| known.contains(refused)) && !repair::is_of_stream(&repair) {
-            return false;
-        }
-    }
-    job.repairs.push(repair);
-    true
+    let mut hint = std::mem::take(&mut job.hint);
+    let known = job.gate.learned.of(&attempt.endpoint.provider, &attempt.endpoint.upstream_model);
+    hint.retain(|repair| {
+        let is_new = !job.repairs.contains(repair);
+        is_new
+            && match repair {
+                // Who wants a stream asks for one although it may be refused.
+                _ if repair::is_of_stream(repair) => true,
+                Repair::Without(refused) => {
+                    !known.as_ref().is_some_and(|known| known.contains(refused)) && call::has(job, attempt, refused)
+                }
+                _ => true,
+            }
+    });
+    let is_changed = !hint.is_empty();
+    job.repairs.append(&mut hint);
+    is_changed
 }
 
 /// Remembers what an endpoint does not take, now that it has taken the same call without it: what it said before that may

@@ -205,9 +205,13 @@ fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
 
 /// The client's betas for a Claude model behind the Converse protocol.
 pub(super) fn betas<'a>(job: &'a Job, attempt: &Attempt) -> beta::Kept<'a> {
+    kept(job, attempt, Betas::Converse)
+}
+
+fn kept<'a>(job: &'a Job, attempt: &Attempt, policy: Betas) -> beta::Kept<'a> {
     let given = job.forwarded.beta.as_ref().and_then(|value| value.to_str().ok());
     let refused = refused(job, attempt);
-    beta::kept(given, Betas::Converse, job.traits, &|beta| refused.contains(&Refused::Beta(beta.to_owned())))
+    beta::kept(given, policy, job.traits, &|beta| refused.contains(&Refused::Beta(beta.to_owned())))
 }
 
 /// A body in the Messages format and what it must be fitted to.
@@ -383,6 +387,26 @@ fn without_refused(job: &mut Job, attempt: &Attempt, mut body: Bytes) -> Bytes {
 const STOPS: [&str; 4] = ["stop", "stop_sequences", "generationConfig.stopSequences", "inferenceConfig.stopSequences"];
 /// Schemas, by the names that Gemini knows them by.
 const SCHEMAS: [&str; 2] = ["parametersJsonSchema", "generationConfig.responseJsonSchema"];
+
+/// Whether the call that was made last had this, so that it would be another one without it.
+pub(super) fn has(job: &Job, attempt: &Attempt, refused: &Refused) -> bool {
+    let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
+    let is_native = upstream.protocol == Protocol::Messages;
+    let name = match refused {
+        Refused::Beta(beta) if is_native => return kept(job, attempt, upstream.betas).betas.contains(&beta.as_str()),
+        Refused::Beta(beta) => return betas(job, attempt).betas.contains(&beta.as_str()),
+        Refused::Member(name) => name,
+    };
+    if is_native {
+        return repair::without(&job.body, name).is_some();
+    }
+    // Made once more rather than kept: hardly any call is refused. Options do not depend on what is fetched for it.
+    let Ok(made) = translate::outgoing(job, attempt, upstream, &attempt.endpoint.upstream_model, None) else {
+        return true;
+    };
+    let is_inside = SCHEMAS.contains(&name.as_str()) && memchr::memmem::find(&made.body, name.as_bytes()).is_some();
+    is_inside || repair::without(&made.body, name).is_some()
+}
 
 /// Whether the call that was made last would have had this and went without it.
 pub(super) fn is_left_out(job: &Job, refused: &Refused) -> bool {

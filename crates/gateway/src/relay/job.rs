@@ -55,8 +55,8 @@ pub(super) struct Job {
     /// For whom the conversation is made shorter.
     pub compression: Compression,
     /// What the call that was refused last should leave out when it is made again.
-    pub hint: Option<Repair>,
-    /// What this attempt leaves out because it was refused once.
+    pub hint: Vec<Repair>,
+    /// What this attempt leaves out because it was refused.
     pub repairs: Vec<Repair>,
     /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything, or the window
     /// has no room for it.

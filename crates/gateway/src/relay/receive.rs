@@ -73,10 +73,11 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     // What passes through unread comes as the client asks for it.
     let asked = context.is_some() && translate::asks_to_stream(job, attempt);
     let may_help = |repair: &Repair| asked || !repair::is_of_stream(repair);
-    job.hint = repair::repair(head.status.as_u16(), &body).filter(may_help);
+    job.hint = repair::repairs(head.status.as_u16(), &body);
+    job.hint.retain(may_help);
     if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
-        job.hint = Some(Repair::Again);
+        job.hint = vec![Repair::Again];
     }
     let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
     Err(error_rules::classify(upstream, &head, &body, job.gate.clock.now()))

@@ -155,7 +155,7 @@ impl Gateway {
             shown: envelope.media,
             continues_thread: envelope.asked.continues_thread,
             compression: compression(prepared),
-            hint: None,
+            hint: Vec::new(),
             repairs: Vec::new(),
             cap: None,
             // Who goes on might search otherwise, and has another body. What an upstream holds of a conversation would not

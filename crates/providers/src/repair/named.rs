@@ -12,11 +12,10 @@ const SUMMARY: &str = "reasoning.summary";
 const TOOL_SCHEMA: &str = "parametersJsonSchema";
 
 /// Behind these stands what is not known: OpenAI's words, Cohere's, those of servers in Go and in Rust, and Java's.
-const OPENINGS: [&str; 9] = [
+const OPENINGS: [&str; 8] = [
     "unknown parameter: ",
     "unsupported parameter: ",
     "unrecognized request argument supplied: ",
-    "unrecognized request arguments supplied: ",
     "unknown field: parameter ",
     "json: unknown field ",
     "failed to deserialize the json body into the target type: unknown field ",
@@ -29,8 +28,8 @@ pub(super) struct Error {
     pub message: String,
     pub param: Option<String>,
     pub code: Option<String>,
-    /// The place that a list of mistakes names as superfluous.
-    extra: Option<String>,
+    /// The places that a list of mistakes names as superfluous.
+    extra: Vec<String>,
 }
 
 impl Error {
@@ -69,19 +68,21 @@ impl Error {
             message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
             param: inner.as_ref().and_then(|inner| text(inner.param)),
             code: inner.as_ref().and_then(|inner| text(inner.code)),
-            extra: outer.detail.and_then(superfluous),
+            extra: outer.detail.and_then(superfluous).unwrap_or_default(),
         }
     }
 
-    /// ``Unexpected value(s) `x` for the `anthropic-beta` header``
-    pub fn beta(&self) -> Option<String> {
-        let (names, _) =
-            after(&self.message, "unexpected value(s) `")?.split_once("` for the `anthropic-beta` header")?;
-        names.split("`, `").last().and_then(name)
+    /// ``Unexpected value(s) `x`, `y` for the `anthropic-beta` header``
+    pub fn betas(&self) -> Vec<String> {
+        let names = after(&self.message, "unexpected value(s) `")
+            .and_then(|rest| rest.split_once("` for the `anthropic-beta` header"))
+            .and_then(|(names, _)| names.split("`, `").map(name).collect());
+        names.unwrap_or_default()
     }
 
-    pub fn member(&self) -> Option<String> {
-        if self.extra.is_some() {
+    /// The members that it is about: several where a list of them is told.
+    pub fn members(&self) -> Vec<String> {
+        if !self.extra.is_empty() {
             return self.extra.clone();
         }
         let (param, code) = (self.param.as_deref(), self.code.as_deref());
@@ -91,17 +92,27 @@ impl Error {
             None => after(&self.message, "your organization must be verified to generate reasoning summar").is_some(),
         };
         if is_unverified {
-            return Some(SUMMARY.to_owned());
+            return vec![SUMMARY.to_owned()];
         }
-        match param {
+        let said = || self.listed().or_else(|| Some(vec![self.said()?]));
+        let named = match param {
             // What is named is what it is about, whatever else is said.
             Some(param) => {
                 let is_unknown =
                     code.is_some_and(|code| ["unsupported_parameter", "unknown_parameter"].contains(&code));
-                name(param).filter(|_| is_unknown || self.said().is_some())
+                name(param).filter(|_| is_unknown || said().is_some()).map(|name| vec![name])
             }
-            None => self.said(),
-        }
+            None => said(),
+        };
+        named.unwrap_or_default()
+    }
+
+    /// `Unrecognized request arguments supplied: x, y`
+    fn listed(&self) -> Option<Vec<String>> {
+        let list = after(&self.message, "unrecognized request arguments supplied: ")?;
+        let list = list.split_once(". ").map_or(list, |(list, _)| list);
+        let one = |item| word(item).filter(|(_, rest)| rest.is_empty()).and_then(|(word, _)| name(word));
+        list.trim_end_matches('.').split(", ").map(one).collect()
     }
 
     /// What the sentence names that the message begins with.
@@ -145,7 +156,7 @@ fn unknown_to_google(rest: &str) -> Option<String> {
 }
 
 /// `{"loc": ["body", "x"], "type": "extra_forbidden"}` in a list.
-fn superfluous(detail: &RawValue) -> Option<String> {
+fn superfluous(detail: &RawValue) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct Mistake {
         #[serde(default)]
@@ -154,12 +165,15 @@ fn superfluous(detail: &RawValue) -> Option<String> {
         kind: String,
     }
     let mistakes: Vec<Mistake> = serde_json::from_str(detail.get()).ok()?;
-    let mistake = mistakes.into_iter().find(|mistake| mistake.kind.contains("extra_forbidden"))?;
-    let path: Option<Vec<&str>> = mistake.loc.iter().map(serde_json::Value::as_str).collect();
-    // Numbers stand in lists, of which nothing is left out; a part with a dot would look like two.
-    let path: Vec<&str> = path?.into_iter().filter(|part| *part != "body").collect();
-    let is_plain = path.iter().all(|part| !part.contains('.'));
-    name(&path.join(".")).filter(|_| is_plain)
+    let extra = mistakes.iter().filter(|mistake| mistake.kind.contains("extra_forbidden"));
+    let places = extra.map(|mistake| {
+        let path: Option<Vec<&str>> = mistake.loc.iter().map(serde_json::Value::as_str).collect();
+        // Numbers stand in lists, of which nothing is left out; a part with a dot would look like two.
+        let path: Vec<&str> = path?.into_iter().filter(|part| *part != "body").collect();
+        let is_plain = path.iter().all(|part| !part.contains('.'));
+        name(&path.join(".")).filter(|_| is_plain)
+    });
+    places.collect()
 }
 
 /// What follows an opening, however that is written.
@@ -207,7 +221,8 @@ mod tests {
 
     fn named(error: serde_json::Value) -> Option<String> {
         let error = Error::read(json!({ "error": error }).to_string().as_bytes());
-        error.beta().or_else(|| error.member())
+        let names = [error.betas(), error.members()].concat();
+        (!names.is_empty()).then(|| names.join(" "))
     }
 
     #[test]
@@ -219,6 +234,8 @@ mod tests {
             "x\nstop_sequences: Extra inputs are not permitted",
             "x`stop_sequences: Extra inputs are not permitted",
             "Unexpected value(s) `a`b`context-1m-2025-08-07` for the `anthropic-beta` header",
+            "Unexpected value(s) `a`b`, `context-1m-2025-08-07` for the `anthropic-beta` header",
+            "Unrecognized request arguments supplied: a b, stop",
             "The tool 'x' is bad: Unexpected value(s) `context-1m-2025-08-07` for the `anthropic-beta` header",
             "tools[0].function.name: json: unknown field \"stop\"",
             "Tool 'stop' got an unexpected keyword argument 'temperature'",
@@ -242,12 +259,15 @@ mod tests {
         let listed = |loc: serde_json::Value| {
             let body =
                 json!({"detail": [{"type": "extra_forbidden", "loc": loc, "msg": "Extra inputs are not permitted"}]});
-            Error::read(body.to_string().as_bytes()).member()
+            Error::read(body.to_string().as_bytes()).members().pop()
         };
         assert_eq!(listed(json!(["body", "seed"])).as_deref(), Some("seed"));
         assert_eq!(listed(json!(["body", "thinking", "mode"])).as_deref(), Some("thinking.mode"));
         assert_eq!(listed(json!(["body", "list", 0, "stop"])), None);
         assert_eq!(listed(json!(["body", "thinking.mode"])), None);
+        let extra = |name: &str| json!({"type": "extra_forbidden", "loc": ["body", name]});
+        let body = json!({"detail": [extra("seed"), {"type": "missing", "loc": ["body", "x"]}, extra("top_k")]});
+        assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["seed", "top_k"]);
     }
 
     #[test]
@@ -263,7 +283,9 @@ mod tests {
             ("Unrecognized field \"seed\" (class Request), not marked as ignorable", "seed"),
             ("Completions.create() got an unexpected keyword argument 'seed'", "seed"),
             ("'seed' is not supported with this model.", "seed"),
-            ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "b-2"),
+            ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "a-1 b-2"),
+            ("Unrecognized request arguments supplied: seed, top_k", "seed top_k"),
+            ("Unrecognized request arguments supplied: 'seed', 'top_k'. See the reference.", "seed top_k"),
         ] {
             assert_eq!(named(json!({ "message": message })).as_deref(), Some(name), "{message}");
         }

@@ -265,6 +265,18 @@ async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
     assert_eq!(made(&gate, json!({"quality": "high"})).await.status, 400);
     assert_eq!(made(&gate, json!({"quality": "high"})).await.status, 200);
     assert_eq!(sim.requests().last().unwrap().json()["quality"], "high");
+    // Of several things all are.
+    let unknown = |name: &str| Behaviour::Raw {
+        status: 400,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: json!({"error": {"message": format!("Unknown parameter: '{name}'.")}}).to_string().into(),
+    };
+    sim.set(Script::from(unknown("user")).then(unknown("moderation")).then(Behaviour::Echo));
+    for calls in [3, 1] {
+        let before = sim.calls();
+        let reply = made(&gate, json!({"user": "u", "moderation": "low"})).await;
+        assert_eq!((reply.status, sim.calls() - before), (200, calls), "{}", reply.body_text());
+    }
     let reply = gate.managed("/metrics").await;
     let metrics = reply.body_text();
     assert!(metrics.contains("images.style") && !metrics.contains("made_up") && !metrics.contains("images.quality"));

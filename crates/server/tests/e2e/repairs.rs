@@ -1,4 +1,4 @@
-//! Calls that an upstream refuses for a reason that another call need not give it: made once more, otherwise.
+//! Calls that an upstream refuses for a reason that another call need not give it: made again, otherwise.
 
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
@@ -232,4 +232,77 @@ async fn a_beta_that_could_end_a_quotation_is_kept_from_upstreams() {
     assert_eq!(reply.status, 200, "{}", reply.body_text());
     assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:a`b`context-1m-2025-08-07"));
     assert_eq!(sim.requests()[0].header("anthropic-beta"), Some("context-1m-2025-08-07"));
+}
+
+/// OpenAI's words for an option that a model does not take.
+fn unsupported(name: &str) -> Behaviour {
+    refused(&json!({"error": {"message": format!("Unsupported parameter: '{name}' is not supported with this model."),
+        "type": "invalid_request_error", "param": name, "code": "unsupported_parameter"}}))
+}
+
+#[tokio::test]
+async fn a_call_is_repaired_until_nothing_is_left_that_is_refused() {
+    let script = Script::from(unsupported("temperature")).then(unsupported("top_p")).then(Behaviour::says("ok"));
+    let sim = Sim::start(script).await;
+    let address = format!("{}/v1", sim.base_url());
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, "").run().await;
+    let request = json!({"model": MODEL, "max_tokens": 50, "temperature": 0.5, "top_p": 0.9, "messages": [user("hi")]});
+    // All of it is remembered.
+    for calls in [3, 1] {
+        let before = sim.calls();
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, sim.calls() - before), (200, calls), "{}", reply.body_text());
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:temperature,dropped:top_p"));
+        let sent = sim.requests().last().unwrap().json();
+        assert_eq!((&sent["temperature"], &sent["top_p"]), (&Value::Null, &Value::Null));
+    }
+}
+
+#[tokio::test]
+async fn all_betas_that_an_error_lists_are_left_out_at_once() {
+    let words = "Unexpected value(s) `a-2025-02-19`, `c-2025-05-14` for the `anthropic-beta` header.";
+    let refusal = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+    let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let request = json!({"model": MODEL, "max_tokens": 50, "messages": [user("hi")]});
+    for calls in [2, 1] {
+        let before = sim.calls();
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+        let ask = ask.header("anthropic-beta", "a-2025-02-19,b-2025-05-14,c-2025-05-14");
+        let reply = ask.json(request.to_string()).send().await;
+        assert_eq!((reply.status, sim.calls() - before), (200, calls), "{}", reply.body_text());
+        assert_eq!(sim.requests().last().unwrap().header("anthropic-beta"), Some("b-2025-05-14"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_made_again_only_so_often_and_only_as_another_one() {
+    let extra = |name: &str| {
+        refused(&json!({"type": "error", "error": {"type": "invalid_request_error",
+            "message": format!("{name}: Extra inputs are not permitted")}}))
+    };
+    let mut request = json!({"model": MODEL, "max_tokens": 50, "temperature": 0.5, "messages": [user("hi")]});
+    for number in 0..6 {
+        request[format!("new_{number}")] = json!(1);
+    }
+    let script =
+        (1..6).fold(Script::from(extra("new_0")), |script, number| script.then(extra(&format!("new_{number}"))));
+    let sim = Sim::start(script).await;
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    assert_eq!((asked(&gate, &request).await.status, sim.calls()), (400, 5));
+    // What was not sent cannot be left out.
+    for name in ["temperature.x", "seed"] {
+        let before = sim.calls();
+        sim.set(Script::from(extra(name)).then(Behaviour::says("ok")));
+        assert_eq!((asked(&gate, &request).await.status, sim.calls() - before), (400, 1), "{name}");
+    }
+    let chat = Sim::start(Script::from(unsupported("seed")).then(Behaviour::says("ok"))).await;
+    let address = format!("{}/v1", chat.base_url());
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, "").run().await;
+    assert_eq!((asked(&gate, &request).await.status, chat.calls()), (400, 1));
+    let beta = json!({"error": {"message": "Unexpected value(s) `new-1` for the `anthropic-beta` header"}});
+    sim.set(Script::from(refused(&beta)).then(Behaviour::says("ok")));
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let before = sim.calls();
+    assert_eq!((asked(&gate, &request).await.status, sim.calls() - before), (400, 1));
 }

@@ -234,7 +234,7 @@ impl Relay {
             // Those are not gone on with.
             continues_thread: false,
             compression,
-            hint: None,
+            hint: Vec::new(),
             repairs: Vec::new(),
             cap: None,
             may_continue: true,

@@ -10,57 +10,58 @@ use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::{Attempt, Endpoint};
 
+use super::super::attempt::MOST_REPAIRS;
 use super::super::{call, translate};
 use super::{Job, Kind};
 use crate::learned::Fact;
 use crate::{error_rules, upstream};
 
-/// One attempt, made again without an option that the endpoint does not know.
+/// One attempt, made again without options that the endpoint does not know.
 pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: Timestamp) -> Result<Bytes, Fault> {
     let endpoint = &attempt.endpoint;
     let mut refused = learned(job, endpoint);
-    let mut is_repaired = false;
-    let mut left_out: Option<String> = None;
+    let mut repairs: Vec<Repair> = Vec::new();
+    let mut repeats = 0;
     loop {
-        let (fault, hint) = match sent(job, attempt, &refused).await? {
+        let (fault, mut hint) = match sent(job, attempt, &refused).await? {
             Ok(body) => {
                 let answer = K::completed(job, endpoint, since, &body)?;
-                if let Some(name) = &left_out {
-                    note(job, attempt, name);
-                }
+                note(job, attempt, &repairs);
                 return Ok(answer);
             }
             Err(refusal) => refusal,
         };
-        let without = match hint {
-            Some(Repair::Without(Refused::Member(name))) if !is_repaired && !refused.contains(&name) => {
-                if !is_sent(job, &name) {
-                    return Err(fault);
-                }
-                Some(name)
-            }
-            Some(Repair::Again) if !is_repaired => None,
-            _ => return Err(fault),
-        };
-        is_repaired = true;
-        job.ticket.faulted(&fault);
-        if let Some(name) = without {
-            left_out = Some(name.clone());
-            refused.insert(name);
+        // Only where that makes another call of it.
+        hint.retain(|repair| match repair {
+            Repair::Without(Refused::Member(name)) => !refused.contains(name) && is_sent(job, name),
+            repair => !repairs.contains(repair),
+        });
+        if hint.is_empty() || repeats == MOST_REPAIRS {
+            return Err(fault);
         }
+        job.ticket.faulted(&fault);
+        refused.extend(hint.iter().filter_map(|repair| match repair {
+            Repair::Without(refused) => Some(refused.name().to_owned()),
+            _ => None,
+        }));
+        repairs.append(&mut hint);
+        repeats += 1;
     }
 }
 
-/// Remembers an option that an endpoint does not take, now that it has taken the same call without it. What a customer's
+/// Remembers what an endpoint does not take, now that it has taken the same call without it. What a customer's
 /// own account or server says is no fact about the others'. Nor is what it says to names that a caller made up: they could
 /// be made up so that it speaks of others.
-fn note<K: Kind>(job: &Job<K>, attempt: &Attempt, name: &str) {
-    if attempt.credential.is_some() || !is_ordinary(job) {
+fn note<K: Kind>(job: &Job<K>, attempt: &Attempt, repairs: &[Repair]) {
+    if repairs.is_empty() || attempt.credential.is_some() || !is_ordinary(job) {
         return;
     }
-    let (provider, model) = (attempt.endpoint.provider.clone(), attempt.endpoint.upstream_model.clone());
-    let refused = Refused::Member(format!("{}{name}", K::LEARNT));
-    job.gate.learn(&Fact { provider, model, refused }, true);
+    for repair in repairs {
+        let Repair::Without(refused) = repair else { continue };
+        let (provider, model) = (attempt.endpoint.provider.clone(), attempt.endpoint.upstream_model.clone());
+        let refused = Refused::Member(format!("{}{}", K::LEARNT, refused.name()));
+        job.gate.learn(&Fact { provider, model, refused }, true);
+    }
 }
 
 /// Whether an option was part of what was sent.
@@ -84,7 +85,7 @@ fn learned<K: Kind>(job: &Job<K>, endpoint: &Endpoint) -> BTreeSet<String> {
     facts.filter_map(|fact| fact.name().strip_prefix(K::LEARNT)).map(str::to_owned).collect()
 }
 
-type Refusal = (Fault, Option<Repair>);
+type Refusal = (Fault, Vec<Repair>);
 
 /// The whole answer of an upstream, or its refusal and what may be done about that.
 async fn sent<K: Kind>(
@@ -127,10 +128,10 @@ async fn sent<K: Kind>(
     }
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
-    let mut hint = repair::option(head.status.as_u16(), &body).map(Repair::Without);
+    let mut hint = repair::options(head.status.as_u16(), &body);
     if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
-        hint = Some(Repair::Again);
+        hint = vec![Repair::Again];
     }
     Ok(Err((error_rules::classify(upstream, &head, &body, job.gate.clock.now()), hint)))
 }
