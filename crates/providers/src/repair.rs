@@ -44,6 +44,8 @@ impl Refused {
 pub enum Repair {
     /// Leave this out: if that helps, from now on.
     Without(Refused),
+    /// Leave this out, this time: it is refused beside something else only.
+    WithoutNow(Refused),
     /// Leave out reasoning of earlier turns, this time.
     WithoutReasoning,
     /// Do not think, this time.
@@ -52,6 +54,16 @@ pub enum Repair {
     WordsInResults,
     /// The same once more: what it was authorised with has been renewed.
     Again,
+}
+
+impl Repair {
+    /// What is left out, for however long.
+    pub fn left_out(&self) -> Option<&Refused> {
+        match self {
+            Self::Without(refused) | Self::WithoutNow(refused) => Some(refused),
+            Self::WithoutReasoning | Self::WithoutThinking | Self::WordsInResults | Self::Again => None,
+        }
+    }
 }
 
 /// Members that are what was said, without which there is no call, or which keep what was said from being stored.
@@ -144,7 +156,11 @@ pub fn repairs(status: u16, body: &[u8]) -> Vec<Repair> {
     if refused.iter().any(is_content) {
         return Vec::new();
     }
-    refused.into_iter().map(Repair::Without).collect()
+    refused.into_iter().map(|refused| leaving_out(refused, &error)).collect()
+}
+
+fn leaving_out(refused: Refused, error: &Error) -> Repair {
+    if error.is_conditional(refused.name()) { Repair::WithoutNow(refused) } else { Repair::Without(refused) }
 }
 
 /// Whether this is what was said.
@@ -174,11 +190,12 @@ pub fn options(status: u16, body: &[u8]) -> Vec<Repair> {
     if !matches!(status, 400 | 422) {
         return Vec::new();
     }
-    let members = Error::read(body).members();
+    let error = Error::read(body);
+    let members = error.members();
     if members.iter().any(|member| NEEDED.contains(&member.as_str())) {
         return Vec::new();
     }
-    members.into_iter().map(|member| Repair::Without(Refused::Member(member))).collect()
+    members.into_iter().map(|member| leaving_out(Refused::Member(member), &error)).collect()
 }
 
 /// The reasoning that was sent back is not, or no longer, the upstream's own.
@@ -322,6 +339,33 @@ mod tests {
         ];
         for (body, name) in cases {
             assert_eq!(of(body), member(name), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_beside_something_else_is_left_out_this_time() {
+        let of = |message: &str| {
+            let error =
+                serde_json::json!({"message": message, "param": "temperature", "code": "unsupported_parameter"});
+            repairs(400, serde_json::json!({ "error": error }).to_string().as_bytes())
+        };
+        let refused = || Refused::Member("temperature".to_owned());
+        for message in [
+            "Unsupported parameter: 'temperature' is not supported with this model.",
+            "Unsupported parameter: 'temperature' is not supported with this model. Try again when it is gone.",
+            "Unknown parameter: 'temperature'.",
+            "",
+        ] {
+            assert_eq!(of(message), [Repair::Without(refused())], "{message}");
+        }
+        for message in [
+            "Unsupported parameter: 'temperature' is not supported with reasoning_effort 'high'.",
+            "Unsupported parameter: 'temperature' is not supported with this model when reasoning effort is not none.",
+            "Unsupported parameter: 'temperature' is not supported with this model unless 'reasoning.effort' is 'none'.",
+            "'temperature' is only allowed when 'tools' are specified.",
+            "`temperature` may not be set with thinking",
+        ] {
+            assert_eq!(of(message), [Repair::WithoutNow(refused())], "{message}");
         }
     }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::Timestamp;
-use tidegate_providers::repair::{self, Repair};
+use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::translate::card::Prefill;
-use tidegate_providers::{Class, Fault};
+use tidegate_providers::{Betas, Class, Fault, Protocol};
 use tidegate_routing::{Attempt, Plan};
 use tokio::time::{Instant, sleep};
 
@@ -339,17 +339,14 @@ async fn give_up(mut job: Box<Job>, faults: &[(usize, Fault)], deadline: Instant
 fn repaired(job: &mut Job, attempt: &Attempt) -> bool {
     let mut hint = std::mem::take(&mut job.hint);
     let known = job.gate.learned.of(&attempt.endpoint.provider, &attempt.endpoint.upstream_model);
-    hint.retain(|repair| {
-        let is_new = !job.repairs.contains(repair);
-        is_new
-            && match repair {
-                // Who wants a stream asks for one although it may be refused.
-                _ if repair::is_of_stream(repair) => true,
-                Repair::Without(refused) => {
-                    !known.as_ref().is_some_and(|known| known.contains(refused)) && call::has(job, attempt, refused)
-                }
-                _ => true,
-            }
+    hint.retain(|repair| match repair.left_out() {
+        None => !job.repairs.contains(repair),
+        Some(refused) if job.repairs.iter().any(|made| made.left_out() == Some(refused)) => false,
+        // Who wants a stream asks for one although it may be refused.
+        Some(_) if repair::is_of_stream(repair) => true,
+        Some(refused) => {
+            !known.as_ref().is_some_and(|known| known.contains(refused)) && call::has(job, attempt, refused)
+        }
     });
     let is_changed = !hint.is_empty();
     job.repairs.append(&mut hint);
@@ -364,8 +361,14 @@ fn note(job: &Job, attempt: &Attempt) {
         return;
     }
     let Attempt { endpoint, .. } = attempt;
+    let upstream = &job.snapshot.upstreams[endpoint.provider_index];
+    // There a member is refused to those who have not sent the beta that allows it; others have.
+    let has_gates = upstream.protocol == Protocol::Messages && upstream.betas == Betas::All;
     for repair in &job.repairs {
         let Repair::Without(refused) = repair else { continue };
+        if has_gates && matches!(refused, Refused::Member(_)) {
+            continue;
+        }
         if call::is_left_out(job, refused) {
             let (provider, model) = (endpoint.provider.clone(), endpoint.upstream_model.clone());
             // Of a stream it is not kept: a release before this one would take it for a member like others.

@@ -196,10 +196,7 @@ pub(super) const WITHOUT_REASONING: &str = "dropped:reasoning";
 fn refused(job: &Job, attempt: &Attempt) -> BTreeSet<Refused> {
     let endpoint = &attempt.endpoint;
     let learned = job.gate.learned.of(&endpoint.provider, &endpoint.upstream_model);
-    let now = job.repairs.iter().filter_map(|repair| match repair {
-        Repair::Without(refused) => Some(refused.clone()),
-        Repair::WithoutReasoning | Repair::WithoutThinking | Repair::WordsInResults | Repair::Again => None,
-    });
+    let now = job.repairs.iter().filter_map(|repair| repair.left_out().cloned());
     learned.iter().flat_map(|learned| learned.iter().cloned()).chain(now).collect()
 }
 

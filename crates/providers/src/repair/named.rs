@@ -107,6 +107,17 @@ impl Error {
         named.unwrap_or_default()
     }
 
+    /// Whether the sentence that has this name says that it is refused beside something else, so that others may send it.
+    pub fn is_conditional(&self, name: &str) -> bool {
+        const WORDS: [&str; 8] = ["when", "while", "unless", "if", "only", "together", "with", "without"];
+        let behind = self.message.find(name).map_or(0, |place| place + name.len());
+        let rest = &self.message[behind..];
+        let sentence = rest.split_once(". ").map_or(rest, |(sentence, _)| sentence).to_ascii_lowercase();
+        // What is kept is kept of a model.
+        let sentence = sentence.replace("with this model", "").replace("with the model", "");
+        sentence.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| WORDS.contains(&word))
+    }
+
     /// `Unrecognized request arguments supplied: x, y`
     fn listed(&self) -> Option<Vec<String>> {
         let list = after(&self.message, "unrecognized request arguments supplied: ")?;

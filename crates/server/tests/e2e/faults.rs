@@ -333,7 +333,8 @@ async fn a_credential_that_was_refused_is_passed_over_while_others_can_serve() {
 
 #[tokio::test]
 async fn members_that_one_caller_makes_up_do_not_keep_others_from_being_helped() {
-    let (sim, gate) = one().await;
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint_of(MODEL, &sim.base_url(), "betas = false", "").config(QUICK).run().await;
     let refused = |name: &str| Behaviour::Status {
         code: 400,
         retry_after: None,

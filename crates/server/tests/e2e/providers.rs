@@ -125,7 +125,12 @@ async fn vertex_is_reached_with_a_service_account() {
 #[tokio::test]
 async fn what_an_upstream_does_not_know_is_left_out_and_remembered() {
     for (provider, path, member, body) in [
-        ("protocol = \"anthropic\"\napi_key = \"k\"", "", "future_member", json!({"future_member": {"a": 1}})),
+        (
+            "protocol = \"anthropic\"\nbetas = false\napi_key = \"k\"",
+            "",
+            "future_member",
+            json!({"future_member": {"a": 1}}),
+        ),
         ("protocol = \"openai-chat\"\napi_key = \"k\"", "/v1", "temperature", json!({"temperature": 0.5})),
         ("protocol = \"openai-responses\"\napi_key = \"k\"", "/v1", "temperature", json!({"temperature": 0.5})),
         ("protocol = \"cohere\"\napi_key = \"k\"", "", "temperature", json!({"temperature": 0.5})),

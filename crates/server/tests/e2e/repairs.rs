@@ -204,7 +204,7 @@ async fn what_does_not_help_is_not_remembered() {
     let refusal = json!({"type": "error", "error": {"type": "invalid_request_error",
         "message": "metadata: Extra inputs are not permitted"}});
     let sim = Sim::start(Script::from(refused(&refusal)).then(refused(&refusal)).then(Behaviour::says("ok"))).await;
-    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let gate = Tidegate::start().endpoint_of(MODEL, &sim.base_url(), "betas = false", "").run().await;
     let request = json!({"model": MODEL, "max_tokens": 50, "metadata": {"user_id": "u"}, "messages": [user("hi")]});
     assert_eq!((asked(&gate, &request).await.status, sim.calls()), (400, 2));
     let reply = asked(&gate, &request).await;
@@ -305,4 +305,37 @@ async fn a_call_is_made_again_only_so_often_and_only_as_another_one() {
     let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
     let before = sim.calls();
     assert_eq!((asked(&gate, &request).await.status, sim.calls() - before), (400, 1));
+}
+
+#[tokio::test]
+async fn a_member_that_needs_a_beta_is_taken_from_nobody_who_sends_it() {
+    let words = "output_format: Extra inputs are not permitted";
+    let refusal = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+    let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+    let format = json!({"type": "json_schema", "schema": {"type": "object"}});
+    let request = json!({"model": MODEL, "max_tokens": 50, "output_format": format, "messages": [user("hi")]});
+    let reply = asked(&gate, &request).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, Some("dropped:output_format")));
+    let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+    let ask = ask.header("anthropic-beta", "structured-outputs-2025-11-13");
+    let reply = ask.json(request.to_string()).send().await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings"), sim.calls()), (200, None, 3));
+    assert_eq!(sim.requests().last().unwrap().json()["output_format"], format);
+}
+
+#[tokio::test]
+async fn an_option_that_is_refused_beside_another_is_taken_from_nobody_else() {
+    let words = "Unsupported parameter: 'temperature' is not supported with this model when reasoning is on.";
+    let refusal = json!({"error": {"message": words, "param": "temperature", "code": "unsupported_parameter"}});
+    let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let address = format!("{}/v1", sim.base_url());
+    let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, "").run().await;
+    let request = json!({"model": MODEL, "max_tokens": 50, "temperature": 0.5, "messages": [user("hi")]});
+    for (calls, warnings) in [(2, Some("dropped:temperature")), (1, None)] {
+        let before = sim.calls();
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, warnings), "{}", reply.body_text());
+        assert_eq!(sim.calls() - before, calls);
+    }
 }

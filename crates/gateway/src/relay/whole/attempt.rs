@@ -32,18 +32,15 @@ pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: 
             Err(refusal) => refusal,
         };
         // Only where that makes another call of it.
-        hint.retain(|repair| match repair {
-            Repair::Without(Refused::Member(name)) => !refused.contains(name) && is_sent(job, name),
-            repair => !repairs.contains(repair),
+        hint.retain(|repair| match repair.left_out().map(Refused::name) {
+            Some(name) => !refused.contains(name) && is_sent(job, name),
+            None => !repairs.contains(repair),
         });
         if hint.is_empty() || repeats == MOST_REPAIRS {
             return Err(fault);
         }
         job.ticket.faulted(&fault);
-        refused.extend(hint.iter().filter_map(|repair| match repair {
-            Repair::Without(refused) => Some(refused.name().to_owned()),
-            _ => None,
-        }));
+        refused.extend(hint.iter().filter_map(|repair| repair.left_out().map(|refused| refused.name().to_owned())));
         repairs.append(&mut hint);
         repeats += 1;
     }
