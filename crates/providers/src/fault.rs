@@ -12,6 +12,7 @@ use tidegate_core::secret::{KEY_STARTS, is_access_key_id};
 use tidegate_wire::error::ErrorType;
 
 use self::body::Body;
+use crate::repair::behind_litellm;
 use crate::retry;
 
 /// Longest piece of a provider's own words that is handed on.
@@ -390,10 +391,11 @@ fn class(status: u16, body: &Body) -> Class {
         "DEADLINE_EXCEEDED" => return Class::Timeout,
         _ => {}
     }
+    let own_words = behind_litellm(body.message.as_deref().unwrap_or_default()).to_lowercase();
     let spent = code == "insufficient_quota"
         || kind == "insufficient_quota"
         || body.reason == "enforced_spend_limit_reached"
-        || (status == 400 && SPENT.iter().any(|said| words.starts_with(said)));
+        || (status == 400 && SPENT.iter().any(|said| own_words.starts_with(said)));
     if spent {
         return Class::Billing;
     }

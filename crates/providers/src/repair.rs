@@ -6,6 +6,7 @@ mod named;
 use tidegate_wire::json;
 
 use self::named::Error;
+pub(crate) use self::named::behind_litellm;
 
 /// Something that an upstream does not know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

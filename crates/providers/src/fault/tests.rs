@@ -56,6 +56,11 @@ fn statuses_and_bodies_are_told_apart() {
         (400, error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), Class::ContextLength),
         (400, error("exceed_context_size_error", "the request exceeds"), Class::ContextLength),
         (400, error("invalid_request_error", "Your credit balance is too low"), Class::Billing),
+        (
+            400,
+            error("invalid_request_error", "litellm.BadRequestError: AnthropicException - Your credit balance is too low"),
+            Class::Billing,
+        ),
         (400, error("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."), Class::Billing),
         (400, r#"{"error":{"code":"tool_use_failed","type":"invalid_request_error","message":"Failed to call a function.","failed_generation":"<function"}}"#.to_owned(), Class::ToolGeneration),
         (400, r#"{"error":{"code":"content_filter","message":"x"}}"#.to_owned(), Class::ContentFilter),

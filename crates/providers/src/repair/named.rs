@@ -12,16 +12,22 @@ const SUMMARY: &str = "reasoning.summary";
 const TOOL_SCHEMA: &str = "parametersJsonSchema";
 
 /// Behind these stands what is not known: OpenAI's words, Cohere's, those of servers in Go and in Rust, and Java's.
-const OPENINGS: [&str; 8] = [
+const OPENINGS: [&str; 7] = [
     "unknown parameter: ",
     "unsupported parameter: ",
     "unrecognized request argument supplied: ",
     "unknown field: parameter ",
     "json: unknown field ",
-    "failed to deserialize the json body into the target type: unknown field ",
     "unknown field ",
     "unrecognized field ",
 ];
+
+/// What servers in Rust begin with.
+const UNREAD: &str = "failed to deserialize the json body into the target type: ";
+
+/// What others put before the words of the server that they ask: Bedrock, Python and those who check what comes.
+const BEFORE: [&str; 4] =
+    ["the model returned the following errors: ", "typeerror: ", "input validation error: ", "invalid request: "];
 
 #[derive(Default)]
 pub(super) struct Error {
@@ -66,7 +72,8 @@ impl Error {
         let message = inner.as_ref().and_then(|inner| text(inner.message));
         Self {
             message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
-            param: inner.as_ref().and_then(|inner| text(inner.param)),
+            // Some always have the member.
+            param: inner.as_ref().and_then(|inner| text(inner.param)).filter(|param| !param.is_empty()),
             code: inner.as_ref().and_then(|inner| text(inner.code)),
             extra: outer.detail.and_then(superfluous).unwrap_or_default(),
         }
@@ -120,7 +127,7 @@ impl Error {
 
     /// `Unrecognized request arguments supplied: x, y`
     fn listed(&self) -> Option<Vec<String>> {
-        let list = after(&self.message, "unrecognized request arguments supplied: ")?;
+        let list = after(handed_on(&self.message), "unrecognized request arguments supplied: ")?;
         let list = list.split_once(". ").map_or(list, |(list, _)| list);
         let one = |item| word(item).filter(|(_, rest)| rest.is_empty()).and_then(|(word, _)| name(word));
         list.trim_end_matches('.').split(", ").map(one).collect()
@@ -128,17 +135,21 @@ impl Error {
 
     /// What the sentence names that the message begins with.
     fn said(&self) -> Option<String> {
-        // So Bedrock hands on what a model's own server says.
-        let message = after(&self.message, "the model returned the following errors: ").unwrap_or(&self.message);
+        let message = handed_on(&self.message);
         if after(message, "encrypted content is not supported").is_some() {
             return Some("include".to_owned());
         }
         // `x.y: Extra inputs are not permitted`. Only of ASCII: places in it must be places in the message.
         if let Some(place) = message.to_ascii_lowercase().find(": extra inputs are not permitted") {
-            return name(&message[..place]);
+            // So we ourselves write a list of mistakes.
+            let place = &message[..place];
+            return name(place.strip_prefix("body.").unwrap_or(place));
         }
         if let Some(rest) = after(message, "invalid json payload received. unknown name ") {
             return unknown_to_google(rest);
+        }
+        if let Some(name) = after(message, UNREAD).and_then(unknown_to_serde) {
+            return Some(name);
         }
         if let Some(rest) = OPENINGS.iter().find_map(|opening| after(message, opening)) {
             return word(rest).and_then(|(word, _)| name(word));
@@ -152,6 +163,32 @@ impl Error {
         let (word, rest) = word(message).filter(|_| message.starts_with(['\'', '"', '`']))?;
         after(rest, " is not supported with this model").and_then(|_| name(word))
     }
+}
+
+/// The words of the server that was asked, where somebody hands them on.
+fn handed_on(message: &str) -> &str {
+    let message = behind_litellm(message);
+    BEFORE.iter().find_map(|before| after(message, before)).unwrap_or(message)
+}
+
+/// `litellm.BadRequestError: OpenAIException - …`: what stands behind that.
+pub(crate) fn behind_litellm(message: &str) -> &str {
+    let is_kind = |kinds: &str| kinds.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_: ".contains(&byte));
+    let parts = after(message, "litellm.").and_then(|rest| rest.split_once("Exception - "));
+    parts.filter(|(kinds, _)| is_kind(kinds)).map_or(message, |(_, rest)| rest)
+}
+
+/// ``unknown field `y` ``, with the path to it before it or without: `x.y: `.
+fn unknown_to_serde(rest: &str) -> Option<String> {
+    let (path, rest) = match after(rest, "unknown field ") {
+        Some(rest) => (None, rest),
+        None => rest.split_once(": unknown field ").map(|(path, rest)| (Some(path), rest))?,
+    };
+    let (field, rest) = word(rest)?;
+    let Some(path) = path else { return name(field) };
+    let is_path = path.strip_suffix(field).is_some_and(|outer| outer.is_empty() || outer.ends_with('.'));
+    let is_whole = rest.is_empty() || rest.starts_with([',', ' ']);
+    name(path).filter(|_| is_path && is_whole)
 }
 
 /// `"x" at 'y': Cannot find field.`: the member, and the object that it stands in unless that is the whole.
@@ -247,6 +284,11 @@ mod tests {
             "Unexpected value(s) `a`b`context-1m-2025-08-07` for the `anthropic-beta` header",
             "Unexpected value(s) `a`b`, `context-1m-2025-08-07` for the `anthropic-beta` header",
             "Unrecognized request arguments supplied: a b, stop",
+            "Failed to deserialize the JSON body into the target type: tools[0].x: unknown field `stop`",
+            "Failed to deserialize the JSON body into the target type: x: unknown field `stop`",
+            "Failed to deserialize the JSON body into the target type: stop: unknown field `stop`: unknown field `stop: x`",
+            "litellm.BadRequestError: the tool 'x' - Unsupported parameter: 'stop'",
+            "The tool 'x' - Unsupported parameter: 'stop'",
             "The tool 'x' is bad: Unexpected value(s) `context-1m-2025-08-07` for the `anthropic-beta` header",
             "tools[0].function.name: json: unknown field \"stop\"",
             "Tool 'stop' got an unexpected keyword argument 'temperature'",
@@ -264,6 +306,7 @@ mod tests {
             |message: &str, param: &str, code: &str| named(json!({"message": message, "param": param, "code": code}));
         let said = "Unknown parameter: 'stop'.";
         assert_eq!(of(said, "seed", "unknown_parameter").as_deref(), Some("seed"));
+        assert_eq!(of(said, "", "").as_deref(), Some("stop"), "an empty place is none");
         assert_eq!(of(said, "tools[0].stop", "unknown_parameter"), None);
         assert_eq!(of(said, "tools[0].function.parameters", "invalid_function_parameters"), None);
         assert_eq!(of("Invalid 'stop': unknown field", "stop", "invalid_value"), None);
@@ -294,6 +337,22 @@ mod tests {
             ("Unrecognized field \"seed\" (class Request), not marked as ignorable", "seed"),
             ("Completions.create() got an unexpected keyword argument 'seed'", "seed"),
             ("'seed' is not supported with this model.", "seed"),
+            (
+                "Failed to deserialize the JSON body into the target type: seed: unknown field `seed`, expected one of `a`",
+                "seed",
+            ),
+            (
+                "Failed to deserialize the JSON body into the target type: a.b: unknown field `b` at line 1 column 9",
+                "a.b",
+            ),
+            (
+                "litellm.BadRequestError: OpenAIException - Unsupported parameter: 'seed' is not supported with this model.",
+                "seed",
+            ),
+            ("TypeError: create() got an unexpected keyword argument 'seed'", "seed"),
+            ("Input validation error: unknown field `seed`", "seed"),
+            ("Invalid request: Unsupported parameter: 'seed' is not supported with this model.", "seed"),
+            ("body.seed: Extra inputs are not permitted", "seed"),
             ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "a-1 b-2"),
             ("Unrecognized request arguments supplied: seed, top_k", "seed top_k"),
             ("Unrecognized request arguments supplied: 'seed', 'top_k'. See the reference.", "seed top_k"),
