@@ -71,7 +71,11 @@ impl Error {
         let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
         let message = inner.as_ref().and_then(|inner| text(inner.message));
         Self {
-            message: message.or_else(|| text(outer.error)).or_else(|| text(outer.message)).unwrap_or_default(),
+            message: message
+                .or_else(|| text(outer.error))
+                .or_else(|| text(outer.message))
+                .or_else(|| text(outer.detail))
+                .unwrap_or_default(),
             // Some always have the member.
             param: inner.as_ref().and_then(|inner| text(inner.param)).filter(|param| !param.is_empty()),
             code: inner.as_ref().and_then(|inner| text(inner.code)),
@@ -158,6 +162,13 @@ impl Error {
         if let Some((function, rest)) = message.split_once(" got an unexpected keyword argument ") {
             let is_one_word = !function.contains([' ', '\'', '"', '`']);
             return word(rest).filter(|_| is_one_word).and_then(|(word, _)| name(word));
+        }
+        // Voyage's words, which stand last: `Argument 'x' is not supported by our API`
+        let last = message.trim_end_matches('.').rsplit(". ").next().unwrap_or(message);
+        if let Some((word, rest)) = after(last, "argument ").and_then(word)
+            && rest == " is not supported by our API"
+        {
+            return name(word);
         }
         // `'x' is not supported with this model`
         let (word, rest) = word(message).filter(|_| message.starts_with(['\'', '"', '`']))?;
@@ -288,6 +299,7 @@ mod tests {
             "Failed to deserialize the JSON body into the target type: x: unknown field `stop`",
             "Failed to deserialize the JSON body into the target type: stop: unknown field `stop`: unknown field `stop: x`",
             "litellm.BadRequestError: the tool 'x' - Unsupported parameter: 'stop'",
+            "Invalid value 'x. Argument 'stop' is not supported by our API' of user",
             "The tool 'x' - Unsupported parameter: 'stop'",
             "The tool 'x' is bad: Unexpected value(s) `context-1m-2025-08-07` for the `anthropic-beta` header",
             "tools[0].function.name: json: unknown field \"stop\"",
@@ -322,6 +334,8 @@ mod tests {
         let extra = |name: &str| json!({"type": "extra_forbidden", "loc": ["body", name]});
         let body = json!({"detail": [extra("seed"), {"type": "missing", "loc": ["body", "x"]}, extra("top_k")]});
         assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["seed", "top_k"]);
+        let body = json!({"detail": "Argument 'top_n' is not supported by our API"});
+        assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["top_n"]);
     }
 
     #[test]
@@ -352,6 +366,8 @@ mod tests {
             ("TypeError: create() got an unexpected keyword argument 'seed'", "seed"),
             ("Input validation error: unknown field `seed`", "seed"),
             ("Invalid request: Unsupported parameter: 'seed' is not supported with this model.", "seed"),
+            ("Argument 'top_n' is not supported by our API", "top_n"),
+            ("The request is invalid. Argument 'top_n' is not supported by our API.", "top_n"),
             ("body.seed: Extra inputs are not permitted", "seed"),
             ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "a-1 b-2"),
             ("Unrecognized request arguments supplied: seed, top_k", "seed top_k"),

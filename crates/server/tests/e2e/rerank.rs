@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::harness::receiver::{Receiver, attribute};
 use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, eventually};
@@ -129,6 +129,19 @@ async fn who_sends_too_many_or_does_not_know_how_many_is_cut() {
         let reply = ranked(&gate, json!({"top_n": 2})).await;
         assert_eq!((reply.status, places(&reply)), (200, vec![2, 1]), "{}", reply.body_text());
         assert_eq!((sent(&sim).get("top_n"), reply.header("x-tidegate-warnings"), sim.calls()), (None, None, calls));
+    }
+}
+
+#[tokio::test]
+async fn voyage_is_asked_without_a_number_that_it_does_not_know() {
+    let refusal = json!({"detail": "Argument 'top_n' is not supported by our API"});
+    let refused = Behaviour::Raw { status: 400, headers: Vec::new(), body: refusal.to_string().into() };
+    let sim = Sim::start(Script::from(refused).then(Behaviour::Echo)).await;
+    let gate = gate_with(&[(&sim, "openai-chat")], "").await;
+    for calls in [2, 3] {
+        let reply = ranked(&gate, json!({"top_n": 2})).await;
+        assert_eq!((reply.status, places(&reply)), (200, vec![2, 1]), "{}", reply.body_text());
+        assert_eq!((sent(&sim).get("top_n"), sim.calls()), (None, calls));
     }
 }
 
