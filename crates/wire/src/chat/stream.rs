@@ -33,10 +33,10 @@ pub struct Stream {
     /// Calls of tools that run here, by the numbers of their blocks, and their places: until their results are there, or it is
     /// clear that there are none to be shown.
     ran: Vec<(usize, usize, Ran)>,
-    /// Characters that were said before the open block and in it, and its beginning with how many
-    /// those are, for the places of citations.
+    /// For the places of citations: characters that were said before the open block, and in it.
     before: usize,
     length: usize,
+    /// As much of the open block as is kept, and how many characters that is.
     block: String,
     kept: usize,
     /// Whether the open block is the model's words when it declines, and whether there was one.
