@@ -53,9 +53,22 @@ pub enum Api {
     Images,
     Embeddings,
     Rerank,
+    Speech,
+    Transcriptions,
 }
 
 impl Api {
+    const ALL: [Self; 8] = [
+        Self::Messages,
+        Self::Chat,
+        Self::Responses,
+        Self::Images,
+        Self::Embeddings,
+        Self::Rerank,
+        Self::Speech,
+        Self::Transcriptions,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -64,6 +77,8 @@ impl Api {
             Self::Images => "images",
             Self::Embeddings => "embeddings",
             Self::Rerank => "rerank",
+            Self::Speech => "speech",
+            Self::Transcriptions => "transcriptions",
         }
     }
 
@@ -76,12 +91,13 @@ impl Api {
             Self::Images => "/images",
             Self::Embeddings => "/embeddings",
             Self::Rerank => "/rerank",
+            Self::Speech => "/audio/speech",
+            Self::Transcriptions => "/audio/transcriptions",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Messages, Self::Chat, Self::Responses, Self::Images, Self::Embeddings, Self::Rerank];
-        all.into_iter().find(|api| api.as_str() == text)
+        Self::ALL.into_iter().find(|api| api.as_str() == text)
     }
 }
 

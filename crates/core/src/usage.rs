@@ -56,6 +56,12 @@ pub struct Usage {
     /// What who ranks documents counts in place of calls.
     #[serde(skip_serializing_if = "is_zero")]
     pub search_units: u64,
+    /// Characters of a text that was spoken.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub characters: u64,
+    /// Milliseconds of sound that was listened to.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub audio_ms: u64,
 }
 
 /// What says nothing is not written.
@@ -96,6 +102,8 @@ impl Usage {
             code_exec_seconds: self.code_exec_seconds.saturating_add(other.code_exec_seconds),
             containers: self.containers.saturating_add(other.containers),
             search_units: self.search_units.saturating_add(other.search_units),
+            characters: self.characters.saturating_add(other.characters),
+            audio_ms: self.audio_ms.saturating_add(other.audio_ms),
         }
     }
 }

@@ -163,7 +163,9 @@ pub(crate) fn in_messages(snapshot: &Snapshot, api: Api, body: &Bytes) -> Result
     match api {
         Api::Chat => chat::read(body, &search).map(|asked| (asked.body, asked.warnings)),
         Api::Responses => responses::read(body, &search).map(|asked| (asked.body, asked.warnings)),
-        Api::Messages | Api::Images | Api::Embeddings | Api::Rerank => Ok((body.clone(), Vec::new())),
+        Api::Messages | Api::Images | Api::Embeddings | Api::Rerank | Api::Speech | Api::Transcriptions => {
+            Ok((body.clone(), Vec::new()))
+        }
     }
 }
 

@@ -75,6 +75,9 @@ pub struct Calls {
     pub embeddings: Option<Uri>,
     /// Where documents are ranked; the same.
     pub rerank: Option<Uri>,
+    /// Where texts are spoken, and where what is said is written down; the same.
+    pub speech: Option<Uri>,
+    pub transcriptions: Option<Uri>,
 }
 
 impl Calls {
@@ -88,6 +91,8 @@ impl Calls {
             images: place::images(protocol, carriage, model).map(uri).transpose()?,
             embeddings: place::embeddings(protocol, model).map(uri).transpose()?,
             rerank: place::rerank(protocol).map(|path| uri(path.to_owned())).transpose()?,
+            speech: place::speech(protocol, carriage, model).map(uri).transpose()?,
+            transcriptions: place::transcriptions(protocol).map(|path| uri(path.to_owned())).transpose()?,
         })
     }
 
@@ -105,6 +110,8 @@ impl Calls {
             images: self.images.map(with).transpose()?,
             embeddings: self.embeddings.map(with).transpose()?,
             rerank: self.rerank.map(with).transpose()?,
+            speech: self.speech.map(with).transpose()?,
+            transcriptions: self.transcriptions.map(with).transpose()?,
         })
     }
 }

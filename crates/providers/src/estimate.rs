@@ -2,6 +2,7 @@
 //! little early is better off than one that is refused.
 
 mod picture;
+pub mod sound;
 mod vocabulary;
 
 use tidegate_wire::messages::{Block, Content, Message, Request, Source, Tool};

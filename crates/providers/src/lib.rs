@@ -31,6 +31,8 @@ pub mod responses;
 pub mod retry;
 pub mod sigv4;
 pub mod slugs;
+pub mod speech;
+pub mod transcription;
 pub mod translate;
 
 pub use fault::{Class, Fault, Next};

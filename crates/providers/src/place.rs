@@ -74,6 +74,23 @@ pub fn rerank(protocol: Protocol) -> Option<&'static str> {
     }
 }
 
+/// The path of a call that speaks a text, if there is one.
+pub fn speech(protocol: Protocol, carriage: Carriage, model: &str) -> Option<String> {
+    match protocol {
+        Protocol::Chat | Protocol::Responses => Some("/audio/speech".to_owned()),
+        Protocol::Gemini => call(protocol, carriage, model, false).ok(),
+        Protocol::Messages | Protocol::Converse | Protocol::Cohere => None,
+    }
+}
+
+/// The path of a call that writes down what is said, if there is one.
+pub fn transcriptions(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::Chat | Protocol::Responses => Some("/audio/transcriptions"),
+        Protocol::Messages | Protocol::Converse | Protocol::Cohere | Protocol::Gemini => None,
+    }
+}
+
 /// The path of a call for embeddings, if there is one.
 pub fn embeddings(protocol: Protocol, model: &str) -> Option<String> {
     match protocol {

@@ -150,7 +150,7 @@ pub struct Model {
 
 /// Whether one can talk to a model that gives this: there are those who only make embeddings or rank documents.
 pub fn talks(given: &[String]) -> bool {
-    !given.iter().all(|modality| matches!(modality.as_str(), "embeddings" | "rerank"))
+    !given.iter().all(|modality| matches!(modality.as_str(), "embeddings" | "rerank" | "speech" | "transcription"))
 }
 
 impl Model {
@@ -186,6 +186,16 @@ impl Model {
     /// Whether it can be asked to rank documents.
     pub fn ranks(&self) -> bool {
         self.output_modalities.iter().any(|modality| modality == "rerank")
+    }
+
+    /// Whether it can be asked to speak a text.
+    pub fn speaks(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "speech")
+    }
+
+    /// Whether it can be asked to write down what it hears.
+    pub fn transcribes(&self) -> bool {
+        self.output_modalities.iter().any(|modality| modality == "transcription")
     }
 
     pub fn talks(&self) -> bool {

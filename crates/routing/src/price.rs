@@ -73,7 +73,9 @@ impl Pricing {
         total.pieces(prices.of(Unit::Request), usage.search_units.max(1));
         total.pieces(prices.of(Unit::WebSearch), usage.web_searches);
         total.pieces(prices.of(Unit::Container), usage.containers);
+        total.pieces(prices.of(Unit::Character), usage.characters);
         total.seconds(prices.of(Unit::CodeExecHour), usage.code_exec_seconds);
+        total.milliseconds(prices.of(Unit::AudioHour), usage.audio_ms);
         let cache_discount = match (plain.tokens.less(cached.tokens), cached.tokens.less(plain.tokens)) {
             (Some(saved), _) => Sum { tokens: saved, ..Sum::default() }.rounded(&scale),
             (None, Some(paid)) => Money(-Sum { tokens: paid, ..Sum::default() }.rounded(&scale).0),
@@ -193,17 +195,18 @@ impl Scale {
     }
 }
 
-/// An exact sum, in millionths of a nano-dollar; `seconds` in 3600ths of that.
+/// An exact sum, in millionths of a nano-dollar; `hours` in milliseconds' parts of that.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     tokens: Wide,
     pieces: Wide,
-    seconds: Wide,
+    hours: Wide,
 }
 
 impl Sum {
     const MILLION: u64 = 1_000_000;
-    const HOUR: u64 = 3_600;
+    /// In milliseconds.
+    const HOUR: u64 = 3_600_000;
 
     fn tokens(&mut self, price: Price, count: u64) {
         self.tokens.add(product(price, count));
@@ -214,7 +217,13 @@ impl Sum {
     }
 
     fn seconds(&mut self, price: Price, count: u64) {
-        self.seconds.add(product(price, count));
+        let mut sum = Wide::default();
+        sum.add(product(price, count));
+        self.hours.add_wide(sum.times(1_000));
+    }
+
+    fn milliseconds(&mut self, price: Price, count: u64) {
+        self.hours.add(product(price, count));
     }
 
     /// Tokens of which some have another price: never more of them than there are.
@@ -231,7 +240,7 @@ impl Sum {
     fn add(&mut self, other: &Self) {
         self.tokens.add_wide(other.tokens);
         self.pieces.add_wide(other.pieces);
-        self.seconds.add_wide(other.seconds);
+        self.hours.add_wide(other.hours);
     }
 
     /// Half up, to nano-dollars.
@@ -247,7 +256,7 @@ impl Sum {
         let mut sum = self.tokens;
         sum.add_wide(self.pieces);
         // Nearly all sums are short ones.
-        if let Some(short) = sum.to_u128().filter(|_| scale.is_plain() && self.seconds == Wide::default())
+        if let Some(short) = sum.to_u128().filter(|_| scale.is_plain() && self.hours == Wide::default())
             && let Some(short) = short.checked_add(more(u128::from(Self::MILLION)))
         {
             return Money(i64::try_from(short / u128::from(Self::MILLION)).unwrap_or(i64::MAX));
@@ -255,7 +264,7 @@ impl Sum {
         let plain = Factor::ONE.millionths();
         let mut sum = self.tokens.times(scale.tier.millionths()).times(scale.geo.millionths()).times(Self::HOUR);
         sum.add_wide(self.pieces.times(plain).times(plain).times(Self::HOUR));
-        sum.add_wide(self.seconds.times(plain).times(plain));
+        sum.add_wide(self.hours.times(plain).times(plain));
         let mut sum = sum.times(scale.rest.millionths());
         // Four times a million: of the price, and of each factor.
         let trillion = Self::MILLION * Self::MILLION;

@@ -5,9 +5,9 @@ use http::Method;
 use tidegate_gateway::overload::Level;
 
 use crate::api::{
-    activity, analytics, assignments, audit, auth_codes, budgets, byok, content, credits, destinations, embeddings,
-    endpoints, explain, feedback, files, generation, guardrails, health, images, key, keys, members, messages, models,
-    pages, plugins, presets, reload, rerank, workspaces,
+    activity, analytics, assignments, audio, audit, auth_codes, budgets, byok, content, credits, destinations,
+    embeddings, endpoints, explain, feedback, files, generation, guardrails, health, images, key, keys, members,
+    messages, models, pages, plugins, presets, reload, rerank, workspaces,
 };
 use crate::pages::{assets, authorize, dashboard, errors, oidc};
 use crate::router::Handler;
@@ -144,6 +144,8 @@ pub static ROUTES: &[Route] = &[
     api(Method::GET, "/embeddings/models", Callers::Both, "List the models that make embeddings", models::embedding)
         .list(),
     made("/rerank", "Rank documents by what they have to do with a query", rerank::create),
+    made("/audio/speech", "Speak a text", audio::speech),
+    made("/audio/transcriptions", "Write down what is said", audio::transcriptions),
     made("/images", "Make images", images::create),
     made("/images/generations", "Make images, as OpenAI's clients ask for them", images::create_as_openai),
     api(Method::GET, "/images/models", Callers::Both, "List the models that make images", images::models).list(),

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Response;
+use http::header::HeaderValue;
 use http::request::Parts;
 use serde_json::{Value, json};
 
@@ -33,11 +34,11 @@ pub(crate) struct Counted {
     output: u64,
 }
 
-/// Whether a call of Google's protocol asks for a picture.
-pub(crate) fn is_for(body: &[u8]) -> bool {
+/// Whether a call of Google's protocol asks for this in place of text.
+pub(crate) fn asks_for(modality: &str, body: &[u8]) -> bool {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let modalities = body["generationConfig"]["responseModalities"].as_array();
-    modalities.is_some_and(|list| list.iter().any(|one| one == "IMAGE"))
+    modalities.is_some_and(|list| list.iter().any(|one| one == modality))
 }
 
 /// `POST /images/generations`.
@@ -80,6 +81,18 @@ pub(crate) async fn drawn<'a, S: Speak<'a>, T>(
     read: impl FnOnce(&Parts, &Bytes) -> Result<T, Failure>,
     made: impl FnOnce(T, Option<Counted>) -> Value,
 ) -> Response<Answer> {
+    played::<S, T>(state, head, body, reset, read, |read, counted| (JSON, made(read, counted).to_string().into())).await
+}
+
+/// The same for answers of any type.
+pub(crate) async fn played<'a, S: Speak<'a>, T>(
+    state: &Arc<State>,
+    head: &Parts,
+    body: &Bytes,
+    reset: ResetFlag,
+    read: impl FnOnce(&Parts, &Bytes) -> Result<T, Failure>,
+    made: impl FnOnce(T, Option<Counted>) -> (HeaderValue, Bytes),
+) -> Response<Answer> {
     let open = state.enter();
     let (active, id) = (state.active(), state.next_request());
     if !active.script.first_byte.is_zero() {
@@ -111,7 +124,8 @@ pub(crate) async fn drawn<'a, S: Speak<'a>, T>(
                     }
                     _ => None,
                 };
-                play::respond::<S>(200, JSON, id, Answer::whole(made(n, counted).to_string()))
+                let (kind, made) = made(n, counted);
+                play::respond::<S>(200, kind, id, Answer::whole(made))
             }
         },
     };

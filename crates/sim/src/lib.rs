@@ -19,6 +19,8 @@
 //! | `POST …/images/generations` | OpenAI's call that makes pictures, under any prefix |
 //! | `POST …/embeddings` | OpenAI's call for embeddings, under any prefix; `/v2/embed` is Cohere's |
 //! | `POST …/rerank` | ranks documents, under any prefix; `/v2/rerank` is Cohere's |
+//! | `POST …/audio/speech` | speaks a text, under any prefix: a sample for each character |
+//! | `POST …/audio/transcriptions` | says how large a recording is, under any prefix |
 //! | `POST …/models/{m}:batchEmbedContents` | Gemini's call for embeddings |
 //! | `POST …/models/{m}:generateContent` | Gemini, under any prefix: AI Studio's and Vertex AI's |
 //! | `POST …/models/{m}:streamGenerateContent` | the same streamed: events with `alt=sse`, else a JSON array |
@@ -43,6 +45,7 @@
 //! Requests of all protocols but Messages are checked as strictly as the vendor checks them and refused in the
 //! vendor's words, with the parameter named: a bad translation shows here first.
 
+mod audio;
 mod aws;
 mod body;
 mod chat;

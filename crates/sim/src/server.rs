@@ -26,8 +26,8 @@ use crate::script::Script;
 use crate::speak::Speak;
 use crate::state::{Seen, State};
 use crate::{
-    aws, chat, cohere, control, converse, embeddings, gemini, images, invoke, listing, messages, rerank, responses,
-    token, vertex,
+    audio, aws, chat, cohere, control, converse, embeddings, gemini, images, invoke, listing, messages, rerank,
+    responses, token, vertex,
 };
 
 /// A running server. Dropping it closes the listener and every connection.
@@ -194,7 +194,8 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
     }
     if let Some((_, verb)) = gemini::Verb::of(path) {
         return match verb {
-            gemini::Verb::Generate if images::is_for(body) => images::google(state, head, body, reset).await,
+            gemini::Verb::Generate if images::asks_for("IMAGE", body) => images::google(state, head, body, reset).await,
+            gemini::Verb::Generate if images::asks_for("AUDIO", body) => audio::google(state, head, body, reset).await,
             gemini::Verb::Count => count::<gemini::Request>(head, body, state).await,
             _ => create::<gemini::Request>(head, body, state, reset).await,
         };
@@ -221,6 +222,12 @@ async fn speak(head: &Parts, body: &Bytes, state: &Arc<State>, reset: ResetFlag)
         "/v2/embed" if head.method == Method::POST => embeddings::cohere(state, head, body, reset).await,
         _ if path.ends_with("/embeddings") && head.method == Method::POST => {
             embeddings::openai(state, head, body, reset).await
+        }
+        _ if path.ends_with("/audio/speech") && head.method == Method::POST => {
+            audio::speech(state, head, body, reset).await
+        }
+        _ if path.ends_with("/audio/transcriptions") && head.method == Method::POST => {
+            audio::transcriptions(state, head, body, reset).await
         }
         "/v2/chat" => create::<cohere::Request>(head, body, state, reset).await,
         "/v1/messages" => create::<messages::Request<'_>>(head, body, state, reset).await,

@@ -196,6 +196,8 @@ fn write_usage(usage: &Usage, out: &mut Vec<u8>) {
         code_exec_seconds,
         containers,
         search_units,
+        characters,
+        audio_ms,
     } = *usage;
     let mut object = Object::begin(out);
     object.count(member!("input"), input);
@@ -217,6 +219,8 @@ fn write_usage(usage: &Usage, out: &mut Vec<u8>) {
     object.count(member!("code_exec_seconds"), code_exec_seconds);
     object.count(member!("containers"), containers);
     object.count(member!("search_units"), search_units);
+    object.count(member!("characters"), characters);
+    object.count(member!("audio_ms"), audio_ms);
     object.end();
 }
 

@@ -25,18 +25,19 @@ fn window() -> impl Strategy<Value = Option<Window>> {
 
 prop_compose! {
     fn usage()(
-        counts in prop::array::uniform17(prop_oneof![Just(0), any::<u64>()]),
+        counts in prop::array::uniform19(prop_oneof![Just(0), any::<u64>()]),
         billed in prop::array::uniform2(prop::option::of(any::<u64>())),
     ) -> Usage {
         let [
             input, output, cache_read, cache_write, cache_write_1h, thinking, input_image, input_audio, output_image,
             output_audio, images, images_out, web_searches, web_fetches, code_exec_seconds, containers, search_units,
+            characters, audio_ms,
         ] = counts;
         let [billed_input, billed_output] = billed;
         Usage {
             input, output, cache_read, cache_write, cache_write_1h, thinking, input_image, input_audio, output_image,
             output_audio, billed_input, billed_output, images, images_out, web_searches, web_fetches,
-            code_exec_seconds, containers, search_units,
+            code_exec_seconds, containers, search_units, characters, audio_ms,
         }
     }
 }

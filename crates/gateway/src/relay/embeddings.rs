@@ -19,7 +19,7 @@ use tidegate_wire::json;
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
-use super::whole::{Job, Kind, Opening, Options, option_words, refused, words};
+use super::whole::{Job, Kind, Opening, Options, option_words, words};
 use super::{Body, Reply, reply};
 use crate::Gateway;
 use crate::failure::Failure;
@@ -44,26 +44,19 @@ impl Gateway {
         let snapshot = self.snapshot();
         let request = embeddings::read(&body)?;
         let (name, user) = (&*request.model, request.user.as_deref());
-        let opening = Opening { key, headers, model: name, user, size: body.len(), inner: None };
-        let mut ticket = self.open_whole::<Vectors>(&snapshot, &opening)?;
-        let mut planned = || {
+        let opening = Opening { key, headers, model: name, user, session: None, size: body.len(), inner: None };
+        let begun = self.begin_whole(&snapshot, &opening, |ticket| {
             let texts = self.passed_input(key, &request)?;
             ticket.asked(|| told::asked(&request, texts.as_deref()));
             let plan = self.plan_whole::<Vectors>(&snapshot, key, name, &Wishes::to_embed(&request))?;
-            Ok((texts, plan))
-        };
-        let (texts, plan) = match planned() {
-            Ok(planned) => planned,
-            Err(failure) => return Err(refused(ticket, failure)),
-        };
-        let images = match request.input.said {
-            Said::Parts { has_images: true, others, .. } => others,
-            _ => 0,
-        };
-        let kind = Vectors { texts, prompt: held(&request), images };
-        let planned = (plan, name.to_owned());
+            let images = match request.input.said {
+                Said::Parts { has_images: true, others, .. } => others,
+                _ => 0,
+            };
+            Ok((Vectors { texts, prompt: held(&request), images }, plan))
+        })?;
         drop(request);
-        let answered = Box::pin(self.answer_whole(&snapshot, ticket, (body, kind), planned)).await?;
+        let answered = Box::pin(self.answer_whole(&snapshot, begun, body)).await?;
         Ok(reply(answered.id, &snapshot.names, Body::full(answered.body), false, &answered.warnings))
     }
 

@@ -18,7 +18,7 @@ use tidegate_wire::envelope::images::{self, Form, Request};
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
-use super::whole::{Answered, Job, Kind, Opening, Options, option_words, refused};
+use super::whole::{Answered, Job, Kind, Opening, Options, option_words};
 use super::{Body, Inner, Reply, reply};
 use crate::choices;
 use crate::failure::Failure;
@@ -62,22 +62,16 @@ impl Gateway {
     ) -> Result<Answered, Failure> {
         let request = images::read(&body, form)?;
         let (name, user) = (&*request.model, request.user.as_deref());
-        let opening = Opening { key, headers, model: name, user, size: body.len(), inner };
-        let mut ticket = self.open_whole::<Pictures>(snapshot, &opening)?;
-        let mut planned = || {
+        let opening = Opening { key, headers, model: name, user, session: None, size: body.len(), inner };
+        let begun = self.begin_whole(snapshot, &opening, |ticket| {
             let prompt = self.passed_prompt(key, &request)?;
             ticket.asked(|| told::asked(&request, prompt.as_deref()));
             let mut wishes = Wishes::to_draw(&request);
             wishes.default = self.choices.model(&key.workspace, &[name], choices::Made::Images)?;
-            Ok((prompt, self.plan_whole::<Pictures>(snapshot, key, name, &wishes)?))
-        };
-        let (prompt, plan) = match planned() {
-            Ok(planned) => planned,
-            Err(failure) => return Err(refused(ticket, failure)),
-        };
-        let planned = (plan, name.to_owned());
+            Ok((Pictures { form, prompt }, self.plan_whole::<Pictures>(snapshot, key, name, &wishes)?))
+        })?;
         drop(request);
-        self.answer_whole(snapshot, ticket, (body, Pictures { form, prompt }), planned).await
+        self.answer_whole(snapshot, begun, body).await
     }
 
     /// The prompt as the caller's filters leave it; nothing where they leave it as it is. Options may hold words, too.

@@ -34,7 +34,9 @@ mod resume;
 mod room;
 mod serve;
 mod settle;
+mod speech;
 mod stream;
+pub mod transcription;
 pub(crate) mod translate;
 mod whole;
 

@@ -56,6 +56,11 @@ impl<'e> Wishes<'e> {
         Self { preferences: preferred(request.provider.as_ref(), None), needs, ..Self::default() }
     }
 
+    /// Of a request that is about a model and whoever serves it, and nothing else.
+    pub fn for_model(provider: Option<&'e Provider<'_>>) -> Self {
+        Self { preferences: preferred(provider, None), ..Self::default() }
+    }
+
     /// Of a request to rank documents. How long each of them may be is the upstream's to say.
     pub fn to_rank(request: &'e rerank::Request<'_>) -> Self {
         let shows = matches!(request.documents.said, rerank::Said::Pictures { .. });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use tidegate_core::{Api, Price, Timestamp, Usage};
+use tidegate_core::{Api, Timestamp, Usage};
 use tidegate_providers::rerank::{self as ranking, Documents, Wanted};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::price::Unit;
@@ -18,7 +18,7 @@ use tidegate_wire::envelope::rerank::{self, Request, Said};
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
-use super::whole::{Job, Kind, Opening, Options, option_words, refused, words};
+use super::whole::{Job, Kind, Opening, Options, option_words, pays, words};
 use super::{Body, Reply, reply};
 use crate::Gateway;
 use crate::failure::Failure;
@@ -46,26 +46,19 @@ impl Gateway {
         let snapshot = self.snapshot();
         let request = rerank::read(&body)?;
         let (name, user) = (&*request.model, request.user.as_deref());
-        let opening = Opening { key, headers, model: name, user, size: body.len(), inner: None };
-        let mut ticket = self.open_whole::<Places>(&snapshot, &opening)?;
-        let mut planned = || {
+        let opening = Opening { key, headers, model: name, user, session: None, size: body.len(), inner: None };
+        let begun = self.begin_whole(&snapshot, &opening, |ticket| {
             let changed = self.passed_documents(key, &request)?;
             ticket.asked(|| told::asked(&request, changed.as_deref()));
             let plan = self.plan_whole::<Places>(&snapshot, key, name, &Wishes::to_rank(&request))?;
-            Ok((changed, plan))
-        };
-        let (changed, plan) = match planned() {
-            Ok(planned) => planned,
-            Err(failure) => return Err(refused(ticket, failure)),
-        };
-        let images = match request.documents.said {
-            Said::Pictures { images, .. } => images,
-            Said::Texts(_) => 0,
-        };
-        let kind = Places { changed, held: Size::held(&request), images };
-        let planned = (plan, name.to_owned());
+            let images = match request.documents.said {
+                Said::Pictures { images, .. } => images,
+                Said::Texts(_) => 0,
+            };
+            Ok((Places { changed, held: Size::held(&request), images }, plan))
+        })?;
         drop(request);
-        let answered = Box::pin(self.answer_whole(&snapshot, ticket, (body, kind), planned)).await?;
+        let answered = Box::pin(self.answer_whole(&snapshot, begun, body)).await?;
         Ok(reply(answered.id, &snapshot.names, Body::full(answered.body), false, &answered.warnings))
     }
 
@@ -202,8 +195,7 @@ impl Kind for Places {
         // Who counts units need not count tokens, unless they are what is paid for. Units are not missed where tokens are
         // counted: such a call is one.
         let is_uncounted = made.search_units.is_none() && made.tokens.is_none();
-        let pays_tokens = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.of(Unit::Input) > Price(0));
-        let is_estimated = made.tokens.is_none() && (is_uncounted || pays_tokens);
+        let is_estimated = made.tokens.is_none() && (is_uncounted || pays(endpoint, &[Unit::Input]));
         let estimated = Size::estimated(&asked);
         let usage = Usage {
             input: made.tokens.unwrap_or(if is_estimated { estimated.tokens } else { 0 }),

@@ -55,6 +55,9 @@ pub(super) struct Ask<'a> {
     pub images_out: u64,
     /// Search units that may be counted in place of a call.
     pub search_units: u64,
+    /// Characters to be spoken, and milliseconds of sound to be listened to.
+    pub characters: u64,
+    pub audio_ms: u64,
     pub now: Timestamp,
 }
 
@@ -192,6 +195,8 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         images: job.ticket.shown(),
         images_out: 0,
         search_units: 0,
+        characters: 0,
+        audio_ms: 0,
         now: job.ticket.started(),
     };
     (ask, has_sources)
@@ -294,6 +299,8 @@ impl<'a> Ask<'a> {
             images: ticket.shown(),
             images_out: 0,
             search_units: 0,
+            characters: 0,
+            audio_ms: 0,
             now: ticket.started(),
         }
     }
@@ -311,7 +318,20 @@ impl<'a> Ask<'a> {
 
     fn priced(&self, output: u64) -> price::Ask<'_> {
         let Self { prompt, cache_marked, cache_1h, tier, images, images_out, search_units, now, .. } = *self;
-        price::Ask { prompt, output, cache_marked, cache_1h, tier, images, images_out, search_units, now }
+        let Self { characters, audio_ms, .. } = *self;
+        price::Ask {
+            prompt,
+            output,
+            cache_marked,
+            cache_1h,
+            tier,
+            images,
+            images_out,
+            search_units,
+            characters,
+            audio_ms,
+            now,
+        }
     }
 
     fn affordable(&self, short: &Short, available: Money) -> Option<u64> {

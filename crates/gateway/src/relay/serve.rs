@@ -264,10 +264,13 @@ impl Gateway {
             plan.attempts.retain(talks);
         }
         if plan.attempts.is_empty() {
-            let ranks = snapshot.catalogue.find(names[0]).is_ok_and(|named| named.model.ranks());
-            let detail = match ranks {
-                true => "ranks documents, which is asked for at POST /rerank",
-                false => "makes embeddings, which are asked for at POST /embeddings",
+            let detail = match snapshot.catalogue.find(names[0]).map(|named| named.model) {
+                Ok(model) if model.ranks() => "ranks documents, which is asked for at POST /rerank",
+                Ok(model) if model.speaks() => "speaks texts, which is asked for at POST /audio/speech",
+                Ok(model) if model.transcribes() => {
+                    "writes down what is said, which is asked for at POST /audio/transcriptions"
+                }
+                _ => "makes embeddings, which are asked for at POST /embeddings",
             };
             return Err(failure::wrong_endpoint(names[0], detail, &snapshot.settings));
         }

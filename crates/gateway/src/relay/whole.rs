@@ -1,17 +1,20 @@
-//! Calls of another kind, on the same way as messages: pictures and embeddings. They are planned, held for, tried, settled
+//! Calls of another kind, on the same way as messages: pictures, embeddings, places, speech and transcripts. They are planned, held for, tried, settled
 //! and put on record as messages are; only what is sent and what comes back differs. They are always answered whole.
 
 mod attempt;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::value::RawValue;
-use tidegate_core::{Api, GenerationId, Timestamp};
+use tidegate_core::{Api, GenerationId, Price, Timestamp};
+use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::{Class, Fault};
+use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint, Model, Plan};
 use tidegate_wire::envelope::Provider;
 use tidegate_wire::error::ErrorType;
@@ -31,6 +34,9 @@ use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::snapshot::Calls;
 use crate::{Gateway, Snapshot};
+
+/// Members that are said to us, whatever the call.
+const OURS: [&str; 2] = ["session_id", "trace"];
 
 /// The other members of a request, in their order and as they came.
 pub(super) type Options<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
@@ -58,6 +64,14 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn outgoing(job: &mut Job<Self>, endpoint: &Endpoint, model: &str) -> Result<Bytes, Fault>;
     /// Judges an upstream's answer, charges for it and makes ours of it.
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault>;
+    /// What an outgoing body is.
+    fn media_type(_job: &Job<Self>) -> HeaderValue {
+        HeaderValue::from_static("application/json")
+    }
+    /// What may be done about a refusal.
+    fn repairs(status: u16, body: &[u8]) -> Vec<Repair> {
+        repair::options(status, body)
+    }
     /// Whether we see to an option ourselves: it may be sent though nobody asked for it, and nobody misses it.
     fn sees_to(name: &str) -> bool;
 }
@@ -70,6 +84,16 @@ pub(super) struct Job<K> {
     pub body: Bytes,
     pub kind: K,
     pub warnings: Vec<String>,
+    /// Options that this attempt goes without.
+    pub refused: BTreeSet<String>,
+    plan: Plan,
+    requested: String,
+}
+
+/// A request that was planned.
+pub(super) struct Begun<K> {
+    ticket: Box<Ticket>,
+    kind: K,
     plan: Plan,
     requested: String,
 }
@@ -87,21 +111,40 @@ pub(super) struct Opening<'a> {
     pub headers: &'a HeaderMap,
     pub model: &'a str,
     pub user: Option<&'a str>,
+    /// The session that the body names.
+    pub session: Option<&'a str>,
     pub size: usize,
     /// The loop that it is made for.
     pub inner: Option<&'a Inner>,
 }
 
 impl Gateway {
-    /// Takes a request in.
-    pub(super) fn open_whole<K: Kind>(
+    /// Takes a request in and plans it; what `plan` makes of it is what is asked for, and of whom.
+    pub(super) fn begin_whole<K: Kind>(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        opening: &Opening<'_>,
+        plan: impl FnOnce(&mut Ticket) -> Result<(K, Plan), Failure>,
+    ) -> Result<Begun<K>, Failure> {
+        let mut ticket = self.open_whole::<K>(snapshot, opening)?;
+        match plan(&mut ticket) {
+            Ok((kind, plan)) => Ok(Begun { ticket, kind, plan, requested: opening.model.to_owned() }),
+            Err(failure) => {
+                let failure = Failure { generation: Some(ticket.id()), ..failure };
+                ticket.fail(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    fn open_whole<K: Kind>(
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
         opening: &Opening<'_>,
     ) -> Result<Box<Ticket>, Failure> {
-        let Opening { key, headers, model: name, user, size, inner } = *opening;
+        let Opening { key, headers, model: name, user, session, size, inner } = *opening;
         self.shed_free(snapshot, [name].into_iter())?;
-        let session = header_session(headers, &snapshot.names)?;
+        let session = session.or(header_session(headers, &snapshot.names)?);
         let places = match inner {
             Some(inner) => inner.places.clone().into(),
             None => self.enter(key, &snapshot.settings)?.into(),
@@ -150,12 +193,12 @@ impl Gateway {
     pub(super) async fn answer_whole<K: Kind>(
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
-        ticket: Box<Ticket>,
-        (body, kind): (Bytes, K),
-        (plan, requested): (Plan, String),
+        Begun { ticket, kind, plan, requested }: Begun<K>,
+        body: Bytes,
     ) -> Result<Answered, Failure> {
-        let (gate, snapshot, id, warnings) = (self.clone(), snapshot.clone(), ticket.id(), Vec::new());
-        let mut job = Box::new(Job { gate, snapshot, ticket, body, kind, warnings, plan, requested });
+        let (gate, snapshot, id) = (self.clone(), snapshot.clone(), ticket.id());
+        let (warnings, refused) = (Vec::new(), BTreeSet::new());
+        let mut job = Box::new(Job { gate, snapshot, ticket, body, kind, warnings, refused, plan, requested });
         let first = match admit(&mut job).await {
             Ok(first) => first,
             // Never let in: nothing is remembered of it.
@@ -220,13 +263,6 @@ impl Gateway {
     }
 }
 
-/// Ends a request that was not let in.
-pub(super) fn refused(ticket: Box<Ticket>, failure: Failure) -> Failure {
-    let failure = Failure { generation: Some(ticket.id()), ..failure };
-    ticket.fail(&failure);
-    failure
-}
-
 impl<K: Kind> Job<K> {
     /// What the request says for all providers, replaced by what it says for this one alone. What was checked, planned and
     /// paid for stays what it is.
@@ -244,6 +280,7 @@ impl<K: Kind> Job<K> {
             options.retain(|(name, _)| members.iter().all(|(other, _)| other != name));
             options.extend(members);
         }
+        options.retain(|(name, _)| !OURS.contains(&name.as_ref()));
         Ok(options)
     }
 }
@@ -349,6 +386,11 @@ fn give_up<K>(job: Job<K>, faults: &[(usize, Fault)]) -> Done {
     let requested = [job.requested.as_str()];
     let failure = failure::from_attempts(faults, &job.plan, &requested, &job.snapshot.settings);
     failed(job.ticket, failure)
+}
+
+/// Whether any of these costs something.
+pub(super) fn pays(endpoint: &Endpoint, units: &[Unit]) -> bool {
+    endpoint.pricing.as_ref().is_some_and(|pricing| units.iter().any(|unit| pricing.base.of(*unit) > Price(0)))
 }
 
 /// A value that filters cannot look through.

@@ -139,7 +139,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     let asked = |name: &str| request.and_then(|request| request.get(name)).filter(|value| !value.is_null());
     let stop = exchange.stop_reason.as_deref();
     let operation = match exchange.api {
-        Api::Embeddings | Api::Rerank => exchange.api.as_str(),
+        Api::Embeddings | Api::Rerank | Api::Speech | Api::Transcriptions => exchange.api.as_str(),
         Api::Messages | Api::Chat | Api::Responses | Api::Images => "chat",
     };
     to.text(theirs!("gen_ai.operation.name"), operation);
@@ -220,6 +220,8 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
             Api::Images => Some("image"),
             // There is no word for it.
             Api::Embeddings | Api::Rerank => None,
+            Api::Speech => Some("speech"),
+            Api::Transcriptions => Some("text"),
             Api::Messages | Api::Chat | Api::Responses if is_structured => Some("json"),
             Api::Messages | Api::Chat | Api::Responses => Some("text"),
         };

@@ -4,6 +4,7 @@ mod answer;
 mod contents;
 mod dummy;
 mod grounding;
+pub(crate) mod inline;
 mod partial;
 mod request;
 mod stream;

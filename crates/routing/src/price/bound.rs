@@ -24,6 +24,9 @@ pub struct Ask<'a> {
     pub images_out: u64,
     /// Search units at most, where those are counted in place of calls.
     pub search_units: u64,
+    /// Characters to be spoken, and milliseconds of sound to be listened to.
+    pub characters: u64,
+    pub audio_ms: u64,
     /// When the request came: what it costs is decided by the same instant.
     pub now: Timestamp,
 }
@@ -95,6 +98,8 @@ fn dearest(prices: &Prices, ask: &Ask<'_>, prompt: u64) -> Sum {
     sum.pieces(prices.of(Unit::Image), ask.images);
     sum.pieces(prices.of(Unit::ImageOut), ask.images_out);
     sum.pieces(prices.of(Unit::Request), ask.search_units.max(1));
+    sum.pieces(prices.of(Unit::Character), ask.characters);
+    sum.milliseconds(prices.of(Unit::AudioHour), ask.audio_ms);
     sum
 }
 

@@ -27,10 +27,14 @@ pub enum Unit {
     WebSearch,
     CodeExecHour,
     Container,
+    /// A character of a text that is spoken; priced per million of them as it is written, too.
+    Character,
+    /// An hour of sound that is listened to.
+    AudioHour,
 }
 
 impl Unit {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Input,
         Self::Output,
         Self::CacheRead,
@@ -47,6 +51,8 @@ impl Unit {
         Self::WebSearch,
         Self::CodeExecHour,
         Self::Container,
+        Self::Character,
+        Self::AudioHour,
     ];
 
     /// Its key in the configuration.
@@ -68,12 +74,19 @@ impl Unit {
             Self::WebSearch => "web_search",
             Self::CodeExecHour => "code_exec_hour",
             Self::Container => "container",
+            Self::Character => "character",
+            Self::AudioHour => "audio_hour",
         }
     }
 
     /// Whether tokens are counted; all others are pieces and hours, which no tier and no place makes dearer.
     pub fn is_token(self) -> bool {
         self.otherwise().is_some() || matches!(self, Self::Input | Self::Output)
+    }
+
+    /// Whether its price is written per million.
+    pub fn is_by_million(self) -> bool {
+        self.is_token() || self == Self::Character
     }
 
     /// Whose price holds where this one has none: nothing that was used is free by accident.
@@ -84,6 +97,7 @@ impl Unit {
             Self::Reasoning | Self::OutputImage | Self::OutputAudio => Some(Self::Output),
             Self::Input | Self::Output | Self::Image | Self::ImageOut => None,
             Self::Request | Self::WebSearch | Self::CodeExecHour | Self::Container => None,
+            Self::Character | Self::AudioHour => None,
         }
     }
 }

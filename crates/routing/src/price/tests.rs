@@ -13,7 +13,7 @@ fn price(dollars: &str) -> Price {
 fn prices(named: &[(Unit, &str)]) -> Prices {
     let one = |(unit, dollars): &(Unit, &str)| {
         let price = price(dollars);
-        (*unit, if unit.is_token() { price } else { Price(price.0 * MILLION) })
+        (*unit, if unit.is_by_million() { price } else { Price(price.0 * MILLION) })
     };
     named.iter().map(one).collect()
 }
@@ -100,6 +100,9 @@ fn every_unit_has_its_price() {
     assert_eq!(total(&fee, none, Terms::default()), "0.005", "once per call");
     let ranked = Usage { search_units: 3, ..none };
     assert_eq!(total(&fee, ranked, Terms::default()), "0.015", "by the unit where those are counted");
+    let sound = Pricing::of(prices(&[(Unit::Character, "15"), (Unit::AudioHour, "0.36")]));
+    assert_eq!(total(&sound, Usage { characters: 4_096, ..none }, Terms::default()), "0.06144");
+    assert_eq!(total(&sound, Usage { audio_ms: 90_500, ..none }, Terms::default()), "0.00905");
 }
 
 #[test]
@@ -395,20 +398,23 @@ fn exact(pricing: &Pricing, usage: &Usage, terms: &Terms<'_>) -> (Big, Big) {
         (first(&["request"]), usage.search_units.max(1)),
         (first(&["web_search"]), usage.web_searches),
         (first(&["container"]), usage.containers),
+        (first(&["character"]), usage.characters),
     ];
-    // Everything over 10^24 × 3600.
+    // Everything over 10^24 × 3 600 000.
     let product = |numbers: &[u128]| numbers.iter().fold(Big::of(1), |all, number| all.times(&Big::of(*number)));
     let (times, geo, rest) = (u128::from(times), u128::from(geo), u128::from(rest));
     let mut sum = Big::of(0);
     for (price, count) in tokens {
-        sum = sum.plus(&product(&[price, u128::from(count), times, geo, rest, 3_600]));
+        sum = sum.plus(&product(&[price, u128::from(count), times, geo, rest, 3_600_000]));
     }
     for (price, count) in pieces {
-        sum = sum.plus(&product(&[price, u128::from(count), 1_000_000_000_000, rest, 3_600]));
+        sum = sum.plus(&product(&[price, u128::from(count), 1_000_000_000_000, rest, 3_600_000]));
     }
-    let seconds = u128::from(usage.code_exec_seconds);
-    sum = sum.plus(&product(&[first(&["code_exec_hour"]), seconds, 1_000_000_000_000, rest]));
-    (sum, product(&[1_000_000_000_000, 1_000_000_000_000, 3_600]))
+    let ran = u128::from(usage.code_exec_seconds) * 1_000;
+    sum = sum.plus(&product(&[first(&["code_exec_hour"]), ran, 1_000_000_000_000, rest]));
+    let heard = u128::from(usage.audio_ms);
+    sum = sum.plus(&product(&[first(&["audio_hour"]), heard, 1_000_000_000_000, rest]));
+    (sum, product(&[1_000_000_000_000, 1_000_000_000_000, 3_600_000]))
 }
 
 /// Whether the amount is the fraction, rounded half up: at most half a nano-dollar from it. Or it is the largest there is,
@@ -486,7 +492,7 @@ fn any_count() -> impl Strategy<Value = u64> {
 
 fn any_usage() -> impl Strategy<Value = Usage> {
     let billed = || prop::option::weighted(0.1, any_count());
-    (prop::collection::vec(any_count(), 16), billed(), billed()).prop_map(|(counts, billed_input, billed_output)| {
+    (prop::collection::vec(any_count(), 18), billed(), billed()).prop_map(|(counts, billed_input, billed_output)| {
         Usage {
             input: counts[0],
             output: counts[1],
@@ -505,6 +511,8 @@ fn any_usage() -> impl Strategy<Value = Usage> {
             code_exec_seconds: counts[13],
             containers: counts[14],
             search_units: counts[15],
+            characters: counts[16],
+            audio_ms: counts[17],
             billed_input,
             billed_output,
         }
@@ -544,6 +552,8 @@ proptest! {
             images: usage.images,
             images_out: usage.images_out,
             search_units: usage.search_units,
+            characters: usage.characters,
+            audio_ms: usage.audio_ms,
             now,
         };
         // The tier that was asked for, or the usual one.
@@ -557,7 +567,7 @@ proptest! {
         pricing in any_pricing(), prompt in 0..3_000_u64, output in any_count(), cache in any::<(bool, bool)>(),
         (tier, _, now) in any_terms(), share in 0..1_200_i128,
     ) {
-        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, search_units: 2, now };
+        let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, search_units: 2, characters: 3, audio_ms: 4, now };
         let available = Money((i128::from(pricing.most(&ask).0) * share / 1_000).min(i128::from(i64::MAX)) as i64);
         let most = |output| pricing.most(&Ask { output, ..ask });
         match pricing.affordable(&ask, available) {

@@ -106,6 +106,8 @@ fn api_type(generation: &Generation) -> &'static str {
         Api::Images => "image",
         Api::Embeddings => "embeddings",
         Api::Rerank => "rerank",
+        Api::Speech => "tts",
+        Api::Transcriptions => "stt",
         // An earlier release left no other trace of it.
         Api::Messages if generation.usage.images_out > 0 => "image",
         Api::Messages | Api::Chat | Api::Responses => "completions",

@@ -4,6 +4,7 @@ pub mod account;
 pub mod activity;
 pub mod analytics;
 pub mod assignments;
+pub mod audio;
 pub mod audit;
 pub mod auth_codes;
 pub mod budgets;

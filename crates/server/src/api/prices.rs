@@ -108,9 +108,8 @@ fn name(unit: Unit) -> &'static str {
         Unit::OutputImage => "image_output",
         Unit::InputAudio => "audio",
         Unit::OutputAudio => "audio_output",
-        Unit::Image | Unit::ImageOut | Unit::Request | Unit::WebSearch | Unit::CodeExecHour | Unit::Container => {
-            unit.as_str()
-        }
+        Unit::Image | Unit::ImageOut | Unit::Request | Unit::WebSearch => unit.as_str(),
+        Unit::CodeExecHour | Unit::Container | Unit::Character | Unit::AudioHour => unit.as_str(),
     }
 }
 

@@ -576,8 +576,11 @@ fn check_model(model: &raw::Model) -> anyhow::Result<()> {
     ensure!(fits, "id must look like author/slug");
     ensure!(model.context_length > 0 && model.max_output_tokens > 0, "lengths must be at least 1");
     let taken = ("input_modalities", &model.input_modalities, &["text", "image", "file", "audio", "video"][..]);
-    let given =
-        ("output_modalities", &model.output_modalities, &["text", "image", "audio", "embeddings", "rerank"][..]);
+    let given = (
+        "output_modalities",
+        &model.output_modalities,
+        &["text", "image", "audio", "embeddings", "rerank", "speech", "transcription"][..],
+    );
     for (name, modalities, known) in [taken, given] {
         for modality in modalities {
             let known_words = known.join(", ");

@@ -90,7 +90,7 @@ fn one(unit: Unit, price: &Decimal, key: &str) -> Checked<Price> {
         Ok(read) => read,
         Err(problem) => return mistake(key, problem),
     };
-    if unit.is_token() {
+    if unit.is_by_million() {
         return Ok(read);
     }
     // Prices per piece are kept per million pieces, like all others.

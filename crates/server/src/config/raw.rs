@@ -655,8 +655,9 @@ pub struct Model {
     /// `text`, `image`, `file`, `audio`, `video`.
     #[serde(default = "text_only")]
     pub input_modalities: Vec<String>,
-    /// What it gives: `text`, `image`, `audio`, `embeddings`, `rerank`. One that gives images can be called at `/images`, one
-    /// that gives embeddings at `/embeddings`, and one that ranks documents at `/rerank`.
+    /// What it gives: `text`, `image`, `audio`, `embeddings`, `rerank`, `speech`, `transcription`. One that gives images can be
+    /// called at `/images`, one that gives embeddings at `/embeddings`, one that ranks documents at `/rerank`, one that speaks
+    /// at `/audio/speech`, and one that writes down what is said at `/audio/transcriptions`.
     #[serde(default = "text_only")]
     pub output_modalities: Vec<String>,
     /// Other names that lead here.

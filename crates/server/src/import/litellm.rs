@@ -60,20 +60,29 @@ const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
 /// Characters that a key must have here.
 const LEAST_KEY: usize = 16;
 
+/// Prices of the file, ours, and what one of theirs is worth here.
+const PRICES: [(&str, &str, f64); 10] = [
+    ("input_cost_per_token", "input", 1e6),
+    ("output_cost_per_token", "output", 1e6),
+    ("cache_read_input_token_cost", "cache_read", 1e6),
+    ("cache_creation_input_token_cost", "cache_write", 1e6),
+    ("input_cost_per_audio_token", "input_audio", 1e6),
+    ("output_cost_per_audio_token", "output_audio", 1e6),
+    ("input_cost_per_character", "character", 1e6),
+    ("input_cost_per_second", "audio_hour", 3_600.0),
+    ("input_cost_per_request", "request", 1.0),
+    // Of models that rank documents.
+    ("input_cost_per_query", "request", 1.0),
+];
+
 /// Parameters of a deployment that have a place here, or need none.
-const READ: [&str; 25] = [
+const READ: [&str; 19] = [
     "model",
     "api_key",
     "api_base",
     "base_url",
     "api_version",
     "custom_llm_provider",
-    "input_cost_per_token",
-    "output_cost_per_token",
-    "cache_read_input_token_cost",
-    "cache_creation_input_token_cost",
-    "input_cost_per_request",
-    "input_cost_per_query",
     "aws_region_name",
     "aws_access_key_id",
     "aws_secret_access_key",
@@ -140,6 +149,8 @@ fn deployment(
         Some("rerank") => Some("rerank"),
         Some("embedding") => Some("embeddings"),
         Some("image_generation") => Some("image"),
+        Some("audio_speech") => Some("speech"),
+        Some("audio_transcription") => Some("transcription"),
         Some(other) => {
             draft.note(format!("{name}: models for {other} have no place here yet; left out"));
             return Ok(());
@@ -156,12 +167,12 @@ fn deployment(
         draft.note(format!("{name}: stands for all models of {provider}; those that are known here can be called by their own names (GET /models)"));
         return Ok(());
     }
-    for other in params.as_object().into_iter().flat_map(Map::keys).filter(|other| !READ.contains(&other.as_str())) {
+    for other in params.as_object().into_iter().flat_map(Map::keys).filter(|other| !is_read(other)) {
         draft.note(format!("{name}: {other} is not taken over"));
     }
     let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
     let makes = |(model, _): (&raw::Model, _)| {
-        ["embeddings", "image", "rerank"]
+        ["embeddings", "image", "rerank", "speech", "transcription"]
             .into_iter()
             .find(|made| model.output_modalities.iter().any(|other| other == made))
     };
@@ -461,16 +472,21 @@ fn undated(model: &str) -> &str {
     }
 }
 
+/// Whether a member of a model is taken over.
+fn is_read(name: &str) -> bool {
+    READ.contains(&name) || PRICES.iter().any(|(known, ..)| *known == name)
+}
+
 /// Prices that the file names: there for a token, here for a million of them.
 fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Option<String> {
-    const NAMES: [(&str, &str, i32); 6] = [
-        ("input_cost_per_token", "input", 6),
-        ("output_cost_per_token", "output", 6),
-        ("cache_read_input_token_cost", "cache_read", 6),
-        ("cache_creation_input_token_cost", "cache_write", 6),
-        ("input_cost_per_request", "request", 0),
-        // Of models that rank documents.
-        ("input_cost_per_query", "request", 0),
+    /// Each of them says what a call costs; the others, what some of it does.
+    const ENOUGH: [&str; 6] = [
+        "input_cost_per_token",
+        "output_cost_per_token",
+        "input_cost_per_request",
+        "input_cost_per_query",
+        "input_cost_per_character",
+        "input_cost_per_second",
     ];
     let said = |name: &str| {
         let price = params.get(name).or_else(|| info.get(name)).filter(|price| !price.is_null())?;
@@ -478,16 +494,13 @@ fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Optio
         // A dollar for a token is no price.
         Some(number.filter(|number| (0.0..1.0).contains(number)))
     };
-    if NAMES.iter().any(|(name, ..)| said(name) == Some(None)) {
+    if PRICES.iter().any(|(name, ..)| said(name) == Some(None)) {
         draft.note(format!("{model}: a price of it cannot be one; none is taken over"));
         return None;
     }
-    said("input_cost_per_token")
-        .or_else(|| said("output_cost_per_token"))
-        .or_else(|| said("input_cost_per_request"))
-        .or_else(|| said("input_cost_per_query"))?;
-    let one = |(name, ours, power): (&str, &'static str, i32)| Some((ours, decimal(said(name)?? * 10_f64.powi(power))));
-    let mut prices: Vec<_> = NAMES.into_iter().filter_map(one).collect();
+    ENOUGH.iter().find_map(|name| said(name))?;
+    let one = |(name, ours, times): (&str, &'static str, f64)| Some((ours, decimal(said(name)?? * times)));
+    let mut prices: Vec<_> = PRICES.into_iter().filter_map(one).collect();
     // Both of these are one here; who is asked at this price is asked with the first.
     prices.dedup_by_key(|(name, _)| *name);
     for (needed, at) in [("input", 0), ("output", 1)] {

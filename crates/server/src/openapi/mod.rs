@@ -15,6 +15,7 @@ const TAGS: &[(&str, &str)] = &[
     ("Messages", "Generating, in Anthropic's format or in one of OpenAI's."),
     ("Images", "Making pictures."),
     ("Embeddings", "Making vectors of texts."),
+    ("Audio", "Speaking texts, and writing down what is said."),
     ("Rerank", "Ranking documents by what they have to do with a query."),
     ("Authorization", "How an application gets a key from a person: a code, exchanged for a key."),
     ("Models", "What can be called."),
@@ -111,6 +112,10 @@ fn content(content: Content) -> Value {
         Content::Json(name) => json!({"application/json": schema(name)}),
         Content::Form(name) => json!({"application/x-www-form-urlencoded": schema(name)}),
         Content::Multipart(name) => json!({"multipart/form-data": schema(name)}),
+        Content::JsonOrMultipart(name, form) => {
+            json!({"application/json": schema(name), "multipart/form-data": schema(form)})
+        }
+        Content::Bytes(media) => json!({media: {"schema": {"type": "string", "format": "binary"}}}),
         Content::JsonOrEvents(name) => {
             json!({"application/json": schema(name), "text/event-stream": {"schema": {"type": "string"}}})
         }

@@ -26,6 +26,10 @@ pub enum Content {
     Form(&'static str),
     /// A form that holds a file.
     Multipart(&'static str),
+    /// JSON, or a form that holds a file.
+    JsonOrMultipart(&'static str, &'static str),
+    /// Bytes of a media type.
+    Bytes(&'static str),
     /// JSON, or the same as a stream of events.
     JsonOrEvents(&'static str),
     /// Text of a media type.
@@ -209,6 +213,34 @@ pub static DESCRIPTIONS: &[Description] = &[
         }],
     )
     .taking(Json("RerankRequest"))
+    .failing(RELAYED),
+    Description::new(
+        "POST",
+        "/audio/speech",
+        "createAudioSpeech",
+        "Audio",
+        &[Success {
+            status: 200,
+            content: Content::Bytes("audio/*"),
+            text: "The sound, in the format that was asked for",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Json("SpeechRequest"))
+    .failing(RELAYED),
+    Description::new(
+        "POST",
+        "/audio/transcriptions",
+        "createAudioTranscriptions",
+        "Audio",
+        &[Success {
+            status: 200,
+            content: Content::Json("Transcript"),
+            text: "What is said",
+            headers: &["GenerationId"],
+        }],
+    )
+    .taking(Content::JsonOrMultipart("TranscriptionRequest", "TranscriptionForm"))
     .failing(RELAYED),
     Description::new("POST", "/images", "createImages", "Images", IMAGES)
         .taking(Json("ImageGenerationRequest"))

@@ -6,6 +6,7 @@ use super::parameters::{callback_url, code_challenge, preset_slug, provider};
 
 mod analytics;
 mod answers;
+mod audio;
 mod destinations;
 mod embeddings;
 mod files;
@@ -29,6 +30,7 @@ pub fn schemas() -> Value {
         images::schemas(),
         embeddings::schemas(),
         rerank::schemas(),
+        audio::schemas(),
     ];
     for group in parts {
         let Value::Object(group) = group else { continue };

@@ -8,6 +8,7 @@ mod admission;
 mod advisors;
 mod agent;
 mod analytics;
+mod audio;
 mod auth_codes;
 mod auth_matrix;
 mod authorize_page;

@@ -9,6 +9,8 @@ pub mod images;
 mod options;
 mod provider;
 pub mod rerank;
+pub mod speech;
+pub mod transcription;
 mod walk;
 
 use std::borrow::Cow;

@@ -308,6 +308,8 @@ impl Ticket {
             images: self.shown,
             images_out: 0,
             search_units: 0,
+            characters: 0,
+            audio_ms: 0,
             now: self.started(),
         };
         let amount = ask.most(ask.output).plus(self.carried_cost()).max(cost);

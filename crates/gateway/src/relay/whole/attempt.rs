@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use tidegate_core::Timestamp;
 use tidegate_providers::credential::Credential;
 use tidegate_providers::repair::{self, Refused, Repair};
@@ -19,11 +20,11 @@ use crate::{error_rules, upstream};
 /// One attempt, made again without options that the endpoint does not know.
 pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: Timestamp) -> Result<Bytes, Fault> {
     let endpoint = &attempt.endpoint;
-    let mut refused = learned(job, endpoint);
+    job.refused = learned(job, endpoint);
     let mut repairs: Vec<Repair> = Vec::new();
     let mut repeats = 0;
     loop {
-        let (fault, mut hint) = match sent(job, attempt, &refused).await? {
+        let (fault, mut hint) = match sent(job, attempt).await? {
             Ok(body) => {
                 let answer = K::completed(job, endpoint, since, &body)?;
                 note(job, attempt, &repairs);
@@ -33,14 +34,14 @@ pub(super) async fn called<K: Kind>(job: &mut Job<K>, attempt: &Attempt, since: 
         };
         // Only where that makes another call of it.
         hint.retain(|repair| match repair.left_out().map(Refused::name) {
-            Some(name) => !refused.contains(name) && is_sent(job, name),
+            Some(name) => !job.refused.contains(name) && is_sent(job, name),
             None => !repairs.contains(repair),
         });
         if hint.is_empty() || repeats == MOST_REPAIRS {
             return Err(fault);
         }
         job.ticket.faulted(&fault);
-        refused.extend(hint.iter().filter_map(|repair| repair.left_out().map(|refused| refused.name().to_owned())));
+        job.refused.extend(hint.iter().filter_map(|repair| repair.left_out().map(|refused| refused.name().to_owned())));
         repairs.append(&mut hint);
         repeats += 1;
     }
@@ -85,11 +86,7 @@ fn learned<K: Kind>(job: &Job<K>, endpoint: &Endpoint) -> BTreeSet<String> {
 type Refusal = (Fault, Vec<Repair>);
 
 /// The whole answer of an upstream, or its refusal and what may be done about that.
-async fn sent<K: Kind>(
-    job: &mut Job<K>,
-    attempt: &Attempt,
-    refused: &BTreeSet<String>,
-) -> Result<Result<Bytes, Refusal>, Fault> {
+async fn sent<K: Kind>(job: &mut Job<K>, attempt: &Attempt) -> Result<Result<Bytes, Refusal>, Fault> {
     let snapshot = job.snapshot.clone();
     let endpoint = &attempt.endpoint;
     let upstream = &snapshot.upstreams[endpoint.provider_index];
@@ -102,7 +99,7 @@ async fn sent<K: Kind>(
     let uri = K::address(calls).cloned().ok_or_else(|| Fault::without_answer(Class::Own))?;
     let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
     let mut body = K::outgoing(job, endpoint, model)?;
-    for name in refused {
+    for name in &job.refused {
         let Some(without) = repair::without(&body, name) else { continue };
         body = without.into();
         if !K::sees_to(name) {
@@ -110,6 +107,7 @@ async fn sent<K: Kind>(
         }
     }
     let mut headers = translate::headers(upstream.protocol, false);
+    headers.insert(CONTENT_TYPE, K::media_type(job));
     let who = (&*endpoint.model, attempt.credential.is_none());
     let authority = job.gate.authority();
     let body = call::authorise(authority, upstream, credential.as_ref(), who, &uri, &mut headers, body.into()).await?;
@@ -125,7 +123,7 @@ async fn sent<K: Kind>(
     }
     let (head, body) = response.into_parts();
     let body = upstream::error_body(body).await;
-    let mut hint = repair::options(head.status.as_u16(), &body);
+    let mut hint = K::repairs(head.status.as_u16(), &body);
     if let (StatusCode::UNAUTHORIZED, Some(account)) = (head.status, account) {
         job.gate.tokens.forget(&account, attempt.credential.is_none()).await;
         hint = vec![Repair::Again];

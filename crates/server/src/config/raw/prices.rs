@@ -39,6 +39,10 @@ macro_rules! prices {
             pub web_search: Option<Decimal>,
             pub code_exec_hour: Option<Decimal>,
             pub container: Option<Decimal>,
+            /// A million characters of a text that is spoken.
+            pub character: Option<Decimal>,
+            /// An hour of sound that is listened to.
+            pub audio_hour: Option<Decimal>,
             $($(#[$said])* pub $more: $kind,)*
         }
 
@@ -61,6 +65,8 @@ macro_rules! prices {
                     (Unit::WebSearch, self.web_search.as_ref()),
                     (Unit::CodeExecHour, self.code_exec_hour.as_ref()),
                     (Unit::Container, self.container.as_ref()),
+                    (Unit::Character, self.character.as_ref()),
+                    (Unit::AudioHour, self.audio_hour.as_ref()),
                 ]
             }
         }
@@ -68,8 +74,8 @@ macro_rules! prices {
 }
 
 prices! {
-    /// Dollars per million tokens; `image`, `image_out`, `request`, `web_search`, `code_exec_hour` and `container` in
-    /// dollars each. `input` and `output` are needed.
+    /// Dollars per million tokens or characters; `image`, `image_out`, `request`, `web_search`, `code_exec_hour`,
+    /// `container` and `audio_hour` in dollars each. `input` and `output` are needed.
     Pricing {
         /// Other prices for the whole of a call whose prompt has more than so many tokens: `above = { 200k = { input = 4 } }`.
         above: BTreeMap<String, PriceSet>,

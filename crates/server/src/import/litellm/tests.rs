@@ -145,8 +145,8 @@ model_list:
   - model_name: anthropic/*
     litellm_params: {model: anthropic/*, api_key: os.environ/A}
   - model_name: voice
-    litellm_params: {model: openai/tts-1}
-    model_info: {mode: audio_speech}
+    litellm_params: {model: openai/film}
+    model_info: {mode: video_generation}
   - model_name: odd
     litellm_params: {model: replicate/x}
   - model_name: vectors
@@ -161,18 +161,42 @@ model_list:
   - model_name: judge
     litellm_params: {model: together_ai/judge, input_cost_per_query: 0.004}
     model_info: {mode: rerank}
+  - model_name: scribe
+    litellm_params: {model: groq/whisper-large-v3}
+  - model_name: reader
+    litellm_params: {model: openai/house-tts, input_cost_per_character: 0.000015}
+    model_info: {mode: audio_speech}
+  - model_name: ear
+    litellm_params: {model: openai/house-ear, input_cost_per_second: 0.0001}
+    model_info: {mode: audio_transcription}
 litellm_settings: {fallbacks: [{a: [b]}], drop_params: true, callbacks: [langfuse]}
 environment_variables: {A: b}
 "#,
     );
     let names: Vec<_> = table["models"].as_array().unwrap().iter().filter_map(|model| text(model, "id")).collect();
-    assert_eq!(names, ["openai/vectors", "openai/small", "mistral/foreign", "cohere/sorter", "together/judge"]);
-    for (place, name) in names.into_iter().enumerate() {
-        let made = if place < 3 { "embeddings" } else { "rerank" };
+    assert_eq!(
+        names,
+        [
+            "openai/vectors",
+            "openai/small",
+            "mistral/foreign",
+            "cohere/sorter",
+            "together/judge",
+            "groq/scribe",
+            "openai/reader",
+            "openai/ear"
+        ]
+    );
+    let made =
+        ["embeddings", "embeddings", "embeddings", "rerank", "rerank", "transcription", "speech", "transcription"];
+    for (name, made) in names.into_iter().zip(made) {
         assert_eq!(model(&table, name)["output_modalities"][0].as_str(), Some(made), "{name}");
     }
-    let price = |name: &str| model(&table, name)["endpoints"][0]["pricing"]["request"].as_float();
-    assert_eq!((price("cohere/sorter"), price("together/judge")), (Some(0.002), Some(0.004)));
+    let price = |name: &str, unit: &str| model(&table, name)["endpoints"][0]["pricing"][unit].as_float();
+    assert_eq!((price("cohere/sorter", "request"), price("together/judge", "request")), (Some(0.002), Some(0.004)));
+    // What a second costs is an hour's price in 3 600 parts.
+    assert_eq!((price("groq/scribe", "audio_hour"), price("openai/ear", "audio_hour")), (Some(0.111), Some(0.36)));
+    assert_eq!(model(&table, "openai/reader")["endpoints"][0]["pricing"]["character"].as_integer(), Some(15));
     let starts = [
         "anthropic/*:",
         "voice:",
@@ -184,7 +208,7 @@ environment_variables: {A: b}
     for start in starts {
         assert!(notes.iter().any(|note| note.starts_with(start)), "{start}: {notes:?}");
     }
-    assert_eq!(notes.len(), starts.len());
+    assert_eq!(notes.len(), starts.len(), "{notes:?}");
 }
 
 #[test]

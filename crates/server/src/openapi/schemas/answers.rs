@@ -149,6 +149,8 @@ fn models() -> Value {
             "web_search": price,
             "code_exec_hour": price,
             "container": price,
+            "character": price,
+            "audio_hour": price,
             "discount": {"type": "number", "minimum": 0, "maximum": 1},
             "overrides": {"type": "array", "items": {"type": "object"}},
         },
@@ -157,7 +159,7 @@ fn models() -> Value {
     let architecture = full(json!({
         "modality": some_text(),
         "input_modalities": list(modality, 1, 5),
-        "output_modalities": list(json!({"enum": ["text", "image", "audio", "embeddings", "rerank"]}), 1, 5),
+        "output_modalities": list(json!({"enum": ["text", "image", "audio", "embeddings", "rerank", "speech", "transcription"]}), 1, 7),
         "tokenizer": some_text(),
         "instruct_type": nothing(),
     }));

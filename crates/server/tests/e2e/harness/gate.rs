@@ -143,10 +143,8 @@ pub struct Builder {
     models: BTreeMap<String, Vec<String>>,
     extras: Vec<String>,
     by_chance: bool,
-    /// Models that make pictures.
-    drawing: Vec<String>,
-    embedding: Vec<String>,
-    ranking: Vec<String>,
+    /// What models give that give something else than text.
+    given: BTreeMap<String, &'static str>,
 }
 
 impl Builder {
@@ -189,22 +187,26 @@ impl Builder {
 
     /// Has a model make pictures.
     #[must_use]
-    pub fn makes_images(mut self, model: &str) -> Self {
-        self.drawing.push(model.to_owned());
-        self
+    pub fn makes_images(self, model: &str) -> Self {
+        self.gives(model, "image")
     }
 
     /// Has a model make embeddings.
     #[must_use]
-    pub fn embeds(mut self, model: &str) -> Self {
-        self.embedding.push(model.to_owned());
-        self
+    pub fn embeds(self, model: &str) -> Self {
+        self.gives(model, "embeddings")
     }
 
     /// Has a model rank documents.
     #[must_use]
-    pub fn ranks(mut self, model: &str) -> Self {
-        self.ranking.push(model.to_owned());
+    pub fn ranks(self, model: &str) -> Self {
+        self.gives(model, "rerank")
+    }
+
+    /// Has a model give this in place of text.
+    #[must_use]
+    pub fn gives(mut self, model: &str, modality: &'static str) -> Self {
+        self.given.insert(model.to_owned(), modality);
         self
     }
 
@@ -233,12 +235,7 @@ impl Builder {
     pub fn text(&self) -> String {
         let mut text = self.providers.clone();
         for (id, endpoints) in &self.models {
-            let gives = match id {
-                id if self.drawing.contains(id) => "image",
-                id if self.embedding.contains(id) => "embeddings",
-                id if self.ranking.contains(id) => "rerank",
-                _ => "text",
-            };
+            let gives = self.given.get(id).copied().unwrap_or("text");
             text.push_str(&format!(
                 "[[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
                  input_modalities = [\"text\", \"image\", \"file\"]\noutput_modalities = [\"{gives}\"]\n{}",
