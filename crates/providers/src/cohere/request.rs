@@ -65,7 +65,19 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         body.set(name, serde_json::from_str::<&RawValue>(value).expect("it was read as JSON"));
     }
     for (name, value) in beside::options(request, Protocol::Cohere, card, &mut conversation) {
-        body.set(name, value);
+        // Others take penalties from -2 to 2.
+        let clamped = value
+            .get()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| name.ends_with("_penalty") && !(0.0..=1.0).contains(number));
+        match clamped {
+            Some(number) => {
+                conversation.warn(format!("clamped:{name}"));
+                body.set(name, number.clamp(0.0, 1.0));
+            }
+            None => body.set(name, value),
+        }
     }
     body.set("messages", Messages { card, conversation: &conversation }.messages()?);
     let text = body.to_bytes();

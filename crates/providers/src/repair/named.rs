@@ -79,7 +79,7 @@ impl Error {
             // Some always have the member.
             param: inner.as_ref().and_then(|inner| text(inner.param)).filter(|param| !param.is_empty()),
             code: inner.as_ref().and_then(|inner| text(inner.code)),
-            extra: outer.detail.and_then(superfluous).unwrap_or_default(),
+            extra: outer.detail.and_then(superfluous).or_else(|| outer.message.and_then(within)).unwrap_or_default(),
         }
     }
 
@@ -158,6 +158,18 @@ impl Error {
         if let Some(rest) = OPENINGS.iter().find_map(|opening| after(message, opening)) {
             return word(rest).and_then(|(word, _)| name(word));
         }
+        // xAI's words, which spell names in a way of their own: `Model m does not support parameter presencePenalty.`
+        let of_model = after(message, "model ").and_then(|rest| rest.split_once(' '));
+        let refused = of_model.and_then(|(_, rest)| after(rest, "does not support parameter "));
+        if let Some(rest) = refused.or_else(|| after(message, "argument not supported on this model: ")) {
+            return word(rest).filter(|(_, rest)| rest.is_empty()).and_then(|(word, _)| name(&snake(word)));
+        }
+        // Groq's: `property 'x' is unsupported`
+        if let Some((word, rest)) = after(message, "property ").and_then(word)
+            && after(rest, " is unsupported").is_some()
+        {
+            return name(word);
+        }
         // `f() got an unexpected keyword argument 'x'`
         if let Some((function, rest)) = message.split_once(" got an unexpected keyword argument ") {
             let is_one_word = !function.contains([' ', '\'', '"', '`']);
@@ -235,6 +247,18 @@ fn superfluous(detail: &RawValue) -> Option<Vec<String>> {
     places.collect()
 }
 
+/// The same in the message itself, as an object or as the text of one: so Mistral has it.
+fn within(message: &RawValue) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Message<'a> {
+        #[serde(borrow)]
+        detail: &'a RawValue,
+    }
+    let text = json::string(message);
+    let message: Message<'_> = serde_json::from_str(text.as_deref().unwrap_or(message.get())).ok()?;
+    superfluous(message.detail)
+}
+
 /// What follows an opening, however that is written.
 fn after<'a>(text: &'a str, opening: &str) -> Option<&'a str> {
     let start = text.get(..opening.len())?;
@@ -257,6 +281,18 @@ fn name(name: &str) -> Option<String> {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
         && !name.starts_with('.');
     is_name.then(|| name.to_owned())
+}
+
+/// `presencePenalty` as `presence_penalty`.
+fn snake(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(character.to_ascii_lowercase());
+    }
+    out
 }
 
 /// `generation_config` as `generationConfig`.
@@ -307,6 +343,9 @@ mod tests {
             "the tool 'stop' is not supported with this model",
             "Invalid JSON payload received. Unknown name \"safetySettings\" at 'tools[0].function_declarations[0].parameters': Cannot find field.",
             "My organization must be verified to generate reasoning summaries",
+            "Model m of 'x' does not support parameter stop",
+            "Model m does not support parameter x stop",
+            "'messages.0' : property 'stop' is unsupported",
         ] {
             assert_eq!(named(json!({ "message": message })), None, "{message}");
         }
@@ -334,6 +373,11 @@ mod tests {
         let extra = |name: &str| json!({"type": "extra_forbidden", "loc": ["body", name]});
         let body = json!({"detail": [extra("seed"), {"type": "missing", "loc": ["body", "x"]}, extra("top_k")]});
         assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["seed", "top_k"]);
+        let detail = json!({"detail": [extra("seed")]});
+        for message in [detail.clone(), json!(detail.to_string())] {
+            let body = json!({"object": "error", "message": message, "type": "invalid_request_error", "code": 3051});
+            assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["seed"], "{body}");
+        }
         let body = json!({"detail": "Argument 'top_n' is not supported by our API"});
         assert_eq!(Error::read(body.to_string().as_bytes()).members(), ["top_n"]);
     }
@@ -369,6 +413,9 @@ mod tests {
             ("Argument 'top_n' is not supported by our API", "top_n"),
             ("The request is invalid. Argument 'top_n' is not supported by our API.", "top_n"),
             ("body.seed: Extra inputs are not permitted", "seed"),
+            ("Model grok-4 does not support parameter presencePenalty.", "presence_penalty"),
+            ("Argument not supported on this model: frequencyPenalty", "frequency_penalty"),
+            ("property 'logit_bias' is unsupported, did you mean 'x'?", "logit_bias"),
             ("Unexpected value(s) `a-1`, `b-2` for the `anthropic-beta` header", "a-1 b-2"),
             ("Unrecognized request arguments supplied: seed, top_k", "seed top_k"),
             ("Unrecognized request arguments supplied: 'seed', 'top_k'. See the reference.", "seed top_k"),

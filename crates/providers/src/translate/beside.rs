@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use tidegate_wire::json::Members;
 use tidegate_wire::messages::Request;
 
-use super::card::{Card, Sampling, Structured};
+use super::card::{Card, ReasoningField, Sampling, StopSupport, Structured};
 use super::conversation::Conversation;
 use crate::Protocol;
 
@@ -14,13 +14,18 @@ pub fn word(protocol: Protocol, card: &Card, option: &str) -> Option<&'static st
     let samples = card.sampling != Sampling::None;
     let (chat, gemini, cohere) =
         (protocol == Protocol::Chat, protocol == Protocol::Gemini, protocol == Protocol::Cohere);
+    // Each of these is one vendor's, told by what else only it has: who takes no stop sequences takes no penalties, either,
+    // and who writes thinking in pieces of its own has its own word for the seed.
+    let (punishes, is_mistral) =
+        (!chat || card.stop != StopSupport::None, card.reasoning_in == ReasoningField::ThinkChunk);
     match option {
+        "seed" if samples && chat && is_mistral => Some("random_seed"),
         "seed" if samples && (chat || gemini || cohere) => Some("seed"),
-        "frequency_penalty" if samples && (chat || cohere) => Some("frequency_penalty"),
+        "frequency_penalty" if samples && punishes && (chat || cohere) => Some("frequency_penalty"),
         "frequency_penalty" if samples && gemini => Some("frequencyPenalty"),
-        "presence_penalty" if samples && (chat || cohere) => Some("presence_penalty"),
+        "presence_penalty" if samples && punishes && (chat || cohere) => Some("presence_penalty"),
         "presence_penalty" if samples && gemini => Some("presencePenalty"),
-        "logit_bias" if samples && chat => Some("logit_bias"),
+        "logit_bias" if samples && punishes && chat && !is_mistral => Some("logit_bias"),
         // Who serves open models takes what their engines take; the same hosts draw from the likeliest few.
         "min_p" if samples && chat && card.top_k => Some("min_p"),
         "top_a" if samples && chat && card.top_k => Some("top_a"),
@@ -54,4 +59,34 @@ pub fn options<'a>(
         }
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::card_for;
+
+    #[test]
+    fn each_vendor_is_told_in_its_own_words_or_not_at_all() {
+        let said = |slug: &str, protocol: Protocol| {
+            let card = card_for(slug, protocol);
+            ["seed", "frequency_penalty", "presence_penalty", "logit_bias"].map(|option| word(protocol, &card, option))
+        };
+        let usual = ["seed", "frequency_penalty", "presence_penalty", "logit_bias"].map(Some);
+        for slug in ["openai", "deepseek", "groq", "vllm", "in-house"] {
+            assert_eq!(said(slug, Protocol::Chat), usual, "{slug}");
+        }
+        assert_eq!(said("xai", Protocol::Chat), [Some("seed"), None, None, None]);
+        let of_mistral = [Some("random_seed"), Some("frequency_penalty"), Some("presence_penalty"), None];
+        assert_eq!(said("mistral", Protocol::Chat), of_mistral);
+        assert_eq!(
+            said("google-vertex", Protocol::Gemini),
+            [Some("seed"), Some("frequencyPenalty"), Some("presencePenalty"), None]
+        );
+        assert_eq!(
+            said("cohere", Protocol::Cohere),
+            [Some("seed"), Some("frequency_penalty"), Some("presence_penalty"), None]
+        );
+        assert_eq!(said("openai", Protocol::Responses), [None; 4]);
+    }
 }
