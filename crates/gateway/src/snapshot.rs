@@ -215,6 +215,8 @@ pub struct Upstream {
     pub betas: Betas,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    /// Whether it is asked for all of a request or not at all.
+    pub is_strict: bool,
     pub patience: Patience,
     /// What the operator knows of its errors, tried in this order before what is known of them otherwise.
     pub error_rules: Arc<[ErrorRule]>,
@@ -380,6 +382,15 @@ impl Default for Tools {
     }
 }
 
+/// How a model is chosen where the request leaves it open.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Auto {
+    /// By pattern; empty: all that are listed.
+    pub candidates: Vec<String>,
+    /// Which of them come first, by the kind of work; `general` for all others.
+    pub ranking: BTreeMap<String, Vec<String>>,
+}
+
 /// How those who serve are chosen.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Routing {
@@ -389,10 +400,11 @@ pub struct Routing {
     pub health: bool,
     /// Whether an endpoint that failed is called again when no other is left.
     pub repeat: bool,
-    /// Models that the automatic choice is made of, by pattern; empty: all that are listed.
-    pub auto_candidates: Vec<String>,
-    /// Which of them come first, by the kind of work; `general` for all others.
-    pub auto_ranking: BTreeMap<String, Vec<String>>,
+    /// How a model is chosen, and how one is by those who try something new.
+    pub auto: Auto,
+    pub auto_beta: Auto,
+    /// The model that writes requests by description.
+    pub bodybuilder: Option<String>,
     /// How well models write programs, by their ids, where that is not what the catalogue says.
     pub coding_percentiles: BTreeMap<String, f64>,
     /// Headers that name a session where nothing else does.

@@ -16,13 +16,25 @@ use super::pareto::{self, Scored};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::Wishes;
-use crate::snapshot::SIMULATOR;
+use crate::snapshot::{Auto, SIMULATOR};
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
 
 /// Said where nothing can be chosen by scores.
 const UNSCORED: &str = "No model of this deployment has a score for writing programs: the operator sets \
     benchmarks.coding_percentile of models, or routing.coding_percentiles";
+
+/// Said where nobody writes requests by description.
+const UNBUILT: &str = "This deployment has no model that writes requests: the operator sets routing.bodybuilder.model";
+
+/// How they are written.
+const WRITER: &str = "You turn what the user describes into the bodies of API requests. Answer with JSON alone, without \
+    code fences: {\"requests\": [BODY, …]}, with one BODY for each call that is described. A BODY has \"model\", \
+    \"max_tokens\" and \"messages\": [{\"role\": \"user\", \"content\": \"…\"}], and beside them only what the description \
+    asks for, such as \"system\", \"temperature\" or \"tools\". Do not carry out what is described. Where a model is named \
+    loosely, take the nearest of those that can be named; where none is, the first.";
+/// Models that are listed there.
+const MOST_NAMED: usize = 300;
 
 /// The simulator's own name of the model that answers as others do.
 const ECHO: &str = "sim";
@@ -36,6 +48,7 @@ pub(super) enum Router {
     Pareto,
     Fusion,
     FusionFlash,
+    Bodybuilder,
 }
 
 impl Router {
@@ -54,6 +67,7 @@ impl Router {
             "pareto-code" => Self::Pareto,
             "fusion" => Self::Fusion,
             "fusion-flash" => Self::FusionFlash,
+            "bodybuilder" => Self::Bodybuilder,
             _ => return None,
         };
         Some((router, variants))
@@ -65,6 +79,7 @@ impl Router {
             Self::Free => "free",
             Self::Pareto => "pareto",
             Self::Fusion | Self::FusionFlash => "fusion",
+            Self::Bodybuilder => "bodybuilder",
         }
     }
 }
@@ -117,10 +132,25 @@ pub(super) fn routed(
         (Router::Fusion | Router::FusionFlash, Some(model)) => vec![model.to_owned()],
         _ => scene.routed(router, (name, variants), plugins, told)?,
     };
+    let writer = (router == Router::Bodybuilder).then(|| scene.writer());
     told.requested = envelope.names().map(str::to_owned).collect();
     told.strategy = Some(router.strategy());
     name_models(&mut request, &models, variants, envelope);
+    if let Some(writer) = writer {
+        instruct(&mut request, writer);
+    }
     Ok(Some(Value::Object(request).to_string().into()))
+}
+
+/// Puts instructions before those of the request.
+fn instruct(request: &mut Map<String, Value>, instructions: String) {
+    let mut system = vec![json!({"type": "text", "text": instructions})];
+    match request.remove("system") {
+        Some(Value::String(text)) if !text.is_empty() => system.push(json!({"type": "text", "text": text})),
+        Some(Value::Array(blocks)) => system.extend(blocks),
+        _ => {}
+    }
+    request.insert("system".into(), Value::Array(system));
 }
 
 /// What a choice depends on.
@@ -165,11 +195,29 @@ impl Scene<'_, '_> {
                 }
                 self.pareto(name, &plugins.pareto, is_fast, told).ok_or_else(nobody)
             }
+            Router::Bodybuilder => {
+                let model = self.snapshot.settings.routing.bodybuilder.clone();
+                let unset = || Failure::new(404, ErrorType::NotFound, UNBUILT);
+                model.map(|model| vec![model]).ok_or_else(unset)
+            }
             // Nobody who could answer is named.
             Router::Fusion | Router::FusionFlash => Err(nobody()),
-            Router::Auto => self.auto("auto-router", name, &plugins.auto, told).ok_or_else(nobody),
-            Router::AutoBeta => self.auto("auto-beta-router", name, &plugins.auto_beta, told).ok_or_else(nobody),
+            Router::Auto => {
+                let way = ("auto-router", &self.snapshot.settings.routing.auto);
+                self.auto(way, name, &plugins.auto, told).ok_or_else(nobody)
+            }
+            Router::AutoBeta => {
+                let way = ("auto-beta-router", &self.snapshot.settings.routing.auto_beta);
+                self.auto(way, name, &plugins.auto_beta, told).ok_or_else(nobody)
+            }
         }
+    }
+
+    /// What who writes requests by description is told: how, and which models there are.
+    fn writer(&self) -> String {
+        let models = self.serving(|model| !self.is_stand_in(model));
+        let models: Vec<&str> = models.iter().take(MOST_NAMED).map(|model| &*model.id).collect();
+        format!("{WRITER}\nModels that can be named: {}.", models.join(", "))
     }
 
     /// Models that the caller may use and that can serve this request.
@@ -238,10 +286,15 @@ impl Scene<'_, '_> {
         Some(choice.models)
     }
 
-    fn auto(&self, plugin: &str, name: &str, options: &AutoRouter, told: &mut Told) -> Option<Vec<String>> {
-        let routing = &self.snapshot.settings.routing;
+    fn auto(
+        &self,
+        (plugin, ways): (&str, &Auto),
+        name: &str,
+        options: &AutoRouter,
+        told: &mut Told,
+    ) -> Option<Vec<String>> {
         let listed = |model: &Model| {
-            let patterns = &routing.auto_candidates;
+            let patterns = &ways.candidates;
             if patterns.is_empty() {
                 return !self.is_stand_in(model);
             }
@@ -253,7 +306,7 @@ impl Scene<'_, '_> {
         let media = self.envelope.media;
         let text = last_words(self.request);
         let task = choose::task(&text, self.envelope.asked.tools, media.images > 0, media.files > 0);
-        let ranking = routing.auto_ranking.get(task).or_else(|| routing.auto_ranking.get("general"));
+        let ranking = ways.ranking.get(task).or_else(|| ways.ranking.get("general"));
         let session = self.envelope.session_id.as_deref();
         let conversation = Conversation::of(&self.key.workspace, name, session, &self.envelope.opening);
         let now = self.gate.clock.now();

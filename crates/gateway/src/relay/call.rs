@@ -70,6 +70,7 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
             (translate::headers(upstream.protocol, streams), body.into(), Some(outgoing.context))
         }
     };
+    complete(upstream, &job.warnings)?;
     let mut uri = if streams { calls.stream.clone() } else { calls.whole.clone() };
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {
         uri = format!("{uri}?beta=true").parse().unwrap_or(uri);
@@ -83,6 +84,15 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     job.ticket.authorised(credential, &headers);
     Ok(Call { uri, headers, body, context, account })
+}
+
+/// Refuses a call that goes without some of what was asked for, where the operator wants no such thing.
+pub(super) fn complete(upstream: &Upstream, warnings: &[String]) -> Result<(), Fault> {
+    if !upstream.is_strict || warnings.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} cannot do all that is asked for: {}", upstream.display_name, warnings.join(", "));
+    Err(Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Unsupported) })
 }
 
 /// Counts the pictures that are sent, where some of those that the request has may have been left out.

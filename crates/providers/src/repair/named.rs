@@ -255,7 +255,7 @@ fn within(message: &RawValue) -> Option<Vec<String>> {
         detail: &'a RawValue,
     }
     let text = json::string(message);
-    let message: Message<'_> = serde_json::from_str(text.as_deref().unwrap_or(message.get())).ok()?;
+    let message: Message<'_> = serde_json::from_str(text.as_deref().unwrap_or_else(|| message.get())).ok()?;
     superfluous(message.detail)
 }
 

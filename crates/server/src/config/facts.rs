@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use tidegate_core::{Price, Timestamp};
 use tidegate_gateway::files::Limits;
-use tidegate_gateway::snapshot::{Routing, Tools};
+use tidegate_gateway::snapshot::{Auto, Routing, Tools};
 use tidegate_gateway::{SERVER_TOOLS, one_spelling};
 use tidegate_providers::Protocol;
 use tidegate_providers::translate::card::{ReasoningSwitch, Sampling, Structured};
@@ -197,6 +197,13 @@ pub fn coding_percentile(model: &raw::Model) -> Result<Option<f64>, Mistake> {
     }
 }
 
+/// How models are chosen, and where that is not said, as elsewhere.
+fn chosen(raw: &raw::Auto, elsewhere: &Auto) -> Auto {
+    let candidates = if raw.candidates.is_empty() { &elsewhere.candidates } else { &raw.candidates };
+    let ranking = if raw.ranking.is_empty() { &elsewhere.ranking } else { &raw.ranking };
+    Auto { candidates: candidates.clone(), ranking: ranking.clone() }
+}
+
 pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
     let mistake = |key: &str, problem: String| lines.named(key, anyhow::anyhow!("{key}: {problem}"));
     let sort = |name: &str| {
@@ -216,13 +223,16 @@ pub fn routing(raw: &raw::Routing, lines: &Lines) -> anyhow::Result<Routing> {
         HeaderName::from_bytes(name.as_bytes()).map_err(problem)
     };
     let session_headers = raw.session_headers.iter().map(header).collect::<Result<_, _>>()?;
+    let earlier = Auto { candidates: raw.auto_candidates.clone(), ranking: raw.auto_ranking.clone() };
+    let auto = chosen(&raw.auto, &earlier);
     let policy = Policy { blend: (input, output), default_sort };
     Ok(Routing {
         seed: raw.seed,
         health: raw.health,
         repeat: raw.repeat,
-        auto_candidates: raw.auto_candidates.clone(),
-        auto_ranking: raw.auto_ranking.clone(),
+        auto_beta: chosen(&raw.auto_beta, &auto),
+        auto,
+        bodybuilder: raw.bodybuilder.model.clone(),
         coding_percentiles: raw.coding_percentiles.clone(),
         session_headers,
         policy,

@@ -74,6 +74,10 @@ pub fn example() -> String {
                           # model = \"anthropic/claude-sonnet-5\"\n";
             let _ = write!(out, "\n{told}{sample}");
         }
+        if section == "routing" {
+            out.push_str(&entry(&schema, "[routing.auto]", "Auto", AUTO));
+            out.push_str(&entry(&schema, "[routing.bodybuilder]", "Bodybuilder", BODYBUILDER));
+        }
         if section == "tools" {
             out.push_str(&entry(&schema, "[tools.web_search]", "WebSearch", SEARCH));
             out.push_str(&entry(&schema, "[tools.web_search.engines.house]", "SearchEngine", ENGINE));
@@ -101,6 +105,11 @@ const OCR: &[(&str, &str)] = &[
     ("model", "\"mistral-ocr-latest\""),
     ("price_per_1000_pages", "0"),
 ];
+const AUTO: &[(&str, &str)] = &[
+    ("candidates", "[\"anthropic/*\", \"openai/*\"]"),
+    ("ranking", "{ general = [\"anthropic/claude-sonnet-5\"], translation = [\"openai/*\"] }"),
+];
+const BODYBUILDER: &[(&str, &str)] = &[("model", "\"anthropic/claude-sonnet-5\"")];
 const SEARCH: &[(&str, &str)] = &[("default_engine", "\"house\"")];
 const ENGINE: &[(&str, &str)] = &[
     ("kind", "\"searxng\""),
@@ -128,6 +137,7 @@ const PROVIDER: &[(&str, &str)] = &[
     ("auth", "\"bearer\""),
     ("betas", "false"),
     ("supports_cancel", "true"),
+    ("on_unsupported", "\"drop\""),
     ("timeouts", "{ first_content_ms = 60000 }"),
     ("data_policy", "{ retains = false, trains = false }"),
     ("error_rules", "[{ status = 400, pattern = \"quota\", error_type = \"rate_limit_exceeded\" }]"),

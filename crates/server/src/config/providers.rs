@@ -32,6 +32,8 @@ pub struct Provider {
     pub shared: bool,
     /// Whether it stops, and stops charging, when nobody listens any more.
     pub supports_cancel: bool,
+    /// Whether it is asked for all of a request or not at all.
+    pub is_strict: bool,
     pub patience: Patience,
     pub policy: DataPolicy,
     pub error_rules: Arc<[ErrorRule]>,
@@ -101,6 +103,7 @@ impl Way {
             region: self.region.clone(),
             betas: self.betas,
             supports_cancel: provider.supports_cancel,
+            is_strict: provider.is_strict,
             patience: provider.patience,
             error_rules: provider.error_rules.clone(),
         })
@@ -331,6 +334,7 @@ fn known_vendor(platform: &'static Platform) -> Provider {
         local: false,
         shared: false,
         supports_cancel: platform::supports_cancel(platform.slug),
+        is_strict: false,
         patience: Patience::default(),
         policy: DataPolicy::default(),
         error_rules: Arc::default(),
@@ -357,6 +361,7 @@ fn from_environment(platform: &'static Platform, value: &str, source: &Source) -
         local: platform.local,
         shared: true,
         supports_cancel: platform::supports_cancel(platform.slug),
+        is_strict: false,
         patience: Patience::default(),
         policy: usual_policy(platform.local),
         error_rules: Arc::default(),
@@ -443,6 +448,7 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         supports_cancel: entry
             .supports_cancel
             .unwrap_or_else(|| platform::supports_cancel(known.map_or(entry.slug.as_str(), |platform| platform.slug))),
+        is_strict: is_strict(entry)?,
         patience: patience(&entry.timeouts)?,
         policy: entry.data_policy.map_or_else(
             || usual_policy(known.is_some_and(|platform| platform.local)),
@@ -451,6 +457,14 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         error_rules: error_rules(&entry.error_rules)?,
         ways,
     })
+}
+
+fn is_strict(entry: &raw::Provider) -> anyhow::Result<bool> {
+    match entry.on_unsupported.as_deref() {
+        None | Some("drop") => Ok(false),
+        Some("error") => Ok(true),
+        Some(other) => bail!("on_unsupported: {other:?} is none of drop, error"),
+    }
 }
 
 fn patience(timeouts: &raw::Timeouts) -> anyhow::Result<Patience> {
@@ -584,6 +598,7 @@ pub fn simulator(base_url: &str) -> Provider {
         local: true,
         shared: true,
         supports_cancel: true,
+        is_strict: false,
         patience: Patience::default(),
         policy: usual_policy(true),
         error_rules: Arc::default(),

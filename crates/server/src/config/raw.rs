@@ -422,9 +422,18 @@ pub struct Routing {
     /// Whether an endpoint that failed for a passing reason is called again, after a moment, when no other is left: at
     /// most three calls per model.
     pub repeat: bool,
-    /// Models that `tidegate/auto` chooses from, by pattern (`anthropic/*`); empty: all that are listed.
+    /// How `tidegate/auto` chooses.
+    pub auto: Auto,
+    /// How `tidegate/auto-beta` does, to try something else first. What is not said here is as for `auto`.
+    pub auto_beta: Auto,
+    /// Who `tidegate/bodybuilder` asks.
+    pub bodybuilder: Bodybuilder,
+    /// Earlier names of `auto.candidates` and `auto.ranking`.
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub auto_candidates: Vec<String>,
-    /// Which of them it prefers, by the kind of work (`code:generation`, `translation`, …; `general` for all others).
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub auto_ranking: BTreeMap<String, Vec<String>>,
     /// How well models write programs, by their ids, for `tidegate/pareto-code`: instead of the `benchmarks` of the model.
     pub coding_percentiles: BTreeMap<String, f64>,
@@ -444,6 +453,9 @@ impl Default for Routing {
             seed: None,
             health: true,
             repeat: true,
+            auto: Auto::default(),
+            auto_beta: Auto::default(),
+            bodybuilder: Bodybuilder::default(),
             auto_candidates: Vec::new(),
             auto_ranking: BTreeMap::new(),
             coding_percentiles: BTreeMap::new(),
@@ -452,6 +464,24 @@ impl Default for Routing {
             session_headers: Vec::new(),
         }
     }
+}
+
+/// How a model is chosen where the request leaves it open.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auto {
+    /// Models that are chosen from, by pattern (`anthropic/*`); empty: all that are listed.
+    pub candidates: Vec<String>,
+    /// Which of them are preferred, by the kind of work (`code:generation`, `translation`, …; `general` for all others).
+    pub ranking: BTreeMap<String, Vec<String>>,
+}
+
+/// Requests by description.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bodybuilder {
+    /// The model that writes them; without one, `tidegate/bodybuilder` is not there.
+    pub model: Option<String>,
 }
 
 /// How calls are metered.
@@ -589,6 +619,9 @@ pub struct Provider {
     pub betas: Option<bool>,
     /// Whether it stops, and stops charging, when a client hangs up. What is known of the provider holds otherwise.
     pub supports_cancel: Option<bool>,
+    /// What is done with a part of a request that it does not take: `drop` (the usual: left out, and said in the header
+    /// `x-tidegate-warnings`), or `error`: it is not asked, and where nobody else can be, that is a 400.
+    pub on_unsupported: Option<String>,
     /// How long it is waited for, where that is not as long as `[upstream]` says.
     #[serde(default)]
     pub timeouts: Timeouts,

@@ -217,6 +217,38 @@ async fn what_the_endpoint_cannot_take_is_named_and_what_was_left_out_is_told() 
 }
 
 #[tokio::test]
+async fn who_must_be_asked_for_all_or_nothing_is_not_asked_for_less() {
+    let (strict, other) = (Sim::start(Behaviour::says("strict")).await, Sim::start(Behaviour::says("other")).await);
+    let provider = |slug: &str, more: &str, sim: &Sim| {
+        let at = sim.base_url();
+        format!("[[providers]]\nslug = \"{slug}\"\nprotocol = \"openai-chat\"\nbase_url = \"{at}/v1\"\n{more}\n")
+    };
+    let endpoint = |slug: &str, price: u8| {
+        format!("[[models.endpoints]]\nprovider = \"{slug}\"\nmodel = \"m\"\nshadow_price = {price}\n")
+    };
+    let model = |id: &str| format!("[[models]]\nid = \"{id}\"\ncontext_length = 1000\nmax_output_tokens = 100\n");
+    let config = [
+        provider("strict", "on_unsupported = \"error\"", &strict),
+        provider("other", "", &other),
+        model("vendor/both") + &endpoint("strict", 1) + &endpoint("other", 2),
+        model("vendor/alone") + &endpoint("strict", 1),
+    ];
+    let gate = Tidegate::start().config(&config.concat()).run().await;
+    let ask = async |model: &str, top_k: Value| {
+        let mut body = hello(model);
+        body["top_k"] = top_k;
+        gate.messages(body).await
+    };
+    assert_eq!(ask("vendor/both", Value::Null).await.text(), "strict");
+    let reply = ask("vendor/both", json!(5)).await;
+    assert_eq!((reply.text().as_str(), reply.header("x-tidegate-warnings")), ("other", Some("dropped:top_k")));
+    let (calls, reply) = (strict.calls(), ask("vendor/alone", json!(5)).await);
+    let (status, _, _, message) = reply.error();
+    assert_eq!((status, &*message), (400, "Invalid request: strict cannot do all that is asked for: dropped:top_k"));
+    assert_eq!(strict.calls(), calls);
+}
+
+#[tokio::test]
 async fn an_upstream_that_thinks_only_in_streams_is_asked_for_one_and_the_answer_put_together() {
     let sim = Sim::start(Behaviour::Echo).await;
     let start = |card: &str| {

@@ -91,8 +91,9 @@ async fn auto_chooses_by_what_is_allowed_and_by_price_and_remembers_it() {
 
 #[tokio::test]
 async fn the_operators_ranking_decides_and_companions_serve_when_the_first_fails() {
-    let config = "[routing]\nauto_candidates = [\"a/*\", \"b/*\"]\n\
-                  [routing.auto_ranking]\ntranslation = [\"b/four\"]\ngeneral = [\"a/two\", \"a/one\"]\n";
+    let config = "[routing.auto]\ncandidates = [\"a/*\", \"b/*\"]\n\
+                  [routing.auto.ranking]\ntranslation = [\"b/four\"]\ngeneral = [\"a/two\", \"a/one\"]\n\
+                  [routing.auto_beta.ranking]\ngeneral = [\"b/three\"]\n";
     let (sims, gate) = six(config).await;
     let mut body = auto("s1", json!({"cost_quality_tradeoff": 0}));
     assert_eq!(asked(&gate, &body).await.text(), "a/two");
@@ -102,6 +103,12 @@ async fn the_operators_ranking_decides_and_companions_serve_when_the_first_fails
     assert_eq!(reply.text(), "b/four");
     let told = &reply.json()["tidegate_metadata"]["pipeline"][0]["data"];
     assert_eq!((&told["task_type"], &told["source"]), (&json!("translation"), &json!("operator")));
+    // Who tries something else ranks otherwise, among the same candidates.
+    let mut beta = hello("tidegate/auto-beta");
+    beta["plugins"] = json!([{"id": "auto-beta-router", "cost_quality_tradeoff": 0}]);
+    let reply = asked(&gate, &beta).await;
+    let data = &reply.json()["tidegate_metadata"]["pipeline"][0]["data"];
+    assert_eq!((reply.text().as_str(), &data["candidates"]), ("b/three", &json!(4)), "{data}");
     sims[1].set(Behaviour::status(500));
     let reply = asked(&gate, &auto("s3", json!({"cost_quality_tradeoff": 0}))).await;
     assert_eq!(reply.text(), "a/one");
@@ -292,4 +299,26 @@ async fn pareto_needs_somebody_who_is_scored() {
     let wanted = "No model of this deployment has a score for writing programs: the operator sets \
         benchmarks.coding_percentile of models, or routing.coding_percentiles";
     assert_eq!((status, &*message), (404, wanted));
+}
+
+#[tokio::test]
+async fn requests_are_written_by_description() {
+    let (sims, gate) = six("[routing.bodybuilder]\nmodel = \"a/two\"\n").await;
+    let mut body = hello("tidegate/bodybuilder");
+    body["system"] = json!("Be brief.");
+    let reply = asked(&gate, &body).await;
+    let told = &reply.json()["tidegate_metadata"];
+    assert_eq!((reply.text().as_str(), &told["strategy"]), ("a/two", &json!("bodybuilder")), "{told}");
+    assert_eq!(told["requested"], "tidegate/bodybuilder");
+    let sent: Value = serde_json::from_slice(&sims[1].requests().last().unwrap().body).unwrap();
+    let instructions = sent["system"][0]["text"].as_str().unwrap();
+    assert!(instructions.contains(r#"{"requests": [BODY, …]}"#), "{instructions}");
+    let (_, named) = instructions.split_once("Models that can be named: ").unwrap();
+    let mut named: Vec<&str> = named.trim_end_matches('.').split(", ").collect();
+    named.sort_unstable();
+    assert_eq!(named, ["a/one", "a/two", "b/four", "b/three", "c/five", "c/gift"]);
+    assert_eq!(sent["system"][1]["text"], "Be brief.");
+    let (_sims, unset) = six("").await;
+    let (status, _, _, message) = asked(&unset, &body).await.error();
+    assert!(status == 404 && message.contains("routing.bodybuilder.model"), "{status} {message}");
 }

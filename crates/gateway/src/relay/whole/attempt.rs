@@ -106,6 +106,7 @@ async fn sent<K: Kind>(job: &mut Job<K>, attempt: &Attempt) -> Result<Result<Byt
             job.warnings.push(format!("dropped:{name}"));
         }
     }
+    call::complete(upstream, &job.warnings)?;
     let mut headers = translate::headers(upstream.protocol, false);
     headers.insert(CONTENT_TYPE, K::media_type(job));
     let who = (&*endpoint.model, attempt.credential.is_none());

@@ -40,7 +40,7 @@ fn every_unit_and_condition_can_be_priced() {
         units.join("\n")
     ));
     for (unit, dollars) in Unit::ALL.into_iter().zip(1_i64..) {
-        let per_million = if unit.is_token() { 1 } else { 1_000_000 };
+        let per_million = if unit.is_by_million() { 1 } else { 1_000_000 };
         assert_eq!(pricing.base.get(unit), Some(Price(dollars * 1_000_000_000 * per_million)), "{unit:?}");
     }
     let set = |named: &[(Unit, i64)]| {
