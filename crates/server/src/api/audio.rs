@@ -33,7 +33,8 @@ pub fn transcriptions(call: Call) -> Answering {
         let kind = call.head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         match multer::parse_boundary(kind) {
             Ok(boundary) => of_form(call, boundary).await,
-            Err(_) => of_json(call).await,
+            Err(_) if kind.is_empty() || kind.starts_with("application/json") => of_json(call).await,
+            Err(_) => Err(wrong("Content-Type must be multipart/form-data with a boundary, or application/json")),
         }
     })
 }

@@ -202,6 +202,10 @@ async fn a_form_is_taken_as_openais_clients_send_it() {
     assert_eq!(answer["segments"][0]["text"], "The recording has 4 bytes.");
     assert!(form(&sim).contains("filename=\"talk.ogg\"\r\nContent-Type: audio/ogg\r\n\r\nabcd\r\n"), "{}", form(&sim));
     let calls = sim.calls();
+    let bare = gate.ask("POST", "/api/v1/audio/transcriptions").key(INFERENCE_KEY);
+    let reply = bare.header("content-type", "multipart/form-data").body("x").send().await;
+    let text = "Invalid request: Content-Type must be multipart/form-data with a boundary, or application/json";
+    assert_eq!(message(&reply), (400, text.to_owned()));
     for (parts, text) in [
         (model.clone(), "file is required"),
         (file.to_owned(), "model is required"),
