@@ -319,3 +319,19 @@ def test_the_record_is_that_of_every_message(chatting, client):
         record = json.load(response)["data"]
     assert (record["id"], record["total_cost"]) == (answer.id, answer.usage.model_extra["cost"])
     assert (record["api_type"], record["streamed"]) == ("completions", False)
+
+
+def test_tools_that_take_a_text_are_called_with_one(client, upstream):
+    custom = {"type": "custom", "custom": {"name": "get_weather", "description": "Takes a line."}}
+    answer = client.chat.completions.create(**ask(NATIVE, "sim-tools", tools=[custom])).choices[0].message
+    call = answer.tool_calls[0]
+    assert (call.type, call.custom.name) == ("custom", "get_weather") and call.custom.input
+    _, sent = upstream.last_request()
+    assert sent["tools"][0]["input_schema"]["required"] == ["input"]
+    chunks = client.chat.completions.create(**ask(NATIVE, "sim-tools", tools=[custom]), stream=True)
+    pieces = [piece for chunk in chunks for choice in chunk.choices for piece in choice.delta.tool_calls or []]
+    assert pieces[0].type == "custom" and "".join(piece.custom["input"] for piece in pieces) == call.custom.input
+    history = [{"role": "user", "content": "x"}, answer.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "ok"}]
+    client.chat.completions.create(**{**ask(NATIVE, "sim", tools=[custom]), "messages": history})
+    _, sent = upstream.last_request()
+    assert sent["messages"][1]["content"][-1]["input"] == {"input": call.custom.input}

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::cited::Place;
 use super::usage::Usage;
-use super::{Form, Head, cited, finish_reason, is_declined, lenient};
+use super::{Form, Head, cited, custom, finish_reason, is_declined, lenient};
 use crate::json;
 use crate::messages::{Block, WebSearchLocation};
 use crate::object::Raw;
@@ -81,13 +81,23 @@ struct Call<'a> {
     id: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
-    function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<Function<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    custom: Option<Custom<'a>>,
 }
 
 #[derive(Serialize)]
 struct Function<'a> {
     name: &'a str,
     arguments: &'a str,
+}
+
+/// A call of a tool that takes a text.
+#[derive(Serialize)]
+struct Custom<'a> {
+    name: &'a str,
+    input: String,
 }
 
 impl Detail<'_> {
@@ -200,8 +210,17 @@ pub fn whole(body: &[u8], head: &Head, form: &Form) -> Option<Bytes> {
             }
             Block::ToolUse(call) => {
                 places.other();
-                let function = Function { name: &call.name, arguments: call.input_text() };
-                message.tool_calls.push(Call { id: &call.id, kind: "function", function });
+                let (id, name, arguments) = (&call.id, &call.name, call.input_text());
+                message.tool_calls.push(match form.custom.contains(name) {
+                    true => {
+                        let custom = Some(Custom { name, input: custom::text_of(arguments) });
+                        Call { id, kind: "custom", function: None, custom }
+                    }
+                    false => {
+                        let function = Some(Function { name, arguments });
+                        Call { id, kind: "function", function, custom: None }
+                    }
+                });
             }
             Block::Thinking(thought) if !form.hides_reasoning => {
                 message.reasoning.get_or_insert_default().push_str(&thought.thinking);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use super::custom;
 use super::request::{Object, said, warn};
 use crate::envelope::Violation;
 use crate::envelope::check::{self, Place};
@@ -180,17 +181,26 @@ pub(crate) fn spoken(
 fn call(place: &Place<'_>, entry: &RawValue) -> Result<String, Violation> {
     let members = check::members(place, entry)?;
     if let Some(kind) = check::present(&members, "type") {
-        check::one_of(&place.member("type"), kind, &["function"])?;
+        check::one_of(&place.member("type"), kind, &["function", "custom"])?;
     }
     let id = check::required(place, &members, "id")?;
     check::text_between(&place.member("id"), id, 1, usize::MAX)?;
-    let inner = place.member("function");
-    let function = check::members(&inner, check::required(place, &members, "function")?)?;
+    let kind = if check::present(&members, "custom").is_some() { "custom" } else { "function" };
+    let inner = place.member(kind);
+    let function = check::members(&inner, check::required(place, &members, kind)?)?;
     let name = check::required(&inner, &function, "name")?;
     check::text_between(&inner.member("name"), name, 1, usize::MAX)?;
-    let inner = inner.member("arguments");
-    let arguments = said(&inner, check::present(&function, "arguments"))?.unwrap_or_default();
-    let arguments = object_of(&arguments);
+    let arguments = match check::present(&function, "input").filter(|_| kind == "custom") {
+        Some(input) => {
+            check::text(&inner.member("input"), input)?;
+            custom::object_of(input)
+        }
+        None => {
+            let inner = inner.member("arguments");
+            let arguments = said(&inner, check::present(&function, "arguments"))?.unwrap_or_default();
+            object_of(&arguments).into_owned()
+        }
+    };
     let mut block = Object::default();
     block.set_text("type", "tool_use");
     block.set("id", id.get());

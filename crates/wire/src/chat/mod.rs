@@ -8,6 +8,7 @@ pub(crate) mod answer;
 pub(crate) mod cited;
 pub(crate) mod content;
 mod conversation;
+pub(crate) mod custom;
 pub(crate) mod lenient;
 pub(crate) mod options;
 pub(crate) mod request;
@@ -47,6 +48,8 @@ pub struct Form {
     pub usage_apart: bool,
     /// Reasoning is not told.
     pub hides_reasoning: bool,
+    /// Tools that take a text and no object, by name.
+    pub custom: Vec<String>,
     /// The model as the caller wrote it: all that is known until one answers.
     pub model: String,
 }

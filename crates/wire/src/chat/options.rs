@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
+use super::custom;
 use super::request::Object;
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_TOOLS, Violation};
@@ -30,12 +31,12 @@ pub(crate) fn stops(place: &Place<'_>, value: &RawValue) -> Result<Option<String
 }
 
 /// Functions in the other format's words, and whether a search was left out; tools that run here are named alike in both.
-/// `search`: the type of the one that searches. `allowed`: those that the model may call, where not all are.
+/// `search`: the type of the one that searches. `names`: those that take a text are noted there. `allowed`: those that the model may call, where not all are.
 pub(crate) fn tools(
     place: &Place<'_>,
     value: &RawValue,
-    search: Option<&str>,
-    allowed: Option<&Allowed<'_>>,
+    (search, allowed): (Option<&str>, Option<&Allowed<'_>>),
+    names: &mut Vec<String>,
 ) -> Result<(String, bool), Violation> {
     let (mut made, mut is_dropped) = (Vec::new(), false);
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
@@ -50,8 +51,11 @@ pub(crate) fn tools(
             is_dropped |= search.is_none();
             continue;
         }
-        if kind == "custom" && check::present(&members, "custom").is_some() {
-            return Err(place.is("must be a function here: custom tools are taken at POST /responses"));
+        // The other format has tools of that name, too, without an object of their own.
+        if let Some(taking_text) = check::present(&members, "custom").filter(|_| kind == "custom") {
+            let inner = place.member("custom");
+            made.push(custom::tool(&inner, &check::members(&inner, taking_text)?, names)?.finish());
+            continue;
         }
         if kind != "function" {
             made.push(entry.get().to_owned());
@@ -224,8 +228,8 @@ pub(crate) fn choice(
                 _ => return Ok(Some(value.get().to_owned())),
             }
             // One format has the name in an object of its own.
-            let inner = place.member("function");
-            let name = match check::present(&members, "function") {
+            let inner = place.member(&kind);
+            let name = match check::present(&members, &kind) {
                 Some(function) => check::required(&inner, &check::members(&inner, function)?, "name")?,
                 None if check::present(&members, "name").is_some() => check::required(&place, &members, "name")?,
                 None => return Err(inner.required()),

@@ -134,7 +134,9 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             }
             "tools" => {
                 let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
-                let (tools, dropped) = options::tools(&place, value, search(&model).as_deref(), allowed.as_ref())?;
+                let searching = search(&model);
+                let offered = (searching.as_deref(), allowed.as_ref());
+                let (tools, dropped) = options::tools(&place, value, offered, &mut form.custom)?;
                 warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
                 found.has_tools = tools != "[]";
                 out.set("tools", &tools);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{Annotation, Detail, FORMAT, Places, tier, with_metadata};
 use super::usage::{Usage, united};
-use super::{Form, Head, cited, declines, finish_reason, lenient};
+use super::{Form, Head, cited, custom, declines, finish_reason, lenient};
 use crate::error::{ErrorType, InferenceError};
 use crate::json::{self, Members};
 use crate::messages::{self, Block, Citation, Delta, Event};
@@ -57,6 +57,9 @@ struct Called {
     block: usize,
     /// The input that it began with, as long as no piece of it was told.
     input: Option<String>,
+    /// The pieces of what a tool is called with that takes a text: that is in the middle of an object, and told when it is
+    /// whole.
+    pieces: Option<String>,
 }
 
 /// What is new in a chunk.
@@ -85,7 +88,17 @@ struct Call<'a> {
     id: Option<&'a str>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
-    function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<Function<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    custom: Option<Custom<'a>>,
+}
+
+#[derive(Serialize)]
+struct Custom<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    input: &'a str,
 }
 
 #[derive(Serialize)]
@@ -195,9 +208,13 @@ impl Stream {
         match block {
             Block::ToolUse(call) => {
                 let number = self.calls.len();
-                self.calls.push(Called { block: index, input: Some(call.input_text().to_owned()) });
-                let function = Function { name: Some(&call.name), arguments: "" };
-                let call = Call { index: number, id: Some(&call.id), kind: Some("function"), function };
+                let (name, input) = (Some(call.name.as_str()), Some(call.input_text().to_owned()));
+                let is_custom = self.form.custom.contains(&call.name);
+                self.calls.push(Called { block: index, input, pieces: is_custom.then(String::new) });
+                let kind = Some(if is_custom { "custom" } else { "function" });
+                let function = (!is_custom).then_some(Function { name, arguments: "" });
+                let custom = is_custom.then_some(Custom { name, input: "" });
+                let call = Call { index: number, id: Some(&call.id), kind, function, custom };
                 self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
             }
             Block::Text(text) if !text.text.is_empty() => self.say(&text.text, out),
@@ -225,6 +242,10 @@ impl Stream {
                 }
                 let Some(number) = self.calls.iter().position(|call| call.block == index) else { return };
                 self.calls[number].input = None;
+                if let Some(pieces) = &mut self.calls[number].pieces {
+                    pieces.push_str(&delta.partial_json);
+                    return;
+                }
                 self.arguments(number, &delta.partial_json, out);
             }
             Delta::Citation(delta) => self.citations.push(delta.citation),
@@ -233,16 +254,24 @@ impl Stream {
     }
 
     fn arguments(&mut self, number: usize, text: &str, out: &mut BytesMut) {
-        let function = Function { name: None, arguments: text };
-        let call = Call { index: number, id: None, kind: None, function };
+        let function = Some(Function { name: None, arguments: text });
+        let call = Call { index: number, id: None, kind: None, function, custom: None };
         self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
     }
 
     /// A block has ended: a call without pieces has the input that it began with, and citations have their place.
     fn stop(&mut self, index: usize, out: &mut BytesMut) {
         let ended = self.calls.iter_mut().enumerate().find(|(_, call)| call.block == index);
-        if let Some((number, input)) = ended.and_then(|(number, call)| Some((number, call.input.take()?))) {
-            self.arguments(number, &input, out);
+        let ended = ended.map(|(number, call)| (number, call.input.take(), call.pieces.take()));
+        match ended {
+            Some((number, input, Some(pieces))) => {
+                let text = custom::text_of(&input.unwrap_or(pieces));
+                let custom = Some(Custom { name: None, input: &text });
+                let call = Call { index: number, id: None, kind: None, function: None, custom };
+                self.tell(out, Piece { tool_calls: Some([call]), ..Piece::default() });
+            }
+            Some((number, Some(input), None)) => self.arguments(number, &input, out),
+            Some((_, None, None)) | None => {}
         }
         let citations = std::mem::take(&mut self.citations);
         for (found, place) in cited::placed_in(&self.block, self.length, &citations) {

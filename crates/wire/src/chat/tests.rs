@@ -223,11 +223,58 @@ fn a_tool_that_we_run_is_chosen_by_its_type() {
 }
 
 #[test]
-fn a_tool_of_free_text_is_told_where_it_is_taken() {
-    let body = with(json!({"tools": [{"type": "custom", "custom": {"name": "c"}}]}));
-    let told = read(body.to_string().as_bytes(), &search).map(|_| ()).map_err(|violation| violation.message);
-    let text = "tools[0] must be a function here: custom tools are taken at POST /responses";
-    assert!(told.as_ref().is_err_and(|told| told.ends_with(text)), "{told:?}");
+fn a_tool_that_takes_a_text_is_a_function_with_one_member() {
+    let tools = json!([{"type": "custom", "custom": {"name": "c", "description": "d", "format": {"type": "text"}}}]);
+    let choice = json!({"type": "custom", "custom": {"name": "c"}});
+    let call = json!({"id": "t", "type": "custom", "custom": {"name": "c", "input": "a \"b\""}});
+    let messages = json!([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t", "content": "ok"}]);
+    let body = with(json!({"tools": tools, "tool_choice": choice, "messages": messages}));
+    let read = read(body.to_string().as_bytes(), &search).map_err(|violation| violation.message).unwrap();
+    assert_eq!(read.form.custom, ["c"]);
+    let made = asked(&body);
+    let schema = json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]});
+    assert_eq!(made["tools"], json!([{"name": "c", "description": "d", "input_schema": schema}]));
+    assert_eq!(made["tool_choice"], json!({"type": "tool", "name": "c"}));
+    let used = json!({"type": "tool_use", "id": "t", "name": "c", "input": {"input": "a \"b\""}});
+    assert_eq!(made["messages"][1]["content"][0], used);
+    // Wrong ones are named by their place.
+    let refused =
+        |more: Value| super::read(with(more).to_string().as_bytes(), &search).map(|_| ()).unwrap_err().message;
+    assert!(
+        refused(json!({"tools": [{"type": "custom", "custom": {}}]})).ends_with("tools[0].custom.name is required")
+    );
+    let calls = json!([{"role": "assistant", "tool_calls": [{"id": "t", "type": "custom", "custom": {"name": "c", "input": 5}}]}]);
+    let said = refused(json!({"messages": calls}));
+    assert!(said.ends_with("messages[0].tool_calls[0].custom.input must be a string"), "{said}");
+}
+
+#[test]
+fn such_a_tool_is_called_with_its_text() {
+    let form = || Form { custom: vec!["f".to_owned()], ..Form::default() };
+    let body = json!({"id": "m", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "tool_use",
+        "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {"input": "one\nline"}},
+            {"type": "tool_use", "id": "t2", "name": "g", "input": {"input": "x"}}],
+        "usage": {"input_tokens": 1, "output_tokens": 1}});
+    let made: Value = serde_json::from_slice(&whole(body.to_string().as_bytes(), &head(), &form()).unwrap()).unwrap();
+    let calls = &made["choices"][0]["message"]["tool_calls"];
+    assert_eq!(calls[0], json!({"id": "t1", "type": "custom", "custom": {"name": "f", "input": "one\nline"}}));
+    assert_eq!(calls[1]["function"], json!({"name": "g", "arguments": "{\"input\":\"x\"}"}));
+    // In a stream it is told when it is whole.
+    let stream = STREAM.replace(r#""{\"a\":""#, r#""{\"input\":""#).replace(r#""1}""#, r#""\"one\"}""#);
+    assert_ne!(stream, STREAM);
+    let told = told(stream.leak(), form(), &[]);
+    let chunks = chunks(&told);
+    let calls: Vec<&Value> = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"])
+        .filter(|calls| !calls.is_null())
+        .collect();
+    let expected = [
+        json!([{"index": 0, "id": "t1", "type": "custom", "custom": {"name": "f", "input": ""}}]),
+        json!([{"index": 0, "custom": {"input": "one"}}]),
+    ];
+    assert_eq!(calls, expected.iter().collect::<Vec<_>>());
 }
 
 #[test]

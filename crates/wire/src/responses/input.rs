@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{SEALED, SIGNED, ran};
 use crate::chat::content::{instruction, is_detailed, object_of, texts};
+use crate::chat::custom;
 use crate::chat::request::{Object, said, warn};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_MESSAGES, Violation};
@@ -308,7 +309,7 @@ fn call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, S
         // A text is the one member of what a function takes.
         Some(input) => {
             check::text(&place.member("input"), input)?;
-            format!(r#"{{"input":{}}}"#, input.get())
+            custom::object_of(input)
         }
         None => {
             let arguments = said(&inner, check::present(members, "arguments"))?.unwrap_or_default();

@@ -4,7 +4,8 @@ use serde_json::value::RawValue;
 
 use super::{Form, SEALED, SIGNED};
 use crate::chat::cited::Place;
-use crate::json::{self, Members, quoted};
+use crate::chat::custom;
+use crate::json::quoted;
 use crate::messages::WebSearchLocation;
 
 /// What the model says, or has said: blocks of text in a row are one item.
@@ -102,12 +103,8 @@ impl Call {
 
     /// What it is called with: the text, or the object as a text.
     pub fn input(&self) -> String {
-        let text = || {
-            let members = serde_json::from_str::<&RawValue>(&self.arguments).ok().and_then(Members::of)?;
-            members.get("input").and_then(json::string).map(|text| text.into_owned())
-        };
         match self.is_custom {
-            true => text().unwrap_or_else(|| self.arguments.clone()),
+            true => custom::text_of(&self.arguments),
             // One without any is called with none.
             false if self.arguments.is_empty() => "{}".to_owned(),
             false => self.arguments.clone(),

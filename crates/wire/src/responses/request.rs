@@ -7,7 +7,7 @@ use super::Form;
 use super::input::{Turns, input};
 use crate::chat::options::{self, Allowed, Reasoning};
 use crate::chat::request::{Object, SAME, config};
-use crate::chat::{OPTION_NAMES, OPTIONS};
+use crate::chat::{OPTION_NAMES, OPTIONS, custom};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{self, MAX_TOOLS, Violation};
 use crate::json::{self, Kind, Members};
@@ -166,7 +166,7 @@ fn tools(
     place: &Place<'_>,
     value: &RawValue,
     (search, allowed): (Option<&str>, Option<&Allowed<'_>>),
-    custom: &mut Vec<String>,
+    names: &mut Vec<String>,
 ) -> Result<(String, bool), Violation> {
     let (mut made, mut is_dropped) = (Vec::new(), false);
     for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
@@ -178,15 +178,7 @@ fn tools(
         }
         made.push(match kind.as_ref() {
             "function" => options::function(&place, &members)?.finish(),
-            "custom" => {
-                let name = check::required(&place, &members, "name")?;
-                custom.push(check::text_between(&place.member("name"), name, 1, 128)?.into_owned());
-                let mut tool = Object::default();
-                tool.set("name", name.get());
-                tool.set_some("description", check::present(&members, "description"));
-                tool.set("input_schema", TAKES_TEXT);
-                tool.finish()
-            }
+            "custom" => custom::tool(&place, &members, names)?.finish(),
             kind if kind.starts_with("web_search") => match search {
                 Some(kind) => options::searching(kind, &members),
                 None => {
@@ -199,5 +191,3 @@ fn tools(
     }
     Ok((format!("[{}]", made.join(",")), is_dropped))
 }
-
-const TAKES_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}"#;
