@@ -11,7 +11,8 @@ use memchr::memmem::Finder;
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Cuts a stream of chunks into frames. Any division into chunks gives the same frames, whether lines end in LF, CRLF
-/// or CR. A frame that lies within one chunk shares that chunk's memory; only one that crosses a border is copied.
+/// or CR. A frame that lies within one chunk shares that chunk's memory; only one that crosses a border or ends in CR is
+/// copied.
 pub struct Splitter {
     chunk: Bytes,
     carry: BytesMut,
@@ -31,7 +32,7 @@ pub struct Splitter {
 #[error("an event is larger than {0} bytes")]
 pub struct TooLarge(pub usize);
 
-/// One event's bytes, closing blank line included (but for the last one of a stream that lacks it).
+/// One event's bytes, closing blank line included (but for the last one of a stream that lacks it). That line ends in LF.
 #[derive(Clone, Debug)]
 pub struct Frame(pub Bytes);
 
@@ -89,7 +90,7 @@ impl Splitter {
     /// The next whole frame of what was fed.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: it goes on after None, with the next chunk")]
     pub fn next(&mut self) -> Result<Option<Frame>, TooLarge> {
-        // A frame that ended in CR at the very end of a chunk was handed out; its LF carries no meaning any more.
+        // A frame that ended in CR at the very end of a chunk was handed out with an LF; the one that follows was its own.
         if self.after_cr && self.line_is_empty && self.carry.is_empty() && self.chunk.first() == Some(&b'\n') {
             self.chunk.advance(1);
             self.after_cr = false;
@@ -100,13 +101,17 @@ impl Splitter {
                     return Err(TooLarge(self.limit));
                 }
                 let head = self.chunk.split_to(end);
-                let frame = if self.carry.is_empty() {
-                    head
-                } else {
-                    self.carry.extend_from_slice(&head);
-                    self.carry.split().freeze()
-                };
-                Ok(Some(Frame(frame)))
+                // Its LF may be in the next chunk, for which no client is kept waiting. Readers that cut at LF would not see
+                // the blank line without it.
+                let lacks_lf = head.ends_with(b"\r");
+                if self.carry.is_empty() && !lacks_lf {
+                    return Ok(Some(Frame(head)));
+                }
+                self.carry.extend_from_slice(&head);
+                if lacks_lf {
+                    self.carry.extend_from_slice(b"\n");
+                }
+                Ok(Some(Frame(self.carry.split().freeze())))
             }
             None => {
                 if self.carry.len() + self.chunk.len() > self.limit {
@@ -162,7 +167,8 @@ impl Splitter {
                     at += 1;
                     self.after_cr = ending == b'\r';
                     if std::mem::replace(&mut self.line_is_empty, true) {
-                        // CRLF closes as one when both are here; an LF in the next chunk is dropped by `next`.
+                        // CRLF closes as one when both are here; an LF in the next chunk is dropped by `next`,
+                        // which has added it already.
                         if self.after_cr && bytes.get(at) == Some(&b'\n') {
                             self.after_cr = false;
                             at += 1;

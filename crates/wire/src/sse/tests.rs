@@ -19,6 +19,20 @@ fn events(chunks: &[&[u8]]) -> Vec<Event> {
     events
 }
 
+/// The bytes that are handed on of a stream that arrives in these chunks.
+fn handed_on(chunks: &[&[u8]]) -> Vec<u8> {
+    let mut splitter = Splitter::new(1 << 20);
+    let mut bytes = Vec::new();
+    for chunk in chunks {
+        splitter.feed(Bytes::copy_from_slice(chunk));
+        while let Some(frame) = splitter.next().unwrap() {
+            bytes.extend_from_slice(&frame.0);
+        }
+    }
+    bytes.extend(splitter.finish().into_iter().flat_map(|frame| frame.0));
+    bytes
+}
+
 fn pairs(expected: &[(&str, &str)]) -> Vec<Event> {
     expected.iter().map(|(event, data)| (event.as_bytes().to_vec(), data.as_bytes().to_vec())).collect()
 }
@@ -67,6 +81,19 @@ fn str_2_every_single_cut_gives_the_same_events() {
             assert_eq!(events(&[head, tail]), expected(), "cut at {cut} with {ending:?}");
         }
     }
+}
+
+#[test]
+fn str_2_every_single_cut_hands_on_the_same_bytes() {
+    for ending in ["\n", "\r\n"] {
+        let text = STREAM.replace('\n', ending);
+        for cut in 0..=text.len() {
+            let (head, tail) = text.as_bytes().split_at(cut);
+            assert_eq!(handed_on(&[head, tail]), text.as_bytes(), "cut at {cut} with {ending:?}");
+        }
+    }
+    // A reader that cuts at LF sees where each event ends, whatever the lines of the upstream end in.
+    assert_eq!(handed_on(&[b"data: 1\r\rdata: 2\r\r"]), b"data: 1\r\r\ndata: 2\r\r\n");
 }
 
 #[test]
@@ -255,6 +282,7 @@ proptest! {
         }
         chunks.push(&text[from..]);
         prop_assert_eq!(events(&chunks), reference(&text));
+        prop_assert_eq!(handed_on(&chunks), handed_on(&[&text]));
         prop_assert_eq!(events_by_runs(&chunks, |_| true), reference(&text));
         prop_assert_eq!(events_by_runs(&chunks, |frame| frame.starts_with(b"event: ping")), reference(&text));
     }
