@@ -25,6 +25,14 @@ pub struct Signer {
 }
 
 impl Signer {
+    /// The signature that the client gets of a thought. Many servers sign none, and clients read a text in every one.
+    fn seal(&self, signature: &str) -> String {
+        match signature {
+            "" => Carrier::plain("messages", &self.scope, &self.model).to_signature(),
+            signature => self.wrap(signature),
+        }
+    }
+
     fn wrap(&self, signature: &str) -> String {
         let data = format!(r#"{{"signature":{}}}"#, quoted(signature));
         let carrier = Carrier::new("messages", &self.scope, &self.model, "messages_sig", &data);
@@ -240,10 +248,12 @@ impl Mender {
             data.to_vec()
         };
         stream.encoder.said += text(&block, "text").map_or(0, |text| text.len() as u64);
-        let signature = text(&block, "signature").filter(|signature| kind == "thinking" && !signature.is_empty());
-        let own = match &signature {
-            Some(_) => Some(with(&block, "signature", r#""""#)),
-            None => self.signer.redacted(&block),
+        let signature = text(&block, "signature").filter(|_| kind == "thinking");
+        // It comes at the end of a thought, whatever its beginning says of it.
+        let own = match signature.as_deref() {
+            Some("") => None,
+            _ if kind == "thinking" => Some(with(&block, "signature", r#""""#)),
+            _ => self.signer.redacted(&block),
         };
         let said = own.map_or(said, |block| with(members, "content_block", &String::from_utf8_lossy(&block)));
         self.open(Some(given), kind, input, &said, stream);
@@ -353,8 +363,8 @@ impl Mender {
         if let Some(input) = open.input.filter(|input| !input.is_empty()) {
             put_input(stream, number, input.trim());
         }
-        if !open.signature.is_empty() {
-            let signature = quoted(&self.signer.wrap(&open.signature));
+        if open.kind == "thinking" {
+            let signature = quoted(&self.signer.seal(&open.signature));
             let delta = format!(
                 r#"{{"type":"content_block_delta","index":{number},"delta":{{"type":"signature_delta","signature":{signature}}}}}"#
             );
@@ -510,8 +520,8 @@ pub fn mended(body: &[u8], signer: &Signer) -> Option<Bytes> {
             return String::from_utf8(redacted).ok();
         }
         let members = Some(members).filter(|_| is(block, "thinking"))?;
-        let signature = text(&members, "signature").filter(|signature| !signature.is_empty())?;
-        String::from_utf8(with(&members, "signature", &quoted(&signer.wrap(&signature)))).ok()
+        let signature = text(&members, "signature").unwrap_or_default();
+        String::from_utf8(with(&members, "signature", &quoted(&signer.seal(&signature)))).ok()
     };
     let mut names = Names::default();
     let mut called = |block: &&RawValue| -> Option<String> {

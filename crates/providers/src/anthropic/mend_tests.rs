@@ -321,7 +321,6 @@ fn a_signature_says_whose_it_is() {
     };
     let made = mended_whole(answer("sig").as_bytes(), &signer()).unwrap();
     assert_eq!(std::str::from_utf8(&made).unwrap(), answer(&wrapped));
-    assert_eq!(mended_whole(answer("").as_bytes(), &signer()), None);
     let redacted = |data: &str| {
         format!(
             r#"{{"type":"message","content":[{{"type":"redacted_thinking","data":"{data}"}}],"stop_reason":"end_turn"}}"#
@@ -329,6 +328,30 @@ fn a_signature_says_whose_it_is() {
     };
     let made = mended_whole(redacted("sig").as_bytes(), &signer()).unwrap();
     assert_eq!(std::str::from_utf8(&made).unwrap(), redacted(&wrapped));
+}
+
+#[test]
+fn a_thought_that_nobody_signed_has_a_signature_that_holds_none() {
+    let sealed = Carrier::plain("messages", "ep-1", "glm").to_signature();
+    let bare = r#"{"type":"thinking","thinking":"","signature":""}"#;
+    let thought = |index| delta(index, r#"{"type":"thinking_delta","thinking":"hm"}"#);
+    let signature = |index| delta(index, &format!(r#"{{"type":"signature_delta","signature":"{sealed}"}}"#));
+    for given in [r#"{"type":"thinking","thinking":""}"#, r#"{"type":"thinking","thinking":"","signature":null}"#, bare]
+    {
+        check(
+            &[START.into(), start(0, given), thought(0), stop(0), ended("end_turn"), STOP.into()],
+            &[START.into(), start(0, bare), thought(0), signature(0), stop(0), ended("end_turn"), STOP.into()],
+        );
+    }
+    let answer = |signature: &str| {
+        format!(
+            r#"{{"type":"message","content":[{{"type":"thinking","thinking":"hm"{signature}}}],"stop_reason":"end_turn"}}"#
+        )
+    };
+    for given in ["", r#","signature":null"#, r#","signature":"""#] {
+        let made = mended_whole(answer(given).as_bytes(), &signer()).unwrap();
+        assert_eq!(std::str::from_utf8(&made).unwrap(), answer(&format!(r#","signature":"{sealed}""#)), "{given}");
+    }
 }
 
 #[test]
