@@ -27,18 +27,45 @@ pub fn gemini(slug: &str) -> Card {
     }
 }
 
-/// Models behind Bedrock's Converse, as Nova is; Claude and others say in their own card how they differ.
-pub fn converse(_slug: &str) -> Card {
+/// Models behind Bedrock's Converse; what is known of Claude and Nova is in [`bedrock`], and others say in their own card
+/// how they differ.
+pub fn converse() -> Card {
     Card {
         id_rule: IdRule::Plain64,
         tool_status: true,
         images_in_results: true,
         image_url: false,
         pdf: true,
-        cache: Cache::Points,
         stop: StopSupport::All,
         reasoning: ReasoningSwitch::None,
         user_field: Some("user_id".into()),
         ..Card::default()
+    }
+}
+
+/// What Converse takes of this model, by its name. `is_claude`: its own card says so, as the name of a profile does not.
+/// A place to cache up to is refused by all models but those that know one, and Nova refuses it among tools.
+pub fn bedrock(card: Card, model: &str, is_claude: bool) -> Card {
+    if is_claude || model.contains("anthropic.claude") {
+        return Card { cache: Cache::Points, ..card };
+    }
+    if model.contains("amazon.nova") {
+        return Card { cache: Cache::PointsBesideTools, cache_ttl: false, ..card };
+    }
+    card
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_models_that_know_places_to_cache_up_to_are_sent_some() {
+        let cache = |model: &str, is_claude| bedrock(converse(), model, is_claude).cache;
+        assert_eq!(cache("us.anthropic.claude-sonnet-4-6", false), Cache::Points);
+        let profile = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/a1b2c3";
+        assert_eq!((cache(profile, true), cache(profile, false)), (Cache::Points, Cache::None));
+        assert_eq!(cache("us.amazon.nova-pro-v1:0", false), Cache::PointsBesideTools);
+        assert_eq!(cache("us.meta.llama3-3-70b-instruct-v1:0", false), Cache::None);
     }
 }

@@ -15,7 +15,7 @@ pub fn card_for(slug: &str, protocol: Protocol) -> Card {
         Protocol::Responses => responses(slug),
         Protocol::Cohere => cohere(),
         Protocol::Gemini => cards::gemini(slug),
-        Protocol::Converse => cards::converse(slug),
+        Protocol::Converse => cards::converse(),
     };
     Card { tokenizer: tokenizer(slug), truncates: slug == "ollama", ..card }
 }

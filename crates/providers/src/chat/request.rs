@@ -413,7 +413,7 @@ impl Messages<'_> {
             match self.target.card.cache {
                 Cache::Breakpoints => part[BREAKPOINT] = json!({"mode": "explicit"}),
                 Cache::Markers => part[MARKER] = json!({"type": "ephemeral"}),
-                Cache::None | Cache::Implicit | Cache::Points => {}
+                Cache::None | Cache::Implicit | Cache::Points | Cache::PointsBesideTools => {}
             }
         }
         part

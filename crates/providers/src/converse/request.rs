@@ -247,12 +247,12 @@ fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &
 
 /// A place up to which the upstream keeps what it has read.
 pub(super) fn cache_point(mark: Mark, card: &Card) -> Option<serde_json::Value> {
-    if card.cache != Cache::Points {
+    if !matches!(card.cache, Cache::Points | Cache::PointsBesideTools) {
         return None;
     }
     match mark {
         Mark::None => None,
-        Mark::Short => Some(json!({"cachePoint": {"type": "default"}})),
-        Mark::Long => Some(json!({"cachePoint": {"type": "default", "ttl": "1h"}})),
+        Mark::Long if card.cache_ttl => Some(json!({"cachePoint": {"type": "default", "ttl": "1h"}})),
+        Mark::Short | Mark::Long => Some(json!({"cachePoint": {"type": "default"}})),
     }
 }

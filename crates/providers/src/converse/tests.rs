@@ -4,6 +4,7 @@ use tidegate_core::Timestamp;
 use tidegate_wire::messages::Request;
 
 use super::{message, request};
+use crate::translate::card::Cache;
 use crate::translate::{Answered, Card, Context, Target};
 use crate::{Protocol, adapter, cards, eventstream};
 
@@ -36,7 +37,7 @@ fn p68_as_many_markers_come_out_as_went_in_up_to_four() {
         }
         block
     };
-    let card = cards::converse("amazon-bedrock");
+    let card = Card { cache: Cache::Points, ..cards::converse() };
     for bits in 0_u32..256 {
         let bit = |place: u32| bits & (1 << place) != 0;
         let image =
@@ -57,9 +58,33 @@ fn p68_as_many_markers_come_out_as_went_in_up_to_four() {
 }
 
 #[test]
+fn nova_gets_markers_in_system_and_messages_and_none_among_its_tools() {
+    let marker = json!({"type": "ephemeral", "ttl": "1h"});
+    let body = json!({"max_tokens": 64,
+        "system": [{"type": "text", "text": "s", "cache_control": marker}],
+        "tools": [{"name": "a", "input_schema": {"type": "object"}, "cache_control": marker}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": marker}]}]});
+    let (text, _) = sent(&body, &cards::bedrock(cards::converse(), "us.amazon.nova-pro-v1:0", false));
+    let sent: Value = serde_json::from_str(&text).unwrap();
+    let point = json!({"cachePoint": {"type": "default"}});
+    assert_eq!(sent["system"], json!([{"text": "s"}, point]));
+    assert_eq!(sent["messages"][0]["content"], json!([{"text": "x"}, point]));
+    assert_eq!(sent["toolConfig"]["tools"].as_array().unwrap().len(), 1, "{text}");
+}
+
+#[test]
+fn a_model_that_knows_no_places_to_cache_up_to_is_sent_none() {
+    let body = json!({"max_tokens": 64,
+        "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": "x"}]});
+    let card = cards::bedrock(cards::converse(), "us.meta.llama3-3-70b-instruct-v1:0", false);
+    assert!(!sent(&body, &card).0.contains("cachePoint"));
+}
+
+#[test]
 fn the_order_of_a_clients_members_is_kept() {
     let text = r#"{"max_tokens":64,"tools":[{"name":"a","input_schema":{"type":"object","properties":{"z":{},"a":{"minimum":1.0}}}}],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"a","input":{"z":1.50,"a":[]}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"y"}]}]}"#;
-    let card = cards::converse("amazon-bedrock");
+    let card = cards::converse();
     let target = Target {
         card: &card,
         model: "m",
@@ -81,11 +106,11 @@ fn the_order_of_a_clients_members_is_kept() {
 
 #[test]
 fn claudes_signatures_are_its_own() {
-    let card = Card { claude: true, ..cards::converse("amazon-bedrock") };
+    let card = Card { claude: true, ..cards::converse() };
     let (_, context) = sent(&json!({"max_tokens": 64, "messages": [{"role": "user", "content": "x"}]}), &card);
     assert!(context.own_signatures && context.show_thinking);
     let (_, other) =
-        sent(&json!({"max_tokens": 64, "messages": [{"role": "user", "content": "x"}]}), &cards::converse(""));
+        sent(&json!({"max_tokens": 64, "messages": [{"role": "user", "content": "x"}]}), &cards::converse());
     assert!(!other.own_signatures && !other.show_thinking);
 }
 

@@ -7,7 +7,7 @@ use tidegate_wire::messages::{Request, ToolChoice};
 
 use super::request::cache_point;
 use crate::translate::body::Body;
-use crate::translate::card::Card;
+use crate::translate::card::{Cache, Card};
 use crate::translate::conversation::Conversation;
 use crate::translate::functions::Functions;
 use crate::translate::tools::upstream_name;
@@ -78,7 +78,9 @@ pub(super) fn tools(
             strict: function.strict.then_some(true),
         };
         list.push(raw(&Spec { tool_spec }));
-        list.extend(cache_point(function.mark, card).map(|point| raw(&point)));
+        if card.cache != Cache::PointsBesideTools {
+            list.extend(cache_point(function.mark, card).map(|point| raw(&point)));
+        }
     }
     // Calls in the past need a tool of their name, also when none is offered any more.
     if functions.is_empty() {

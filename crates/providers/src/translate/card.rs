@@ -135,6 +135,9 @@ words! {
         /// Converse's `cachePoint` blocks.
         #[serde(rename = "cachepoint")]
         Points,
+        /// The same, but none among tools.
+        #[serde(rename = "cachepoint_no_tools")]
+        PointsBesideTools,
     }
 }
 
@@ -332,7 +335,7 @@ pub struct Card {
     pub thinking_modes: Option<Vec<ThinkingMode>>,
     /// Messages: takes `output_config.effort`.
     pub effort: bool,
-    /// Messages: takes the lifetime of a cache marker.
+    /// Messages and Converse: takes the lifetime of a cache marker.
     pub cache_ttl: bool,
     /// Messages: not run by Anthropic. Its signatures are worth nothing elsewhere, and what only Anthropic's own servers
     /// take is left out.

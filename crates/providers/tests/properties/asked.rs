@@ -424,8 +424,11 @@ fn cards(protocol: Protocol) -> Vec<Card> {
             ),
         ],
         Protocol::Converse => vec![
-            with("amazon-bedrock", json!({})),
-            with("amazon-bedrock", json!({"claude": true, "mid_system": true, "reasoning": "verbatim"})),
+            with("amazon-bedrock", json!({"cache": "cachepoint_no_tools"})),
+            with(
+                "amazon-bedrock",
+                json!({"cache": "cachepoint", "claude": true, "mid_system": true, "reasoning": "verbatim"}),
+            ),
             with(
                 "amazon-bedrock",
                 json!({"tool_status": false, "images_in_tool_result": false, "replay_reasoning": "always"}),

@@ -8,7 +8,7 @@ use tidegate_gateway::{Place, Settings, Snapshot};
 use tidegate_providers::translate::Card;
 use tidegate_providers::translate::card::Tokenizer;
 use tidegate_providers::translate::tools::NameRule;
-use tidegate_providers::{Carriage, Protocol, dialect, platform};
+use tidegate_providers::{Carriage, Protocol, cards, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing, talks};
 
 use super::Checked;
@@ -105,6 +105,7 @@ impl Checked {
             let context_length = endpoint.context_length.unwrap_or(model.context_length);
             let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
             let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
+            let own = endpoint.card.clone().unwrap_or_default();
             let known = match way.protocol {
                 Protocol::Messages => {
                     let known = dialect::card_for(&provider.slug, way.protocol);
@@ -112,10 +113,13 @@ impl Checked {
                     let (truncates, needs_thinking_back) = (known.truncates, known.needs_thinking_back);
                     Card { tokenizer, truncates, needs_thinking_back, ..native_card(way) }
                 }
+                Protocol::Converse => {
+                    let is_claude = own.get("claude").and_then(serde_json::Value::as_bool).unwrap_or(false);
+                    cards::bedrock(dialect::card_for(&provider.slug, way.protocol), &endpoint.model, is_claude)
+                }
                 protocol => dialect::card_for(&provider.slug, protocol),
             };
             let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
-            let own = endpoint.card.clone().unwrap_or_default();
             let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
             let calls = way.calls(&endpoint.model).with_context(place)?;
             let spoken = (way.protocol, way.searches());
