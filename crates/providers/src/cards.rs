@@ -39,6 +39,7 @@ pub fn converse() -> Card {
         stop: StopSupport::All,
         reasoning: ReasoningSwitch::None,
         user_field: Some("user_id".into()),
+        max_temperature: 1.0,
         ..Card::default()
     }
 }

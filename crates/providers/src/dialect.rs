@@ -96,6 +96,7 @@ pub fn card(slug: &str) -> Card {
             pdf_part: PdfPart::DocumentUrl,
             cache_key: true,
             top_k: true,
+            max_temperature: 1.5,
             ..base
         },
         "openrouter" => Card {
@@ -185,5 +186,13 @@ mod tests {
         assert!(openai.signed_reasoning && openai.stream_options && openai.cache_key);
         assert!(!other.signed_reasoning && !other.stream_options && other.min_output_tokens == 16);
         assert!(!card_for("cohere", Protocol::Cohere).json_with_tools);
+    }
+
+    #[test]
+    fn the_highest_temperature_is_the_protocols_or_the_providers() {
+        let hottest = |slug, protocol| card_for(slug, protocol).hottest();
+        assert_eq!(hottest("amazon-bedrock", Protocol::Converse), 1.0);
+        assert_eq!(hottest("mistral", Protocol::Chat), 1.5);
+        assert_eq!(hottest("openai", Protocol::Chat), 2.0);
     }
 }
