@@ -51,7 +51,7 @@ pub fn bedrock(card: Card, model: &str, is_claude: bool) -> Card {
         return Card { cache: Cache::Points, ..card };
     }
     if model.contains("amazon.nova") {
-        return Card { cache: Cache::PointsBesideTools, cache_ttl: false, ..card };
+        return Card { cache: Cache::PointsBesideTools, cache_ttl: false, top_k: true, ..card };
     }
     card
 }

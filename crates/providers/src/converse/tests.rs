@@ -58,9 +58,10 @@ fn p68_as_many_markers_come_out_as_went_in_up_to_four() {
 }
 
 #[test]
-fn nova_gets_markers_in_system_and_messages_and_none_among_its_tools() {
+fn nova_gets_what_it_takes_and_markers_anywhere_but_among_its_tools() {
     let marker = json!({"type": "ephemeral", "ttl": "1h"});
     let body = json!({"max_tokens": 64,
+        "top_k": 40,
         "system": [{"type": "text", "text": "s", "cache_control": marker}],
         "tools": [{"name": "a", "input_schema": {"type": "object"}, "cache_control": marker}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": marker}]}]});
@@ -70,6 +71,7 @@ fn nova_gets_markers_in_system_and_messages_and_none_among_its_tools() {
     assert_eq!(sent["system"], json!([{"text": "s"}, point]));
     assert_eq!(sent["messages"][0]["content"], json!([{"text": "x"}, point]));
     assert_eq!(sent["toolConfig"]["tools"].as_array().unwrap().len(), 1, "{text}");
+    assert_eq!(sent["additionalModelRequestFields"]["inferenceConfig"], json!({"topK": 40}));
 }
 
 #[test]
