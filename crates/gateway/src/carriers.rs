@@ -1,5 +1,5 @@
-//! Signatures of calls, for clients that do not send them back. Some models refuse a conversation in which one is missing,
-//! and answer worse to the one that stands for none. Losing them is harmless.
+//! Signatures of calls, and what was thought before them, for clients that do not send them back. Some models refuse a
+//! conversation in which one is missing, and answer worse to the one that stands for none. Losing them is harmless.
 
 use std::time::Duration;
 

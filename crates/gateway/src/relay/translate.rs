@@ -64,11 +64,14 @@ pub(super) fn outgoing(
     let user = job.user.as_deref().filter(|_| card.user_field.is_some());
     let user = user.map(|user| user_hash(&job.ticket.workspace().0, user));
     let scope = scope(attempt);
-    let kept = match upstream.protocol {
-        Protocol::Gemini if card.signed_reasoning => {
-            job.gate.carriers.of(job.ticket.workspace(), called(&request), job.gate.clock.now())
-        }
-        _ => Vec::new(),
+    let is_kept = match upstream.protocol {
+        Protocol::Gemini => card.signed_reasoning,
+        Protocol::Chat => card.needs_thinking_back,
+        Protocol::Messages | Protocol::Responses | Protocol::Converse | Protocol::Cohere => false,
+    };
+    let kept = match is_kept {
+        true => job.gate.carriers.of(job.ticket.workspace(), called(&request), job.gate.clock.now()),
+        false => Vec::new(),
     };
     let is_claude = card.claude && upstream.protocol == Protocol::Converse;
     let betas = if is_claude { call::betas(job, attempt) } else { beta::Kept::default() };

@@ -181,6 +181,7 @@ pub fn message(body: &[u8], context: &Context, now: Timestamp) -> Result<Answere
                     identity(call.id.as_deref()),
                     function.name.as_deref().unwrap_or_default(),
                 );
+                voice.called(key, &mut whole.encoder);
                 whole.encoder.tool_arguments(key, &arguments(function.arguments));
                 whole.encoder.tool_end(key);
             }

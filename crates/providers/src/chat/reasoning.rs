@@ -10,8 +10,10 @@ use super::PROTOCOL;
 use super::answer::Said;
 use crate::translate::blocks::Blocks;
 use crate::translate::carrier::Carrier;
+use crate::translate::conversation::{Conversation, Said as Turned};
+use crate::translate::encoder::Key;
 use crate::translate::tags::{Beginning, Piece};
-use crate::translate::{Context, Encoder};
+use crate::translate::{Context, Encoder, Target};
 
 /// Reasoning and text of an answer, piece by piece. A carrier is made once for each stretch of reasoning, at its end.
 pub(super) struct Voice {
@@ -21,6 +23,10 @@ pub(super) struct Voice {
     /// Mistral's signature of it.
     signature: Option<String>,
     details: Vec<Detail>,
+    /// What was thought since the last carrier, for an upstream that wants it back.
+    heard: Option<String>,
+    /// What carries it, for the next call.
+    carried: Option<String>,
     /// All text so far, which citations count in.
     pub text: String,
 }
@@ -28,7 +34,15 @@ pub(super) struct Voice {
 impl Voice {
     pub fn new(context: &Context) -> Self {
         let beginning = Beginning::new(context.prefix.as_deref(), context.think_tags);
-        Self { beginning, thought: false, signature: None, details: Vec::new(), text: String::new() }
+        Self {
+            beginning,
+            thought: false,
+            signature: None,
+            details: Vec::new(),
+            heard: context.keeps_thinking.then(String::new),
+            carried: None,
+            text: String::new(),
+        }
     }
 
     /// The reasoning and the text of a message or of a piece of one.
@@ -58,6 +72,9 @@ impl Voice {
     fn think<B: Blocks>(&mut self, text: &str, encoder: &mut Encoder<B>) {
         if !text.is_empty() {
             self.thought = true;
+            if let Some(heard) = self.heard.as_mut().filter(|heard| heard.len() <= MOST_HEARD) {
+                heard.push_str(text);
+            }
             encoder.thinking(text);
         }
     }
@@ -123,6 +140,13 @@ impl Voice {
         }
     }
 
+    /// A call begins: what led to it is kept with the first one, in case that the client does not keep it.
+    pub fn called<B: Blocks>(&mut self, key: Key, encoder: &mut Encoder<B>) {
+        if let Some(id) = encoder.call_id(key).map(ToOwned::to_owned) {
+            encoder.signed.extend(self.carried.take().map(|carried| (id, carried)));
+        }
+    }
+
     /// Something else comes, or nothing: what was held back is said, and reasoning is over.
     pub fn pause<B: Blocks>(&mut self, encoder: &mut Encoder<B>, context: &Context) {
         let mut pieces: Vec<(bool, String)> = Vec::new();
@@ -139,6 +163,12 @@ impl Voice {
         let carrier = |kind: &str, data: &str| Carrier::new(PROTOCOL, &context.scope, &context.model, kind, data).ok();
         let (details, signature) = (std::mem::take(&mut self.details), self.signature.take());
         let thought = std::mem::take(&mut self.thought);
+        let heard = self.heard.as_mut().map(std::mem::take).filter(|_| thought);
+        let heard = heard.filter(|heard| heard.len() <= MOST_HEARD);
+        let kept = heard.and_then(|heard| carrier("plain", &format!(r#"{{"text":{}}}"#, quoted(&heard))));
+        if let Some(kept) = &kept {
+            self.carried = Some(kept.to_signature());
+        }
         let made = if !details.is_empty() {
             let items: Vec<String> = details.iter().map(Detail::to_json).collect();
             carrier("reasoning_details", &format!("[{}]", items.join(",")))
@@ -147,12 +177,51 @@ impl Voice {
         } else if thought && context.show_thinking {
             carrier("plain", "{}")
         } else {
-            None
+            kept
         };
         if let Some(carrier) = made {
             encoder.signature(carrier.to_signature());
         }
     }
+}
+
+/// What is carried of a thought at most: more would make clients send it back with every turn.
+const MOST_HEARD: usize = 256 << 10;
+
+/// Gives back to turns what was thought in them, where its text was not shown or the client has not kept it.
+pub(super) fn recall(conversation: &mut Conversation, target: &Target<'_>) {
+    let opened = |signature: &str| {
+        let carrier = Carrier::read(signature).filter(|carrier| carrier.kind == "plain");
+        let carrier = carrier.filter(|carrier| carrier.fits(PROTOCOL, target))?;
+        serde_json::from_str::<Heard>(carrier.data.get()).ok()?.text.filter(|text| !text.is_empty())
+    };
+    for said in conversation.assistant_turns() {
+        let (mut is_thought, mut kept) = (false, None);
+        for said in said.iter_mut() {
+            match said {
+                Turned::Thinking { text, signature } => {
+                    if let Some(heard) = signature.as_deref().filter(|_| text.is_empty()).and_then(opened) {
+                        *text = heard;
+                    }
+                    is_thought |= !text.is_empty();
+                }
+                Turned::Call { id, .. } => {
+                    let known = target.kept.iter().find(|(known, _)| known == id);
+                    kept = kept.or_else(|| known.and_then(|(_, carrier)| opened(carrier)));
+                }
+                Turned::Text(_) | Turned::Redacted(_) => {}
+            }
+        }
+        if let Some(text) = kept.filter(|_| !is_thought) {
+            said.insert(0, Turned::Thinking { text, signature: None });
+        }
+    }
+}
+
+/// What a carrier of this protocol holds of a thought that was not shown.
+#[derive(Deserialize)]
+struct Heard {
+    text: Option<String>,
 }
 
 /// A text that is there and says something.
@@ -246,5 +315,114 @@ impl Detail {
         let members: Vec<String> =
             self.members.iter().map(|(name, value)| format!("{}:{}", quoted(name), value.to_json())).collect();
         format!("{{{}}}", members.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tidegate_core::Timestamp;
+    use tidegate_wire::messages::Request;
+
+    use crate::chat::{message, request};
+    use crate::dialect;
+    use crate::translate::{Answered, Card, Target, Translator};
+
+    const NOW: Timestamp = Timestamp(1_790_000_000_000);
+    const THOUGHT: &str = "They want \"the tide\".";
+
+    fn sent(body: &Value, kept: &[(String, String)]) -> (Value, crate::translate::Outgoing) {
+        let card = Card { context_length: 200_000, max_output_tokens: 64_000, ..dialect::card("deepseek") };
+        let target = Target {
+            card: &card,
+            model: "deepseek-v4-pro",
+            scope: "ep-7f2c",
+            cache_key: None,
+            user: None,
+            stream: false,
+            is_capped: false,
+            tells_searches: false,
+            tier: None,
+            betas: &[],
+            kept,
+        };
+        let made = request(&Request::parse(body.to_string().as_bytes()).unwrap(), &target).unwrap();
+        (serde_json::from_slice(&made.body).unwrap(), made)
+    }
+
+    fn asked(thinking: &Value, history: &[Value]) -> Value {
+        let mut messages = vec![json!({"role": "user", "content": "x"})];
+        messages.extend_from_slice(history);
+        let mut body = json!({"max_tokens": 64, "messages": messages, "tools": [{"name": "f", "input_schema": {"type": "object"}}]});
+        if !thinking.is_null() {
+            body["thinking"] = thinking.clone();
+        }
+        body
+    }
+
+    fn called() -> Value {
+        let calls = json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+        json!({"choices": [{"finish_reason": "tool_calls", "message": {"content": null, "reasoning_content": THOUGHT, "tool_calls": calls}}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+    }
+
+    fn history(content: &Value) -> [Value; 2] {
+        let result = json!([{"type": "tool_result", "tool_use_id": "call_1", "content": "4 m"}]);
+        [json!({"role": "assistant", "content": content}), json!({"role": "user", "content": result})]
+    }
+
+    #[test]
+    fn p63_what_nobody_was_shown_goes_back_in_a_loop() {
+        for thinking in [json!({"type": "adaptive", "display": "omitted"}), json!(null)] {
+            let (first, made) = sent(&asked(&thinking, &[]), &[]);
+            let Answered { body, .. } = message(called().to_string().as_bytes(), &made.context, NOW).unwrap();
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(answer["content"][0]["thinking"], "", "{answer}");
+            assert!(!String::from_utf8_lossy(&body).contains("the tide"));
+            let (second, made) = sent(&asked(&thinking, &history(&answer["content"])), &[]);
+            assert_eq!(second["messages"][1]["reasoning_content"], THOUGHT);
+            assert_eq!((second.get("thinking"), made.warnings), (first.get("thinking"), Vec::<String>::new()));
+        }
+    }
+
+    #[test]
+    fn p63_what_a_client_has_not_kept_is_known_here() {
+        for thinking in [json!({"type": "adaptive"}), json!({"type": "adaptive", "display": "omitted"}), json!(null)] {
+            let (_, made) = sent(&asked(&thinking, &[]), &[]);
+            let answered = message(called().to_string().as_bytes(), &made.context, NOW).unwrap();
+            let bare = json!([{"type": "tool_use", "id": "call_1", "name": "f", "input": {}}]);
+            let (second, made) = sent(&asked(&thinking, &history(&bare)), &answered.signed);
+            assert_eq!(second["messages"][1]["reasoning_content"], THOUGHT);
+            assert_eq!(made.warnings, Vec::<String>::new());
+            // Nothing is known: the model is told not to think, and so is the caller.
+            let (second, made) = sent(&asked(&thinking, &history(&bare)), &[]);
+            assert_eq!(second["thinking"], json!({"type": "disabled"}));
+            assert_eq!(made.warnings, ["disabled:thinking"]);
+        }
+    }
+
+    #[test]
+    fn p63_a_stream_carries_what_it_does_not_show() {
+        let (_, made) = sent(&asked(&json!({"type": "adaptive", "display": "omitted"}), &[]), &[]);
+        let mut translator =
+            Translator::new(Box::new(crate::chat::Decoder::new(made.context.clone(), NOW)), &made.context, 1 << 20);
+        let mut out = String::new();
+        for delta in [
+            json!({"reasoning_content": &THOUGHT[..9]}),
+            json!({"reasoning_content": &THOUGHT[9..]}),
+            json!({"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": "f", "arguments": "{}"}}]}),
+        ] {
+            let chunk = format!("data: {}\n\n", json!({"choices": [{"delta": delta}]}));
+            out.push_str(&String::from_utf8_lossy(&translator.feed(chunk.into())));
+        }
+        out.push_str(&String::from_utf8_lossy(
+            &translator.feed(
+                "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n".into(),
+            ),
+        ));
+        assert!(!out.contains("thinking_delta") && out.contains("signature_delta"), "{out}");
+        let (id, carrier) = &translator.signed()[0];
+        assert_eq!(id, "call_1");
+        assert!(out.contains(carrier.as_str()), "{out}");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_wire::json;
 use tidegate_wire::messages::{OutputFormat, Request, ToolChoice};
 
-use super::PROTOCOL;
+use super::{PROTOCOL, reasoning as thoughts};
 use crate::Protocol;
 use crate::translate::body::{Body, compact};
 use crate::translate::card::{
@@ -35,6 +35,8 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         return Err(Unsupported::whole(intent::NO_PREFILL));
     }
     let ids = conversation.ids.clone();
+    // By the client's ids, before they are others.
+    thoughts::recall(&mut conversation, target);
     if card.id_rule == IdRule::Counted {
         conversation.number_calls();
     }
@@ -108,11 +110,14 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         conversation.warn("dropped:cache_control");
     }
     let text = body.to_bytes();
+    let has_tools = !functions.is_empty();
     let offered = functions.list.into_iter().map(|function| function.name).collect();
+    let keeps_thinking = card.needs_thinking_back && has_tools && !thinking.is_off();
     let context = Context {
         names: Names::new(functions.originals, ids),
         serial: request.tool_choice.as_ref().is_some_and(ToolChoice::is_serial),
         show_thinking: thinking.show,
+        keeps_thinking,
         scope: target.scope.to_owned(),
         model: target.model.to_owned(),
         guarded,

@@ -90,6 +90,7 @@ impl Decoder {
         if let Some(name) = name {
             known.name.push_str(name);
             stream.encoder.tool_start(key, id.or(known.id.as_deref()), name);
+            self.voice.called(key, &mut stream.encoder);
             stream.encoder.tool_arguments(key, &std::mem::take(&mut known.early));
         }
         let pieces = arguments(call.function.as_ref().and_then(|function| function.arguments));

@@ -135,7 +135,8 @@ pub enum Said {
 }
 
 impl Said {
-    fn id(&self) -> Option<&str> {
+    /// The id of a call.
+    pub fn id(&self) -> Option<&str> {
         match self {
             Self::Call { id, .. } => Some(id),
             Self::Text(_) | Self::Thinking { .. } | Self::Redacted(_) => None,
@@ -292,6 +293,14 @@ impl Conversation {
         self.turns.iter().any(|turn| match turn {
             Turn::Assistant(said) => call_ids(turn).next().is_some() && !said.iter().any(is_thought),
             Turn::User(_) | Turn::Results(_) | Turn::System(_) => false,
+        })
+    }
+
+    /// What the model said, turn by turn.
+    pub fn assistant_turns(&mut self) -> impl Iterator<Item = &mut Vec<Said>> {
+        self.turns.iter_mut().filter_map(|turn| match turn {
+            Turn::Assistant(said) => Some(said),
+            Turn::User(_) | Turn::Results(_) | Turn::System(_) => None,
         })
     }
 

@@ -75,9 +75,8 @@ impl Thinking {
         if !is_refused || self.is_off() {
             return self;
         }
-        if self.wanted != Wanted::Nothing {
-            conversation.warn("disabled:thinking");
-        }
+        // Also where nobody asked for it: such a model thinks unless it is told not to.
+        conversation.warn("disabled:thinking");
         Self { wanted: Wanted::Off, show: false }
     }
 

@@ -117,6 +117,8 @@ pub struct Context {
     /// At most one call was promised.
     pub serial: bool,
     pub show_thinking: bool,
+    /// The upstream wants back what it thought before it called a tool, also where nobody was shown it.
+    pub keeps_thinking: bool,
     pub scope: String,
     pub model: String,
     /// Sequences that the upstream does not look for itself.

@@ -179,6 +179,40 @@ async fn p61_a_signature_that_the_client_has_not_kept_goes_back_all_the_same() {
 }
 
 #[tokio::test]
+async fn p63_what_was_thought_before_a_call_goes_back_though_the_client_keeps_nothing() {
+    let call = json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+    let said = json!({"role": "assistant", "content": null, "reasoning_content": "Look there.", "tool_calls": [call]});
+    let whole = json!({"id": "c", "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2}});
+    let piece = json!({"id": "c", "choices": [{"index": 0, "delta": said, "finish_reason": "tool_calls"}]});
+    for (kind, body) in
+        [("application/json", whole.to_string()), ("text/event-stream", format!("data: {piece}\n\ndata: [DONE]\n\n"))]
+    {
+        let headers = vec![("content-type".to_owned(), kind.to_owned())];
+        let first = Behaviour::Raw { status: 200, headers, body: body.into() };
+        let sim = Sim::start(Script::from(first).then(Behaviour::says("ok"))).await;
+        let lines = "card = { reasoning = \"thinking\", reasoning_field = \"reasoning_content\", replay_reasoning = \"tool_loop\", needs_thinking_back = true }";
+        let address = format!("{}/v1", sim.base_url());
+        let gate = Tidegate::start().protocol_at(MODEL, "openai-chat", &address, lines).run().await;
+        let mut request = loop_of_tools();
+        request["messages"].as_array_mut().unwrap().truncate(1);
+        request["stream"] = (kind != "application/json").into();
+        let said = message(&asked(&gate, &request).await);
+        // What carries it for a client that keeps it; this one keeps the call alone.
+        assert_eq!((&said["content"][0]["type"], &said["content"][0]["thinking"]), (&json!("thinking"), &json!("")));
+        let result = json!({"type": "tool_result", "tool_use_id": "call_1", "content": "4.1 m"});
+        request["messages"].as_array_mut().unwrap().extend([
+            json!({"role": "assistant", "content": [said["content"][1]]}),
+            json!({"role": "user", "content": [result]}),
+        ]);
+        let reply = asked(&gate, &request).await;
+        assert_eq!((&message(&reply)["content"][0]["text"], reply.header("x-tidegate-warnings")), (&json!("ok"), None));
+        let seen = sim.requests()[1].json();
+        assert_eq!((&seen["messages"][1]["reasoning_content"], seen.get("thinking")), (&json!("Look there."), None));
+    }
+}
+
+#[tokio::test]
 async fn words_that_a_caller_plants_take_nothing_from_others() {
     let message = "Invalid schema for function 'stop': In context=('properties', 'unknown parameter'), array schema missing items.";
     let planted = json!({"error": {"message": message, "type": "invalid_request_error",
