@@ -37,6 +37,7 @@ fuzz_target!(|data: &[u8]| {
             tier: None,
             betas: &[],
             kept: &[],
+            unsigned: false,
         };
         match adapter::request(protocol, &request, &target) {
             Ok(made) => assert!(serde_json::from_slice::<IgnoredAny>(&made.body).is_ok()),

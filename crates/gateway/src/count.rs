@@ -191,6 +191,7 @@ impl Gateway {
                     tier: None,
                     betas: &[],
                     kept: &[],
+                    unsigned: false,
                 };
                 let outgoing = adapter::request(protocol, &request, &target).ok()?;
                 let is_vertex = upstream.auth == Auth::Google;

@@ -77,6 +77,7 @@ fn request(protocol: Protocol) {
         tier: None,
         betas: &[],
         kept: &[],
+        unsigned: false,
     };
     let body = black_box(body);
     let made = measured(|| {

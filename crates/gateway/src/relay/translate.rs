@@ -88,6 +88,7 @@ pub(super) fn outgoing(
         betas: &betas.betas,
         // What was refused for its signatures goes without them.
         kept: if signed.is_some() { &[] } else { &kept },
+        unsigned: signed.is_some(),
     };
     let made = adapter::request(upstream.protocol, &request, &target);
     let mut made = made.map_err(|error| match &*error.reason {
@@ -99,11 +100,15 @@ pub(super) fn outgoing(
     made.warnings.extend(lost_thinking.then(|| "dropped:thinking".to_owned()));
     made.context.input_estimate = estimate::rough(&request, card);
     if let Some(signed) = signed.filter(|_| upstream.protocol == Protocol::Gemini) {
+        let sent = |request: &Request, kept| {
+            let made = adapter::request(upstream.protocol, request, &Target { kept, unsigned: false, ..target });
+            made.map(|made| made.body).unwrap_or_default()
+        };
+        let refused = sent(&signed, &kept);
+        lost_reasoning = refused != sent(&request, &[]);
         // What was refused held no signature but the one that stands for none: that has another form.
-        let refused = adapter::request(upstream.protocol, &signed, &Target { kept: &kept, ..target });
-        if refused.is_ok_and(|refused| refused.body == made.body) {
+        if !lost_reasoning && gemini::with_encoded_dummy(&refused) != refused {
             made.body = gemini::with_encoded_dummy(&made.body);
-            lost_reasoning = false;
         }
     }
     made.warnings.extend(lost_reasoning.then(|| call::WITHOUT_REASONING.to_owned()));

@@ -345,6 +345,7 @@ mod tests {
             tier: None,
             betas: &[],
             kept,
+            unsigned: false,
         };
         let made = request(&Request::parse(body.to_string().as_bytes()).unwrap(), &target).unwrap();
         (serde_json::from_slice(&made.body).unwrap(), made)

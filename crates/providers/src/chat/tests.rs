@@ -60,6 +60,7 @@ fn target(card: &Card) -> Target<'_> {
         tier: None,
         betas: &[],
         kept: &[],
+        unsigned: false,
     }
 }
 

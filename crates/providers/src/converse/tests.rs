@@ -24,6 +24,7 @@ fn sent(body: &Value, card: &Card) -> (String, Context) {
         tier: None,
         betas: &[],
         kept: &[],
+        unsigned: false,
     };
     let made = request(&parsed, &target).unwrap();
     (String::from_utf8(made.body.to_vec()).unwrap(), made.context)
@@ -99,6 +100,7 @@ fn the_order_of_a_clients_members_is_kept() {
         tier: None,
         betas: &[],
         kept: &[],
+        unsigned: false,
     };
     let made = request(&Request::parse(text.as_bytes()).unwrap(), &target).unwrap();
     let body = std::str::from_utf8(&made.body).unwrap();

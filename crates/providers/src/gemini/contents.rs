@@ -114,7 +114,7 @@ impl Contents<'_> {
                 Turn::System(text) => append(&mut contents, "user", vec![Part::text(format!("[system note] {text}"))]),
                 Turn::Results(outcomes) => append(&mut contents, "user", self.results(outcomes)?),
                 Turn::Assistant(said) => {
-                    let parts = self.said(said, place > last_words);
+                    let parts = self.said(said, place > last_words || self.target.unsigned);
                     append(&mut contents, "model", parts);
                 }
             }

@@ -100,6 +100,8 @@ pub struct Target<'a> {
     pub betas: &'a [&'a str],
     /// Calls of earlier turns and what carries their signatures, for a client that has not sent it back.
     pub kept: &'a [(String, String)],
+    /// Signatures were refused, or missed: there are none, and what stands for none is wherever one could be.
+    pub unsigned: bool,
 }
 
 /// A request as the upstream takes it, and what its answer must be read with.

@@ -147,6 +147,7 @@ impl Case {
             tier: None,
             betas: &betas,
             kept: &[],
+            unsigned: false,
         };
         match (adapter::request(self.protocol, &request, &target), self.word("refused")) {
             (Ok(made), None) => {

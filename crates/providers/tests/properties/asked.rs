@@ -452,6 +452,7 @@ fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outg
         tier: None,
         betas: &[],
         kept: &[],
+        unsigned: false,
     };
     adapter::request(protocol, request, &target)
 }

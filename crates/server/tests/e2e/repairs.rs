@@ -78,6 +78,19 @@ async fn p61_a_signature_that_stands_for_none_is_sent_in_its_other_form() {
 }
 
 #[tokio::test]
+async fn p61_a_signature_that_is_missing_is_stood_for_wherever_one_could_be() {
+    let refusal = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT",
+        "message": "Function call is missing a thought_signature in functionCall parts."}});
+    let mut request = loop_of_tools();
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.extend([json!({"role": "assistant", "content": "Safe."}), user("And now?")]);
+    let lines = "card = { signed_reasoning = true }";
+    let (first, second) = repaired(("gemini", "/v1beta"), lines, request, refusal).await;
+    let signature = |body: &Value| body["contents"][1]["parts"][0]["thoughtSignature"].clone();
+    assert_eq!((signature(&first), signature(&second)), (Value::Null, "skip_thought_signature_validator".into()));
+}
+
+#[tokio::test]
 async fn words_that_may_not_follow_results_are_put_into_them() {
     let words = "Expected last role User or Tool (or Assistant with prefix True) for serving but got user";
     let refusal = json!({"object": "error", "message": words, "type": "invalid_request_message_order", "code": "3230"});
