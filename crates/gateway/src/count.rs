@@ -157,6 +157,7 @@ impl Gateway {
                     refused: &refused,
                     repairs: &[],
                     forwarded: &forwarded,
+                    is_made: false,
                 };
                 let fitted = call::fit(&wanted, attempt, upstream, snapshot).ok()?;
                 let (body, cuts) = fitted.parts();

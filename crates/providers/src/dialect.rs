@@ -42,6 +42,7 @@ pub fn card(slug: &str) -> Card {
             max_tokens_field: LimitField::MaxCompletionTokens,
             system_role: SystemRole::Developer,
             reasoning: ReasoningSwitch::Effort,
+            id_rule: IdRule::Most40,
             cache_key: true,
             store_flag: true,
             user_field: Some("safety_identifier".into()),
@@ -51,6 +52,7 @@ pub fn card(slug: &str) -> Card {
         "azure" => Card {
             max_tokens_field: LimitField::MaxCompletionTokens,
             reasoning: ReasoningSwitch::Effort,
+            id_rule: IdRule::Most40,
             cache_key: true,
             ..base
         },
@@ -120,6 +122,7 @@ pub fn card(slug: &str) -> Card {
             ..local
         },
         "llamacpp" | "ollama" | "lmstudio" => local,
+        "github-models" => Card { id_rule: IdRule::Most40, ..Card::default() },
         _ => Card::default(),
     }
 }
@@ -137,6 +140,7 @@ fn responses(slug: &str) -> Card {
         reasoning: ReasoningSwitch::Effort,
         mid_system: true,
         system_role: SystemRole::Developer,
+        id_rule: IdRule::Most64,
         ..Card::default()
     };
     match slug {

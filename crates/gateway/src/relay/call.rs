@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::{HeaderValue, Method, Uri};
-use tidegate_core::{Timestamp, WorkspaceId};
+use tidegate_core::{Api, Timestamp, WorkspaceId};
 use tidegate_providers::anthropic::{self, Forwarded, beta, edit};
 use tidegate_providers::credential::{AwsKeys, Credential, ServiceAccount};
 use tidegate_providers::platform::filled;
@@ -233,6 +233,8 @@ pub(crate) struct Fit<'a> {
     pub refused: &'a BTreeSet<Refused>,
     pub repairs: &'a [Repair],
     pub forwarded: &'a Forwarded,
+    /// It was made here of a body in another format.
+    pub is_made: bool,
 }
 
 /// A fitted body, where its members are, and what had to be left out.
@@ -284,6 +286,7 @@ pub(crate) fn fit<'a>(
         dropped: &dropped,
         without_reasoning: fit.repairs.contains(&Repair::WithoutReasoning),
         marks_last: upstream.carriage == Carriage::BedrockInvoke,
+        is_made: fit.is_made,
     };
     let edited = edit::edited(fit.body, fit.traits, &rules);
     let (mut changed, mut warnings) = (edited.body, kept.warnings);
@@ -348,6 +351,7 @@ fn native(
         refused: &refused,
         repairs: &job.repairs,
         forwarded: &job.forwarded,
+        is_made: matches!(job.ticket.api(), Api::Chat | Api::Responses),
     };
     let fitted = fit(&wanted, attempt, upstream, &snapshot)?;
     let (body, cuts) = fitted.parts();

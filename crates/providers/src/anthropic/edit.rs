@@ -12,6 +12,7 @@ use super::merge;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
+use crate::translate::tools::claudes_id;
 
 /// What an edit makes of a body.
 #[derive(Debug, Default)]
@@ -38,6 +39,8 @@ pub struct Rules<'a> {
     pub without_reasoning: bool,
     /// A marker for the whole request is unknown there and goes to the last block that can carry one.
     pub marks_last: bool,
+    /// The body was made here of another format, whose ids of calls may be any text.
+    pub is_made: bool,
 }
 
 impl Rules<'_> {
@@ -70,6 +73,7 @@ pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let thinks_freely = traits.thinking && rules.max_tokens.is_none();
     let is_concerned = rules.apply_to(traits)
         || (rules.card.needs_thinking_back && has_calls())
+        || (rules.is_made && has_calls() && has_odd_ids(body))
         || (thinks_freely && budget(body).is_some_and(|budget| budget >= rules.max_output_tokens));
     if !is_concerned {
         return Edited::default();
@@ -80,6 +84,26 @@ pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new(), has_unthought_calls: false };
     let text = edit.body(&members, traits);
     Edited { body: Some(text.into()), warnings: edit.warnings }
+}
+
+/// Whether a call has an id that Claude refuses.
+fn has_odd_ids(body: &Bytes) -> bool {
+    let messages = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of);
+    let messages = messages.and_then(|members| json::elements(members.get("messages")?)).unwrap_or_default();
+    let contents = messages.into_iter().filter_map(|message| json::elements(Members::of(message)?.get("content")?));
+    contents.flatten().any(|block| identified(block).is_some())
+}
+
+/// A call or a result with an id that Claude takes; nothing where it has one.
+fn identified(block: &RawValue) -> Option<String> {
+    let named_by = match () {
+        () if is_kind(block, "tool_use") => "id",
+        () if is_kind(block, "tool_result") => "tool_use_id",
+        () => return None,
+    };
+    let members = Members::of(block)?;
+    let id = members.get(named_by).and_then(json::string)?;
+    Some(with_text(&members, named_by, &claudes_id(&id)?))
 }
 
 /// The tokens that a request wants to think with.
@@ -379,6 +403,7 @@ impl Edit<'_> {
         let touches_blocks = traits.foreign_thinking
             || self.rules.card.needs_thinking_back
             || self.rules.without_reasoning
+            || self.rules.is_made
             || traits.blank_text
             || traits.unclean_data
             || traits.own_citations
@@ -433,6 +458,10 @@ impl Edit<'_> {
             }
             let text = self.thinking_block(block).or_else(|| self.unsigned(block).filter(|_| is_wanted));
             is_thought |= text.is_some() && is_kind(block, "thinking");
+            let text = text.map(|text| match identified(block).filter(|_| self.rules.is_made) {
+                Some(identified) => identified.into(),
+                None => text,
+            });
             match text {
                 Some(text) => made.push(self.block_lifetimes(clean(nested(text)))),
                 None if at == 0 => self.removed_thinking.push(place),
@@ -479,14 +508,14 @@ impl Edit<'_> {
         let carrier = Carrier::read(&signature)?;
         let own = carrier.kind == "messages_sig" && carrier.is_from("messages", self.rules.scope);
         let inner: Wrapped = serde_json::from_str(carrier.data.get()).ok().filter(|_| own)?;
-        Some(signed(&members, signed_by, &inner.signature).into())
+        Some(with_text(&members, signed_by, &inner.signature).into())
     }
 
     /// Thinking of another's as text alone, for an upstream that asks for the text and looks at no signature.
     fn unsigned<'a>(&self, block: &'a RawValue) -> Option<Raw<'a>> {
         let members = Members::of(block).filter(|_| is_kind(block, "thinking") && !self.rules.without_reasoning)?;
         let has_text = members.get("thinking").and_then(json::string).is_some_and(|text| !text.is_empty());
-        has_text.then(|| signed(&members, "signature", "").into())
+        has_text.then(|| with_text(&members, "signature", "").into())
     }
 }
 
@@ -494,13 +523,13 @@ impl Edit<'_> {
 const NO_THINKING: &str = r#"{"type":"disabled"}"#;
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
-/// A block with another signature, which is in the member of this name.
-fn signed(members: &Members<'_>, signed_by: &str, signature: &str) -> String {
+/// A block with another text in the member of this name: a signature or an id.
+fn with_text(members: &Members<'_>, named: &str, text: &str) -> String {
     let mut out = String::from("{");
-    for (name, value) in members.0.iter().filter(|(name, _)| name != signed_by) {
+    for (name, value) in members.0.iter().filter(|(name, _)| name != named) {
         push_member(&mut out, name, value.get());
     }
-    push_member(&mut out, signed_by, &quoted(signature));
+    push_member(&mut out, named, &quoted(text));
     out.push('}');
     out
 }

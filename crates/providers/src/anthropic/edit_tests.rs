@@ -12,6 +12,10 @@ fn run(body: &str, card: &Card) -> Edited {
 }
 
 fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
+    run_on(body, card, max_output_tokens, false)
+}
+
+fn run_on(body: &str, card: &Card, max_output_tokens: u64, is_made: bool) -> Edited {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
     let max_tokens = envelope.max_tokens;
@@ -24,6 +28,7 @@ fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
         dropped: &[],
         without_reasoning: false,
         marks_last: false,
+        is_made,
     };
     edited(&bytes, envelope.traits, &rules)
 }
@@ -41,8 +46,30 @@ fn run_marking(body: &str, card: &Card) -> Edited {
         dropped: &[],
         without_reasoning: false,
         marks_last: true,
+        is_made: false,
     };
     edited(&bytes, envelope.traits, &rules)
+}
+
+#[test]
+fn p42_ids_of_other_formats_are_made_ones_that_claude_takes() {
+    let body = |first: &str, second: &str| {
+        json!({"model": "m", "max_tokens": 9, "messages": [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": first, "name": "f", "input": {"id": "a.b"}}, {"type": "tool_use", "id": second, "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": first, "content": "y"}, {"type": "tool_result", "tool_use_id": second, "content": "z"}]},
+        ]})
+        .to_string()
+    };
+    let made = value(&run_on(&body("functions.f:0", "call_1"), &Card::default(), 64_000, true));
+    let (calls, results) = (&made["messages"][1]["content"], &made["messages"][2]["content"]);
+    let id = calls[0]["id"].as_str().unwrap();
+    assert!(id.starts_with("t_") && id.len() == 26, "{id}");
+    assert_eq!((&results[0]["tool_use_id"], &calls[0]["input"]), (&json!(id), &json!({"id": "a.b"})));
+    assert_eq!((&calls[1]["id"], &results[1]["tool_use_id"]), (&json!("call_1"), &json!("call_1")));
+    assert!(run_on(&body("call_0", "call_1"), &Card::default(), 64_000, true).body.is_none());
+    // What a client wrote in Claude's own format is for Claude to judge.
+    assert!(run(&body("functions.f:0", "call_1"), &Card::default()).body.is_none());
 }
 
 fn value(edited: &Edited) -> Value {

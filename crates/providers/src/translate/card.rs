@@ -272,7 +272,7 @@ pub struct Card {
     pub parallel_flag: bool,
     #[serde(rename = "forced_tool_choice")]
     pub forced_choice: bool,
-    /// `any`, `alnum9`, `re64` or `kimi`.
+    /// `any`, `alnum9`, `re64`, `max40`, `max64` or `kimi`.
     #[serde(rename = "tool_id_rule")]
     pub id_rule: IdRule,
     /// `re64`, `re128` or `gemini`.

@@ -19,6 +19,12 @@ pub enum IdRule {
     /// At most 64 of letters, digits and `_.:-`.
     #[serde(rename = "re64")]
     Plain64,
+    /// At most 40 characters (OpenAI's chat).
+    #[serde(rename = "max40")]
+    Most40,
+    /// At most 64 characters (OpenAI's Responses).
+    #[serde(rename = "max64")]
+    Most64,
     /// Exactly nine letters and digits (Mistral).
     #[serde(rename = "alnum9")]
     Alphanumeric9,
@@ -71,13 +77,27 @@ pub fn upstream_id(id: &str, rule: IdRule) -> Cow<'_, str> {
         IdRule::Plain64 => {
             let fits = (1..=64).contains(&id.len())
                 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
-            if fits { Cow::Borrowed(id) } else { Cow::Owned(format!("t_{}", &hex(&sha256(id))[..24])) }
+            if fits { Cow::Borrowed(id) } else { Cow::Owned(hashed(id)) }
+        }
+        IdRule::Most40 | IdRule::Most64 => {
+            let most = if rule == IdRule::Most40 { 40 } else { 64 };
+            if (1..=most).contains(&id.len()) { Cow::Borrowed(id) } else { Cow::Owned(hashed(id)) }
         }
         IdRule::Alphanumeric9 => {
             let fits = id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
             if fits { Cow::Borrowed(id) } else { Cow::Owned(nine(&sha256(id))) }
         }
     }
+}
+
+/// An id as Claude takes it: letters, digits, `_` and `-`. Nothing where it is one already.
+pub fn claudes_id(id: &str) -> Option<String> {
+    let fits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    (!fits).then(|| hashed(id))
+}
+
+fn hashed(id: &str) -> String {
+    format!("t_{}", &hex(&sha256(id))[..24])
 }
 
 /// The hash as a number, modulo 62⁹, in base 62 with leading zeros.
@@ -180,6 +200,13 @@ mod tests {
         assert_eq!(upstream_id("abcDEF123", IdRule::Alphanumeric9), "abcDEF123");
         let odd = "toolu a1";
         assert!(upstream_id(odd, IdRule::Plain64).starts_with("t_"));
+        let of_vllm = "chatcmpl-tool-0123456789abcdef0123456789abcdef";
+        assert_eq!(upstream_id(of_vllm, IdRule::Most40).len(), 26);
+        assert_eq!(upstream_id(of_vllm, IdRule::Most64), of_vllm);
+        assert_eq!(upstream_id("functions.f:0", IdRule::Most40), "functions.f:0");
+        assert!(upstream_id(&"x".repeat(65), IdRule::Most64).starts_with("t_"));
+        assert_eq!(claudes_id("toolu_a1"), None);
+        assert!(claudes_id("functions.f:0").is_some_and(|id| claudes_id(&id).is_none()));
         assert_eq!(hex(&sha256("toolu_a1"))[..24], *"9e7d6ec4c9289913f4bccf37");
     }
 

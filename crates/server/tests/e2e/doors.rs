@@ -66,6 +66,27 @@ async fn a_careless_answer_is_told_and_one_that_cannot_be_is_not_charged() {
 }
 
 #[tokio::test]
+async fn p42_a_messages_upstream_gets_ids_of_calls_that_it_takes() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
+    let (id, arguments) = ("functions.look:0", "{}");
+    let call = json!({"id": id, "type": "function", "function": {"name": "look", "arguments": arguments}});
+    let chat = json!({"model": MODEL, "max_tokens": 64, "messages": [user("x"),
+        {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": id, "content": "4 m"}]});
+    let responses = json!({"model": MODEL, "max_output_tokens": 64, "input": [user("x"),
+        {"type": "function_call", "call_id": id, "name": "look", "arguments": arguments},
+        {"type": "function_call_output", "call_id": id, "output": "4 m"}]});
+    for (path, body) in [("chat/completions", chat), ("responses", responses)] {
+        let reply = ask(&gate, path, &body).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body_text());
+        let messages = sim.requests().pop().unwrap().json()["messages"].clone();
+        let made = messages[1]["content"][0]["id"].as_str().unwrap().to_owned();
+        assert!(made.starts_with("t_") && made.len() == 26, "{path}: {made}");
+        assert_eq!(messages[2]["content"][0]["tool_use_id"], made.as_str(), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_careless_stream_loses_nothing() {
     let frames = [
         (
