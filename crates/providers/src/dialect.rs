@@ -80,6 +80,7 @@ pub fn card(slug: &str) -> Card {
             reasoning_in: ReasoningField::ReasoningContent,
             replay: Replay::ToolLoop,
             needs_thinking_back: slug == "moonshotai",
+            id_rule: if slug == "moonshotai" { IdRule::Counted } else { IdRule::Any },
             parallel_flag: false,
             ..base
         },
@@ -180,6 +181,7 @@ mod tests {
     fn an_unknown_provider_gets_the_careful_card() {
         assert_eq!(card("in-house"), Card::default());
         assert_eq!(card("mistral").id_rule, IdRule::Alphanumeric9);
+        assert_eq!((card("moonshotai").id_rule, card("z-ai").id_rule), (IdRule::Counted, IdRule::Any));
         assert!(!card("ollama").image_url);
     }
 
