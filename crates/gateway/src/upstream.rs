@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::USER_AGENT;
+use http::header::{ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+const PLAIN: HeaderValue = HeaderValue::from_static("identity");
 /// Enough of an error answer to tell what it means.
 pub(crate) const ERROR_BODY: usize = 64 << 10;
 
@@ -106,6 +107,8 @@ impl Client {
         body: Pieces,
     ) -> Result<Response<Incoming>, Fault> {
         headers.insert(USER_AGENT, AGENT);
+        // Without a word a server or a proxy between may use any coding, and none is undone here.
+        headers.insert(ACCEPT_ENCODING, PLAIN);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri.clone();

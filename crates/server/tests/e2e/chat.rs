@@ -45,6 +45,7 @@ async fn a_message_is_answered_whole_and_streamed() {
     assert!(body["usage"]["cost"].as_f64().expect("a cost") > 0.0, "{body}");
     let sent = sim.requests().pop().expect("it was called");
     assert_eq!(sent.header("authorization"), Some("Bearer chat-secret"));
+    assert_eq!(sent.header("accept-encoding"), Some("identity"), "no coding is undone here");
     assert_eq!(sent.json()["messages"], json!([{"role": "user", "content": "hi"}]));
     assert_eq!(sent.json()["model"], "sim");
 

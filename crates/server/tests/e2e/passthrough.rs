@@ -156,9 +156,11 @@ async fn the_headers_of_the_vendor_are_forwarded_and_no_others() {
     assert_eq!(seen.header("x-api-key"), Some("provider-secret-0"));
     assert_eq!(seen.header("content-type"), Some("application/json"));
     assert!(seen.header("user-agent").is_some_and(|agent| agent.starts_with("tidegate/")));
+    assert_eq!(seen.header("accept-encoding"), Some("identity"), "no coding is undone here");
     let mut names: Vec<&str> = seen.headers.keys().map(|name| name.as_str()).collect();
     names.sort_unstable();
     let expected = [
+        "accept-encoding",
         "anthropic-beta",
         "anthropic-version",
         "content-length",
