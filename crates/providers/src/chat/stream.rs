@@ -139,6 +139,11 @@ impl Decoder {
         stream.counted.tier = self.tier.or(stream.counted.tier);
         self.voice.pause(&mut stream.encoder, &self.context);
         self.sources.cite(&self.voice.text, &mut stream.encoder);
+        // One without a name is no answer, but some servers also send empty ones that mean nothing.
+        let is_nameless = |call: &Numbered| call.name.is_empty() && !call.early.trim().is_empty();
+        for (place, call) in self.calls.iter().enumerate().filter(|(_, call)| is_nameless(call)) {
+            stream.encoder.tool_start(key_of(place), call.id.as_deref(), "");
+        }
         if let Some(stop) = self.finished.take() {
             // What was used is often told after the end; only then it shows whether the model was full.
             let is_length = stop == Stop::Length;

@@ -688,6 +688,24 @@ fn p19_p20_a_stream_that_breaks_is_never_a_success() {
 }
 
 #[test]
+fn a_call_without_a_name_is_no_answer() {
+    let call = json!({"index": 0, "id": "a", "function": {"arguments": "{\"x\":1}"}});
+    let whole =
+        json!({"choices": [{"message": {"content": "x", "tool_calls": [call]}, "finish_reason": "tool_calls"}]});
+    assert_eq!(answered(&whole).unwrap_err().class, Class::BadResponse);
+    let of = |call: Value| {
+        streamed(
+            &[chunk(json!({"content": "x", "tool_calls": [call]}), json!("stop")), "data: [DONE]\n\n".to_owned()]
+                .concat(),
+            usize::MAX,
+        )
+    };
+    assert_eq!(of(call).unwrap_err().class, Class::BadResponse);
+    // An empty one means nothing.
+    assert!(of(json!({"index": 0, "function": {"arguments": ""}})).is_ok());
+}
+
+#[test]
 fn images_are_sent_as_what_they_are_and_documents_by_url_where_the_card_says_so() {
     let image = |declared: &str| json!({"type": "image", "source": {"type": "base64", "media_type": declared, "data": "/9j/4AAQ"}});
     let out = messages(json!([{"role": "user", "content": [image("image/png"), image("image/jpeg")]}]));

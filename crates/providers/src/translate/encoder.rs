@@ -41,7 +41,7 @@ pub struct Ending {
 /// Why blocks cannot be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The input of a call is no JSON object, and nothing says that the answer was cut short.
+    /// The input of a call is no JSON object or it has no name, and nothing says that the answer was cut short.
     Input,
 }
 
@@ -572,7 +572,7 @@ impl<B: Blocks> Encoder<B> {
 
     /// Writes what has come of the first call. A first piece `{}` is held: with some upstreams the real input follows it.
     fn write_front(&mut self) {
-        let Some(call) = self.calls.front_mut() else { return };
+        let Some(call) = self.calls.front_mut().filter(|call| !call.name.is_empty()) else { return };
         if call.written == 0 {
             if call.arguments.as_str().trim() == "{}" {
                 return;
@@ -598,6 +598,12 @@ impl<B: Blocks> Encoder<B> {
     /// Writes what is left of the first call and closes it.
     fn finish_front(&mut self) {
         let Some(mut call) = self.calls.pop_front() else { return };
+        // Nobody can run what has no name, and upstreams refuse it in a conversation: the answer is as good as cut here.
+        if call.name.is_empty() {
+            self.cut = true;
+            self.finished.push((call.key, call.given_id));
+            return;
+        }
         if self.open != Open::Tool {
             self.close();
             self.blocks.open_tool(&call.id, &call.name);
@@ -685,6 +691,22 @@ mod tests {
         encoder.finish().unwrap();
         let call = |id: &str| Block::Tool { id: id.to_owned(), name: "t".to_owned(), input: "{\"x\":1}".to_owned() };
         assert_eq!(encoder.blocks.blocks, [call("a"), call("b")]);
+    }
+
+    #[test]
+    fn a_call_without_a_name_is_none() {
+        let called = |stop: Stop| {
+            let mut encoder = Encoder::new(Collected::default(), &Context::default());
+            encoder.text("a");
+            encoder.tool_start(0, Some("a"), "");
+            encoder.tool_arguments(0, "{\"x\":1}");
+            encoder.tool_end(0);
+            encoder.stop(stop);
+            (encoder.finish(), encoder.blocks.blocks.len())
+        };
+        assert_eq!(called(Stop::Done), (Err(Broken::Input), 1));
+        let (ending, blocks) = called(Stop::Length);
+        assert_eq!((ending.unwrap().stop_reason, blocks), ("max_tokens", 1));
     }
 
     #[test]
