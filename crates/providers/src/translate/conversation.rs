@@ -8,6 +8,7 @@ use std::fmt;
 use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Message, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
+use super::body::compact;
 use super::{NOTHING_SAID, Unsupported, search};
 
 const INTERRUPTED: &str = "[no result: the call was interrupted]";
@@ -346,6 +347,7 @@ impl Conversation {
     /// `first`: the place of the first block that counts.
     fn said(&mut self, blocks: Vec<Block>, first: usize, turns: &mut Vec<Turn>) {
         let mut said: Vec<Said> = Vec::with_capacity(blocks.len());
+        let mut is_line = false;
         let found = search::told(&blocks);
         for block in blocks.into_iter().skip(first) {
             match block {
@@ -354,6 +356,9 @@ impl Conversation {
                 }
                 Block::Text(block) => {
                     let mark = Mark::of(block.cache_control.as_ref());
+                    if let Some(line) = last_text(&mut said).filter(|_| std::mem::take(&mut is_line)) {
+                        line.text.push('\n');
+                    }
                     said.push(Said::Text(Text { text: block.text, mark }));
                 }
                 Block::ToolUse(block) => said.push(Said::Call {
@@ -367,11 +372,14 @@ impl Conversation {
                 }
                 Block::RedactedThinking(block) => said.push(Said::Redacted(block.data)),
                 Block::ServerToolUse(block) if found.contains_key(&block.id) => {
-                    said.push(Said::Text(Text::plain(found[&block.id].clone())));
+                    push_line(&mut said, Text::plain(found[&block.id].clone()));
+                    is_line = true;
                 }
                 Block::WebSearchResult(block) if found.contains_key(&block.tool_use_id) => {}
                 Block::ServerToolUse(block) => {
-                    said.push(Said::Text(Text::plain(format!("[{} {}]", block.name, block.input_text()))));
+                    let input = block.input.as_ref().map_or_else(|| "{}".to_owned(), compact);
+                    push_line(&mut said, Text::plain(format!("[{} {input}]", block.name)));
+                    is_line = true;
                 }
                 // What replaces the conversation so far is told to the model, not said by it.
                 Block::Compaction(block) => {
@@ -379,7 +387,10 @@ impl Conversation {
                     append_heard(turns, Vec::new(), compacted(&block).into_iter().collect());
                 }
                 block if is_nothing_to_others(block.kind()) => self.warn(format!("dropped:{}", block.kind())),
-                other => said.push(Said::Text(self.omitted(&other))),
+                other => {
+                    push_line(&mut said, self.omitted(&other));
+                    is_line = true;
+                }
             }
         }
         append_said(turns, said);
@@ -674,6 +685,22 @@ fn append_heard(turns: &mut Vec<Turn>, outcomes: Vec<Outcome>, parts: Vec<Part>)
             _ => turns.push(Turn::User(parts)),
         }
     }
+}
+
+/// The last words of a turn so far.
+fn last_text(said: &mut [Said]) -> Option<&mut Text> {
+    said.iter_mut().rev().find_map(|said| match said {
+        Said::Text(text) => Some(text),
+        Said::Call { .. } | Said::Thinking { .. } | Said::Redacted(_) => None,
+    })
+}
+
+/// What stands for a block is a line of its own, also where the texts of a turn become one.
+fn push_line(said: &mut Vec<Said>, line: Text) {
+    if let Some(before) = last_text(said).filter(|before| !before.text.ends_with('\n')) {
+        before.text.push('\n');
+    }
+    said.push(Said::Text(line));
 }
 
 /// Every call gets its result right after its turn, once, and every result has its call.
