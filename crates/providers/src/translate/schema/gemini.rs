@@ -180,6 +180,11 @@ impl Subset<'_> {
         for (name, value) in members {
             self.member(name, value, members, depth - 1, &mut out);
         }
+        // A list of anything is refused.
+        let is_list = find(&out, "type").and_then(Node::text).is_some_and(|kind| kind == "array");
+        if is_list && find(&out, "items").is_none() {
+            set(&mut out, "items", Node::literal(r#"{"type":"string"}"#));
+        }
         Node::Object(out)
     }
 
@@ -193,15 +198,8 @@ impl Subset<'_> {
     ) {
         match name {
             "type" => kinds(value, out),
-            "const" => set(out, "enum", Node::Array(vec![value.clone()])),
-            "enum" => {
-                let is_text = find(members, "type").is_some_and(is_text);
-                let values: Vec<Node> =
-                    value.list().into_iter().flatten().map(|value| worded(value, is_text)).collect();
-                if !values.is_empty() {
-                    set(out, "enum", Node::Array(values));
-                }
-            }
+            "const" => choices(std::slice::from_ref(value), find(members, "type"), out),
+            "enum" => choices(value.list().unwrap_or_default(), find(members, "type"), out),
             "anyOf" | "oneOf" => {
                 let list = value.list().into_iter().flatten().map(|schema| self.schema(schema, depth)).collect();
                 set(out, "anyOf", Node::Array(list));
@@ -312,11 +310,20 @@ fn is_number(value: &Node) -> bool {
     value.raw().starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
-/// A value of an enumeration of texts is a text.
-fn worded(value: &Node, is_text: bool) -> Node {
-    match value {
-        Node::Leaf(raw) if is_text && json::kind(raw) != Kind::String => Node::literal(&quoted(raw.get())),
-        other => other.clone(),
+/// An enumeration is one of texts: of other values there is none, and null is no value but a word for what may be null.
+fn choices(values: &[Node], kind: Option<&Node>, out: &mut Vec<(String, Node)>) {
+    let (null, rest): (Vec<&Node>, Vec<&Node>) = values.iter().partition(|value| value.raw() == "null");
+    let is_of_texts = kind.map_or_else(|| rest.iter().any(|value| value.text().is_some()), is_text);
+    if rest.is_empty() || !is_of_texts {
+        return;
+    }
+    let worded = |value: &&Node| match value {
+        Node::Leaf(raw) if json::kind(raw) == Kind::String => (*value).clone(),
+        other => Node::literal(&quoted(&other.to_text())),
+    };
+    set(out, "enum", Node::Array(rest.iter().map(worded).collect()));
+    if !null.is_empty() {
+        set(out, "nullable", Node::literal("true"));
     }
 }
 
@@ -365,7 +372,12 @@ mod tests {
             ),
             (r#"{"type":["string","integer"]}"#, r#"{"anyOf":[{"type":"string"},{"type":"integer"}]}"#),
             (r#"{"type":"string","enum":["a",1,true]}"#, r#"{"type":"string","enum":["a","1","true"]}"#),
-            (r#"{"type":"integer","enum":[1,2]}"#, r#"{"type":"integer","enum":[1,2]}"#),
+            (r#"{"type":"integer","enum":[1,2]}"#, r#"{"type":"integer"}"#),
+            (r#"{"const":5}"#, "{}"),
+            (r#"{"enum":["a",null,1]}"#, r#"{"enum":["a","1"],"nullable":true}"#),
+            (r#"{"type":["string","null"],"enum":["a",null]}"#, r#"{"type":"string","nullable":true,"enum":["a"]}"#),
+            (r#"{"type":"array"}"#, r#"{"type":"array","items":{"type":"string"}}"#),
+            (r#"{"type":"array","items":{"type":"integer"}}"#, r#"{"type":"array","items":{"type":"integer"}}"#),
             (r#"{"type":"string","enum":[]}"#, r#"{"type":"string"}"#),
             (r#"{"type":"string","format":"uri"}"#, r#"{"type":"string"}"#),
             (r#"{"type":"string","format":"date-time"}"#, r#"{"type":"string","format":"date-time"}"#),
