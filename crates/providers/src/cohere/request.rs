@@ -15,6 +15,9 @@ use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
 use crate::translate::{Context, Outgoing, Target, Unsupported, beside, results};
 
+/// The most candidates that the next token is drawn from.
+const MOST_K: u64 = 500;
+
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
     let card = target.card;
@@ -43,7 +46,10 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
             None => body.set("p", top_p),
         }
     }
-    body.set_some("k", sampled.top_k);
+    if sampled.top_k.is_some_and(|top_k| top_k > MOST_K) {
+        conversation.warn("clamped:top_k");
+    }
+    body.set_some("k", sampled.top_k.map(|top_k| top_k.min(MOST_K)));
     reasoning(&mut body, (thinking, max_tokens), card, &mut conversation);
     let (stops, guarded) = intent::stops(request, card);
     if !stops.is_empty() {
@@ -51,7 +57,9 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let functions = Functions::of(request, card, &mut conversation)?;
     let offered = tools(&mut body, request, card, &functions, &mut conversation);
-    structured(&mut body, request, card, &mut conversation, !offered.is_empty());
+    // A format is refused beside documents, always, and beside tools where the card says so.
+    let may_format = documents.is_empty() && (card.json_with_tools || offered.is_empty());
+    structured(&mut body, request, card, &mut conversation, may_format);
     if !documents.is_empty() {
         body.set("documents", documents);
         body.set("citation_options", json!({"mode": "accurate"}));
@@ -205,15 +213,15 @@ fn tools(
     offered.into_iter().map(|function| function.name.clone()).collect()
 }
 
-fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
+fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, may_format: bool) {
     let Some(OutputFormat::JsonSchema(wanted)) = request.answer_format() else { return };
     let mut format = Body::default();
     format.set("type", "json_object");
     match card.structured {
-        Structured::JsonSchema if card.json_with_tools || !has_tools => {
+        Structured::JsonSchema if may_format => {
             format.set("json_schema", wanted.schema.as_raw_value());
         }
-        Structured::JsonObject if card.json_with_tools || !has_tools => {
+        Structured::JsonObject if may_format => {
             conversation.system.push(intent::schema_instruction(wanted.schema.get()));
         }
         Structured::JsonSchema | Structured::JsonObject | Structured::None => {
