@@ -7,6 +7,7 @@ use super::PROTOCOL;
 use super::dummy::NO_SIGNATURE;
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Media, Outcome, Part as Shown, Said, Turn, image_type};
+use crate::translate::results::ATTACHED;
 use crate::translate::tools::upstream_name;
 use crate::translate::{Target, Unsupported};
 
@@ -220,7 +221,10 @@ impl Contents<'_> {
                     beside.push(shown);
                 }
             }
-            let text = texts.join("\n");
+            let mut text = texts.join("\n");
+            if text.is_empty() && outcome.is_error && !inside.is_empty() {
+                text = ATTACHED.to_owned();
+            }
             parts.push(Part {
                 function_response: Some(Response {
                     id: self.call_id(&outcome.id),

@@ -3,6 +3,8 @@
 use super::conversation::{Outcome, Part, Text};
 
 const NOTHING: &str = "(no output)";
+/// What is said of a failure that is only shown.
+pub const ATTACHED: &str = "see attachment";
 
 /// The text of a result, and the media that may stand beside it.
 #[derive(Debug, Default, PartialEq)]
@@ -37,7 +39,7 @@ pub fn shown(outcome: &Outcome, takes_media: bool, hoisted: &mut Vec<Part>) -> S
     }
     let mut text = texts.join("\n");
     if text.is_empty() && (media.is_empty() || outcome.is_error) {
-        text = NOTHING.to_owned();
+        text = if media.is_empty() { NOTHING } else { ATTACHED }.to_owned();
     }
     if outcome.is_error && !text.to_lowercase().starts_with("error") {
         text.insert_str(0, "Error: ");
@@ -66,7 +68,7 @@ mod tests {
         assert_eq!(text(vec![], true), "Error: (no output)");
         assert_eq!(text(vec![Part::Text(Text::plain("ERROR 5"))], true), "ERROR 5");
         assert_eq!(text(vec![image()], false), "", "the image speaks for itself");
-        assert_eq!(text(vec![image()], true), "Error: (no output)");
+        assert_eq!(text(vec![image()], true), "Error: see attachment");
     }
 
     #[test]
