@@ -179,7 +179,13 @@ fn reasoning(
         ReasoningSwitch::Object => {
             additional.set_some("reasoning", level.map(|level| json!({"effort": level.as_str()})));
         }
-        _ => effort(request, card, conversation, output),
+        _ => {
+            // A budget has no word of its own here.
+            if matches!(wanted, Wanted::Level(_, Some(_))) {
+                conversation.warn("dropped:effort");
+            }
+            effort(request, card, conversation, output);
+        }
     }
 }
 

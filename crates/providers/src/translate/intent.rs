@@ -190,6 +190,7 @@ pub fn unsent<'a>(request: &'a Request, card: &Card, conversation: &mut Conversa
         ("context_management", request.context_management.is_some()),
         ("diagnostics", request.diagnostics.as_ref().is_some_and(|raw| raw.get() != "null")),
         ("inference_geo", request.inference_geo.is_some()),
+        ("task_budget", request.output_config.as_ref().is_some_and(|config| config.task_budget.is_some())),
     ];
     for (name, _) in options.into_iter().filter(|(_, present)| *present) {
         conversation.warn(format!("dropped:{name}"));
