@@ -113,7 +113,7 @@ pub fn card(slug: &str) -> Card {
         "cerebras" => {
             Card { max_tokens_field: LimitField::MaxCompletionTokens, reasoning: ReasoningSwitch::Effort, ..base }
         }
-        "perplexity" => Card { parallel_flag: false, strict: false, ..base },
+        "perplexity" => Card { parallel_flag: false, strict: false, user_first: true, ..base },
         "deepinfra" => Card { prefill: Prefill::Native, ..base },
         "vllm" | "sglang" => Card {
             reasoning: ReasoningSwitch::Template,

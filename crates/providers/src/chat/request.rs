@@ -15,7 +15,9 @@ use crate::translate::card::{
     Cache, Card, Level, LimitField, PdfPart, Prefill, ReasoningField, ReasoningSwitch, Replay, Structured, SystemRole,
 };
 use crate::translate::carrier::Carrier;
-use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
+use crate::translate::conversation::{
+    BEGINNING, Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type,
+};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::marks::MOST_MARKS;
@@ -351,6 +353,9 @@ impl Messages<'_> {
         let mut messages = Vec::with_capacity(self.conversation.turns.len() + 1);
         if let Some(system) = self.system() {
             messages.push(system);
+        }
+        if card.user_first && matches!(self.conversation.turns.first(), Some(Turn::Assistant(_))) {
+            messages.push(text_message("user", BEGINNING));
         }
         // Images of results wait for the words that follow all results of the turn.
         let mut hoisted: Vec<Part> = Vec::new();

@@ -11,13 +11,14 @@ use super::tools::raw;
 use crate::translate::body::compact;
 use crate::translate::card::{Card, Replay};
 use crate::translate::carrier::is_ours;
-use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
+use crate::translate::conversation::{
+    BEGINNING, Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type,
+};
 use crate::translate::tools::{upstream_id, upstream_name};
 use crate::translate::{Target, Unsupported};
 
 const NOTHING: &str = "(no output)";
 const SEE_DOCUMENT: &str = "(see document)";
-const BEGINNING: &str = ".";
 
 type Blocks = Vec<Box<RawValue>>;
 

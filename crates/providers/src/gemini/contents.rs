@@ -6,13 +6,10 @@ use tidegate_wire::object::Raw;
 use super::PROTOCOL;
 use super::dummy::NO_SIGNATURE;
 use crate::translate::carrier::Carrier;
-use crate::translate::conversation::{Conversation, Media, Outcome, Part as Shown, Said, Turn, image_type};
+use crate::translate::conversation::{BEGINNING, Conversation, Media, Outcome, Part as Shown, Said, Turn, image_type};
 use crate::translate::results::ATTACHED;
 use crate::translate::tools::upstream_name;
 use crate::translate::{Target, Unsupported};
-
-/// The first words are a person's; a conversation that begins otherwise gets these.
-const BEGINNING: &str = ".";
 
 #[derive(Debug, Serialize)]
 pub(super) struct Content {

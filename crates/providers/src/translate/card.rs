@@ -266,6 +266,8 @@ pub struct Card {
     pub system_role: SystemRole,
     /// Takes instructions between turns.
     pub mid_system: bool,
+    /// The first turn must be a person's.
+    pub user_first: bool,
     /// `native`, `prefix_flag`, `continue_final` or `none`.
     pub prefill: Prefill,
     #[serde(rename = "parallel_tools_param")]
@@ -421,6 +423,7 @@ impl Default for Card {
             needs_thinking_back: false,
             system_role: SystemRole::System,
             mid_system: false,
+            user_first: false,
             prefill: Prefill::None,
             parallel_flag: false,
             forced_choice: true,

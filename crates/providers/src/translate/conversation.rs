@@ -11,6 +11,8 @@ use tidegate_wire::object::Raw;
 use super::body::compact;
 use super::{NOTHING_SAID, Unsupported, search};
 
+/// The first words are a person's in some protocols; a conversation that begins otherwise gets these.
+pub const BEGINNING: &str = ".";
 const INTERRUPTED: &str = "[no result: the call was interrupted]";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
