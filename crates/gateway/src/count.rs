@@ -13,7 +13,7 @@ use tidegate_providers::translate::Target;
 use tidegate_providers::{Auth, Carriage, Protocol, adapter, count, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{Envelope, Purpose, Wrapped};
-use tidegate_wire::json::Members;
+use tidegate_wire::json::{self, Members};
 use tidegate_wire::messages::Request;
 use tidegate_wire::preset::Words;
 use tokio::time::timeout;
@@ -162,7 +162,14 @@ impl Gateway {
                 let fitted = call::fit(&wanted, attempt, upstream, snapshot).ok()?;
                 let (body, cuts) = fitted.parts();
                 let sent = match carriage {
-                    Carriage::Plain | Carriage::Vertex => cuts.upstream_body(body, model, None),
+                    Carriage::Plain => cuts.upstream_body(body, model, None),
+                    Carriage::Vertex => {
+                        let version = forwarded.version.as_ref().and_then(|version| version.to_str().ok());
+                        let added = anthropic::added(carriage, version, &place.card, &[]);
+                        // The model stands in the body here: the address is the same for all.
+                        let added = format!(r#"{added},"model":{}"#, json::quoted(model));
+                        cuts.wrapped_body(body, &Wrapped { without_stream: true, added: &added }, None)
+                    }
                     Carriage::BedrockInvoke => {
                         let added = anthropic::added(carriage, None, &place.card, &fitted.betas);
                         let wrapped = Wrapped { without_stream: true, added: &added };

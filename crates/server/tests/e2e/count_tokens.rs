@@ -45,6 +45,27 @@ async fn the_upstreams_own_count_is_passed_on() {
 }
 
 #[tokio::test]
+async fn vertex_is_told_the_version_and_the_model_in_the_body() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let provider = format!(
+        "[[providers]]\nslug = \"own\"\nplatform = \"vertex-anthropic\"\napi_key = \"token\"\n\
+         base_url = \"{}/v1/projects/p/locations/global/publishers/anthropic\"\n",
+        sim.base_url()
+    );
+    let model = format!(
+        "[[models]]\nid = \"{MODEL}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+         [[models.endpoints]]\nprovider = \"own\"\nmodel = \"m\"\n"
+    );
+    let gate = Tidegate::start().config(&format!("{provider}{model}")).run().await;
+    let reply = ask(&gate, hello(MODEL).to_string()).send().await;
+    assert_eq!((reply.status, reply.header("x-tidegate-count")), (200, None), "{}", reply.body_text());
+    let mut expected = hello("m");
+    expected.as_object_mut().unwrap().remove("max_tokens");
+    expected["anthropic_version"] = "vertex-2023-10-16".into();
+    assert_eq!(sim.requests().pop().unwrap().json(), expected);
+}
+
+#[tokio::test]
 async fn counting_never_fails_because_a_provider_did() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
