@@ -11,6 +11,8 @@ use crate::platform::{Carriage, Protocol};
 /// The members of a call that a count takes, too.
 const RESPONSES: [&str; 8] =
     ["model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"];
+/// vLLM's own call: what else it takes shapes no prompt.
+const CHAT: [&str; 4] = ["model", "messages", "tools", "chat_template_kwargs"];
 const CONVERSE: [&str; 4] = ["messages", "system", "toolConfig", "additionalModelRequestFields"];
 const GEMINI: [&str; 5] = ["contents", "systemInstruction", "tools", "toolConfig", "generationConfig"];
 
@@ -31,7 +33,8 @@ pub fn body(protocol: Protocol, model: &str, call: &[u8], is_vertex: bool) -> Op
             format!("{{\"generateContentRequest\":{}}}", object(&GEMINI, Some(named))).into()
         }
         Protocol::Converse => format!("{{\"input\":{{\"converse\":{}}}}}", object(&CONVERSE, None)).into(),
-        Protocol::Messages | Protocol::Chat | Protocol::Cohere => return None,
+        Protocol::Chat => object(&CHAT, None).into(),
+        Protocol::Messages | Protocol::Cohere => return None,
     })
 }
 
@@ -62,11 +65,14 @@ pub fn read(protocol: Protocol, carriage: Carriage, answer: &[u8]) -> Option<Cou
         amazon: Option<u64>,
         #[serde(rename = "totalTokens")]
         google: Option<u64>,
+        /// vLLM's.
+        count: Option<u64>,
     }
     let counted: Counted = serde_json::from_slice(answer).ok()?;
     let input = match (protocol, carriage) {
         (Protocol::Messages, Carriage::BedrockInvoke) | (Protocol::Converse, _) => counted.amazon,
         (Protocol::Gemini, _) => counted.google,
+        (Protocol::Chat, _) => counted.count,
         _ => counted.input_tokens,
     };
     let original = counted.context_management.and_then(|managed| managed.original_input_tokens);
@@ -90,6 +96,8 @@ mod tests {
         let inner = json!({"model": "models/m", "contents": [1], "systemInstruction": {}});
         assert_eq!(made(Protocol::Gemini, &call, false), json!({"generateContentRequest": inner}));
         assert_eq!(made(Protocol::Gemini, &call, true), json!({"contents": [1], "systemInstruction": {}}));
+        let call = json!({"model": "m", "max_tokens": 9, "messages": [], "tools": [], "stop": ["x"]});
+        assert_eq!(made(Protocol::Chat, &call, false), json!({"model": "m", "messages": [], "tools": []}));
         let call = json!({"messages": [], "system": [], "inferenceConfig": {}, "toolConfig": {}});
         assert_eq!(
             made(Protocol::Converse, &call, false),
@@ -103,6 +111,7 @@ mod tests {
         assert_eq!(read(Protocol::Messages, plain, br#"{"input_tokens":7}"#), Some(seven));
         assert_eq!(read(Protocol::Responses, plain, br#"{"object":"x","input_tokens":7}"#), Some(seven));
         assert_eq!(read(Protocol::Gemini, plain, br#"{"totalTokens":7}"#), Some(seven));
+        assert_eq!(read(Protocol::Chat, plain, br#"{"count":7,"max_model_len":8192,"tokens":[1]}"#), Some(seven));
         assert_eq!(read(Protocol::Converse, plain, br#"{"inputTokens":7}"#), Some(seven));
         assert_eq!(read(Protocol::Messages, Carriage::BedrockInvoke, br#"{"inputTokens":7}"#), Some(seven));
         assert_eq!(read(Protocol::Gemini, plain, br#"{"input_tokens":7}"#), None);

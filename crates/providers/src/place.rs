@@ -56,6 +56,11 @@ pub fn count(protocol: Protocol, carriage: Carriage, model: &str) -> Option<Stri
     }
 }
 
+/// The address where vLLM counts the tokens of a conversation: it stands beside the API, not in it.
+pub fn tokenize(base: &str) -> String {
+    format!("{}/tokenize", base.strip_suffix("/v1").unwrap_or(base))
+}
+
 /// The path of a call that makes pictures, if there is one.
 pub fn images(protocol: Protocol, carriage: Carriage, model: &str) -> Option<String> {
     match protocol {

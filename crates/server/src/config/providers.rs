@@ -110,11 +110,14 @@ impl Way {
     }
 
     /// Where a model is called.
-    pub fn calls(&self, model: &str) -> anyhow::Result<Calls> {
+    pub fn calls(&self, slug: &str, model: &str) -> anyhow::Result<Calls> {
         let mut calls = Calls::of(&self.base_url, self.protocol, self.carriage, model)?;
         if self.auth == Auth::Google {
             // Vertex AI has another call for embeddings than the Gemini API.
             calls.embeddings = None;
+        }
+        if slug == "vllm" && self.protocol == Protocol::Chat {
+            calls.count = place::tokenize(&self.base_url).parse().ok();
         }
         Ok(calls)
     }

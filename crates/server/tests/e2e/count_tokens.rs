@@ -66,6 +66,29 @@ async fn vertex_is_told_the_version_and_the_model_in_the_body() {
 }
 
 #[tokio::test]
+async fn vllm_counts_beside_its_api() {
+    let hand = Hand::start().await;
+    let config = format!(
+        "[[providers]]\nslug = \"vllm\"\nprotocol = \"openai-chat\"\nbase_url = \"{}/v1\"\n\
+         [[models]]\nid = \"{MODEL}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+         [[models.endpoints]]\nprovider = \"vllm\"\nmodel = \"m\"\n",
+        hand.base_url()
+    );
+    let gate = Tidegate::start().config(&config).run().await;
+    let answered = async {
+        let mut call = hand.call().await;
+        call.write(b"HTTP/1.1 200 OK\r\ncontent-length: 24\r\n\r\n{\"count\":7,\"tokens\":[1]}").await;
+        call
+    };
+    let (counted, call) = tokio::join!(ask(&gate, hello(MODEL).to_string()).send(), answered);
+    assert_eq!(
+        (counted.status, counted.json(), counted.header("x-tidegate-count")),
+        (200, json!({"input_tokens": 7}), None)
+    );
+    assert!(call.text.starts_with("post /tokenize "), "{}", call.text);
+}
+
+#[tokio::test]
 async fn counting_never_fails_because_a_provider_did() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;

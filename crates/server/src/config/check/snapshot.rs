@@ -43,7 +43,7 @@ impl Checked {
                 models.push(demo_model(demo, &self.settings.brand, &provider, provider_index, places.len()));
                 places.push(Place {
                     card: native_card(&provider.ways[0]),
-                    calls: provider.ways[0].calls(demo.id)?,
+                    calls: provider.ways[0].calls(&provider.slug, demo.id)?,
                     talks: true,
                 });
             }
@@ -121,7 +121,7 @@ impl Checked {
             };
             let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
             let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
-            let calls = way.calls(&endpoint.model).with_context(place)?;
+            let calls = way.calls(&provider.slug, &endpoint.model).with_context(place)?;
             let spoken = (way.protocol, way.searches());
             let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
             endpoints.push(Arc::new(Endpoint {
