@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::id::GenerationId;
 use crate::key::KeyHash;
-use crate::ledger::Posting;
+use crate::ledger::{Posting, Spent};
 use crate::money::Money;
 use crate::tenant::{OrganisationId, WorkspaceId};
 use crate::usage::Usage;
@@ -139,7 +139,7 @@ pub struct AttemptRecord {
     /// The upstream's status; 0 for a connection that failed or broke, 408 for a timeout.
     pub status: u16,
     pub duration_ms: u32,
-    /// Whether a credential of the customer's own was used.
+    /// Whether a credential of the customer's own was used, for all of the answer or for a part of it.
     #[serde(default)]
     pub is_byok: bool,
     /// How long after the request it began.
@@ -268,7 +268,7 @@ pub struct Exchange {
     /// Whether a credential of the customer's own was used.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_byok: bool,
-    /// What it would have cost at list price; only when a credential of the customer's own was used.
+    /// What went through a credential of the customer's own, at list price; only when one was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_cost: Option<Money>,
     /// What the provider can be expected to charge for all attempts, also where the caller is not charged.
@@ -327,6 +327,10 @@ impl Exchange {
         let is_beside = self.parent.is_some_and(|root| root != self.id) && self.attempts.is_empty();
         let is_paid = self.outcome == Outcome::Complete && !self.provider.is_empty();
         is_beside && is_paid && self.cache_source.is_none()
+    }
+
+    pub fn spent(&self) -> Spent {
+        Spent::of(self.cost, self.is_byok, self.list_cost)
     }
 
     /// A request of which nothing is known yet but that it came.

@@ -65,6 +65,32 @@ pub struct Posting {
     pub amount: Money,
 }
 
+/// What a call adds to what was spent. Whoever counts money counts this: the book of a node, the days in the store, the
+/// metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    pub credit: Money,
+    /// Through credentials of the customer's own, at list price. Such a call costs a fee, if anything.
+    pub byok: Money,
+}
+
+impl Spent {
+    /// What a record says. Nothing that is less than nothing was ever spent.
+    pub fn of(cost: Option<Money>, is_byok: bool, list_cost: Option<Money>) -> Self {
+        let amount = |money: Option<Money>| money.unwrap_or_default().max(Money::ZERO);
+        Self { credit: amount(cost), byok: amount(list_cost.filter(|_| is_byok)) }
+    }
+
+    /// What a limit sees of it.
+    pub fn counted(&self, counts_byok: bool) -> Money {
+        if counts_byok { self.credit.plus(self.byok) } else { self.credit }
+    }
+
+    pub fn plus(self, other: Self) -> Self {
+        Self { credit: self.credit.plus(other.credit), byok: self.byok.plus(other.byok) }
+    }
+}
+
 impl Slot {
     /// The window that an instant is in.
     pub fn of(account: Account, window: Option<Window>, now: Timestamp) -> Self {
@@ -140,6 +166,17 @@ mod tests {
         }
         assert_eq!(Account::Guardrail("g".into()).whom(), None);
         assert_eq!(Account::Key(hash).whom(), None);
+    }
+
+    #[test]
+    fn the_list_price_counts_where_an_own_credential_was_used() {
+        let (fee, list) = (Some(Money(3)), Some(Money(70)));
+        assert_eq!(Spent::of(fee, true, list), Spent { credit: Money(3), byok: Money(70) });
+        assert_eq!(Spent::of(fee, false, list), Spent { credit: Money(3), byok: Money::ZERO });
+        assert_eq!(Spent::of(None, true, None), Spent::default());
+        assert_eq!(Spent::of(Some(Money(-3)), true, Some(Money(-70))), Spent::default());
+        let spent = Spent::of(fee, true, list);
+        assert_eq!((spent.counted(true), spent.counted(false)), (Money(73), Money(3)));
     }
 
     #[test]

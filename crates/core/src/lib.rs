@@ -21,7 +21,7 @@ pub use clock::{Clock, Timestamp};
 pub use exchange::{Api, Exchange, Outcome, Settlement};
 pub use id::{FileId, GenerationId, RequestId};
 pub use key::{KeyHash, KeyKind};
-pub use ledger::{Account, Guarded, Posting, Slot};
+pub use ledger::{Account, Guarded, Posting, Slot, Spent};
 pub use money::{Factor, Money, Price};
 pub use secret::Secret;
 pub use tenant::{OrganisationId, Tenant, WorkspaceId};

@@ -373,10 +373,9 @@ impl Metrics {
             ended.first_token.observe(f64::from(first) / 1000.0);
         }
         ended.duration.observe(f64::from(exchange.duration_ms) / 1000.0);
-        for (counter, cost) in [(&ended.cost, exchange.cost), (&ended.at_list_price, exchange.list_cost)] {
-            if let Some(cost) = cost.and_then(|cost| u64::try_from(cost.0).ok()) {
-                counter.inner().add(cost);
-            }
+        let spent = exchange.spent();
+        for (counter, amount) in [(&ended.cost, spent.credit), (&ended.at_list_price, spent.byok)] {
+            counter.inner().add(amount.0.unsigned_abs());
         }
     }
 

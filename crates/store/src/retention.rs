@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{GenerationId, Money, Timestamp, window};
+use tidegate_core::{GenerationId, Money, Spent, Timestamp, window};
 
 use crate::dialect::Shapes;
-use crate::spend::{Totals, added, plus_excluded};
+use crate::spend::{Totals, plus_excluded};
 use crate::{Result, Store, dialect};
 
 static ARCHIVED: Shapes<3> = Shapes::new([64, 8, 1]);
@@ -99,8 +99,8 @@ fn totals(retired: &[Retired]) -> BTreeMap<Day<'_>, Totals> {
             organisation: &record.organisation_id,
             workspace: &record.workspace_id,
         };
-        let (credit, byok) = added(record.cost_nanos.map(Money), record.is_byok, record.list_cost_nanos.map(Money));
-        totals.entry(day).or_default().add(Totals { credit: Money(credit), byok: Money(byok), requests: 1 });
+        let spent = Spent::of(record.cost_nanos.map(Money), record.is_byok, record.list_cost_nanos.map(Money));
+        totals.entry(day).or_default().add(Totals::one(spent));
     }
     totals
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use tidegate_core::{
-    Account, Exchange, KeyHash, Money, OrganisationId, Tenant, Timestamp, Window, WorkspaceId, window,
+    Account, Exchange, KeyHash, Money, OrganisationId, Spent, Tenant, Timestamp, Window, WorkspaceId, window,
 };
 
 use crate::activity::Activities;
@@ -223,12 +223,28 @@ fn key_spend_text(keys: usize, numbered: bool) -> &'static str {
     })
 }
 
-/// What a record adds to its day, through our credentials and through the customer's own. One that used the customer's
-/// own costs a fee, if anything; its list price is kept apart.
-pub(crate) fn added(cost: Option<Money>, is_byok: bool, list_cost: Option<Money>) -> (i64, i64) {
-    let amount = |money: Option<Money>| money.map_or(0, |money| money.0.max(0));
-    (amount(cost), if is_byok { amount(list_cost) } else { 0 })
+/// What [`Spent::of`] says of a row of `generations`, for statements that read many.
+macro_rules! credit_nanos {
+    ($row:literal) => {
+        concat!("CASE WHEN ", $row, "cost_nanos > 0 THEN ", $row, "cost_nanos ELSE 0 END")
+    };
 }
+pub(crate) use credit_nanos;
+
+macro_rules! byok_nanos {
+    ($row:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $row,
+            "is_byok AND ",
+            $row,
+            "list_cost_nanos > 0 THEN ",
+            $row,
+            "list_cost_nanos ELSE 0 END"
+        )
+    };
+}
+pub(crate) use byok_nanos;
 
 /// A sum of what records added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,6 +256,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Of one record.
+    pub(crate) fn one(spent: Spent) -> Self {
+        Self { credit: spent.credit, byok: spent.byok, requests: 1 }
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.credit = self.credit.plus(other.credit);
         self.byok = self.byok.plus(other.byok);
@@ -266,8 +287,7 @@ pub(crate) struct KeyDay {
 impl Days {
     /// A request belongs to the day of its admission.
     pub fn add(&mut self, exchange: &Exchange) {
-        let (credit, byok) = added(exchange.cost, exchange.is_byok, exchange.list_cost);
-        let totals = Totals { credit: Money(credit), byok: Money(byok), requests: 1 };
+        let totals = Totals::one(exchange.spent());
         let number = window::day(exchange.started);
         self.activity.add(exchange, number, totals);
         let day = self.keys.entry((exchange.key, number)).or_insert_with(|| KeyDay {

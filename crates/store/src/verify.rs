@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::{Money, Timestamp};
 
-use crate::spend::{Totals, nanos};
+use crate::spend::{Totals, byok_nanos, credit_nanos, nanos};
 use crate::{Result, Store};
 
 /// Differences that are told; who finds more than that has found enough.
@@ -139,15 +139,19 @@ impl Store {
 /// one side only is a difference too, also when nothing was spent on it. What people see by model (`activity:`) is compared
 /// in dollars alone: the fee of a tool is a record, and there no request. Of days that were archived before that was kept there
 /// is nothing to compare.
-const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
+const DIFFERENT_DAYS: &str = concat!(
+    "WITH records AS MATERIALIZED ( \
      SELECT key_hash, day, organisation_id, workspace_id, \
      CAST(SUM(credit_nanos / 1000000000) AS BIGINT) AS credit_dollars, \
      CAST(SUM(credit_nanos % 1000000000) AS BIGINT) AS credit_rest, \
      CAST(SUM(byok_nanos / 1000000000) AS BIGINT) AS byok_dollars, \
      CAST(SUM(byok_nanos % 1000000000) AS BIGINT) AS byok_rest, CAST(SUM(requests) AS BIGINT) AS requests \
      FROM (SELECT key_hash, started_at / 86400000 AS day, organisation_id, workspace_id, \
-     CASE WHEN cost_nanos > 0 THEN cost_nanos ELSE 0 END AS credit_nanos, \
-     CASE WHEN is_byok AND list_cost_nanos > 0 THEN list_cost_nanos ELSE 0 END AS byok_nanos, 1 AS requests \
+     ",
+    credit_nanos!(""),
+    " AS credit_nanos, ",
+    byok_nanos!(""),
+    " AS byok_nanos, 1 AS requests \
      FROM generations \
      UNION ALL \
      SELECT key_hash, day, organisation_id, workspace_id, credit_nanos, byok_nanos, requests FROM spend_archive \
@@ -206,7 +210,8 @@ const DIFFERENT_DAYS: &str = "WITH records AS MATERIALIZED ( \
      AND (stored_credit_dollars < 9223372036 OR credit_dollars < 9223372036)) \
      OR ((stored_byok_dollars <> byok_dollars OR stored_byok_rest <> byok_rest) \
      AND (stored_byok_dollars < 9223372036 OR byok_dollars < 9223372036)) \
-     ORDER BY day, account, organisation_id, workspace_id LIMIT $1";
+     ORDER BY day, account, organisation_id, workspace_id LIMIT $1"
+);
 
 const WRONG_LEASES: &str = "SELECT l.slot, l.node_id, l.amount, s.slot IS NOT NULL AS has_slot FROM ledger_leases l \
      LEFT JOIN ledger_slots s ON s.slot = l.slot WHERE l.amount < 0 OR s.slot IS NULL \

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use tidegate_core::{Account, Money, Timestamp};
+use tidegate_core::{Account, Money, Spent, Timestamp};
 use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
 use tidegate_routing::price::{self, Unit};
@@ -75,7 +75,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     }
     let (mut ask, has_sources) = ask(job, attempt);
     job.ticket.may_search(ask.searches > 0);
-    let carried = job.ticket.carried_cost();
+    let carried = job.ticket.carried_price();
     // What a document elsewhere holds may fill the window, whoever pays for it.
     let widest = if has_sources { ask.prompt.max(window(endpoint)) } else { ask.prompt };
     let bound = Ask { prompt: widest, ..ask }.most(ask.output).plus(carried);
@@ -84,8 +84,8 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     }
     let mut lowered = None;
     for _ in 0..TRIES {
-        let amount = ask.most(ask.output).plus(carried);
-        let demands = job.ticket.demands(amount, ask.is_byok);
+        let most = ask.most(ask.output);
+        let (amount, demands) = (most.plus(carried), job.ticket.demands(most, ask.is_byok));
         match job.ticket.hold(&demands).await {
             Ok(()) => {
                 fail::point("reserved");
@@ -209,8 +209,11 @@ fn window(endpoint: &Endpoint) -> u64 {
 
 /// The output that all accounts can pay for; none when one cannot even pay for the prompt.
 fn affordable(ticket: &Ticket, ask: &Ask<'_>, short: &[Short]) -> Option<u64> {
-    // What an earlier attempt holds can be spent on this one.
-    let available = |short: &Short| short.available.plus(ticket.held(&short.demand.rule.slot));
+    // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
+    let carried = ticket.carried_spent();
+    let available = |Short { available, demand: Demand { rule, .. }, .. }: &Short| {
+        available.plus(ticket.held(&rule.slot)).minus(carried.counted(rule.counts_byok))
+    };
     short.iter().map(|short| ask.affordable(short, available(short))).min().flatten()
 }
 
@@ -344,19 +347,12 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a rule sees of a call that costs so much.
-pub(super) fn counted(rule: &Rule, credit: Money, list: Option<Money>) -> Money {
-    match list {
-        Some(list) if rule.counts_byok => credit.plus(list),
-        _ => credit,
-    }
-}
-
 impl Ticket {
-    /// What each limit of the call sees when it costs so much at list price.
+    /// What each limit of the call sees when the present attempt costs so much at list price.
     pub fn demands(&self, list: Money, is_byok: bool) -> Demands {
-        let (credit, list) = if is_byok { (self.fee(list), Some(list)) } else { (list, None) };
-        let demand = |rule: &Rule| Demand { rule: rule.clone(), amount: counted(rule, credit, list) };
+        let credit = if is_byok { self.fee(list) } else { list };
+        let spent = Spent::of(Some(credit), is_byok, Some(list)).plus(self.carried_spent());
+        let demand = |rule: &Rule| Demand { rule: rule.clone(), amount: spent.counted(rule.counts_byok) };
         // What goes through a customer's own credential is none of the business of limits that do not count it.
         let concerns = |demand: &Demand| !is_byok || demand.rule.counts_byok || demand.amount > Money::ZERO;
         self.rules().iter().map(demand).filter(concerns).collect()

@@ -67,6 +67,7 @@ mod money;
 mod money_kills;
 mod money_media;
 mod money_outages;
+mod money_own;
 mod money_streams;
 mod money_tiers;
 mod moving_on;

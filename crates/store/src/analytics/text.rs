@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use tidegate_core::{GenerationId, Tenant, Timestamp, Window};
 
+use crate::spend::{byok_nanos, credit_nanos};
+
 use super::{Bound, Column, Filter, Question, Sense};
 
 const MINUTE_MS: i64 = 60_000;
@@ -238,14 +240,18 @@ const PROMPT: &str = "(CAST(g.input_tokens AS DOUBLE PRECISION) + CAST(g.cache_r
                       + CAST(g.cache_write_1h_tokens AS DOUBLE PRECISION))";
 
 /// What is counted of a request. Sums are of floating point: they cannot overflow, and are exact up to 2⁵³.
-const COUNTED: &str = "\
+const COUNTED: &str = concat!(
+    "\
     CAST(CASE WHEN g.parent_id IS NULL THEN 1 ELSE 0 END AS DOUBLE PRECISION) AS is_request, \
     CAST(CASE WHEN g.outcome IN ('failed', 'broken') THEN 1 ELSE 0 END AS DOUBLE PRECISION) AS is_error, \
     CAST(g.output_tokens AS DOUBLE PRECISION) AS completion, \
     CAST(g.thinking_tokens AS DOUBLE PRECISION) AS reasoning, \
     CAST(g.cache_read_tokens AS DOUBLE PRECISION) AS cached, \
-    CAST(CASE WHEN g.cost_nanos > 0 THEN g.cost_nanos ELSE 0 END AS DOUBLE PRECISION) AS cost, \
-    CAST(CASE WHEN g.is_byok AND g.list_cost_nanos > 0 THEN g.list_cost_nanos ELSE 0 END AS DOUBLE PRECISION) AS byok, \
+    CAST(",
+    credit_nanos!("g."),
+    " AS DOUBLE PRECISION) AS cost, CAST(",
+    byok_nanos!("g."),
+    " AS DOUBLE PRECISION) AS byok, \
     CAST(CASE WHEN g.response_cache_source_id IS NULL THEN g.first_content_ms END AS DOUBLE PRECISION) AS latency, \
     CAST(CASE WHEN g.response_cache_source_id IS NULL AND g.attempts <> '[]' THEN g.duration_ms END \
     AS DOUBLE PRECISION) AS took, \
@@ -253,7 +259,8 @@ const COUNTED: &str = "\
     AND g.duration_ms > g.first_content_ms \
     THEN CAST(g.output_tokens AS DOUBLE PRECISION) * 1000 / (g.duration_ms - g.first_content_ms) END AS speed, \
     CAST(g.web_searches + g.web_fetches AS DOUBLE PRECISION) AS tools, \
-    COALESCE(g.parent_id, g.id) AS request, g.attempts LIKE '%\"status\":%\"status\":%' AS fell";
+    COALESCE(g.parent_id, g.id) AS request, g.attempts LIKE '%\"status\":%\"status\":%' AS fell"
+);
 
 /// A text with its values.
 pub(super) struct Statement {

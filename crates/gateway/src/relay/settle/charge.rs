@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_core::{Exchange, Money, Posting, Usage};
+use tidegate_core::{Exchange, Money, Posting, Spent, Usage};
 use tidegate_providers::anthropic;
 use tidegate_routing::price::{Cost, Terms};
 use tidegate_routing::{Endpoint, Tier};
@@ -28,6 +28,7 @@ const SEARCH: &[u8] = b"\"name\":\"web_search\"";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     pub usage: Usage,
+    pub is_byok: bool,
     pub cost: Option<Money>,
     pub list: Option<Money>,
     pub upstream: Option<Money>,
@@ -39,12 +40,17 @@ impl Carried {
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             usage: self.usage.plus(&other.usage),
+            is_byok: self.is_byok || other.is_byok,
             cost: known(self.cost, other.cost),
             list: either(self.list, other.list),
             upstream: either(self.upstream, other.upstream),
             prompt: self.prompt.plus(other.prompt),
             completion: self.completion.plus(other.completion),
         }
+    }
+
+    pub fn spent(&self) -> Spent {
+        Spent::of(self.cost, self.is_byok, self.list)
     }
 
     /// The caller is not charged for it; the provider may charge us.
@@ -55,6 +61,7 @@ impl Carried {
 
     pub fn add_to(&self, exchange: &mut Exchange) {
         exchange.usage = exchange.usage.plus(&self.usage);
+        exchange.is_byok |= self.is_byok;
         exchange.cost = known(exchange.cost, self.cost);
         exchange.list_cost = either(exchange.list_cost, self.list);
         exchange.upstream_cost = either(exchange.upstream_cost, self.upstream);
@@ -185,12 +192,13 @@ impl Ticket {
         let cost = self.price(endpoint);
         self.charge(cost.map(|cost| cost.total), insured);
         self.edit().cache_discount = cost.map(|cost| cost.cache_discount).filter(|discount| *discount != Money::ZERO);
-        let is_byok = self.open_exchange().is_byok;
+        let (exchange, carried) = (self.open_exchange(), self.carried.as_deref());
+        let is_byok = exchange.is_byok || carried.is_some_and(|carried| carried.is_byok);
+        let charged = carried.map_or(exchange.cost, |carried| known(exchange.cost, carried.cost));
+        let charged = charged.map_or_else(|| "null".to_owned(), |charged| charged.plus(self.beside).to_string());
         let Some(cost) = cost else {
-            let cost = if is_byok { self.beside.to_string() } else { "null".to_owned() };
-            return Charged { cost, details: "null".to_owned(), is_byok };
+            return Charged { cost: charged, details: "null".to_owned(), is_byok };
         };
-        let exchange = self.open_exchange();
         // Of a sum that was cut the parts are cut, too.
         let part = |part: Money| match exchange.upstream_cost {
             Some(kept) if kept < cost.total => {
@@ -200,19 +208,18 @@ impl Ticket {
         };
         let parts = (part(cost.prompt), part(cost.completion));
         let (mut prompt, mut completion) = if insured { Default::default() } else { parts };
-        let (mut list, mut charged) = (exchange.list_cost.unwrap_or_default(), exchange.cost.unwrap_or_default());
-        if let Some(carried) = &self.carried {
+        let mut list = exchange.list_cost;
+        if let Some(carried) = carried {
             prompt = prompt.plus(carried.prompt);
             completion = completion.plus(carried.completion);
-            list = list.plus(carried.list.unwrap_or_default());
-            charged = charged.plus(carried.cost.unwrap_or_default());
+            list = either(list, carried.list);
         }
         self.parts = Some((prompt, completion));
-        let upstream = if is_byok { list.to_string() } else { "null".to_owned() };
+        let upstream = list.map_or_else(|| "null".to_owned(), |list| list.to_string());
         let details = format!(
             r#"{{"upstream_inference_cost":{upstream},"upstream_inference_prompt_cost":{prompt},"upstream_inference_completions_cost":{completion}}}"#
         );
-        Charged { cost: charged.plus(self.beside).to_string(), details, is_byok }
+        Charged { cost: charged, details, is_byok }
     }
 
     /// Tokens of the prompt and of the answer, as they are charged.
@@ -226,8 +233,14 @@ impl Ticket {
         self.carried.as_ref().map(|carried| carried.usage)
     }
 
-    pub fn carried_cost(&self) -> Money {
-        self.carried.as_ref().and_then(|carried| carried.cost).unwrap_or_default()
+    /// The same at list price, whoever pays it.
+    pub fn carried_price(&self) -> Money {
+        self.carried.as_ref().and_then(|carried| carried.upstream).unwrap_or_default()
+    }
+
+    /// And what of it is spent.
+    pub fn carried_spent(&self) -> Spent {
+        self.carried.as_ref().map(|carried| carried.spent()).unwrap_or_default()
     }
 
     pub(super) fn price(&self, endpoint: &Endpoint) -> Option<Cost> {
@@ -288,7 +301,7 @@ impl Ticket {
         if !self.is_final {
             self.count_so_far();
         }
-        let cost = self.price(&endpoint)?.total.plus(self.carried_cost());
+        let cost = self.price(&endpoint)?.total.plus(self.carried_price());
         let (id, output_tokens) = (self.id(), self.open_exchange().usage.output);
         self.gate.ledger.progress(id, Progress { cost, output_tokens });
         if cost <= self.open_exchange().reserved {
@@ -312,8 +325,8 @@ impl Ticket {
             audio_ms: 0,
             now: self.started(),
         };
-        let amount = ask.most(ask.output).plus(self.carried_cost()).max(cost);
-        let demands = self.demands(amount, ask.is_byok);
+        let most = ask.most(ask.output).max(cost.minus(self.carried_price()));
+        let (amount, demands) = (most.plus(self.carried_price()), self.demands(most, ask.is_byok));
         let stretched = self.gate.ledger.stretch(&self.key.organisation, id, &demands);
         if stretched == Stretched::Held {
             let exchange = self.edit();

@@ -1,7 +1,7 @@
 //! The ways in which a call ends: each is settled once, whatever happened.
 
 use tidegate_core::exchange::Served;
-use tidegate_core::{Exchange, Money, Outcome, Posting, Settlement};
+use tidegate_core::{Exchange, Money, Outcome, Posting, Settlement, Spent};
 
 use super::charge::Carried;
 use super::{Ticket, millis};
@@ -10,7 +10,6 @@ use crate::broadcast;
 use crate::failure::Failure;
 use crate::ledger::book::Rule;
 use crate::ledger::{Receipt, fail};
-use crate::relay::reserve::counted;
 
 impl Ticket {
     /// The whole answer is on its way.
@@ -87,6 +86,7 @@ impl Ticket {
         let exchange = self.open_exchange();
         let part = Carried {
             usage: exchange.usage,
+            is_byok: exchange.is_byok,
             cost: exchange.cost,
             list: exchange.list_cost,
             upstream: exchange.upstream_cost,
@@ -153,11 +153,11 @@ impl Ticket {
         exchange.status = status;
         exchange.error_type = error_type.map(Into::into);
         exchange.duration_ms = millis(exchange.started, self.gate.clock.now());
-        let (credit, list) = (exchange.cost.unwrap_or_default(), exchange.list_cost);
+        let spent = exchange.spent();
         if let Some(meter) = &self.meter {
-            meter.add(credit);
+            meter.add(spent.credit);
         }
-        let is_free = credit == Money::ZERO && list.unwrap_or_default() == Money::ZERO;
+        let is_free = spent == Spent::default();
         exchange.settlement =
             if is_free && outcome != Outcome::Complete { Settlement::Released } else { Settlement::Settled };
         if exchange.is_clamped {
@@ -165,7 +165,7 @@ impl Ticket {
             tracing::error!(generation_id = %exchange.id, provider = %exchange.provider, "an upstream reported usage that cannot be true: its cost was cut");
         }
         if self.is_admitted {
-            let posting = |rule: &Rule| Posting { slot: rule.slot.clone(), amount: counted(rule, credit, list) };
+            let posting = |rule: &Rule| Posting { slot: rule.slot.clone(), amount: spent.counted(rule.counts_byok) };
             exchange.postings = self.rules.iter().map(posting).collect();
         }
         fail::point("settling");

@@ -1,0 +1,73 @@
+//! What goes through credentials of the customer's own: it costs a fee at most, and counts at list price where a limit says
+//! so.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, End, Sim};
+
+use crate::harness::books::verified;
+use crate::harness::{Account, Tidegate, hello_streamed, on_both, tale};
+
+const MODEL: &str = "vendor/m";
+/// A dollar for a million tokens of input, two for as many of output.
+const PRICED: &str = "card = { prefill = \"native\" }\npricing = { input = 1, output = 2 }";
+/// Of an answer that breaks off: 14 tokens of input and two of output. A tenth of it is charged.
+const FIRST: f64 = 0.000018;
+const FEE: f64 = 0.0000018;
+/// Of the one that goes on: 14 and 9.
+const SECOND: f64 = 0.000032;
+
+fn streams(frames: &[String], end: End) -> Behaviour {
+    Behaviour::RawStream { chunks: frames.iter().map(|frame| Bytes::from(frame.clone())).collect(), end }
+}
+
+fn assert_dollars(amount: &Value, dollars: f64) {
+    assert!(amount.as_f64().is_some_and(|amount| (amount - dollars).abs() < 1e-12), "{amount} is not {dollars}");
+}
+
+on_both! {
+    async fn led_5_4_what_an_own_credential_said_of_an_answer_counts_though_another_goes_on(database: &Database) {
+        let first = Sim::start(streams(&tale("One two")[..3], End::Reset)).await;
+        let second = Sim::start(streams(&tale(" three."), End::Close)).await;
+        let gate = Tidegate::start().endpoint_with(MODEL, &first, PRICED).endpoint_with(MODEL, &second, PRICED);
+        let account = Account::start(database, gate.config("[billing]\nbyok_fee_percent = \"10\"\n")).await;
+        account.data("POST", "/byok", Some(json!({"provider": "p0", "key": "own-key", "is_byok_only": true})), 201).await;
+        let body = json!({"name": "k", "limit": 0.001, "include_byok_in_limit": true});
+        let key = account.send("POST", "/keys", body).await.json()["key"].as_str().unwrap().to_owned();
+        for calls in 1..=3_u8 {
+            let ask = account.gate.ask("POST", "/v1/messages").key(&key).json(hello_streamed(MODEL).to_string());
+            let reply = ask.send().await;
+            assert_eq!((reply.status, &*reply.text()), (200, "One two three."), "{}", reply.body_text());
+            let events = reply.events();
+            let told = events.iter().find(|event| event.name == "message_delta").unwrap().json()["usage"].clone();
+            assert_dollars(&told["cost"], SECOND + FEE);
+            assert_eq!(told["is_byok"], true, "{told}");
+            assert_dollars(&told["cost_details"]["upstream_inference_cost"], FIRST);
+
+            let (credit, byok) = (f64::from(calls) * (SECOND + FEE), f64::from(calls) * FIRST);
+            let shown = account.gate.ask("GET", "/api/v1/key").key(&key).send().await.json()["data"].clone();
+            assert_dollars(&shown["usage"], credit);
+            assert_dollars(&shown["byok_usage"], byok);
+            assert_dollars(&shown["limit_remaining"], 0.001 - credit - byok);
+            let question = json!({"metrics": ["total_cost", "byok_cost"]});
+            let rows = account.data("POST", "/analytics/query", Some(question), 200).await;
+            assert_dollars(&rows["data"][0]["total_cost"], credit);
+            assert_dollars(&rows["data"][0]["byok_cost"], byok);
+            let id = reply.header("x-generation-id").unwrap();
+            let record = account.data("GET", &format!("/generation?id={id}"), None, 200).await;
+            assert_eq!(record["is_byok"], true, "{record}");
+            assert_dollars(&record["total_cost"], SECOND + FEE);
+            assert_dollars(&record["upstream_inference_cost"], FIRST + SECOND);
+        }
+        let metrics = account.gate.managed("/metrics").await.body_text().to_owned();
+        let byok: f64 = metrics
+            .lines()
+            .filter(|line| line.starts_with("tidegate_cost_usd_total") && line.contains("kind=\"byok\""))
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum();
+        assert_dollars(&json!(byok), 3.0 * FIRST);
+        verified(&account.gate.place).await;
+    }
+}
