@@ -44,6 +44,8 @@ pub struct Wanted<'a> {
 pub enum Granted {
     /// So much more may be spent.
     Leased(Money),
+    /// Nothing is left, and nothing had to be. Other nodes hold so much; they are asked for nothing.
+    Nothing { elsewhere: Money },
     /// Less than the least is left. `elsewhere` is what other nodes hold; they are asked to give it back.
     Refused { remaining: Money, elsewhere: Money },
 }
@@ -91,7 +93,7 @@ impl Store {
             let leased: Leased = sqlx::query_as(LEASED).bind(&slot).bind(node).fetch_one(&mut *transaction).await?;
             let granted = grant(wanted, &posted, &leased);
             match granted {
-                Granted::Refused { elsewhere: Money::ZERO, .. } | Granted::Leased(Money::ZERO) => {}
+                Granted::Refused { elsewhere: Money::ZERO, .. } | Granted::Nothing { .. } => {}
                 Granted::Refused { .. } => {
                     sqlx::query("UPDATE ledger_slots SET wanted_at = $2, wanted_by = $3 WHERE slot = $1")
                         .bind(&slot)
@@ -227,11 +229,14 @@ fn grant(wanted: &Wanted<'_>, posted: &Posted, leased: &Leased) -> Granted {
     if remaining < least {
         return Granted::Refused { remaining, elsewhere };
     }
+    if remaining == Money::ZERO {
+        return Granted::Nothing { elsewhere };
+    }
     if wanted.share <= 1 {
         return Granted::Leased(remaining);
     }
     let part = Money(remaining.0 / (4 * i64::from(wanted.share)));
-    Granted::Leased(part.clamp(least, remaining))
+    Granted::Leased(part.clamp(least.max(Money(1)), remaining))
 }
 
 /// The days of a slot: the first one, and the first one that is no longer in it.
@@ -348,7 +353,9 @@ mod tests {
         assert_eq!(granted(1_000, 300, 2, 0, 0, 200), leased(300));
         assert_eq!(granted(1_000, 801, 2, 0, 0, 200), refused(800, 200));
         assert_eq!(granted(100, 0, 1, 150, 0, 0), refused(-50, 0));
-        assert_eq!(granted(100, 0, 3, 100, 0, 0), leased(0));
+        assert_eq!(granted(100, 0, 3, 100, 0, 0), Granted::Nothing { elsewhere: Money::ZERO });
+        assert_eq!(granted(100, 0, 1, 20, 30, 50), Granted::Nothing { elsewhere: Money(50) });
+        assert_eq!(granted(100, 0, 3, 95, 0, 0), leased(1), "however little is left");
         assert_eq!(granted(i64::MAX, 1, 1, 0, 0, 0), leased(i64::MAX));
     }
 }

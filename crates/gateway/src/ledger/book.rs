@@ -32,7 +32,7 @@ pub struct Short {
     pub demand: Demand,
     /// What could still be taken here.
     pub available: Money,
-    /// The store was asked a moment ago and had nothing to give.
+    /// The store was asked a moment ago and had nothing to give, and no other node had anything.
     pub is_final: bool,
     /// It had nothing to give when it was last asked, however long ago that was.
     pub was_refused: bool,
@@ -154,7 +154,8 @@ impl Book {
         if balance.available() >= demand.amount && !(is_free && balance.is_overdrawn) {
             return None;
         }
-        short(balance.available(), balance.refused_until.is_some_and(|until| until > now), false)
+        let is_refused = balance.refused_until.is_some_and(|until| until > now);
+        short(balance.available(), is_refused && balance.elsewhere == Money::ZERO, false)
     }
 
     /// Closes a call: what was held is free again and what it cost is posted. A call that is not open stays as it is.

@@ -221,7 +221,7 @@ impl Ledger {
                 }
                 Err(short) => short,
             };
-            if short.iter().any(|short| short.is_final) && self.share() == 1 {
+            if short.iter().any(|short| short.is_final) {
                 return Err(Refusal::Short(short));
             }
             let mut is_elsewhere = false;

@@ -235,7 +235,7 @@ impl Treasury {
             }
         }
         let available = locked(&book).state(rule, now).map_or(Money::ZERO, |state| state.available);
-        let least = if is_stale || is_last { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
+        let least = if is_last { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
         let share = if is_last { 1 } else { self.ledger.share() };
         let wanted = Wanted { slot: &rule.slot, limit: rule.limit, counts_byok: rule.counts_byok, least, share };
         let granted = self.store.lease(&self.node.id, &wanted).await?;
@@ -243,10 +243,14 @@ impl Treasury {
             |elsewhere: Money| self.ledger.tick().plus(if elsewhere > Money::ZERO { REFUSED_SHARED } else { REFUSED });
         match granted {
             Granted::Leased(amount) => {
+                locked(&book).granted(rule, amount, now);
+                Ok(Answer::Granted)
+            }
+            Granted::Nothing { elsewhere } => {
                 let mut book = locked(&book);
-                book.granted(rule, amount, now);
-                if amount == Money::ZERO && least == Money::ZERO && available <= Money::ZERO {
-                    book.refused(rule, (Money::ZERO, Money::ZERO), now, until(Money::ZERO));
+                book.granted(rule, Money::ZERO, now);
+                if available <= Money::ZERO {
+                    book.refused(rule, (Money::ZERO, elsewhere), now, until(elsewhere));
                 }
                 Ok(Answer::Granted)
             }
@@ -405,7 +409,12 @@ impl Treasury {
         }
         let books: Vec<OrganisationId> = self.ledger.books.pin().keys().cloned().collect();
         if self.store.is_shared() {
-            for slot in self.store.called_for(&self.node.id).await? {
+            let called_for = self.store.called_for(&self.node.id).await?;
+            if !called_for.is_empty() && self.ledger.share() == 1 {
+                // There is somebody else: who believes to be alone takes all there is, over and over.
+                self.beat().await?;
+            }
+            for slot in called_for {
                 for organisation in &books {
                     self.give_back(organisation, &slot).await?;
                 }

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::books::{self, PRICES, audit, price, rows, store_of, verified};
 use crate::harness::{
-    Account, Buy, Database, Heard, INFERENCE_KEY, Pace, Place, Tidegate, Till, eventually, hello, on_both,
-    with_postgres,
+    Account, Buy, Database, Heard, INFERENCE_KEY, MANAGEMENT_KEY, Pace, Place, Tidegate, Till, eventually, hash_of,
+    hello, on_both, with_postgres,
 };
 
 const MODEL: &str = "vendor/m";
@@ -353,6 +353,49 @@ fn led_22_what_one_gateway_does_not_need_another_can_spend() {
         assert_eq!(remaining(&gates[1], &key).await, Money::ZERO);
         for gate in &gates {
             assert_eq!(Buy::new(gate.address, &key, MODEL, 100, false).make().await.status, Some(402));
+        }
+    });
+}
+
+#[test]
+fn led_22_a_limit_that_was_raised_can_be_spent_on_every_gateway() {
+    with_postgres(async |database| {
+        let till = Till::start(Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), OUTPUT_ONLY).config(MANY);
+        let builder = builder.config(&database.config());
+        let gates = replicas(database, &builder.text(), 2).await;
+        let limit = Money(CALL).to_string();
+        let made = gates[0].place.run(&["keys", "create", "--name", "limited", "--limit", &limit]).await;
+        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+        let limited_to = async |calls: i64| {
+            for gate in &gates {
+                eventually("every gateway knows the limit", Duration::from_secs(10), async || {
+                    let reply = gate.ask("GET", "/api/v1/key").key(&key).send().await;
+                    reply.status == 200 && reply.json()["data"]["limit"] == dollars(calls * CALL)
+                })
+                .await;
+            }
+        };
+        let buy = async |gate: usize, number: u64| {
+            Buy::new(gates[gate].address, &key, MODEL, number, false).make().await.status
+        };
+        limited_to(1).await;
+        // Both learn that nothing is left.
+        assert_eq!((buy(0, 0).await, buy(1, 1).await, buy(0, 2).await), (Some(200), Some(402), Some(402)));
+        let patch = gates[1].ask("PATCH", &format!("/api/v1/keys/{}", hash_of(&key))).key(MANAGEMENT_KEY);
+        let reply = patch.json(json!({"limit": dollars(10 * CALL)}).to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        limited_to(10).await;
+        // The first believes to be alone and takes all of it; the second gets what it needs, and so does the first again.
+        eventually("the first lets calls in by it", Duration::from_secs(10), async || buy(0, 3).await == Some(200))
+            .await;
+        for (number, gate) in (4..).zip([1, 1, 0, 0, 1, 1, 1, 1]) {
+            assert_eq!(buy(gate, number).await, Some(200), "{number} at {gate}");
+        }
+        assert_eq!((buy(0, 20).await, buy(1, 21).await), (Some(402), Some(402)));
+        for gate in &gates {
+            assert_eq!(remaining(gate, &key).await, Money::ZERO);
+            verified(&gate.place).await;
         }
     });
 }
