@@ -67,7 +67,7 @@ pub struct Posting {
 
 /// What a call adds to what was spent. Whoever counts money counts this: the book of a node, the days in the store, the
 /// metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     pub credit: Money,
     /// Through credentials of the customer's own, at list price. Such a call costs a fee, if anything.

@@ -29,10 +29,11 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tidegate_core::map::{Map, Set};
-use tidegate_core::{GenerationId, Money};
+use tidegate_core::{GenerationId, Money, Spent, Usage};
 
 use crate::open::create_private;
 
@@ -81,9 +82,27 @@ pub enum Entry<'a> {
 /// How far an open call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// What it has cost so far.
+    /// What it has cost so far, at list price.
     pub cost: Money,
-    pub output_tokens: u64,
+    /// What that is the price of. In the journal of an earlier release it has output alone.
+    pub usage: Usage,
+    /// What is spent of it; nothing in the journal of an earlier release.
+    pub spent: Option<Spent>,
+}
+
+impl Progress {
+    /// What has no column of its own.
+    fn more(&self) -> More {
+        More { usage: self.usage, spent: self.spent }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct More {
+    #[serde(default)]
+    usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spent: Option<Spent>,
 }
 
 /// Where a settled call stands in the file, until it is forgotten.
@@ -488,7 +507,7 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
         "INSERT INTO node (id, epoch) SELECT 'node_' || lower(hex(randomblob(12))), 0 \
          WHERE NOT EXISTS (SELECT 1 FROM node)",
         "CREATE TABLE IF NOT EXISTS opened (id INTEGER PRIMARY KEY, generation TEXT NOT NULL, epoch INTEGER NOT NULL, \
-         data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER)",
+         data TEXT NOT NULL, progress_nanos INTEGER, progress_tokens INTEGER, progress TEXT)",
         "CREATE TABLE IF NOT EXISTS settled (id INTEGER PRIMARY KEY, calls INTEGER NOT NULL, data TEXT NOT NULL)",
         "CREATE TABLE IF NOT EXISTS unreadable (generation TEXT NOT NULL, data TEXT NOT NULL)",
         ring::TABLE,
@@ -502,6 +521,11 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<()> {
     let is_bindable: bool = sqlx::query_scalar(bound::HAS_STORE).fetch_one(&mut *transaction).await?;
     if !is_bindable {
         sqlx::query("ALTER TABLE node ADD COLUMN store TEXT").execute(&mut *transaction).await?;
+    }
+    // And it says no more of a call that has come some way than its cost and its output.
+    let has_more: bool = sqlx::query_scalar(read::HAS_MORE).fetch_one(&mut *transaction).await?;
+    if !has_more {
+        sqlx::query("ALTER TABLE opened ADD COLUMN progress TEXT").execute(&mut *transaction).await?;
     }
     for (table, texts) in [("calls", &TAKE_OVER[..]), ("outbox", &outbox::TAKE_OVER)] {
         let is_there: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = $1)")

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Exchange, GenerationId, Money, Outcome, Settlement, Timestamp};
+use tidegate_core::{Exchange, GenerationId, Money, Outcome, Settlement, Spent, Timestamp};
 use tidegate_store::journal::{Entry, Journal, JournalError, JournalReader, Letter, Open};
 
 use super::Ledger;
@@ -36,23 +36,38 @@ pub async fn close(journal: &mut Journal, left: &[Exchange], letters: &[Letter])
 /// What is charged for a call that nobody closed: what it was known to have cost, and never more than was held for it.
 fn recovered(open: Open) -> Exchange {
     let Open { mut exchange, progress, .. } = open;
-    let cost = progress.map_or(Money::ZERO, |progress| progress.cost.min(exchange.reserved).max(Money::ZERO));
+    let progress = progress.unwrap_or_default();
+    let cost = progress.cost.min(exchange.reserved).max(Money::ZERO);
+    // The journal of an earlier release says no more than what it cost; of fees it knows nothing.
+    let is_byok = exchange.is_byok;
+    let known = || Spent::of(Some(cost).filter(|_| !is_byok), is_byok, Some(cost));
+    let spent = progress.spent.map_or_else(known, |spent| Spent {
+        credit: part(spent.credit, cost, progress.cost),
+        byok: part(spent.byok, cost, progress.cost),
+    });
     exchange.settlement = Settlement::Recovered;
     exchange.outcome = Outcome::Broken;
     exchange.status = 500;
     exchange.is_estimated = true;
-    exchange.usage.output = progress.map_or(0, |progress| progress.output_tokens);
+    exchange.usage = progress.usage;
     exchange.upstream_cost = Some(cost);
-    if exchange.is_byok {
-        exchange.list_cost = exchange.list_cost.map(|_| cost);
-        exchange.cost = Some(Money::ZERO);
-    } else {
-        exchange.cost = exchange.cost.map(|_| cost);
+    exchange.cost = exchange.cost.or_else(|| is_byok.then_some(Money::ZERO)).map(|_| spent.credit);
+    if spent.byok > Money::ZERO {
+        // Perhaps before a shared credential went on.
+        (exchange.is_byok, exchange.list_cost) = (true, Some(spent.byok));
     }
     for posting in &mut exchange.postings {
-        posting.amount = posting.amount.min(cost);
+        posting.amount = posting.amount.min(spent.counted(true));
     }
     exchange
+}
+
+/// What is left of a part of a sum of which so much is `kept`.
+fn part(part: Money, kept: Money, sum: Money) -> Money {
+    if kept >= sum {
+        return part;
+    }
+    Money((i128::from(part.0) * i128::from(kept.0) / i128::from(sum.0)) as i64)
 }
 
 /// Closes calls that are older than any call can be. There are none, unless something is wrong with us. The time of day
@@ -89,7 +104,7 @@ pub async fn reap(ledger: Arc<Ledger>, journal: JournalReader, longest_call: Dur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::{Account, KeyHash, OrganisationId, Posting, Slot, WorkspaceId};
+    use tidegate_core::{Account, KeyHash, OrganisationId, Posting, Slot, Usage, WorkspaceId};
     use tidegate_store::journal::Progress;
 
     fn open(progress: Option<i64>) -> Open {
@@ -101,7 +116,8 @@ mod tests {
         exchange.reserved = Money(100);
         exchange.cost = Some(Money::ZERO);
         exchange.postings.push(Posting { slot: Slot::of(Account::Key(key), None, started), amount: Money(100) });
-        let progress = progress.map(|cost| Progress { cost: Money(cost), output_tokens: 7 });
+        let usage = Usage { input: 3, output: 7, ..Usage::default() };
+        let progress = progress.map(|cost| Progress { cost: Money(cost), usage, spent: None });
         Open { exchange, progress, epoch: 1 }
     }
 
@@ -115,5 +131,35 @@ mod tests {
         }
         let unpriced = Open { exchange: Exchange { cost: None, ..open(None).exchange }, ..open(None) };
         assert_eq!(recovered(unpriced).cost, None, "unknown stays unknown");
+    }
+
+    #[test]
+    fn led_18_what_is_spent_of_it_is_spent_after_a_death_too() {
+        let spent = |credit, byok| Some(Spent { credit: Money(credit), byok: Money(byok) });
+        let money = |exchange: &Exchange| (exchange.cost, exchange.list_cost, exchange.spent());
+        let dies = |is_byok: bool, cost, spent| {
+            let mut open = open(Some(cost));
+            (open.exchange.is_byok, open.exchange.list_cost) = (is_byok, is_byok.then_some(Money::ZERO));
+            open.progress = open.progress.map(|progress| Progress { spent, ..progress });
+            let exchange = recovered(open);
+            assert_eq!((exchange.usage.input, exchange.usage.output), (3, 7), "as it was priced");
+            exchange
+        };
+        for (is_byok, cost, told, credit, byok) in [
+            // Of a shared credential, of an own one at a fee of a tenth, and of an own one that a shared one went on for.
+            (false, 40, spent(40, 0), 40, 0),
+            (true, 40, spent(4, 40), 4, 40),
+            (false, 40, spent(31, 10), 31, 10),
+            // What is more than was held is cut, and its parts are.
+            (true, 200, spent(20, 200), 10, 100),
+            // An earlier release wrote nothing of it.
+            (true, 40, None, 0, 40),
+            (false, 40, None, 40, 0),
+        ] {
+            let exchange = dies(is_byok, cost, told);
+            let list = (byok > 0).then_some(Money(byok));
+            let expected = (Some(Money(credit)), list, Spent { credit: Money(credit), byok: Money(byok) });
+            assert_eq!(money(&exchange), expected, "{is_byok} {cost} {told:?}");
+        }
     }
 }

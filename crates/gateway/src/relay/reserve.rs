@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use tidegate_core::{Account, Money, Spent, Timestamp};
+use tidegate_core::{Account, Money, Timestamp};
 use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
 use tidegate_routing::price::{self, Unit};
@@ -350,8 +350,7 @@ impl<'a> Ask<'a> {
 impl Ticket {
     /// What each limit of the call sees when the present attempt costs so much at list price.
     pub fn demands(&self, list: Money, is_byok: bool) -> Demands {
-        let credit = if is_byok { self.fee(list) } else { list };
-        let spent = Spent::of(Some(credit), is_byok, Some(list)).plus(self.carried_spent());
+        let spent = self.would_spend(list, is_byok);
         let demand = |rule: &Rule| Demand { rule: rule.clone(), amount: spent.counted(rule.counts_byok) };
         // What goes through a customer's own credential is none of the business of limits that do not count it.
         let concerns = |demand: &Demand| !is_byok || demand.rule.counts_byok || demand.amount > Money::ZERO;

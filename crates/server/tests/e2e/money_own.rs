@@ -3,12 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, End, Sim};
+use tidegate_store::journal::JournalReader;
 
 use crate::harness::books::verified;
-use crate::harness::{Account, Tidegate, hello_streamed, on_both, tale};
+use crate::harness::{Account, Hand, INFERENCE_KEY, Tidegate, eventually, frame, hello_streamed, on_both, tale};
 
 const MODEL: &str = "vendor/m";
 /// A dollar for a million tokens of input, two for as many of output.
@@ -69,5 +73,48 @@ on_both! {
             .sum();
         assert_dollars(&json!(byok), 3.0 * FIRST);
         verified(&account.gate.place).await;
+    }
+
+    async fn led_18_the_fee_of_a_stream_is_due_though_its_process_died(database: &Database) {
+        let hand = Hand::start().await;
+        let gate = Tidegate::start().endpoint_at(MODEL, &hand.base_url(), PRICED);
+        let account = Account::start(database, gate.config("[billing]\nbyok_fee_percent = \"10\"\n")).await;
+        account.data("POST", "/byok", Some(json!({"provider": "p0", "key": "own-key"})), 201).await;
+        let mut body = hello_streamed(MODEL);
+        // More than is journaled at once.
+        body["max_tokens"] = json!(10_000);
+        let ask = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string());
+        let (streaming, mut call) = tokio::join!(ask.open(), async {
+            let mut call = hand.call().await.streams().await;
+            for frame in &tale(&"word ".repeat(2_000))[..3] {
+                call.send(frame).await;
+            }
+            call
+        });
+        let id = streaming.id();
+        let journal = JournalReader::open(&account.gate.place.data_dir()).unwrap();
+        eventually("the journal knows how far it has come", Duration::from_secs(10), async || {
+            // It is looked at with whatever comes.
+            call.send(&frame("ping", r#"{"type":"ping"}"#)).await;
+            let left = journal.left_open(i64::MAX).await.unwrap();
+            left.first().is_some_and(|open| open.progress.is_some())
+        })
+        .await;
+        journal.close().await;
+        let Account { mut gate, store, .. } = account;
+        gate.signal(Signal::KILL);
+        gate.exit().await;
+        let gate = gate.place.serve().await;
+        let reply = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await;
+        let record = reply.json()["data"].clone();
+        // 14 tokens and 10 000 bytes.
+        assert_eq!((&record["native_tokens_prompt"], &record["native_tokens_completion"]), (&json!(14), &json!(2_500)));
+        assert_dollars(&record["upstream_inference_cost"], 0.005014);
+        assert_dollars(&record["total_cost"], 0.0005014);
+        let shown = gate.ask("GET", "/api/v1/key").key(INFERENCE_KEY).send().await.json()["data"].clone();
+        assert_dollars(&shown["usage"], 0.0005014);
+        assert_dollars(&shown["byok_usage"], 0.005014);
+        verified(&gate.place).await;
+        store.close().await;
     }
 }

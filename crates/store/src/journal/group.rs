@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteConnection;
 use tidegate_core::GenerationId;
 
 use super::bundle::Bundle;
-use super::{MOST, Progress, Result};
+use super::{MOST, More, Progress, Result};
 
 /// Rows per statement. Calls are filled up with empty rows to the next of them: few statements, each parsed once.
 const SHAPES: [usize; 9] = [1, 2, 4, 8, 12, 16, 32, 128, MOST];
@@ -24,7 +24,8 @@ static POST: Rows =
     Rows::new("INSERT INTO bundles (id, destination, generation, payload, created_at, due_at, bytes, letters)", 8);
 const AMEND: &str = "UPDATE opened SET data = ? WHERE id = ?; ";
 const MARK: &str = "UPDATE opened SET progress_nanos = json_extract(value, '$[1]'), \
-     progress_tokens = json_extract(value, '$[2]') FROM json_each(?) WHERE opened.id = json_extract(value, '$[0]'); ";
+     progress_tokens = json_extract(value, '$[2]'), progress = json_extract(value, '$[3]') FROM json_each(?) \
+     WHERE opened.id = json_extract(value, '$[0]'); ";
 const SETTLE: &str = "INSERT INTO settled (id, calls, data) VALUES (?, ?, ?); ";
 /// The same length as before: the page is written over, and no other is touched.
 const WRITE: &str =
@@ -147,8 +148,8 @@ impl Group<'_> {
             query = query.bind((*data).to_owned()).bind(*row);
         }
         if !self.marked.is_empty() {
-            let marks = self.marked.iter().map(|(row, mark)| (*row, mark.cost.0, mark.output_tokens));
-            let marks: Vec<(i64, i64, u64)> = marks.collect();
+            let marks = self.marked.iter().map(|(row, mark)| (*row, mark.cost.0, mark.usage.output, mark.more()));
+            let marks: Vec<(i64, i64, u64, More)> = marks.collect();
             query = query.bind(serde_json::to_string(&marks).expect("numbers are always JSON"));
         }
         if let Some(buried) = &self.buried {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions};
 use sqlx::{ConnectOptions as _, SqlitePool};
-use tidegate_core::{Exchange, GenerationId, Money, Timestamp};
+use tidegate_core::{Exchange, GenerationId, Money, Timestamp, Usage};
 
 use super::recent::Recent;
 use super::ring::{Opened, Replay};
-use super::{FILE, Journal, JournalError, Place, Progress, Result};
+use super::{FILE, Journal, JournalError, More, Place, Progress, Result};
 
 /// Rows of settled calls that are read at a time, and that are looked at.
 const PAGE: i64 = 32;
@@ -25,6 +25,9 @@ pub struct Open {
     pub progress: Option<Progress>,
     pub epoch: i64,
 }
+
+/// Whether it says all of a call that has come some way; one of an earlier release does not.
+pub(super) const HAS_MORE: &str = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('opened') WHERE name = 'progress')";
 
 /// What the file says of one call, for those who check it.
 #[derive(Clone, Debug)]
@@ -93,11 +96,9 @@ impl JournalReader {
     async fn still_open(&self) -> Result<Vec<Row>> {
         // All of it at one instant: a call may be on its way from a sheet to a row.
         let mut instant = self.0.begin().await?;
-        let mut rows: Vec<Row> = sqlx::query_as(
-            "SELECT generation, epoch, data, progress_nanos, progress_tokens FROM opened ORDER BY generation",
-        )
-        .fetch_all(&mut *instant)
-        .await?;
+        // Whatever columns there are: the journal of an earlier release has fewer.
+        let mut rows: Vec<Row> =
+            sqlx::query_as("SELECT * FROM opened ORDER BY generation").fetch_all(&mut *instant).await?;
         let replay = Replay::read(&mut instant).await?;
         let named = rows.iter().filter_map(|row| GenerationId::parse(&row.generation)).collect();
         let mut over = settled_among(&mut instant, &named).await?;
@@ -278,6 +279,8 @@ struct Row {
     data: String,
     progress_nanos: Option<i64>,
     progress_tokens: Option<i64>,
+    #[sqlx(default)]
+    progress: Option<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -322,7 +325,7 @@ impl From<Opened> for Row {
     fn from(call: Opened) -> Self {
         let (generation, data) = (call.id.as_str().to_owned(), call.data);
         // Who has come some way has a row.
-        Self { generation, epoch: call.epoch, data, progress_nanos: None, progress_tokens: None }
+        Self { generation, epoch: call.epoch, data, progress_nanos: None, progress_tokens: None, progress: None }
     }
 }
 
@@ -330,9 +333,11 @@ impl Row {
     fn open(self) -> Result<Open> {
         let exchange = serde_json::from_str(&self.data)
             .map_err(|error| JournalError::Unreadable(format!("{}: {error}", self.generation)))?;
-        let progress = self.progress_nanos.map(|nanos| Progress {
-            cost: Money(nanos),
-            output_tokens: self.progress_tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(0),
+        let output = self.progress_tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(0);
+        let more = self.progress.as_deref().and_then(|more| serde_json::from_str::<More>(more).ok());
+        let progress = self.progress_nanos.map(|nanos| match more {
+            Some(More { usage, spent }) => Progress { cost: Money(nanos), usage, spent },
+            None => Progress { cost: Money(nanos), usage: Usage { output, ..Usage::default() }, spent: None },
         });
         Ok(Open { exchange, progress, epoch: self.epoch })
     }

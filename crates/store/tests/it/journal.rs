@@ -1,5 +1,5 @@
 use tempfile::TempDir;
-use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, WorkspaceId};
+use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Spent, Timestamp, Usage, WorkspaceId};
 use tidegate_store::journal::{Ballast, Entry, Journal, JournalError, JournalReader, Place, Progress};
 
 use crate::databases::NOW;
@@ -21,6 +21,12 @@ enum What<'a> {
 }
 use What::{Mark, OddOpen, OddSettle, Open, Settle};
 
+/// So far, of a call with an own credential.
+fn progress(cost: i64, output: u64) -> Progress {
+    let usage = Usage { input: 11, output, cache_read: 5, ..Usage::default() };
+    Progress { cost: Money(cost), usage, spent: Some(Spent { credit: Money(1), byok: Money(cost) }) }
+}
+
 async fn write(journal: &mut Journal, group: &[What<'_>], full_sync: bool) -> Vec<Place> {
     let text = |what: &What<'_>| match what {
         Open(call) | Settle(call) => serde_json::to_string(call).unwrap(),
@@ -31,9 +37,7 @@ async fn write(journal: &mut Journal, group: &[What<'_>], full_sync: bool) -> Ve
     let entry = |(what, text): (&What<'_>, &'static str)| match what {
         Open(call) => Entry::Open(call.id, text),
         Settle(call) => Entry::Settle(call.id, text),
-        Mark(id, cost, output_tokens) => {
-            Entry::Mark(*id, Progress { cost: Money(*cost), output_tokens: *output_tokens })
-        }
+        Mark(id, cost, output_tokens) => Entry::Mark(*id, progress(*cost, *output_tokens)),
         OddOpen(id) => Entry::Open(*id, text),
         OddSettle(id) => Entry::Settle(*id, text),
     };
@@ -150,7 +154,7 @@ async fn led_18_what_an_earlier_start_left_open_is_found_with_its_progress() {
     assert_eq!(journal.node().epoch, node.epoch + 1);
     let left = journal.reader().left_open(journal.node().epoch).await.unwrap();
     let found: Vec<_> = left.iter().map(|open| (&open.exchange, open.progress)).collect();
-    let last = Progress { cost: Money(20), output_tokens: 6 };
+    let last = progress(20, 6);
     assert_eq!(found, [(&more, None), (&spoke, Some(last))], "what was held last, and how far it had come");
     // Asked for in full, by time: only the first one is old enough.
     let overdue = journal.reader().overdue(spoke.started).await.unwrap();
@@ -203,7 +207,8 @@ async fn led_18_a_journal_of_an_older_release_is_taken_over() {
     assert_eq!((&*journal.node().id, journal.node().epoch), ("node_1", 8));
     let left = journal.reader().left_open(8).await.unwrap();
     let found: Vec<_> = left.iter().map(|open| (&open.exchange, open.progress)).collect();
-    assert_eq!(found, [(&open, Some(Progress { cost: Money(4), output_tokens: 4 }))]);
+    let usage = Usage { output: 4, ..Usage::default() };
+    assert_eq!(found, [(&open, Some(Progress { cost: Money(4), usage, spent: None }))]);
     assert_eq!(settled(&journal.reader(), 10).await, (vec![over], true));
 }
 

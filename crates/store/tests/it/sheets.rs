@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
-use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, WorkspaceId};
+use tidegate_core::{Exchange, GenerationId, KeyHash, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
 use tidegate_store::journal::{
     Cursor, Entry, Fate, Journal, JournalError, JournalReader, Letter, Payload, Place, Progress, Waiting,
 };
@@ -130,7 +130,8 @@ impl Desk {
                     if let Some(id) = self.dice.pick(&known) {
                         let (cost, tokens) = (self.dice.below(900) as i64, self.dice.below(900) as u64);
                         self.model.open.get_mut(&id).unwrap().1 = Some((cost, tokens));
-                        said.push(('m', id, String::new(), Progress { cost: Money(cost), output_tokens: tokens }));
+                        let usage = Usage { output: tokens, ..Usage::default() };
+                        said.push(('m', id, String::new(), Progress { cost: Money(cost), usage, spent: None }));
                     }
                 }
                 _ => {
@@ -285,7 +286,7 @@ impl Desk {
             .await
             .unwrap()
             .into_iter()
-            .map(|open| (open.exchange.id, open.progress.map(|mark| (mark.cost.0, mark.output_tokens))))
+            .map(|open| (open.exchange.id, open.progress.map(|mark| (mark.cost.0, mark.usage.output))))
             .collect();
         let expected: BTreeMap<GenerationId, Option<(i64, u64)>> =
             self.model.open.iter().map(|(id, (_, progress))| (*id, *progress)).collect();

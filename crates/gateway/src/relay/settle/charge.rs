@@ -243,6 +243,12 @@ impl Ticket {
         self.carried.as_ref().map(|carried| carried.spent()).unwrap_or_default()
     }
 
+    /// What the call spends in all when the present attempt costs so much at list price.
+    pub fn would_spend(&self, list: Money, is_byok: bool) -> Spent {
+        let credit = if is_byok { self.fee(list) } else { list };
+        Spent::of(Some(credit), is_byok, Some(list)).plus(self.carried_spent())
+    }
+
     pub(super) fn price(&self, endpoint: &Endpoint) -> Option<Cost> {
         let terms = Terms { tier: self.counts.tier(), geo: self.counts.geo(), now: self.started() };
         self.served_by(endpoint).pricing.as_ref().map(|pricing| pricing.cost(&self.open_exchange().usage, &terms))
@@ -302,8 +308,10 @@ impl Ticket {
             self.count_so_far();
         }
         let cost = self.price(&endpoint)?.total.plus(self.carried_price());
-        let (id, output_tokens) = (self.id(), self.open_exchange().usage.output);
-        self.gate.ledger.progress(id, Progress { cost, output_tokens });
+        let (id, exchange) = (self.id(), self.open_exchange());
+        let usage = exchange.usage.plus(&self.carried_usage().unwrap_or_default());
+        let spent = Some(self.would_spend(cost.minus(self.carried_price()), exchange.is_byok));
+        self.gate.ledger.progress(id, Progress { cost, usage, spent });
         if cost <= self.open_exchange().reserved {
             return None;
         }
