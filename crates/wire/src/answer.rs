@@ -8,7 +8,6 @@ mod object;
 mod properties;
 mod replay;
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -303,12 +302,16 @@ fn stop_reason(object: &mut Part<'_>, splice: &mut Splice, otherwise: Option<&st
     }
 }
 
+/// Null is no count: whoever writes it has said nothing.
+fn is_unsaid(usage: &Usage<'_>, name: Used) -> bool {
+    usage.get(name).is_none_or(|count| json::kind(count) == Kind::Null)
+}
+
 fn complete_usage(usage: &mut Usage<'_>, splice: &mut Splice, additions: &Additions<'_>) {
-    match additions.used {
-        None => usage.fill(splice, &[Used::Input, Used::Output], "0"),
-        Some((input, output)) => {
-            usage.fill(splice, &[Used::Input], &input.to_string());
-            usage.fill(splice, &[Used::Output], &output.to_string());
+    let (input, output) = additions.used.unwrap_or_default();
+    for (name, count) in [(Used::Input, input), (Used::Output, output)] {
+        if is_unsaid(usage, name) {
+            usage.set(splice, name, &count.to_string());
         }
     }
     let nullable =
@@ -329,9 +332,10 @@ fn complete_delta_usage(usage: &mut Usage<'_>, splice: &mut Splice, known: &Coun
         (Used::CacheRead, known.cache_read),
     ];
     for (name, count) in counts {
-        if usage.get(name).is_none() {
-            let count = count.map_or(Cow::Borrowed("null"), |count| Cow::Owned(count.to_string()));
-            usage.set(splice, name, &count);
+        match count {
+            Some(count) if is_unsaid(usage, name) => usage.set(splice, name, &count.to_string()),
+            Some(_) => {}
+            None => usage.fill(splice, &[name], "null"),
         }
     }
     usage.fill(splice, &[Used::OutputDetails, Used::ServerTools], "null");

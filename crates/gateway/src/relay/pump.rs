@@ -86,6 +86,8 @@ const FRAME_BYTES: usize = 115;
 /// What the kinds of events and of pieces end with.
 static DELTA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_delta\""));
 static BLANK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\n\n"));
+/// How an answer ended that does not say it.
+const ENDED: &[u8] = br#"{"type":"message_delta","delta":{"stop_reason":null,"stop_sequence":null}}"#;
 /// What is held of how an answer ended.
 const MOST_TOLD: usize = 256 << 10;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
@@ -240,6 +242,10 @@ impl Pump {
             b"message_delta" => self.delta(&frame, out, ticket),
             b"message_stop" if !self.answered => Err(Fault::in_answer(Class::EmptyCompletion)),
             b"message_stop" => {
+                if self.told.is_empty() {
+                    // It ends without a word on how, or on what it used; the client is told what it costs all the same.
+                    self.delta(&Frame(encoded("message_delta", ENDED)), out, ticket)?;
+                }
                 self.told.drain(..).for_each(|delta| out.push(delta));
                 self.stop = Some(frame);
                 Ok(Step::Finished)
@@ -357,7 +363,12 @@ impl Pump {
             last.into_iter().for_each(|frame| out.push(frame));
         }
         let reason = self.reason.as_deref().or_else(|| self.answered.then_some(END_TURN));
-        let shown = Counts { output: self.counts.output.or_else(|| Some(ticket.heard())), ..self.counts };
+        let mut shown = self.counts;
+        if shown.output.is_none() {
+            // What it is charged by.
+            let (input, output) = ticket.tokens();
+            (shown.input, shown.output) = (shown.input.or(Some(input)), Some(output));
+        }
         let completed = delta.completed(&shown, Some(&charged.charge()), reason);
         let delta = match ticket.carried_usage() {
             Some(carried) => {

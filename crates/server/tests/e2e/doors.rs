@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, End, Sim};
 
-use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, frame, user};
+use crate::harness::{Event, INFERENCE_KEY, Reply, Tidegate, eventually, frame, tale, user};
 
 const MODEL: &str = "vendor/m";
 const PRICED: &str = "pricing = { input = 1, output = 1 }";
@@ -222,4 +222,74 @@ async fn half_a_character_beside_a_server_tool_is_named() {
     assert_eq!((status, kind.as_str()), (400, "invalid_request"));
     assert_eq!(message, "Invalid request: messages[0].content[0].text has an invalid format");
     assert_eq!(sim.calls(), 0);
+}
+
+/// The usage that tells the cost, wherever it stands, with its two counts.
+fn told(reply: &Reply) -> (Value, Value, Value) {
+    fn find(value: &Value) -> Option<&Value> {
+        let usage = value.get("usage").filter(|usage| usage.get("cost").is_some());
+        usage.or_else(|| value.get("response").and_then(find))
+    }
+    let is_streamed = reply.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+    let values: Vec<Value> = match is_streamed {
+        true => reply.events().iter().filter(|event| event.data != "[DONE]").map(Event::json).collect(),
+        false => vec![reply.json()],
+    };
+    let usage = values.iter().rev().find_map(find).unwrap_or_else(|| panic!("no cost in {}", reply.body_text()));
+    let count = |names: [&str; 2]| names.into_iter().find_map(|name| usage.get(name)).cloned().unwrap_or_default();
+    let (input, output) = (count(["input_tokens", "prompt_tokens"]), count(["output_tokens", "completion_tokens"]));
+    (input, output, usage["cost"].clone())
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_say_what_it_used_is_told_what_it_is_charged_by() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = Tidegate::start().endpoint_with(MODEL, &sim, PRICED).run().await;
+    let tale = tale("One two three.");
+    let silent = tale[0].replace(r#"{"input_tokens":14,"output_tokens":1}"#, "{}");
+    let end = |usage: &str| tale[4].replace(r#"{"output_tokens":9}"#, usage);
+    let streams = |first: &str, end: Option<String>| {
+        let end = end.into_iter().chain([tale[5].clone()]);
+        let frames = [first.to_owned()].into_iter().chain(tale[1..4].iter().cloned()).chain(end);
+        Behaviour::RawStream { chunks: frames.map(Bytes::from).collect(), end: End::Close }
+    };
+    let whole = |usage: &str| {
+        let body = format!(
+            r#"{{"id":"m","type":"message","role":"assistant","model":"m","content":[{{"type":"text","text":"One two three."}}],"stop_reason":"end_turn","usage":{usage}}}"#
+        );
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Behaviour::Raw { status: 200, headers, body: Bytes::from(body) }
+    };
+    // What it said, and whether that is all of the prompt that is known.
+    for (case, (behaviour, is_streamed, prompt)) in [
+        (streams(&silent, Some(end("{}"))), true, None),
+        (streams(&silent, Some(end(r#"{"input_tokens":null,"output_tokens":null}"#))), true, None),
+        (streams(&tale[0], Some(end(r#"{"output_tokens":null}"#))), true, Some(14)),
+        (streams(&tale[0], Some(end("null"))), true, Some(14)),
+        (streams(&tale[0], None), true, Some(14)),
+        (streams(&silent, None), true, None),
+        (whole(r#"{"input_tokens":null,"output_tokens":null}"#), false, None),
+        (whole("null"), false, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        sim.set(behaviour);
+        let messages = ("messages", json!({"model": MODEL, "max_tokens": 64, "messages": [user("x")]}));
+        for (path, mut body) in asking("x").into_iter().chain([messages]) {
+            body["stream"] = json!(is_streamed);
+            let reply = ask(&gate, path, &body).await;
+            let case = format!("{case} {path}: {}", reply.body_text());
+            assert_eq!(reply.status, 200, "{case}");
+            let (input, output, cost) = told(&reply);
+            let id = reply.header("x-generation-id").expect("an id");
+            let record = gate.ask("GET", &format!("/api/v1/generation?id={id}")).key(INFERENCE_KEY).send().await.json();
+            let record = &record["data"];
+            assert_eq!((&input, &output), (&record["tokens_prompt"], &record["tokens_completion"]), "{case}");
+            assert_eq!(cost, record["total_cost"], "{case}");
+            // Fourteen bytes are four tokens.
+            assert_eq!(output, json!(4), "{case}");
+            assert!(input.as_u64().is_some_and(|input| prompt.map_or(input > 0, |prompt| input == prompt)), "{case}");
+        }
+    }
 }

@@ -101,7 +101,9 @@ fn completed(mut message: Map<String, Value>, is_bad: bool) -> Value {
         usage.iter_mut().for_each(|(name, value)| mended(name, value));
     }
     for name in ["input_tokens", "output_tokens"] {
-        usage.entry(name).or_insert(0.into());
+        if usage.get(name).is_none_or(Value::is_null) {
+            usage.insert(name.into(), 0.into());
+        }
     }
     let nullable = "cache_creation_input_tokens cache_read_input_tokens cache_creation output_tokens_details \
         server_tool_use inference_geo";

@@ -98,10 +98,6 @@ impl Ticket {
         self.heard = tokens;
     }
 
-    pub fn heard(&self) -> u64 {
-        self.heard
-    }
-
     /// The same of all attempts at the answer.
     pub fn produced(&self) -> u64 {
         self.heard.saturating_add(self.carried_usage().map_or(0, |carried| carried.output))
