@@ -34,6 +34,9 @@ static SOURCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"sourc
 static CACHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"cache_control\""));
 static CACHED_1H: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"1h\""));
 static SEARCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_search_"));
+static FETCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_fetch_"));
+static CODE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"code_execution_"));
+static SERVERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"mcp_servers\""));
 
 /// What a call may cost at one endpoint.
 #[derive(Clone, Copy)]
@@ -73,11 +76,11 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
         admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint)?;
         return Ok(None);
     }
-    let (mut ask, has_sources) = ask(job, attempt);
+    let (mut ask, has_more) = ask(job, attempt);
     job.ticket.may_search(ask.searches > 0);
     let carried = job.ticket.carried_price();
-    // What a document elsewhere holds may fill the window, whoever pays for it.
-    let widest = if has_sources { ask.prompt.max(window(endpoint)) } else { ask.prompt };
+    // What a document elsewhere holds may fill the window, and so may what the vendor's own tools find: whoever pays for it.
+    let widest = if has_more { ask.prompt.max(window(endpoint)) } else { ask.prompt };
     let bound = Ask { prompt: widest, ..ask }.most(ask.output).plus(carried);
     if let Some(most) = settings.ledger.reserve_output_tokens {
         ask.output = ask.output.min(most);
@@ -147,7 +150,8 @@ fn admit_unpriced(
     ticket.admit(Money::ZERO, Money::ZERO, &Demands::new())
 }
 
-/// With whether it shows pictures or documents: that is looked for once in what may be a large body.
+/// With whether more may be read than the body says: pictures, documents, or what tools print that the vendor runs. That is
+/// looked for once in what may be a large body.
 fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
     let endpoint = &*attempt.endpoint;
     let most = endpoint.max_output_tokens;
@@ -199,7 +203,8 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         audio_ms: 0,
         now: job.ticket.started(),
     };
-    (ask, has_sources)
+    let has_more = has_sources || [&SEARCH, &FETCH, &CODE, &SERVERS].into_iter().any(|tool| has(tool));
+    (ask, has_more)
 }
 
 /// The most that a prompt can have at an endpoint.

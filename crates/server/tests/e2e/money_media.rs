@@ -52,6 +52,26 @@ on_both! {
         assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
     }
 
+    async fn led_7_what_a_vendors_own_tools_print_may_fill_the_window(database: &Database) {
+        // Two words are sent, and what the tool printed is counted: $0.36 and $0.00075.
+        let sim = Sim::start(reporting(120_000, 50)).await;
+        let pricing = "pricing = { input = 3, output = 15 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let tools = [
+            json!({"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}),
+            json!({"mcp_servers": [{"type": "url", "url": "https://example.com/mcp", "name": "m"}]}),
+        ];
+        for more in tools {
+            let mut body = json!({"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": "Go on"}]});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let ask = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+            let reply = ask.header("anthropic-beta", "mcp-client-2025-04-04").json(body.to_string()).send().await;
+            assert_eq!(reply.json()["usage"]["cost"], json!(0.36075), "{}", reply.body_text());
+        }
+        let metrics = account.gate.managed("/metrics").await;
+        assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
+    }
+
     async fn led_7_a_conversation_that_the_upstream_holds_may_fill_the_window(database: &Database) {
         // Three words are sent, and all that was said before them is counted: $0.3 and $0.00075.
         let sim = Sim::start(reporting(100_000, 50)).await;
