@@ -101,6 +101,8 @@ pub(super) struct Ticket {
     overheard: Option<Box<Overheard>>,
     /// What was paid for that beside the call: it is shown with its cost, and on records of its own.
     beside: Money,
+    /// What tools were paid since the turn before this one, on records of their own.
+    fees: Money,
     /// What the attempt under way left out, as an entry of the metadata.
     compressed: Option<Box<str>>,
     /// Of the loop that it is part of.
@@ -229,6 +231,7 @@ impl Ticket {
             told: None,
             overheard: None,
             beside: Money::ZERO,
+            fees: Money::ZERO,
             compressed: None,
             meter: None,
         })
@@ -274,8 +277,9 @@ impl Ticket {
         self.meter = Some(inner.meter.clone());
     }
 
-    /// The tools that were run since the turn before this one, for destinations.
+    /// The tools that were run since the turn before this one, for destinations, and what they were paid.
     pub fn used(&mut self, inner: &Inner) {
+        self.fees = inner.meter.fees();
         if let Some(overheard) = &mut self.overheard {
             overheard.used(inner.used());
         }

@@ -143,7 +143,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
         Api::Messages | Api::Chat | Api::Responses | Api::Images => "chat",
     };
     to.text(theirs!("gen_ai.operation.name"), operation);
-    let served = maker.served.or_else(|| exchange.asked.as_deref()?.served.as_ref());
+    let served = maker.served(exchange);
     let provider = served.map_or(&*exchange.provider, |served| &served.provider);
     to.some_text(theirs!("gen_ai.provider.name"), Some(provider));
     to.some_text(theirs!("gen_ai.system"), Some(provider));
@@ -202,7 +202,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.number(theirs!("gen_ai.usage.cache_read.input_tokens"), usage.cache_read);
     to.number(theirs!("gen_ai.usage.cache_creation.input_tokens"), cache_write);
     to.number(theirs!("gen_ai.usage.reasoning.output_tokens"), usage.thinking);
-    to.dollars(theirs!("gen_ai.usage.cost"), exchange.cost);
+    to.dollars(theirs!("gen_ai.usage.cost"), maker.paid(exchange));
     if let Some(first) = exchange.first_content_ms.filter(|_| exchange.streamed) {
         to.decimal(theirs!("gen_ai.response.time_to_first_chunk"), f64::from(first) / 1000.0);
     }
@@ -254,7 +254,7 @@ pub(super) fn tell(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<
     to.some_text(ours!("router"), exchange.router.as_deref());
     to.some_text(ours!("preset"), exchange.preset.as_deref());
     if sight.tells.cost {
-        to.dollars(ours!("cost.total"), exchange.cost);
+        to.dollars(ours!("cost.total"), maker.paid(exchange));
         to.dollars(ours!("cost.prompt"), served.and_then(|served| served.prompt));
         to.dollars(ours!("cost.completion"), served.and_then(|served| served.completion));
         to.dollars(ours!("cost.tool"), served.and_then(|served| served.tools));

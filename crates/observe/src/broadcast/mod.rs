@@ -24,7 +24,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 use tidegate_core::exchange::Served;
-use tidegate_core::{Exchange, KeyHash, Timestamp, WorkspaceId};
+use tidegate_core::{Exchange, KeyHash, Money, Timestamp, WorkspaceId};
 
 pub use kind::Kind;
 pub use parcel::{Parcel, Verb};
@@ -128,6 +128,19 @@ pub struct Maker<'a> {
     pub served: Option<&'a Served>,
 }
 
+impl<'a> Maker<'a> {
+    /// Where the call went.
+    fn served(&self, exchange: &'a Exchange) -> Option<&'a Served> {
+        self.served.or_else(|| exchange.asked.as_deref()?.served.as_ref())
+    }
+
+    /// What was paid for the call and for the tools and plugins before it, which have records that nobody is told of.
+    fn paid(&self, exchange: &'a Exchange) -> Option<Money> {
+        let tools = self.served(exchange).and_then(|served| served.tools).unwrap_or_default();
+        exchange.cost.map(|cost| cost.plus(tools))
+    }
+}
+
 /// The gateway as it names itself.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
@@ -143,7 +156,7 @@ pub struct Service {
 impl Destination {
     /// Appends what it is told of a request; false where that is none of its business.
     pub fn told_into(&self, out: &mut Vec<u8>, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> bool {
-        let is_admitted = self.scope.admits(&self.id, exchange, said, maker.key_name);
+        let is_admitted = self.scope.admits(&self.id, exchange, said, maker);
         if is_admitted {
             self.told_within(out, self.sight(), exchange, said, maker);
         }

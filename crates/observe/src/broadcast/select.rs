@@ -4,9 +4,9 @@
 use aws_lc_rs::digest;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
-use tidegate_core::Exchange;
+use tidegate_core::{Exchange, Money};
 
-use super::{Said, Scope};
+use super::{Maker, Said, Scope};
 
 const MOST_GROUPS: usize = 20;
 const MOST_RULES: usize = 20;
@@ -98,8 +98,9 @@ impl Filter {
         Ok((!is_off).then_some(Self { groups }))
     }
 
-    pub fn passes(&self, exchange: &Exchange, said: &Said, key_name: &str) -> bool {
-        let facts = Facts { exchange, said, key_name };
+    /// With the name of the key, and what was paid.
+    pub fn passes(&self, exchange: &Exchange, said: &Said, (key_name, paid): (&str, Option<Money>)) -> bool {
+        let facts = Facts { exchange, said, key_name, paid };
         self.groups.iter().any(|group| match group.needs_all {
             true => group.rules.iter().all(|rule| rule.holds(&facts)),
             false => group.rules.iter().any(|rule| rule.holds(&facts)),
@@ -216,6 +217,7 @@ struct Facts<'a> {
     exchange: &'a Exchange,
     said: &'a Said,
     key_name: &'a str,
+    paid: Option<Money>,
 }
 
 impl Facts<'_> {
@@ -240,7 +242,7 @@ impl Facts<'_> {
         let usage = &self.exchange.usage;
         let prompt = usage.input + usage.cache_read + usage.cache_write + usage.cache_write_1h;
         match field {
-            "total_cost" => self.exchange.cost.map(|cost| cost.0 as f64 / 1e9),
+            "total_cost" => self.paid.map(|paid| paid.0 as f64 / 1e9),
             "total_tokens" => Some((prompt + usage.output) as f64),
             "prompt_tokens" => Some(prompt as f64),
             "completion_tokens" => Some(usage.output as f64),
@@ -280,9 +282,9 @@ impl Scope {
     }
 
     /// Whether a request belongs to what a destination wants to hear of.
-    pub fn admits(&self, destination: &str, exchange: &Exchange, said: &Said, key_name: &str) -> bool {
-        self.may_admit(destination, exchange, said)
-            && self.filter.as_ref().is_none_or(|filter| filter.passes(exchange, said, key_name))
+    pub fn admits(&self, destination: &str, exchange: &Exchange, said: &Said, maker: Maker<'_>) -> bool {
+        let passes = |filter: &Filter| filter.passes(exchange, said, (maker.key_name, maker.paid(exchange)));
+        self.may_admit(destination, exchange, said) && self.filter.as_ref().is_none_or(passes)
     }
 }
 
@@ -306,7 +308,7 @@ fn is_drawn(share: f64, destination: &str, unit: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tidegate_core::{GenerationId, Money, OrganisationId, Timestamp, Usage, WorkspaceId};
+    use tidegate_core::{GenerationId, OrganisationId, Timestamp, Usage, WorkspaceId};
 
     use super::*;
 
@@ -328,7 +330,7 @@ mod tests {
             ..Said::default()
         };
         let filter = Filter::read(&rules).unwrap();
-        filter.is_none_or(|filter| filter.passes(&exchange(), &said, "prod key"))
+        filter.is_none_or(|filter| filter.passes(&exchange(), &said, ("prod key", exchange().cost)))
     }
 
     #[test]

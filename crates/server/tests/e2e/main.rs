@@ -70,6 +70,7 @@ mod money_outages;
 mod money_own;
 mod money_streams;
 mod money_tiers;
+mod money_tools;
 mod moving_on;
 mod native_search;
 mod oidc;

@@ -16,7 +16,7 @@ use crate::harness::{INFERENCE_KEY, Reply, Tidegate, eventually, hello};
 use crate::native_search;
 
 /// Somebody's SearXNG. It answers every question with the same bytes.
-struct Searx {
+pub struct Searx {
     address: SocketAddr,
     answer: Arc<Mutex<Vec<u8>>>,
     asked: Arc<Mutex<Vec<String>>>,
@@ -24,7 +24,7 @@ struct Searx {
 }
 
 impl Searx {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (answer, asked) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::<Mutex<Vec<String>>>::default());
@@ -63,7 +63,7 @@ impl Searx {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn config(&self) -> String {
+    pub fn config(&self) -> String {
         format!("[tools.web_search.engines.house]\nkind = \"searxng\"\nurl = \"http://{}\"\n", self.address)
     }
 }
@@ -75,7 +75,7 @@ fn results() -> Value {
     ])
 }
 
-fn look(query: &str) -> (&'static str, Value) {
+pub fn look(query: &str) -> (&'static str, Value) {
     ("web_search", json!({"query": query}))
 }
 

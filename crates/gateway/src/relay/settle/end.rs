@@ -48,7 +48,7 @@ impl Ticket {
             strategy: self.strategy.unwrap_or_default().into(),
             prompt: self.parts.map(|(prompt, _)| prompt),
             completion: self.parts.map(|(_, completion)| completion),
-            tools: Some(self.beside).filter(|paid| *paid != Money::ZERO),
+            tools: Some(self.beside.plus(self.fees)).filter(|paid| *paid != Money::ZERO),
         })
     }
 
@@ -156,6 +156,9 @@ impl Ticket {
         let spent = exchange.spent();
         if let Some(meter) = &self.meter {
             meter.add(spent.credit);
+            if exchange.is_fee() {
+                meter.paid(spent.credit);
+            }
         }
         let is_free = spent == Spent::default();
         exchange.settlement =

@@ -1,0 +1,67 @@
+//! What tools and plugins are paid is told and counted where the request is that they were run for.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_sim::{Behaviour, Script, Sim};
+
+use crate::agent::{MODEL, asks};
+use crate::harness::receiver::{Receiver, attribute};
+use crate::harness::{INFERENCE_KEY, Tidegate, eventually, hello};
+use crate::search::{Searx, look};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PRICED: &str = "pricing = { input = 1, output = 2 }";
+
+fn decimal(span: &Value, name: &str) -> f64 {
+    attribute(span, name).and_then(|value| value.as_f64()).unwrap_or(0.0)
+}
+
+#[tokio::test]
+async fn what_a_search_costs_is_told_to_destinations() {
+    let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
+    let (open, private) = (Receiver::start().await, Receiver::start().await);
+    let told_cost = "broadcast_generation_cost = true";
+    let gate = Tidegate::start()
+        .endpoint_with(MODEL, &sim, PRICED)
+        .config(&format!("{}price_per_call = 0.005\n", searx.config()))
+        .config(&open.config("otel-collector", told_cost))
+        .config(&private.config("webhook", &format!("privacy_mode = true\n{told_cost}")))
+        .run()
+        .await;
+    for (session, more) in [
+        ("looped", json!({"tools": [{"type": "tidegate:web_search"}]})),
+        ("before", json!({"plugins": [{"id": "web", "engine": "house"}]})),
+    ] {
+        sim.set(match session {
+            "looped" => Script::from(asks("", &[look("tides")])).then(Behaviour::says("Done.")),
+            _ => Script::from(Behaviour::says("Done.")),
+        });
+        let mut body = hello(MODEL);
+        body["session_id"] = json!(session);
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-title", "App");
+        let reply = ask.header("http-referer", "https://app.example").json(body.to_string()).send().await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let cost = reply.json()["usage"]["cost"].as_f64().unwrap();
+        assert!((0.005..0.006).contains(&cost), "{session}: {cost}");
+
+        let id = reply.header("x-generation-id").unwrap().to_owned();
+        for receiver in [&open, &private] {
+            let spans = || {
+                let spans = receiver.spans().into_iter();
+                spans.filter(|span| attribute(span, "tidegate.request_id") == Some(json!(id))).collect::<Vec<_>>()
+            };
+            let told = || spans().iter().map(|span| decimal(span, "gen_ai.usage.cost")).sum::<f64>();
+            eventually("all of it is told", PATIENCE, async || (told() - cost).abs() < 1e-10).await;
+            for span in spans() {
+                let parts =
+                    ["prompt", "completion", "tool"].map(|part| decimal(&span, &format!("tidegate.cost.{part}")));
+                let total = decimal(&span, "tidegate.cost.total");
+                assert!((parts.iter().sum::<f64>() - total).abs() < 1e-10, "{session}: {parts:?} {total}");
+            }
+        }
+    }
+}
