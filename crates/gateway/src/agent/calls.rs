@@ -87,6 +87,7 @@ impl Conductor {
     ) -> Result<bool, Broken> {
         // No turn is under way that would be on record as cancelled when the client leaves.
         let leaving = Aside::open(&self.gate, &self.snapshot, &self.key, &self.inner, turn.model().unwrap_or_default());
+        let (searches, fetches) = (self.roster.searches(), self.roster.fetches());
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let began = self.gate.clock.now();
         let mut times = vec![(began, began); calls.len()];
@@ -142,6 +143,7 @@ impl Conductor {
         self.sums.is_used = true;
         self.sums.searches = self.roster.searches();
         self.sums.fetches = self.roster.fetches();
+        self.inner.note_ran(self.sums.searches - searches, self.sums.fetches - fetches);
         self.tell_used(turn.model().unwrap_or_default());
         self.messages.push(json!({"role": "assistant", "content": turn.blocks}));
         self.messages.push(json!({"role": "user", "content": results}));

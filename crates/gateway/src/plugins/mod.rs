@@ -19,6 +19,7 @@ mod web;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidegate_core::Money;
 use tidegate_observe::metrics::Plugin;
@@ -34,7 +35,7 @@ pub(crate) use stored::Standing;
 use crate::agent::Before;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
-use crate::relay::{self, Body, Purse, Reply, Wish};
+use crate::relay::{self, Asker, Body, Purse, Reply, Wish, asker};
 use crate::snapshot::Settings;
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
@@ -56,6 +57,8 @@ pub(crate) struct Told {
     pub unheard: Vec<String>,
     /// What was paid beside the call itself.
     pub fee: Money,
+    /// Searches that were made before it.
+    pub searches: u64,
 }
 
 /// A request as it goes on.
@@ -126,7 +129,7 @@ pub(crate) fn may_parse(envelope: &Envelope<'_>, standing: &Standing<'_>) -> boo
 pub(crate) async fn prepare(
     gate: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
-    key: &Arc<KeyEntry>,
+    (key, headers): (&Arc<KeyEntry>, &HeaderMap),
     (body, envelope): (&Bytes, &Envelope<'_>),
     made: &mut Prepared,
 ) -> Result<(), Failure> {
@@ -136,7 +139,8 @@ pub(crate) async fn prepare(
     made.compression = plugins.compression;
     let model = envelope.model.as_deref().unwrap_or_default();
     let panel = fusion::wanted(&plugins, model, &snapshot.settings)?;
-    let stage = Stage { gate, snapshot, key, plugins: &plugins, panel: panel.as_ref(), model };
+    let asker = || asker(headers, &snapshot.names, envelope);
+    let stage = Stage { gate, snapshot, key, plugins: &plugins, panel: panel.as_ref(), model, asker: &asker };
     if plugins.moderation {
         let purse = stage.purse(made)?;
         let judged = moderate::moderate((gate, &purse), &snapshot.settings, body, model, made).await;
@@ -195,6 +199,7 @@ struct Stage<'a> {
     panel: Option<&'a fusion::Panel>,
     /// As the caller wrote it.
     model: &'a str,
+    asker: &'a (dyn Fn() -> Asker + Sync),
 }
 
 impl Stage<'_> {
@@ -213,7 +218,7 @@ impl Stage<'_> {
     /// Opened by the first who has to wait for something.
     fn purse(&self, made: &mut Prepared) -> Result<Arc<Purse>, Failure> {
         if made.purse.is_none() {
-            made.purse = Some(Arc::new(Purse::open(self.gate, self.snapshot, self.key, self.model)?));
+            made.purse = Some(Arc::new(Purse::open(self.gate, self.snapshot, self.key, (self.model, (self.asker)()))?));
         }
         made.purse.clone().ok_or_else(Failure::internal)
     }

@@ -144,6 +144,7 @@ impl Wanted {
                 insert(request, &told(&prompt.replace("{date}", date), &before.found));
                 let fee = before.fee();
                 made.told.fee = made.told.fee.plus(fee);
+                made.told.searches += 1;
                 made.told.entries.push(entry(before.engine(), Some(before.found.len()), fee));
                 made.searched = Some(before);
                 Ok(true)

@@ -8,7 +8,7 @@ use tidegate_wire::error::ErrorType;
 
 use super::Inner;
 use super::admit::Places;
-use super::settle::Ticket;
+use super::settle::{Asker, Ticket};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::{Gateway, Snapshot};
@@ -21,23 +21,24 @@ pub(crate) struct Purse {
     key: Arc<KeyEntry>,
     model: Arc<str>,
     root: GenerationId,
+    asker: Asker,
     places: Arc<Places>,
 }
 
 impl Purse {
-    /// `model`: as the caller wrote it. The request takes its places in the limits of requests in flight here.
+    /// `model`: as `asker` wrote it. The request takes its places in the limits of requests in flight here.
     pub fn open(
         gate: &Arc<Gateway>,
         snapshot: &Arc<Snapshot>,
         key: &Arc<KeyEntry>,
-        model: &str,
+        (model, asker): (&str, Asker),
     ) -> Result<Self, Failure> {
         let places = Arc::new(gate.enter(key, &snapshot.settings)?);
         let root = GenerationId::new(gate.ledger.now());
         // What nobody has is counted under one name: anybody can invent others.
         let model = snapshot.catalogue.find(model).map_or_else(|_| "unknown".into(), |named| named.model.id.clone());
         let (gate, snapshot, key) = (gate.clone(), snapshot.clone(), key.clone());
-        Ok(Self { gate, snapshot, key, model, root, places })
+        Ok(Self { gate, snapshot, key, model, root, asker, places })
     }
 
     /// Holds what something may cost at most; nothing is written down of what is free.
@@ -48,6 +49,7 @@ impl Purse {
         let places = self.places.clone().into();
         let mut ticket = Ticket::of(&self.gate, &self.snapshot, &self.key, places, self.model.clone(), 0);
         ticket.belongs_to(self.root);
+        ticket.asked_by(self.asker.clone());
         let short = || {
             let text =
                 format!("Insufficient credits: {what} may cost ${most}, which the limits of this key do not cover");
@@ -85,6 +87,9 @@ impl Aside {
         let mut ticket = Ticket::of(gate, snapshot, key, inner.places.clone().into(), model.into(), 0);
         if let Some(root) = inner.root.get() {
             ticket.belongs_to(*root);
+        }
+        if let Some(asker) = inner.asker.get() {
+            ticket.asked_by(asker.clone());
         }
         ticket.metered(inner);
         Self(ticket)

@@ -4,9 +4,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERER
 use http::{HeaderMap, StatusCode};
 use tidegate_core::{Api, GenerationId};
 use tidegate_providers::anthropic::{self, Forwarded};
+use tidegate_wire::envelope::Envelope;
 use tidegate_wire::preset::Words;
 
-use super::settle::Sender;
+use super::settle::{Asker, Sender};
 use super::stream::Body;
 use crate::failure::Failure;
 use crate::snapshot::Names;
@@ -55,6 +56,13 @@ pub(super) fn sender(headers: &HeaderMap, names: &Names, session: Option<&str>) 
         title: names.title_headers.iter().find_map(text).or_else(|| text(&X_TITLE)),
         trace: text(&TRACEPARENT),
     }
+}
+
+/// Who sent a request, for records of what is done before it has one.
+pub(crate) fn asker(headers: &HeaderMap, names: &Names, envelope: &Envelope<'_>) -> Asker {
+    let session = envelope.session_id.as_deref().or_else(|| header_session(headers, names).ok().flatten());
+    let user = envelope.user.as_deref().or(envelope.metadata_user.as_deref());
+    Asker::of(sender(headers, names, session), user)
 }
 
 pub(crate) fn forwarded(headers: &HeaderMap) -> Forwarded {

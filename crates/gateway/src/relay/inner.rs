@@ -12,6 +12,7 @@ use tidegate_providers::anthropic::Forwarded;
 
 use super::admit::Places;
 use super::meter::Meter;
+use super::settle::Asker;
 use crate::agent::Shares;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
@@ -32,6 +33,10 @@ pub(crate) struct Inner {
     pub(super) root: OnceLock<GenerationId>,
     /// Tools that were run since the last turn, where somebody wants to hear of them.
     used: Mutex<Vec<Used>>,
+    /// Searches and fetches that were run since the last turn.
+    ran: Mutex<(u64, u64)>,
+    /// Who sent it, once the first turn has begun.
+    pub(super) asker: OnceLock<Asker>,
     /// What all of it has cost.
     pub(super) meter: Arc<Meter>,
     /// What all of it may use.
@@ -49,9 +54,24 @@ impl Inner {
         shares: Arc<Shares>,
     ) -> Self {
         let (cache_key, root, used, is_counted) = (None, OnceLock::new(), Mutex::default(), AtomicBool::new(false));
+        let (ran, asker) = (Mutex::default(), OnceLock::new());
         // What plugins cost is shown with the first turn.
         let meter = Meter::of(prepared.as_ref().map_or(Money::ZERO, |prepared| prepared.told.fee));
-        Self { api, places, conversation, cache_key, applied, prepared, root, used, meter, shares, is_counted }
+        Self {
+            api,
+            places,
+            conversation,
+            cache_key,
+            applied,
+            prepared,
+            root,
+            used,
+            ran,
+            asker,
+            meter,
+            shares,
+            is_counted,
+        }
     }
 
     #[must_use]
@@ -73,6 +93,8 @@ impl Inner {
             prepared: None,
             root,
             used,
+            ran: Mutex::default(),
+            asker: OnceLock::new(),
             meter,
             shares,
             is_counted: AtomicBool::new(false),
@@ -86,6 +108,16 @@ impl Inner {
 
     pub(super) fn used(&self) -> Vec<Used> {
         mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// So many searches and fetches were run; the next turn counts them.
+    pub fn note_ran(&self, searches: u64, fetches: u64) {
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        *ran = (ran.0 + searches, ran.1 + fetches);
+    }
+
+    pub(super) fn ran(&self) -> (u64, u64) {
+        mem::take(&mut *self.ran.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What its calls and those of its tools have cost so far, as it was settled.

@@ -53,12 +53,13 @@ use tidegate_wire::preset::Words;
 pub(crate) use aside::{Aside, Purse};
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub use head::Reply;
-pub(crate) use head::{GENERATION_ID, Head, forwarded, header_session, reply};
+pub(crate) use head::{GENERATION_ID, Head, asker, forwarded, header_session, reply};
 pub(crate) use inner::Inner;
 pub(crate) use planning::is_chosen;
 pub(crate) use prefer::Wishes;
 pub(crate) use pump::PING;
 pub(crate) use replay::Wish;
+pub(crate) use settle::Asker;
 pub(crate) use stream::error_frame;
 pub use stream::{Body, StreamBody};
 

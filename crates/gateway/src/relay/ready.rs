@@ -158,7 +158,9 @@ impl Gateway {
             return Ok(Readied::Kept(plugins::healed(kept, healing.as_ref(), &snapshot.names.metadata_member)));
         }
         let mut made = Box::new(Prepared { wish, ..Prepared::default() });
-        if let Err(mut failure) = Box::pin(plugins::prepare(self, snapshot, key, (body, envelope), &mut made)).await {
+        if let Err(mut failure) =
+            Box::pin(plugins::prepare(self, snapshot, (key, head.headers), (body, envelope), &mut made)).await
+        {
             if failure.more.is_some() && !wants_metadata(head.headers, &snapshot.names) {
                 failure.more_mut().routing = None;
             }

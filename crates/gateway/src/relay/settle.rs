@@ -103,6 +103,8 @@ pub(super) struct Ticket {
     beside: Money,
     /// What tools were paid since the turn before this one, on records of their own.
     fees: Money,
+    /// Searches and fetches that were run here for the model to read with this call.
+    ran: (u64, u64),
     /// What the attempt under way left out, as an entry of the metadata.
     compressed: Option<Box<str>>,
     /// Of the loop that it is part of.
@@ -118,6 +120,23 @@ pub(super) struct Sender {
     pub title: Option<Box<str>>,
     /// Whose trace it is part of.
     pub trace: Option<Box<str>>,
+}
+
+/// Who sent a request, as its records name them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asker {
+    session: Option<Box<str>>,
+    user: Option<Box<str>>,
+    user_agent: Option<Box<str>>,
+    referer: Option<Box<str>>,
+    title: Option<Box<str>>,
+}
+
+impl Asker {
+    pub(super) fn of(sender: Sender, user: Option<&str>) -> Self {
+        let Sender { session, user_agent, referer, title, trace: _ } = sender;
+        Self { session, user: user.map(Into::into), user_agent, referer, title }
+    }
 }
 
 /// How a request is asked for; all of it was read with the envelope.
@@ -232,6 +251,7 @@ impl Ticket {
             overheard: None,
             beside: Money::ZERO,
             fees: Money::ZERO,
+            ran: (0, 0),
             compressed: None,
             meter: None,
         })
@@ -258,12 +278,22 @@ impl Ticket {
 
     /// Notes who sent it.
     pub fn sent_by(&mut self, sender: Sender, user: Option<&str>) {
-        let Sender { session, user_agent, referer, title, trace: _ } = sender;
+        self.asked_by(Asker::of(sender, user));
+        self.edit().attempts = Vec::with_capacity(1);
+    }
+
+    /// The same of what belongs to a request.
+    pub fn asked_by(&mut self, asker: Asker) {
+        let Asker { session, user, user_agent, referer, title } = asker;
         let exchange = self.edit();
-        exchange.user = user.map(Into::into);
-        (exchange.session, exchange.user_agent) = (session, user_agent);
+        (exchange.session, exchange.user, exchange.user_agent) = (session, user, user_agent);
         (exchange.referer, exchange.title) = (referer, title);
-        exchange.attempts = Vec::with_capacity(1);
+    }
+
+    fn asker(&self) -> Asker {
+        let Exchange { session, user, user_agent, referer, title, .. } = self.open_exchange();
+        let [session, user, user_agent, referer, title] = [session, user, user_agent, referer, title].map(Clone::clone);
+        Asker { session, user, user_agent, referer, title }
     }
 
     /// Names the first turn of the loop that this is a turn of.
@@ -280,6 +310,9 @@ impl Ticket {
     /// The tools that were run since the turn before this one, for destinations, and what they were paid.
     pub fn used(&mut self, inner: &Inner) {
         self.fees = inner.meter.fees();
+        let (searches, fetches) = inner.ran();
+        self.ran = (self.ran.0 + searches, self.ran.1 + fetches);
+        inner.asker.get_or_init(|| self.asker());
         if let Some(overheard) = &mut self.overheard {
             overheard.used(inner.used());
         }
@@ -289,7 +322,7 @@ impl Ticket {
     /// Only the first turn of a loop shows what was paid for it.
     pub fn tell(&mut self, told: &Changed, is_first: bool) {
         if is_first {
-            self.beside = told.fee;
+            (self.beside, self.ran) = (told.fee, (told.searches, 0));
         }
         // By our own name, whatever the caller calls us, and without what follows it.
         if let (Some(_), Some(name)) = (told.strategy, told.requested.first()) {

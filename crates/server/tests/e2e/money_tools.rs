@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, asks};
 use crate::harness::receiver::{Receiver, attribute};
-use crate::harness::{INFERENCE_KEY, Tidegate, eventually, hello};
+use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, eventually, hello};
 use crate::search::{Searx, look};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,8 +20,22 @@ fn decimal(span: &Value, name: &str) -> f64 {
     attribute(span, name).and_then(|value| value.as_f64()).unwrap_or(0.0)
 }
 
+/// Rows of analytics by what they are about: cost, requests and tools.
+async fn told(gate: &Tidegate, dimension: &str) -> BTreeMap<String, (f64, u64, u64)> {
+    let question = json!({"metrics": ["total_cost", "request_count", "tool_calls"], "dimensions": [dimension]});
+    let ask = gate.ask("POST", "/api/v1/analytics/query").key(MANAGEMENT_KEY).json(question.to_string());
+    let reply = ask.send().await.json();
+    let rows = reply["data"]["data"].as_array().unwrap_or_else(|| panic!("{reply}")).clone();
+    let row = |row: &Value| {
+        let count = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{row}"));
+        let counted = (row["total_cost"].as_f64().unwrap(), count("request_count"), count("tool_calls"));
+        (row[dimension].as_str().unwrap_or("nobody").to_owned(), counted)
+    };
+    rows.iter().map(row).collect()
+}
+
 #[tokio::test]
-async fn what_a_search_costs_is_told_to_destinations() {
+async fn what_a_search_costs_is_told_to_destinations_and_counted_with_who_asked() {
     let (sim, searx) = (Sim::start(Behaviour::Echo).await, Searx::start().await);
     let (open, private) = (Receiver::start().await, Receiver::start().await);
     let told_cost = "broadcast_generation_cost = true";
@@ -31,6 +46,7 @@ async fn what_a_search_costs_is_told_to_destinations() {
         .config(&private.config("webhook", &format!("privacy_mode = true\n{told_cost}")))
         .run()
         .await;
+    let mut costs = BTreeMap::new();
     for (session, more) in [
         ("looped", json!({"tools": [{"type": "tidegate:web_search"}]})),
         ("before", json!({"plugins": [{"id": "web", "engine": "house"}]})),
@@ -47,6 +63,7 @@ async fn what_a_search_costs_is_told_to_destinations() {
         assert_eq!(reply.status, 200, "{}", reply.body_text());
         let cost = reply.json()["usage"]["cost"].as_f64().unwrap();
         assert!((0.005..0.006).contains(&cost), "{session}: {cost}");
+        costs.insert(session, cost);
 
         let id = reply.header("x-generation-id").unwrap().to_owned();
         for receiver in [&open, &private] {
@@ -63,5 +80,19 @@ async fn what_a_search_costs_is_told_to_destinations() {
                 assert!((parts.iter().sum::<f64>() - total).abs() < 1e-10, "{session}: {parts:?} {total}");
             }
         }
+    }
+    let sessions = told(&gate, "session").await;
+    assert_eq!(sessions.len(), 2, "{sessions:?}");
+    for (session, cost) in &costs {
+        let (total, requests, tools) = sessions[*session];
+        assert!((total - cost).abs() < 1e-10, "{session}: {total} {cost}");
+        assert_eq!((requests, tools), (1, 1), "{session}");
+    }
+    for (dimension, name) in [("app", "App"), ("origin", "https://app.example")] {
+        let rows = told(&gate, dimension).await;
+        assert_eq!(rows.keys().collect::<Vec<_>>(), [name], "{rows:?}");
+        let (total, requests, tools) = rows[name];
+        assert!((total - costs.values().sum::<f64>()).abs() < 1e-10, "{dimension}: {total}");
+        assert_eq!((requests, tools), (2, 2), "{dimension}");
     }
 }

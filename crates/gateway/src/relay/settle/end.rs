@@ -149,6 +149,9 @@ impl Ticket {
         if let Some(carried) = self.carried.take() {
             carried.add_to(&mut exchange);
         }
+        // Only now: at the upstream's price they are not.
+        exchange.usage.web_searches = exchange.usage.web_searches.saturating_add(self.ran.0);
+        exchange.usage.web_fetches = exchange.usage.web_fetches.saturating_add(self.ran.1);
         exchange.outcome = outcome;
         exchange.status = status;
         exchange.error_type = error_type.map(Into::into);
