@@ -106,6 +106,7 @@ pub struct Gateway {
     pub ledger: Arc<ledger::Ledger>,
     pub health: Arc<health::Health>,
     pub(crate) sticky: sticky::Stickiness,
+    pub loops: Arc<relay::Loops>,
     /// Signatures that clients may not send back.
     pub(crate) carriers: carriers::Carriers,
     /// Answers that are read to their end although nobody listens.
@@ -164,6 +165,7 @@ impl Gateway {
             ledger,
             health,
             sticky: sticky::Stickiness::default(),
+            loops: Arc::default(),
             carriers: carriers::Carriers::default(),
             drains: Arc::default(),
             node: Arc::default(),

@@ -348,7 +348,9 @@ pub(crate) async fn serve(
     let recording = kept.map(|(wish, source, warnings)| wish.recording(gate, source, &warnings));
     let work = async move {
         let mut sink = Sink::new(Some(sender)).recorded(recording);
-        match conductor.conduct(first, &mut sink).await {
+        let conducted = conductor.conduct(first, &mut sink).await;
+        conductor.inner.over();
+        match conducted {
             Ok(answer) => {
                 if conductor.end(&answer, &sink).await.is_ok() && is_whole(&answer, conductor.stopped_by) {
                     sink.keep(conductor.gate.clock.now());

@@ -2,10 +2,11 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use http::HeaderMap;
 use http::header::HeaderValue;
+use tidegate_core::map::Set;
 use tidegate_core::{Api, GenerationId, KeyHash, Money};
 use tidegate_observe::broadcast::Used;
 use tidegate_providers::anthropic::Forwarded;
@@ -17,6 +18,33 @@ use crate::agent::Shares;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
 use crate::sticky::Conversation;
+
+/// Loops that are under way here, by their first turns.
+#[derive(Debug, Default)]
+pub struct Loops(Mutex<Set<GenerationId>>);
+
+impl Loops {
+    /// Whether more may come: what is on record of it is a part.
+    pub fn has(&self, root: &GenerationId) -> bool {
+        self.set().contains(root)
+    }
+
+    fn set(&self) -> MutexGuard<'_, Set<GenerationId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A loop is under way until this is dropped.
+struct Running {
+    loops: Arc<Loops>,
+    root: GenerationId,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.loops.set().remove(&self.root);
+    }
+}
 
 /// What the turns of a loop have in common.
 pub(crate) struct Inner {
@@ -31,6 +59,8 @@ pub(crate) struct Inner {
     pub(super) prepared: Option<Box<Prepared>>,
     /// The first turn.
     pub(super) root: OnceLock<GenerationId>,
+    /// Not of a loop inside another one, which has the other's first turn.
+    running: Mutex<Option<Running>>,
     /// Tools that were run since the last turn, where somebody wants to hear of them.
     used: Mutex<Vec<Used>>,
     /// Searches and fetches that were run since the last turn.
@@ -54,7 +84,7 @@ impl Inner {
         shares: Arc<Shares>,
     ) -> Self {
         let (cache_key, root, used, is_counted) = (None, OnceLock::new(), Mutex::default(), AtomicBool::new(false));
-        let (ran, asker) = (Mutex::default(), OnceLock::new());
+        let (ran, asker, running) = (Mutex::default(), OnceLock::new(), Mutex::default());
         // What plugins cost is shown with the first turn.
         let meter = Meter::of(prepared.as_ref().map_or(Money::ZERO, |prepared| prepared.told.fee));
         Self {
@@ -65,6 +95,7 @@ impl Inner {
             applied,
             prepared,
             root,
+            running,
             used,
             ran,
             asker,
@@ -92,6 +123,7 @@ impl Inner {
             applied: None,
             prepared: None,
             root,
+            running: Mutex::default(),
             used,
             ran: Mutex::default(),
             asker: OnceLock::new(),
@@ -99,6 +131,24 @@ impl Inner {
             shares,
             is_counted: AtomicBool::new(false),
         }
+    }
+
+    /// A turn begins, with this id: what the first of all had.
+    pub(super) fn begin(&self, loops: &Arc<Loops>, turn: GenerationId) -> GenerationId {
+        *self.root.get_or_init(|| {
+            loops.set().insert(turn);
+            *self.running() = Some(Running { loops: loops.clone(), root: turn });
+            turn
+        })
+    }
+
+    /// The last turn is over: whoever hears the end of the answer may ask for all of it.
+    pub fn over(&self) {
+        drop(self.running().take());
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A tool was run; the next turn tells of it.

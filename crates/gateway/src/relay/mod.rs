@@ -55,6 +55,7 @@ pub use drain::LONGEST as LONGEST_DRAIN;
 pub use head::Reply;
 pub(crate) use head::{GENERATION_ID, Head, asker, forwarded, header_session, reply};
 pub(crate) use inner::Inner;
+pub use inner::Loops;
 pub(crate) use planning::is_chosen;
 pub(crate) use prefer::Wishes;
 pub(crate) use pump::PING;

@@ -220,7 +220,7 @@ impl Gateway {
         }
         if let Some(inner) = inner {
             let id = ticket.id();
-            ticket.belongs_to(*inner.root.get_or_init(|| id));
+            ticket.belongs_to(inner.begin(&self.loops, id));
             ticket.used(inner);
             ticket.metered(inner);
         }

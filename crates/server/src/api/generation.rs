@@ -87,6 +87,7 @@ pub fn show(call: Call) -> Answering {
         let mut request = Request::of(call)?;
         let id = named(&mut request)?;
         let found = arrived(&request, &id).await?.ok_or_else(not_found)?;
+        whole(&request, &found).await?;
         // Of a loop whose tools made some, the model's own answer is none.
         let api_type = api_type(&found);
         let turns = turns(&request.app.store, &request.tenant, found).await.map_err(internal)?;
@@ -128,6 +129,20 @@ pub(super) async fn arrived(request: &Request, id: &str) -> Result<Option<Genera
         return find(request, id).await;
     }
     Ok(found)
+}
+
+/// A loop whose turns are not all on record is not there yet: who is told of a part takes it for all that it cost.
+async fn whole(request: &Request, found: &Generation) -> Result<(), Failure> {
+    let gateway = &request.app.gateway;
+    if gateway.loops.has(&found.id) {
+        return Err(not_found());
+    }
+    // Nothing else goes on after its answer; and its last turn may be on its way.
+    let has_gone_on = found.parent.is_none() && matches!(found.stop_reason.as_deref(), Some("tool_use" | "pause_turn"));
+    if has_gone_on {
+        gateway.ledger.forwarded(ARRIVAL).await;
+    }
+    Ok(())
 }
 
 /// The record of a loop tells of all its turns together; one of a later turn, of that turn.

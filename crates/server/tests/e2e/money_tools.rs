@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::agent::{MODEL, asks};
+use crate::harness::books::rows;
 use crate::harness::receiver::{Receiver, attribute};
-use crate::harness::{INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, eventually, hello};
+use crate::harness::{Account, Hand, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, eventually, hello, on_both};
 use crate::search::{Searx, look};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,5 +95,40 @@ async fn what_a_search_costs_is_told_to_destinations_and_counted_with_who_asked(
         let (total, requests, tools) = rows[name];
         assert!((total - costs.values().sum::<f64>()).abs() < 1e-10, "{dimension}: {total}");
         assert_eq!((requests, tools), (2, 2), "{dimension}");
+    }
+}
+
+/// A turn that asks for the time, or is the last one.
+fn turn(is_last: bool) -> String {
+    let text = json!({"type": "text", "text": "Done."});
+    let call = json!({"type": "tool_use", "id": "toolu_1", "name": "tidegate_datetime", "input": {}});
+    let (block, reason) = if is_last { (text, "end_turn") } else { (call, "tool_use") };
+    json!({
+        "id": "msg_up", "type": "message", "role": "assistant", "model": "m", "content": [block],
+        "stop_reason": reason, "stop_sequence": null, "usage": {"input_tokens": 100, "output_tokens": 50},
+    })
+    .to_string()
+}
+
+on_both! {
+    async fn a_loop_is_told_of_when_all_of_it_is_there(database: &Database) {
+        let hand = Hand::start().await;
+        let account = Account::start(database, Tidegate::start().endpoint_at(MODEL, &hand.base_url(), PRICED)).await;
+        let mut body = hello(MODEL);
+        body["tools"] = json!([{"type": "tidegate:datetime"}]);
+        let ask = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(body.to_string());
+        let (reply, ()) = tokio::join!(ask.send(), async {
+            hand.call().await.answers(&turn(false)).await;
+            let last = hand.call().await;
+            eventually("the first turn is on record", PATIENCE, async || rows(&account.store).await.len() == 1).await;
+            let id = rows(&account.store).await[0].id.clone();
+            assert_eq!(account.ask("GET", &format!("/generation?id={id}")).await.status, 404);
+            last.answers(&turn(true)).await;
+        });
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let id = reply.header("x-generation-id").unwrap();
+        let record = account.data("GET", &format!("/generation?id={id}"), None, 200).await;
+        assert_eq!((&record["finish_reason"], &record["total_cost"]), (&json!("end_turn"), &json!(0.0004)), "{record}");
+        assert_eq!(record["total_cost"], reply.json()["usage"]["cost"]);
     }
 }
