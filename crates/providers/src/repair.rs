@@ -173,6 +173,17 @@ fn is_content(refused: &Refused) -> bool {
     CONTENT.contains(&first) && !is_options
 }
 
+/// What may be done about the refusal of an option that we have added ourselves: the call goes without it. It is remembered
+/// only where the upstream has a place for its name; words may be the caller's.
+pub fn of_ours(name: &str, status: u16, body: &[u8]) -> Option<Repair> {
+    if !matches!(status, 400 | 422) || !String::from_utf8_lossy(body).contains(name) {
+        return None;
+    }
+    let refused = Refused::Member(name.to_owned());
+    let is_named = Error::read(body).param.as_deref() == Some(name);
+    Some(if is_named { Repair::Without(refused) } else { Repair::WithoutNow(refused) })
+}
+
 /// The options that a refused call for pictures or embeddings should do without. What it is about is none.
 pub fn options(status: u16, body: &[u8]) -> Vec<Repair> {
     // Vectors of another size are others.

@@ -60,11 +60,16 @@ pub fn request(protocol: Protocol, wanted: &Wanted<'_>) -> Result<Sent, Fault> {
     }
 }
 
-/// The sound of an answer. One without any is no answer.
-pub fn answer(protocol: Protocol, body: &Bytes, format: Format, now: Timestamp) -> Result<Made, Fault> {
+/// The sound of an answer, which says that it is of this kind. One without any is no answer.
+pub fn answer(
+    protocol: Protocol,
+    (body, kind): (&Bytes, Option<&str>),
+    format: Format,
+    now: Timestamp,
+) -> Result<Made, Fault> {
     let made = match protocol {
         Protocol::Gemini => google::answer(body, format, now)?,
-        _ => openai::answer(body, now)?,
+        _ => openai::answer(body, kind, now)?,
     };
     match made.audio.is_empty() {
         true => Err(Fault::in_answer(Class::EmptyCompletion)),
@@ -77,5 +82,5 @@ fn unsupported(message: impl Into<String>) -> Fault {
 }
 
 fn decoded(data: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
-    STANDARD.decode_vec(data, out).map_err(|_| Fault::in_answer(Class::Unmapped))
+    STANDARD.decode_vec(data, out).map_err(|_| Fault::in_answer(Class::BadResponse))
 }

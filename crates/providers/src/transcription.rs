@@ -58,7 +58,7 @@ fn quotable(name: &str) -> Cow<'_, str> {
     if !name.contains(['"', '\r', '\n', '\0']) {
         return Cow::Borrowed(name);
     }
-    Cow::Owned(name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A").replace('\0', ""))
+    Cow::Owned(name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A").replace('\0', "%00"))
 }
 
 /// What came back.
@@ -82,7 +82,7 @@ pub struct Tokens {
 }
 
 /// Members of a long answer that the interface has.
-const KNOWN: [&str; 5] = ["task", "language", "duration", "segments", "words"];
+const KNOWN: [&str; 6] = ["task", "language", "duration", "segments", "words", "logprobs"];
 
 /// Counts of OpenAI and of Mistral.
 #[derive(Default, Deserialize)]

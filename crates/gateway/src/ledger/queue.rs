@@ -161,7 +161,8 @@ pub(super) struct Queued {
 
 pub(super) enum Record {
     Intent(GenerationId, String),
-    Progress(GenerationId, Progress),
+    /// Rare, and larger than the others.
+    Progress(GenerationId, Box<Progress>),
     Settle(Box<Exchange>, Vec<Letter>),
 }
 
@@ -224,7 +225,7 @@ impl Queue {
         if !self.is_well() {
             return;
         }
-        self.lock().waiting.push_back(Queued { record: Record::Progress(id, progress), done: None });
+        self.lock().waiting.push_back(Queued { record: Record::Progress(id, Box::new(progress)), done: None });
         self.wake.notify_one();
     }
 

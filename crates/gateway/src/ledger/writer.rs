@@ -53,7 +53,7 @@ impl Written {
         match self {
             Self::Settled(id, place) => Some(Entry::Settle(*id, &texts[place.clone()])),
             Self::Other(Record::Intent(id, data)) => Some(Entry::Open(*id, data)),
-            Self::Other(Record::Progress(id, progress)) => Some(Entry::Mark(*id, *progress)),
+            Self::Other(Record::Progress(id, progress)) => Some(Entry::Mark(*id, **progress)),
             Self::Other(Record::Settle(..)) => None,
         }
     }

@@ -149,7 +149,7 @@ impl Kind for Vectors {
         Ok(body)
     }
 
-    fn sees_to(name: &str) -> bool {
+    fn sees_to(_job: &Job<Self>, name: &str) -> bool {
         name == ENCODING
     }
 

@@ -138,7 +138,7 @@ impl Kind for Pictures {
         Some((request.options, request.provider))
     }
 
-    fn sees_to(name: &str) -> bool {
+    fn sees_to(_job: &Job<Self>, name: &str) -> bool {
         name == RESPONSE_FORMAT
     }
 

@@ -9,6 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Uri};
 use serde_json::json;
 use tidegate_core::{Api, Timestamp, Usage};
+use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::speech::{self as speaking, COUNTING, Wanted};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::price::Unit;
@@ -142,15 +143,20 @@ impl Kind for Spoken {
         Ok(body)
     }
 
+    fn repairs(status: u16, body: &[u8]) -> Vec<Repair> {
+        repair::of_ours(COUNTING, status, body).map_or_else(|| repair::options(status, body), |repair| vec![repair])
+    }
+
     /// Who does not count is asked without it, and estimated.
-    fn sees_to(name: &str) -> bool {
+    fn sees_to(_job: &Job<Self>, name: &str) -> bool {
         name == COUNTING
     }
 
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {
         let format = speech::read(&job.body).map_err(|_| Fault::without_answer(Class::Own))?.format;
         let protocol = job.snapshot.upstreams[endpoint.provider_index].protocol;
-        let made = speaking::answer(protocol, body, format, job.gate.clock.now())?;
+        let kind = job.answered_as.as_ref().and_then(|kind| kind.to_str().ok());
+        let made = speaking::answer(protocol, (body, kind), format, job.gate.clock.now())?;
         let Size { characters, bytes } = job.kind.size;
         let is_estimated = made.usage.is_none() && pays_tokens(endpoint);
         let counted = made.usage.unwrap_or_else(|| {

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HeaderValue;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Uri};
-use memchr::memmem;
 use tidegate_core::{Api, Timestamp, Usage};
 use tidegate_providers::Fault;
 use tidegate_providers::estimate::sound;
-use tidegate_providers::repair::{Refused, Repair};
+use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::transcription::{self as listening, Made, Recording, Tokens, Wanted};
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint, Model};
@@ -64,7 +63,9 @@ impl Gateway {
             // Filters cannot listen; what is written beside the sound they read.
             self.passed_texts(key, 0, || {
                 let all = fields.iter().chain(own.iter().flat_map(|(_, fields)| fields));
-                Ok(all.flat_map(|(name, value)| [name.clone(), value.clone()]).collect())
+                let mut texts: Vec<String> = all.flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
+                texts.extend([recording.filename.clone(), recording.media_type.clone()]);
+                Ok(texts)
             })?;
             ticket.asked(|| told::asked(model, &recording));
             let plan = self.plan_whole::<Heard>(&snapshot, key, model, &Wishes::for_model(provider))?;
@@ -73,7 +74,11 @@ impl Gateway {
             Ok((Heard { recording, form, fields, own, boundary }, plan))
         })?;
         let answered = Box::pin(self.answer_whole(&snapshot, begun, Bytes::new())).await?;
-        Ok(reply(answered.id, &snapshot.names, Body::full(answered.body), false, &answered.warnings))
+        let mut reply = reply(answered.id, &snapshot.names, Body::full(answered.body), false, &answered.warnings);
+        if form == Form::Text {
+            reply.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        }
+        Ok(reply)
     }
 }
 
@@ -90,7 +95,8 @@ impl Heard {
     /// What is said for all providers, replaced by what is said for this one alone.
     fn meant(&self, slug: &str) -> Fields {
         let own = self.own.iter().find(|(other, _)| other == slug).map(|(_, fields)| fields.as_slice()).unwrap_or(&[]);
-        let own: Fields = own.iter().filter(|(name, _)| !CHECKED.contains(&name.as_str())).cloned().collect();
+        let is_free = |name: &str| !CHECKED.contains(&name.trim_end_matches("[]"));
+        let own: Fields = own.iter().filter(|(name, _)| is_free(name)).cloned().collect();
         let replaced: BTreeSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
         let kept = self.fields.iter().filter(|(name, _)| !replaced.contains(name.as_str())).cloned();
         kept.chain(own.iter().cloned()).collect()
@@ -134,9 +140,10 @@ impl Kind for Heard {
         Ok(Ask { prompt, output, audio_ms, ..Ask::whole(attempt, &job.ticket) })
     }
 
-    /// All of them are fields of the form, which is sent as it is or not at all.
-    fn options<'a>(_job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {
-        Some((Vec::new(), None))
+    /// All of them are fields of the form, which is sent as it is or not at all. What an upstream says to a form with any is no
+    /// fact about the others'.
+    fn options<'a>(job: &'a Job<Self>) -> Option<(Options<'a>, Option<Provider<'a>>)> {
+        (job.kind.fields.is_empty() && job.kind.own.is_empty()).then(|| (Vec::new(), None))
     }
 
     fn media_type(job: &Job<Self>) -> HeaderValue {
@@ -146,22 +153,21 @@ impl Kind for Heard {
 
     fn outgoing(job: &mut Job<Self>, endpoint: &Endpoint, model: &str) -> Result<Bytes, Fault> {
         let Heard { recording, form, boundary, .. } = &job.kind;
-        // Where time is paid for, the long answer says how much there was.
-        let is_timed = pays_time(endpoint) && !job.refused.contains(FORM);
-        let form = if is_timed { Form::Verbose } else { *form };
         let fields = job.kind.meant(&endpoint.provider);
+        // Where time is paid for, the long answer says how much there was; it has no place for what is to be included.
+        let includes = fields.iter().any(|(name, _)| name.starts_with("include"));
+        let is_timed = pays_time(endpoint) && !job.refused.contains(FORM) && !includes;
+        let form = if is_timed { Form::Verbose } else { *form };
         Ok(listening::request(&Wanted { model, recording, form, fields: &fields }, boundary))
     }
 
-    /// It is the form of the answer that is refused, whatever is said of it: who knows one form alone is asked for that.
     fn repairs(status: u16, body: &[u8]) -> Vec<Repair> {
-        let is_about_it = matches!(status, 400 | 422) && memmem::find(body, FORM.as_bytes()).is_some();
-        is_about_it.then(|| Repair::Without(Refused::Member(FORM.to_owned()))).into_iter().collect()
+        repair::of_ours(FORM, status, body).into_iter().collect()
     }
 
     /// Who has no long answer is asked for the short one.
-    fn sees_to(name: &str) -> bool {
-        name == FORM
+    fn sees_to(job: &Job<Self>, name: &str) -> bool {
+        name == FORM && job.kind.form != Form::Verbose
     }
 
     fn completed(job: &mut Job<Self>, endpoint: &Endpoint, since: Timestamp, body: &Bytes) -> Result<Bytes, Fault> {

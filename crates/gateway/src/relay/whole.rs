@@ -73,7 +73,7 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         repair::options(status, body)
     }
     /// Whether we see to an option ourselves: it may be sent though nobody asked for it, and nobody misses it.
-    fn sees_to(name: &str) -> bool;
+    fn sees_to(job: &Job<Self>, name: &str) -> bool;
 }
 
 /// A request on its way, with everything it owns: it may outlive the call that started it.
@@ -86,6 +86,8 @@ pub(super) struct Job<K> {
     pub warnings: Vec<String>,
     /// Options that this attempt goes without.
     pub refused: BTreeSet<String>,
+    /// What the upstream says that its answer is.
+    pub answered_as: Option<HeaderValue>,
     plan: Plan,
     requested: String,
 }
@@ -197,8 +199,9 @@ impl Gateway {
         body: Bytes,
     ) -> Result<Answered, Failure> {
         let (gate, snapshot, id) = (self.clone(), snapshot.clone(), ticket.id());
-        let (warnings, refused) = (Vec::new(), BTreeSet::new());
-        let mut job = Box::new(Job { gate, snapshot, ticket, body, kind, warnings, refused, plan, requested });
+        let (warnings, refused, answered_as) = (Vec::new(), BTreeSet::new(), None);
+        let mut job =
+            Box::new(Job { gate, snapshot, ticket, body, kind, warnings, refused, answered_as, plan, requested });
         let first = match admit(&mut job).await {
             Ok(first) => first,
             // Never let in: nothing is remembered of it.

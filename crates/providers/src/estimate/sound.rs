@@ -26,8 +26,11 @@ fn samples_ms(recording: &[u8]) -> Option<u64> {
     let long = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
     // Whole numbers, fractions, and those with a longer head; anything else is packed.
     let is_plain = matches!(short(4)?, 1 | 3 | 0xfffe);
-    let rate = u64::from(long(8)?) * u64::from(short(16)?);
-    (is_plain && (1..=MOST_OF_SAMPLES).contains(&rate)).then(|| (recording.len() as u64 * 1_000).div_ceil(rate))
+    // What a block is said to have is a claim; who plays it goes by channels and bits.
+    let block = u64::from(short(6)?) * u64::from(short(18)?).div_ceil(8);
+    let rate = u64::from(long(8)?) * block;
+    let is_sound = is_plain && u64::from(short(16)?) == block && (1..=MOST_OF_SAMPLES).contains(&rate);
+    is_sound.then(|| (recording.len() as u64 * 1_000).div_ceil(rate))
 }
 
 #[cfg(test)]
@@ -58,7 +61,10 @@ mod tests {
 
     #[test]
     fn what_is_packed_or_odd_goes_by_its_size() {
-        for recording in [wav(2, 16_000), wav(1, 0), wav(1, u32::MAX), vec![0xff; 32_044]] {
+        // A block of 150 bytes in place of two would make it shorter.
+        let mut lying = wav(1, 16_000);
+        lying[32] = 150;
+        for recording in [wav(2, 16_000), wav(1, 0), wav(1, u32::MAX), vec![0xff; 32_044], lying] {
             assert_eq!((most_ms(&recording), usual_ms(&recording)), (21_362, 4_005));
         }
         assert_eq!((most_ms(b""), usual_ms(b"RIFF")), (0, 0));

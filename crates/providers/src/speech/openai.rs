@@ -50,11 +50,17 @@ struct Counts {
     output_tokens: Option<u64>,
 }
 
-pub(super) fn answer(body: &Bytes, now: Timestamp) -> Result<Made, Fault> {
-    match body.trim_ascii_start() {
-        [b'd', b'a', b't', b'a', b':', ..] | [b'e', b'v', b'e', b'n', b't', b':', ..] => wrapped(body, now),
-        // No sound begins like this: it is a word about why there is none.
-        [b'{', ..] => Err(refused(body, now)),
+pub(super) fn answer(body: &Bytes, kind: Option<&str>, now: Timestamp) -> Result<Made, Fault> {
+    let kind = kind.map(str::to_ascii_lowercase).unwrap_or_default();
+    let is_json = || serde_json::from_slice::<Event<'_>>(body).is_ok();
+    match kind.as_str() {
+        kind if kind.starts_with("text/event-stream") => wrapped(body, now),
+        // A word about why there is no sound.
+        kind if kind.contains("json") => Err(refused(body, now)),
+        kind if kind.starts_with("audio/") => Ok(Made { audio: body.clone(), usage: None }),
+        // Samples may begin with any byte.
+        _ if body.starts_with(b"data:") || body.starts_with(b"event:") => wrapped(body, now),
+        _ if is_json() => Err(refused(body, now)),
         _ => Ok(Made { audio: body.clone(), usage: None }),
     }
 }

@@ -47,16 +47,26 @@ fn googles_models_are_told_to_answer_with_sound() {
 
 #[test]
 fn sound_comes_as_it_is_or_in_events() {
-    let of = |body: &'static [u8]| answer(Protocol::Chat, &Bytes::from_static(body), Format::Mp3, NOW);
+    let as_kind =
+        |body: &'static [u8], kind| answer(Protocol::Chat, (&Bytes::from_static(body), kind), Format::Mp3, NOW);
+    let of = |body: &'static [u8]| as_kind(body, None);
+    // Samples may begin like anything else.
+    for sound in [&b"{\x00\x10\x00"[..], b" \n{\x00", b"[1"] {
+        assert_eq!(of(sound).unwrap().audio, sound);
+        assert_eq!(as_kind(sound, Some("audio/pcm")).unwrap().audio, sound);
+    }
+    assert_eq!(as_kind(b"data: {}", Some("audio/mpeg")).unwrap().audio, &b"data: {}"[..]);
     assert_eq!(of(b"ID3\x04data:").unwrap(), Made { audio: Bytes::from_static(b"ID3\x04data:"), usage: None });
     // The form of OpenAI's events, with the counts in the last of them.
     let events = b"data: {\"type\":\"speech.audio.delta\",\"audio\":\"AAEC\"}\r\n\r\n: x\n\ndata: {\"type\":\"speech.audio.delta\",\"audio\":\"Aw==\"}\n\ndata: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":14,\"output_tokens\":101,\"total_tokens\":115}}\n\n";
     let usage = Usage { input: 14, output: 101, output_audio: 101, ..Usage::default() };
     assert_eq!(of(events).unwrap(), Made { audio: Bytes::from_static(&[0, 1, 2, 3]), usage: Some(usage) });
+    let commented = [b": hi\n\n", &events[..]].concat().leak();
+    assert_eq!(as_kind(commented, Some("text/event-stream")).unwrap().usage, Some(usage));
     for (body, class) in [
         (&b""[..], Class::EmptyCompletion),
         (b"data: {\"type\":\"speech.audio.delta\",\"audio\":\"AAEC\"}\n\n", Class::BadResponse),
-        (b"data: {\"type\":\"speech.audio.delta\",\"audio\":\"A\"}\n\n", Class::Unmapped),
+        (b"data: {\"type\":\"speech.audio.delta\",\"audio\":\"A\"}\n\n", Class::BadResponse),
         (b"{\"status\":\"busy\"}", Class::BadResponse),
         (b"{\"error\":{\"code\":429,\"message\":\"slow down\"}}", Class::RateLimit),
     ] {
@@ -72,13 +82,13 @@ fn samples_get_the_head_that_was_asked_for() {
         "candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":40}]}}"#,
     );
     let usage = Some(Usage { input: 5, output: 40, output_audio: 40, ..Usage::default() });
-    let plain = answer(Protocol::Gemini, &body, Format::Pcm, NOW).unwrap();
+    let plain = answer(Protocol::Gemini, (&body, None), Format::Pcm, NOW).unwrap();
     assert_eq!(plain, Made { audio: Bytes::from_static(&[1, 2, 3, 4]), usage });
-    let wav = answer(Protocol::Gemini, &body, Format::Wav, NOW).unwrap().audio;
+    let wav = answer(Protocol::Gemini, (&body, None), Format::Wav, NOW).unwrap().audio;
     // By the format's own description: 44 bytes, the rate at 24, bytes a second at 28, the data's size at 40.
     assert_eq!((&wav[..4], &wav[8..16], wav.len()), (&b"RIFF"[..], &b"WAVEfmt "[..], 48));
     let number = |at: usize| u32::from_le_bytes(wav[at..at + 4].try_into().unwrap());
     assert_eq!([number(4), number(24), number(28), number(40)], [40, 16_000, 32_000, 4]);
     let refused = Bytes::from_static(br#"{"candidates":[{"finishReason":"PROHIBITED_CONTENT"}]}"#);
-    assert_eq!(answer(Protocol::Gemini, &refused, Format::Pcm, NOW).unwrap_err().class, Class::ContentFilter);
+    assert_eq!(answer(Protocol::Gemini, (&refused, None), Format::Pcm, NOW).unwrap_err().class, Class::ContentFilter);
 }

@@ -33,7 +33,9 @@ pub fn transcriptions(call: Call) -> Answering {
         let kind = call.head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         match multer::parse_boundary(kind) {
             Ok(boundary) => of_form(call, boundary).await,
-            Err(_) if kind.is_empty() || kind.starts_with("application/json") => of_json(call).await,
+            Err(_) if kind.is_empty() || kind.to_ascii_lowercase().starts_with("application/json") => {
+                of_json(call).await
+            }
             Err(_) => Err(wrong("Content-Type must be multipart/form-data with a boundary, or application/json")),
         }
     })
@@ -120,6 +122,7 @@ impl Sent {
                 sent.recording = Some(Recording { filename, media_type, bytes });
                 continue;
             }
+            transcription::check_field(&name)?;
             let value = part.text().await.map_err(broken)?;
             match name.as_str() {
                 "model" => sent.model = Some(value),

@@ -167,9 +167,6 @@ fn deployment(
         draft.note(format!("{name}: stands for all models of {provider}; those that are known here can be called by their own names (GET /models)"));
         return Ok(());
     }
-    for other in params.as_object().into_iter().flat_map(Map::keys).filter(|other| !is_read(other)) {
-        draft.note(format!("{name}: {other} is not taken over"));
-    }
     let facts = facts(known, slug, &base_model(info).unwrap_or_else(|| model.clone()));
     let makes = |(model, _): (&raw::Model, _)| {
         ["embeddings", "image", "rerank", "speech", "transcription"]
@@ -179,9 +176,12 @@ fn deployment(
     let output = output
         .or_else(|| facts.and_then(makes).filter(|_| text(info, "mode").is_none()))
         .or_else(|| (text(info, "mode").is_none() && model.contains("embed")).then_some("embeddings"));
+    for other in params.as_object().into_iter().flat_map(Map::keys).filter(|other| !is_read(other, output)) {
+        draft.note(format!("{name}: {other} is not taken over"));
+    }
     let known_price =
         || facts.and_then(|(_, endpoint)| inline(&toml::Value::try_from(endpoint.pricing.as_ref()?).ok()?));
-    let pricing = prices(&name, params, info, draft).or_else(known_price);
+    let pricing = prices(&name, output, params, info, draft).or_else(known_price);
     let number = |name: &str| info.get(name).and_then(Value::as_u64).filter(|number| *number > 0);
     let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider)) };
     let taken = draft.models.iter().position(|model| model.id == id);
@@ -472,13 +472,22 @@ fn undated(model: &str) -> &str {
     }
 }
 
-/// Whether a member of a model is taken over.
-fn is_read(name: &str) -> bool {
-    READ.contains(&name) || PRICES.iter().any(|(known, ..)| *known == name)
+/// Whether a member of a model that gives this is taken over.
+fn is_read(name: &str, output: Option<&str>) -> bool {
+    READ.contains(&name) || PRICES.iter().any(|(known, ours, _)| *known == name && counts(ours, output))
+}
+
+/// Whether a price is one of a model that gives this: elsewhere characters and seconds are what others count in place of tokens.
+fn counts(price: &str, output: Option<&str>) -> bool {
+    match price {
+        "character" => output == Some("speech"),
+        "audio_hour" => output == Some("transcription"),
+        _ => true,
+    }
 }
 
 /// Prices that the file names: there for a token, here for a million of them.
-fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Option<String> {
+fn prices(model: &str, output: Option<&str>, params: &Value, info: &Value, draft: &mut Draft) -> Option<String> {
     /// Each of them says what a call costs; the others, what some of it does.
     const ENOUGH: [&str; 6] = [
         "input_cost_per_token",
@@ -489,6 +498,7 @@ fn prices(model: &str, params: &Value, info: &Value, draft: &mut Draft) -> Optio
         "input_cost_per_second",
     ];
     let said = |name: &str| {
+        PRICES.iter().find(|(known, ours, _)| *known == name && counts(ours, output))?;
         let price = params.get(name).or_else(|| info.get(name)).filter(|price| !price.is_null())?;
         let number = price.as_str().map_or_else(|| price.as_f64(), |text| text.parse::<f64>().ok());
         // A dollar for a token is no price.

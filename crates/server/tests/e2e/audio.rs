@@ -212,7 +212,7 @@ async fn a_form_is_taken_as_openais_clients_send_it() {
         (format!("{model}{file}{file}"), "file stands twice"),
         (
             format!("{model}{file}{}", part("response_format", "srt")),
-            "response_format must be one of json, verbose_json",
+            "response_format must be one of json, verbose_json, text",
         ),
         (format!("{model}{file}{}", part("stream", "true")), "stream must be false"),
         (format!("{model}{file}{}", part("provider", "p0")), "provider must be JSON"),
@@ -242,6 +242,48 @@ async fn who_has_no_long_answer_is_asked_for_the_short_one() {
     assert_eq!((reply.status, &answer["text"], sim.calls()), (200, &json!("Hi"), 2), "{answer}");
     assert!(near(&answer["usage"]["cost"], 1e-4), "{answer}");
     assert!(form(&sim).contains("name=\"response_format\"\r\n\r\njson\r\n"), "{}", form(&sim));
+    // Whoever asked for the long one himself is told that there is none.
+    sim.set(raw(400, &refusal));
+    let calls = sim.calls();
+    let reply = heard(&gate, 8_000, json!({"response_format": "verbose_json"})).await;
+    assert_eq!((reply.status, sim.calls()), (400, calls + 1), "{}", reply.body_text());
+    let reply = {
+        sim.set(raw(200, &json!({"text": "Hi", "duration": 2.0, "logprobs": [{"token": "Hi", "logprob": -0.1}]})));
+        heard(&gate, 8_000, json!({"response_format": "text"})).await
+    };
+    assert_eq!((reply.header("content-type"), reply.body_text()), (Some("text/plain; charset=utf-8"), "Hi\n"));
+    let reply = heard(&gate, 8_000, json!({"include": ["logprobs"]})).await;
+    assert_eq!(reply.json()["logprobs"][0]["token"], "Hi");
+    assert!(form(&sim).contains("name=\"response_format\"\r\n\r\njson\r\n"), "{}", form(&sim));
+}
+
+#[tokio::test]
+async fn what_one_caller_is_refused_is_no_fact_about_the_others() {
+    // An upstream that repeats what it is sent, and takes it in the short form.
+    let refusal =
+        json!({"error": {"message": "timestamp_granularities: 'response_format' is not one of word, segment"}});
+    let raw = |status: u16, body: &Value| Behaviour::Raw {
+        status,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: body.to_string().into(),
+    };
+    let sim = Sim::start(Script::from(raw(400, &refusal)).then(raw(200, &json!({"text": "Hi"})))).await;
+    let gate = listener(&sim, BY_HOUR).await;
+    heard(&gate, 8_000, json!({"prompt": "response_format"})).await;
+    sim.set(raw(200, &json!({"text": "Hi", "duration": 2.0})));
+    heard(&gate, 8_000, json!({})).await;
+    assert!(form(&sim).contains("name=\"response_format\"\r\n\r\nverbose_json\r\n"), "{}", form(&sim));
+}
+
+#[tokio::test]
+async fn an_option_that_is_ours_is_left_out_however_it_is_refused() {
+    let refusal = json!({"detail": [{"type": "literal_error", "loc": ["body", "stream_format"],
+        "msg": "Input should be 'audio'", "input": "sse"}]});
+    let script = Script::from(Behaviour::Raw { status: 422, headers: Vec::new(), body: refusal.to_string().into() });
+    let sim = Sim::start(script.then(Behaviour::Echo)).await;
+    let gate = speaker(&[(&sim, "openai-chat", BY_TOKEN)], "").await;
+    let reply = spoken(&gate, json!({})).await;
+    assert_eq!((reply.status, sim.calls(), sent(&sim).get("stream_format")), (200, 2, None), "{}", reply.body_text());
 }
 
 #[tokio::test]
@@ -314,9 +356,14 @@ async fn filters_read_what_is_to_be_spoken_and_what_is_written_beside_sound() {
         assert_eq!(post(&gate, "/v1/audio/speech", key, &speak(more.clone())).await.status, 403, "{more}");
     }
     let audio = json!({"data": "AAAA", "format": "wav"});
-    for prompt in ["forbidden", "secret"] {
-        let body = json!({"model": LISTENER, "input_audio": audio, "prompt": prompt});
-        assert_eq!(post(&gate, "/v1/audio/transcriptions", key, &body).await.status, 403, "{prompt}");
+    for (name, value) in [
+        ("prompt", json!("forbidden")),
+        ("prompt", json!("secret")),
+        ("input_audio", json!({"data": "AAAA", "format": "secret"})),
+    ] {
+        let mut body = json!({"model": LISTENER, "input_audio": audio});
+        body[name] = value;
+        assert_eq!(post(&gate, "/v1/audio/transcriptions", key, &body).await.status, 403, "{body}");
     }
     assert_eq!(sim.calls(), calls);
 }

@@ -18,14 +18,17 @@ pub enum Form {
     Json,
     /// With the language, the length, and when what was said.
     Verbose,
+    /// The text and nothing around it.
+    Text,
 }
 
 impl Form {
-    const WORDS: [&'static str; 2] = ["json", "verbose_json"];
+    const WORDS: [&'static str; 3] = ["json", "verbose_json", "text"];
 
+    /// What an upstream is asked for.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Json => Self::WORDS[0],
+            Self::Json | Self::Text => Self::WORDS[0],
             Self::Verbose => Self::WORDS[1],
         }
     }
@@ -35,6 +38,7 @@ impl Form {
         match text {
             "json" => Ok(Self::Json),
             "verbose_json" => Ok(Self::Verbose),
+            "text" => Ok(Self::Text),
             _ => Err(Place::top("response_format").is(format_args!("must be one of {}", Self::WORDS.join(", ")))),
         }
     }
@@ -69,6 +73,7 @@ pub fn read(body: &[u8]) -> Result<Request<'_>, Violation> {
         if json::kind(value) == Kind::Null {
             continue;
         }
+        check_field(&name)?;
         match name.as_ref() {
             "model" => model = Some(check::text_between(&place, value, 1, 256)?),
             "input_audio" => audio = Some(read_audio(&place, value)?),
@@ -112,7 +117,9 @@ pub fn own_fields(provider: &Provider<'_>) -> Vec<(String, Fields)> {
         let raw: &RawValue = serde_json::from_str(options).ok()?;
         let mut fields = Fields::new();
         for (name, value) in Members::of(raw)?.0 {
-            fields_of(&name, value, &mut fields);
+            if check_field(&name).is_ok() {
+                fields_of(&name, value, &mut fields);
+            }
         }
         Some((slug.clone().into_owned(), fields))
     };
@@ -129,6 +136,19 @@ fn read_audio<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<(Cow<'a, str
         check::text_between(&place.member(name), value, 1, most)
     };
     Ok((text("data", usize::MAX)?, text("format", 32)?))
+}
+
+/// The names of what we see to, and of those that a reader of forms takes for them.
+const OURS: [&str; 5] = ["model", "file", "response_format", "stream", "provider"];
+
+/// Refuses names that a reader of forms may take for others.
+pub fn check_field(name: &str) -> Result<(), Violation> {
+    let is_plain = !name.is_empty() && !name.chars().any(char::is_control);
+    let is_ours = name.strip_suffix("[]").is_some_and(|name| OURS.contains(&name.trim_end_matches("[]")));
+    match is_plain && !is_ours {
+        true => Ok(()),
+        false => Err(Place::top("body").is("must not have a name with control characters, or a list of what is one")),
+    }
 }
 
 /// An option as fields of a form: a list is a field for each of its entries, and a text is written without quotes.
@@ -165,6 +185,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
+        const NAMES: &str = "must not have a name with control characters, or a list of what is one";
         let audio = r#""input_audio":{"data":"AAAA","format":"wav"}"#;
         for (members, message) in [
             (r#""language":"de""#.to_owned(), "input_audio is required"),
@@ -174,7 +195,9 @@ mod tests {
                 r#""input_audio":{"data":"","format":"wav"}"#.to_owned(),
                 "input_audio.data must be at least 1 characters",
             ),
-            (format!(r#"{audio},"response_format":"srt""#), "response_format must be one of json, verbose_json"),
+            (format!(r#"{audio},"response_format":"srt""#), "response_format must be one of json, verbose_json, text"),
+            (format!(r#"{audio},"model\u0000":"x""#), NAMES),
+            (format!(r#"{audio},"model[]":["x"]"#), NAMES),
             (format!(r#"{audio},"temperature":"0""#), "temperature must be a number"),
             (format!(r#"{audio},"timestamp_granularities":["line"]"#), "[0] must be one of word, segment"),
             (format!(r#"{audio},"stream":true"#), NO_STREAM),

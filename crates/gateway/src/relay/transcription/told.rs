@@ -8,12 +8,18 @@ use tidegate_wire::answer::Charge;
 use tidegate_wire::envelope::transcription::Form;
 use tidegate_wire::json::quote;
 
+/// What is told in either form.
+const LOGPROBS: &str = "logprobs";
+
 /// The answer as the interface has it, and as OpenAI's clients read it.
 pub(super) fn answer(made: &Made<'_>, form: Form, usage: &Usage, charge: &Charge<'_>) -> Bytes {
+    if form == Form::Text {
+        return format!("{}\n", made.text).into();
+    }
     let mut out = Vec::with_capacity(512 + made.text.len());
     out.extend_from_slice(br#"{"text":"#);
     quote(&made.text, &mut out);
-    for (name, value) in made.more.iter().filter(|_| form == Form::Verbose) {
+    for (name, value) in made.more.iter().filter(|(name, _)| form == Form::Verbose || name == LOGPROBS) {
         out.push(b',');
         quote(name, &mut out);
         out.push(b':');

@@ -64,7 +64,7 @@ fn note<K: Kind>(job: &Job<K>, attempt: &Attempt, repairs: &[Repair]) {
 
 /// Whether an option was part of what was sent.
 fn is_sent<K: Kind>(job: &Job<K>, name: &str) -> bool {
-    K::sees_to(name) || K::options(job).is_some_and(|(options, _)| options.iter().any(|(known, _)| known == name))
+    K::sees_to(job, name) || K::options(job).is_some_and(|(options, _)| options.iter().any(|(known, _)| known == name))
 }
 
 /// Whether a request has no other options than those that everybody knows.
@@ -99,10 +99,10 @@ async fn sent<K: Kind>(job: &mut Job<K>, attempt: &Attempt) -> Result<Result<Byt
     let uri = K::address(calls).cloned().ok_or_else(|| Fault::without_answer(Class::Own))?;
     let model = named.as_deref().unwrap_or(&endpoint.upstream_model);
     let mut body = K::outgoing(job, endpoint, model)?;
-    for name in &job.refused {
-        let Some(without) = repair::without(&body, name) else { continue };
+    for name in job.refused.clone() {
+        let Some(without) = repair::without(&body, &name) else { continue };
         body = without.into();
-        if !K::sees_to(name) {
+        if !K::sees_to(job, &name) {
             job.warnings.push(format!("dropped:{name}"));
         }
     }
@@ -120,6 +120,7 @@ async fn sent<K: Kind>(job: &mut Job<K>, attempt: &Attempt) -> Result<Result<Byt
     job.ticket.called(attempt, !upstream.supports_cancel);
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     if response.status() == StatusCode::OK {
+        job.answered_as = response.headers().get(CONTENT_TYPE).cloned();
         return upstream::whole(response.into_body(), snapshot.settings.max_answer_bytes).await.map(Ok);
     }
     let (head, body) = response.into_parts();

@@ -163,6 +163,8 @@ model_list:
     model_info: {mode: rerank}
   - model_name: scribe
     litellm_params: {model: groq/whisper-large-v3}
+  - model_name: timed
+    litellm_params: {model: openai/gpt-4o, input_cost_per_second: 0.00042}
   - model_name: reader
     litellm_params: {model: openai/house-tts, input_cost_per_character: 0.000015}
     model_info: {mode: audio_speech}
@@ -174,6 +176,9 @@ environment_variables: {A: b}
 "#,
     );
     let names: Vec<_> = table["models"].as_array().unwrap().iter().filter_map(|model| text(model, "id")).collect();
+    // Seconds of a call are not what we count of it.
+    assert_eq!(model(&table, "openai/timed")["endpoints"][0]["pricing"]["input"].as_float(), Some(2.5));
+    let names: Vec<_> = names.into_iter().filter(|name| *name != "openai/timed").collect();
     assert_eq!(
         names,
         [
@@ -201,6 +206,7 @@ environment_variables: {A: b}
         "anthropic/*:",
         "voice:",
         "odd:",
+        "timed: input_cost_per_second is not taken over",
         "litellm_settings.fallbacks",
         "litellm_settings.callbacks",
         "environment_variables",

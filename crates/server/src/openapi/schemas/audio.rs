@@ -7,7 +7,7 @@ use super::{flag, list, object, text};
 pub fn schemas() -> Value {
     let count = || json!({"type": "integer", "minimum": 0});
     let seconds = || json!({"type": "number", "minimum": 0});
-    let form = || json!({"enum": ["json", "verbose_json"], "default": "json"});
+    let form = || json!({"enum": ["json", "verbose_json", "text"], "default": "json"});
     let granularities = || list(json!({"enum": ["word", "segment"]}), 0, 2);
     let sound = object(
         &["data", "format"],
