@@ -44,13 +44,18 @@ pub fn converse() -> Card {
     }
 }
 
-/// What Converse takes of this model, by its name. `is_claude`: its own card says so, as the name of a profile does not.
-/// A place to cache up to is refused by all models but those that know one, and Nova refuses it among tools.
-pub fn bedrock(card: Card, model: &str, is_claude: bool) -> Card {
-    if is_claude || model.contains("anthropic.claude") {
+/// What Converse takes of this model, by its name there. That of a profile does not say what is behind it: the id that
+/// callers know it by does, or its own card (`is_claude`). A place to cache up to is refused by all models but those that
+/// know one, and Nova refuses it among tools.
+pub fn bedrock(card: Card, id: &str, model: &str, is_claude: bool) -> Card {
+    let is_profile = model.starts_with("arn:");
+    let is_of = |maker: &str, family: &str| {
+        model.contains(&format!("{maker}.{family}")) || (is_profile && id.starts_with(&format!("{maker}/{family}")))
+    };
+    if is_claude || is_of("anthropic", "claude") {
         return Card { cache: Cache::Points, ..card };
     }
-    if model.contains("amazon.nova") {
+    if is_of("amazon", "nova") {
         return Card { cache: Cache::PointsBesideTools, cache_ttl: false, top_k: true, ..card };
     }
     card
@@ -62,11 +67,22 @@ mod tests {
 
     #[test]
     fn only_models_that_know_places_to_cache_up_to_are_sent_some() {
-        let cache = |model: &str, is_claude| bedrock(converse(), model, is_claude).cache;
+        let named = |id: &str, model: &str, is_claude| bedrock(converse(), id, model, is_claude).cache;
+        let cache = |model: &str, is_claude| named("vendor/m", model, is_claude);
         assert_eq!(cache("us.anthropic.claude-sonnet-4-6", false), Cache::Points);
         let profile = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/a1b2c3";
         assert_eq!((cache(profile, true), cache(profile, false)), (Cache::Points, Cache::None));
         assert_eq!(cache("us.amazon.nova-pro-v1:0", false), Cache::PointsBesideTools);
         assert_eq!(cache("us.meta.llama3-3-70b-instruct-v1:0", false), Cache::None);
+        for (id, known) in [
+            ("anthropic/claude-arn", Cache::Points),
+            ("amazon/nova-pro-v1", Cache::PointsBesideTools),
+            ("meta-llama/claude-like", Cache::None),
+            ("anthropic", Cache::None),
+        ] {
+            assert_eq!(named(id, profile, false), known, "{id}");
+        }
+        // A name that says what it is outweighs what it is called.
+        assert_eq!(named("anthropic/claude-like", "us.meta.llama3-3-70b-instruct-v1:0", false), Cache::None);
     }
 }

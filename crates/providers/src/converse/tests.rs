@@ -66,7 +66,7 @@ fn nova_gets_what_it_takes_and_markers_anywhere_but_among_its_tools() {
         "system": [{"type": "text", "text": "s", "cache_control": marker}],
         "tools": [{"name": "a", "input_schema": {"type": "object"}, "cache_control": marker}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": marker}]}]});
-    let (text, _) = sent(&body, &cards::bedrock(cards::converse(), "us.amazon.nova-pro-v1:0", false));
+    let (text, _) = sent(&body, &cards::bedrock(cards::converse(), "vendor/m", "us.amazon.nova-pro-v1:0", false));
     let sent: Value = serde_json::from_str(&text).unwrap();
     let point = json!({"cachePoint": {"type": "default"}});
     assert_eq!(sent["system"], json!([{"text": "s"}, point]));
@@ -80,7 +80,7 @@ fn a_model_that_knows_no_places_to_cache_up_to_is_sent_none() {
     let body = json!({"max_tokens": 64,
         "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
         "messages": [{"role": "user", "content": "x"}]});
-    let card = cards::bedrock(cards::converse(), "us.meta.llama3-3-70b-instruct-v1:0", false);
+    let card = cards::bedrock(cards::converse(), "vendor/m", "us.meta.llama3-3-70b-instruct-v1:0", false);
     assert!(!sent(&body, &card).0.contains("cachePoint"));
 }
 

@@ -97,29 +97,35 @@ async fn a_speed_does_not_reach_resellers_also_where_no_beta_came_with_it() {
 async fn p68_only_models_that_know_cache_points_get_some() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let marker = json!({"type": "ephemeral"});
-    let body = json!({"model": MODEL, "max_tokens": 64,
+    let mut body = json!({ "max_tokens": 64,
         "system": [{"type": "text", "text": "s", "cache_control": marker}],
         "tools": [{"name": "a", "input_schema": {"type": "object"}, "cache_control": marker}],
         "messages": [{"role": "user", "content": "x"}]});
-    for (model, card, points) in [
-        ("us.anthropic.claude-sonnet-4-6", "", 2),
-        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/a1", "card = { claude = true }", 2),
-        ("us.amazon.nova-pro-v1:0", "", 1),
-        ("us.amazon.nova-pro-v1:0", "card = { cache = \"none\" }", 0),
-        ("us.meta.llama3-3-70b-instruct-v1:0", "", 0),
-        ("us.meta.llama3-3-70b-instruct-v1:0", "card = { cache = \"cachepoint\" }", 2),
+    let profile = "arn:aws:bedrock:us-east-1:1:application-inference-profile/a1";
+    for (id, model, card, points) in [
+        (MODEL, "us.anthropic.claude-sonnet-4-6", "", 2),
+        (MODEL, profile, "card = { claude = true }", 2),
+        (MODEL, profile, "", 0),
+        ("anthropic/claude-ours", profile, "", 2),
+        ("anthropic/claude-ours", profile, "card = { cache = \"none\" }", 0),
+        ("amazon/nova-ours", profile, "", 1),
+        (MODEL, "us.amazon.nova-pro-v1:0", "", 1),
+        (MODEL, "us.amazon.nova-pro-v1:0", "card = { cache = \"none\" }", 0),
+        (MODEL, "us.meta.llama3-3-70b-instruct-v1:0", "", 0),
+        (MODEL, "us.meta.llama3-3-70b-instruct-v1:0", "card = { cache = \"cachepoint\" }", 2),
     ] {
         let config = format!(
             "[[providers]]\nslug = \"own\"\nprotocol = \"bedrock-converse\"\nbase_url = \"{}\"\napi_key = \"k\"\n\
-             [[models]]\nid = \"{MODEL}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+             [[models]]\nid = \"{id}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
              [[models.endpoints]]\nprovider = \"own\"\nmodel = \"{model}\"\n{card}\n",
             sim.base_url()
         );
         let gate = Tidegate::start().config(&config).run().await;
+        body["model"] = json!(id);
         let reply = gate.messages(body.clone()).await;
-        assert_eq!(reply.status, 200, "{model}: {}", reply.body_text());
+        assert_eq!(reply.status, 200, "{id} {model}: {}", reply.body_text());
         let sent = sim.requests().pop().expect("it was called").json().to_string();
-        assert_eq!(sent.matches("cachePoint").count(), points, "{model} {card}: {sent}");
+        assert_eq!(sent.matches("cachePoint").count(), points, "{id} {model} {card}: {sent}");
     }
 }
 

@@ -115,7 +115,8 @@ impl Checked {
                 }
                 Protocol::Converse => {
                     let is_claude = own.get("claude").and_then(serde_json::Value::as_bool).unwrap_or(false);
-                    cards::bedrock(dialect::card_for(&provider.slug, way.protocol), &endpoint.model, is_claude)
+                    let card = dialect::card_for(&provider.slug, way.protocol);
+                    cards::bedrock(card, &model.id, &endpoint.model, is_claude)
                 }
                 protocol => dialect::card_for(&provider.slug, protocol),
             };
