@@ -14,7 +14,7 @@ use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::card::{SchemaProfile, StopSupport};
-use tidegate_providers::translate::{Card, Context};
+use tidegate_providers::translate::{Card, Context, intent};
 use tidegate_providers::{Betas, Carriage, Class, Fault, Protocol, estimate};
 use tidegate_routing::Attempt;
 use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
@@ -70,7 +70,9 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
             (translate::headers(upstream.protocol, streams), body.into(), Some(outgoing.context))
         }
     };
-    complete(upstream, &job.warnings)?;
+    if upstream.is_strict {
+        complete(upstream, &missed(job))?;
+    }
     let mut uri = if streams { calls.stream.clone() } else { calls.whole.clone() };
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {
         uri = format!("{uri}?beta=true").parse().unwrap_or(uri);
@@ -84,6 +86,12 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     job.ticket.authorised(credential, &headers);
     Ok(Call { uri, headers, body, context, account })
+}
+
+/// The warnings of what was asked for. Who has no word of thinking misses none, though the model would have thought.
+fn missed(job: &Job) -> Vec<String> {
+    let is_asked = || translate::typed(&job.typed, &job.body).map_or(true, intent::is_asked);
+    job.warnings.iter().filter(|warning| *warning != intent::NOT_THINKING || is_asked()).cloned().collect()
 }
 
 /// Refuses a call that goes without some of what was asked for, where the operator wants no such thing.

@@ -13,6 +13,9 @@ use super::{MODEL, Unsupported};
 pub const NO_PREFILL: &str =
     "This model does not support assistant message prefill. The conversation must end with a user message.";
 
+/// The warning that the model is told not to think.
+pub const NOT_THINKING: &str = "disabled:thinking";
+
 /// Tokens that are left to answer with, where the limit allows for so many.
 pub const ROOM: u64 = 1_024;
 
@@ -36,8 +39,7 @@ pub struct Thinking {
 
 impl Thinking {
     pub fn of(request: &Request, card: &Card) -> Result<Self, Unsupported> {
-        let effort =
-            request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort);
+        let effort = effort(request);
         let shown = |display: Option<&str>| display != Some("omitted");
         let (wanted, show) = match &request.thinking {
             Some(ThinkingConfig::Disabled(_) | ThinkingConfig::BetweenTools(_)) if card.always_thinks => {
@@ -76,7 +78,7 @@ impl Thinking {
             return self;
         }
         // Also where nobody asked for it: such a model thinks unless it is told not to.
-        conversation.warn("disabled:thinking");
+        conversation.warn(NOT_THINKING);
         Self { wanted: Wanted::Off, show: false }
     }
 
@@ -152,6 +154,15 @@ impl Thinking {
         let least = card.thinking_budget.map_or(0, |(least, _)| least);
         Some(budget.min(room).max(least))
     }
+}
+
+fn effort(request: &Request) -> Option<Level> {
+    request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort)
+}
+
+/// Whether a request says anything of thinking.
+pub fn is_asked(request: &Request) -> bool {
+    effort(request).is_some() || matches!(&request.thinking, Some(asked) if !matches!(asked, ThinkingConfig::Other(_)))
 }
 
 /// A budget that leaves room to answer, also where the least would leave none.

@@ -226,6 +226,32 @@ async fn p63_what_was_thought_before_a_call_goes_back_though_the_client_keeps_no
 }
 
 #[tokio::test]
+async fn p63_who_must_be_asked_for_all_is_asked_where_nobody_wants_it_to_think() {
+    let sim = Sim::start(Behaviour::says("ok")).await;
+    let config = format!(
+        "[[providers]]\nslug = \"strict\"\nprotocol = \"openai-chat\"\nbase_url = \"{}/v1\"\non_unsupported = \"error\"\n\
+         [[models]]\nid = \"{MODEL}\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+         [[models.endpoints]]\nprovider = \"strict\"\nmodel = \"m\"\n\
+         card = {{ reasoning = \"thinking\", needs_thinking_back = true }}\n",
+        sim.base_url()
+    );
+    let gate = Tidegate::start().config(&config).run().await;
+    let request = loop_of_tools();
+    let reply = gate.messages(request.clone()).await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "ok"), "{}", reply.body_text());
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("disabled:thinking"));
+    assert_eq!(sim.requests().pop().expect("it was called").json()["thinking"], json!({"type": "disabled"}));
+    let calls = sim.calls();
+    for (member, wanted) in [("thinking", json!({"type": "adaptive"})), ("output_config", json!({"effort": "high"}))] {
+        let mut request = request.clone();
+        request[member] = wanted;
+        let (status, _, _, message) = gate.messages(request).await.error();
+        assert!(status == 400 && message.contains("disabled:thinking"), "{member}: {status} {message}");
+    }
+    assert_eq!(sim.calls(), calls);
+}
+
+#[tokio::test]
 async fn words_that_a_caller_plants_take_nothing_from_others() {
     let message = "Invalid schema for function 'stop': In context=('properties', 'unknown parameter'), array schema missing items.";
     let planted = json!({"error": {"message": message, "type": "invalid_request_error",
