@@ -30,6 +30,8 @@ use crate::{Gateway, Snapshot, relay, upstream};
 /// A count is worth waiting for only so long; the estimate is there at once.
 const LIMIT: Duration = Duration::from_secs(10);
 const LARGEST_ANSWER: usize = 64 << 10;
+/// Of who tells every token beside their number: as many as the longest prompts have.
+const LARGEST_LIST: usize = 16 << 20;
 /// The same question is not asked again for this long.
 const KEPT: Duration = Duration::from_secs(300);
 
@@ -213,7 +215,8 @@ impl Gateway {
         if response.status() != StatusCode::OK {
             return None;
         }
-        let answer = upstream::whole(response.into_body(), LARGEST_ANSWER).await.ok()?;
+        let largest = if upstream.protocol == Protocol::Chat { LARGEST_LIST } else { LARGEST_ANSWER };
+        let answer = upstream::whole(response.into_body(), largest).await.ok()?;
         let count = count::read(upstream.protocol, upstream.carriage, &answer)?;
         // Nobody counts what was not sent.
         Some(Count { original: cleared_tokens.map(|tokens| count.input + tokens).or(count.original), ..count })

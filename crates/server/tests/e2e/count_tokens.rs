@@ -75,17 +75,24 @@ async fn vllm_counts_beside_its_api() {
         hand.base_url()
     );
     let gate = Tidegate::start().config(&config).run().await;
-    let answered = async {
-        let mut call = hand.call().await;
-        call.write(b"HTTP/1.1 200 OK\r\ncontent-length: 24\r\n\r\n{\"count\":7,\"tokens\":[1]}").await;
-        call
-    };
-    let (counted, call) = tokio::join!(ask(&gate, hello(MODEL).to_string()).send(), answered);
-    assert_eq!(
-        (counted.status, counted.json(), counted.header("x-tidegate-count")),
-        (200, json!({"input_tokens": 7}), None)
-    );
-    assert!(call.text.starts_with("post /tokenize "), "{}", call.text);
+    // It tells every token beside their number, however many there are.
+    for count in [7, 150_000] {
+        let answered = async {
+            let mut call = hand.call().await;
+            let body = json!({"count": count, "max_model_len": 200_000, "tokens": vec![100_000; count]}).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            call.write(format!("{head}{body}").as_bytes()).await;
+            call
+        };
+        let mut asked = hello(MODEL);
+        asked["messages"][0]["content"] = json!(format!("message {count}"));
+        let (counted, call) = tokio::join!(ask(&gate, asked.to_string()).send(), answered);
+        assert_eq!(
+            (counted.status, counted.json(), counted.header("x-tidegate-count")),
+            (200, json!({"input_tokens": count}), None)
+        );
+        assert!(call.text.starts_with("post /tokenize "), "{}", call.text);
+    }
 }
 
 #[tokio::test]
