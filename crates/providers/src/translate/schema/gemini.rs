@@ -180,11 +180,10 @@ impl Subset<'_> {
         for (name, value) in members {
             self.member(name, value, members, depth - 1, &mut out);
         }
-        // A list of anything is refused.
-        let is_list = find(&out, "type").and_then(Node::text).is_some_and(|kind| kind == "array");
-        if is_list && find(&out, "items").is_none() {
-            set(&mut out, "items", Node::literal(r#"{"type":"string"}"#));
+        if is_split(find(members, "type")) && !members.iter().any(|(name, _)| name == "anyOf" || name == "oneOf") {
+            share(&mut out);
         }
+        list_something(&mut out);
         Node::Object(out)
     }
 
@@ -301,6 +300,45 @@ fn merge(out: &mut Vec<(String, Node)>, other: Node) {
     }
 }
 
+/// A list of anything is refused.
+fn list_something(out: &mut Vec<(String, Node)>) {
+    let is_list = find(out, "type").and_then(Node::text).is_some_and(|kind| kind == "array");
+    if is_list && find(out, "items").is_none() {
+        set(out, "items", Node::literal(r#"{"type":"string"}"#));
+    }
+}
+
+/// Words that say something of values of these types alone.
+const OF_TYPES: [(&[&str], &[&str]); 4] = [
+    (&["array"], &["items", "minItems", "maxItems"]),
+    (&["object"], &["properties", "required", "minProperties", "maxProperties", "propertyOrdering"]),
+    (&["string"], &["enum", "format", "pattern", "minLength", "maxLength"]),
+    (&["integer", "number"], &["format", "minimum", "maximum"]),
+];
+
+/// Gives every choice of a type the words that are about it: beside the choices they are not looked for.
+fn share(out: &mut Vec<(String, Node)>) {
+    let (about, rest): (Vec<_>, Vec<_>) = std::mem::take(out)
+        .into_iter()
+        .partition(|(name, _)| OF_TYPES.iter().any(|(_, words)| words.contains(&name.as_str())));
+    *out = rest;
+    let Some((_, Node::Array(choices))) = out.iter_mut().find(|(name, _)| name == "anyOf") else { return };
+    for choice in choices {
+        let Node::Object(choice) = choice else { continue };
+        let kind = find(choice, "type").and_then(Node::text).map(Cow::into_owned).unwrap_or_default();
+        let words = OF_TYPES.iter().filter(|(kinds, _)| kinds.contains(&kind.as_str())).flat_map(|(_, words)| *words);
+        let words: Vec<&&str> = words.collect();
+        choice.extend(about.iter().filter(|(name, _)| words.contains(&&name.as_str())).cloned());
+        list_something(choice);
+    }
+}
+
+/// Whether there is more than one type, beside null.
+fn is_split(kind: Option<&Node>) -> bool {
+    let list = kind.and_then(Node::list).unwrap_or_default();
+    list.iter().filter(|kind| kind.raw() != "\"null\"").count() > 1
+}
+
 fn is_text(kind: &Node) -> bool {
     let is = |node: &Node| node.text().is_some_and(|kind| kind == "string");
     is(kind) || kind.list().is_some_and(|list| list.iter().any(is))
@@ -312,7 +350,11 @@ fn is_number(value: &Node) -> bool {
 
 /// An enumeration is one of texts: of other values there is none, and null is no value but a word for what may be null.
 fn choices(values: &[Node], kind: Option<&Node>, out: &mut Vec<(String, Node)>) {
-    let (null, rest): (Vec<&Node>, Vec<&Node>) = values.iter().partition(|value| value.raw() == "null");
+    let (null, mut rest): (Vec<&Node>, Vec<&Node>) = values.iter().partition(|value| value.raw() == "null");
+    if is_split(kind) {
+        // The others are of another type, which may be any of its values.
+        rest.retain(|value| value.text().is_some());
+    }
     let is_of_texts = kind.map_or_else(|| rest.iter().any(|value| value.text().is_some()), is_text);
     if rest.is_empty() || !is_of_texts {
         return;
@@ -378,6 +420,23 @@ mod tests {
             (r#"{"type":["string","null"],"enum":["a",null]}"#, r#"{"type":"string","nullable":true,"enum":["a"]}"#),
             (r#"{"type":"array"}"#, r#"{"type":"array","items":{"type":"string"}}"#),
             (r#"{"type":"array","items":{"type":"integer"}}"#, r#"{"type":"array","items":{"type":"integer"}}"#),
+            (
+                r#"{"type":["array","string"]}"#,
+                r#"{"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"string"}]}"#,
+            ),
+            (
+                r#"{"items":{"type":"integer"},"maxItems":3,"description":"d","type":["string","array","null"]}"#,
+                r#"{"description":"d","anyOf":[{"type":"string"},{"type":"array","items":{"type":"integer"},"maxItems":3}],"nullable":true}"#,
+            ),
+            (
+                r#"{"type":["string","integer"],"enum":["a",1],"minimum":0}"#,
+                r#"{"anyOf":[{"type":"string","enum":["a"]},{"type":"integer","minimum":0}]}"#,
+            ),
+            (
+                r#"{"type":["object","boolean"],"properties":{"a":{"type":"array"}},"required":["a"]}"#,
+                r#"{"anyOf":[{"type":"object","properties":{"a":{"type":"array","items":{"type":"string"}}},"required":["a"]},{"type":"boolean"}]}"#,
+            ),
+            (r#"{"type":["string","integer"],"enum":[1,2]}"#, r#"{"anyOf":[{"type":"string"},{"type":"integer"}]}"#),
             (r#"{"type":"string","enum":[]}"#, r#"{"type":"string"}"#),
             (r#"{"type":"string","format":"uri"}"#, r#"{"type":"string"}"#),
             (r#"{"type":"string","format":"date-time"}"#, r#"{"type":"string","format":"date-time"}"#),
