@@ -94,6 +94,11 @@ pub fn is_ours(signature: &str) -> bool {
     signature.starts_with(PREFIX)
 }
 
+/// Whether a signature of ours holds reasoning that is read as text; others are signed.
+pub fn is_thought(signature: &str) -> bool {
+    Carrier::read(signature).is_some_and(|carrier| carrier.kind == "plain")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
