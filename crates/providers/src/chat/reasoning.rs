@@ -193,7 +193,9 @@ pub(super) fn recall(conversation: &mut Conversation, target: &Target<'_>) {
     let opened = |signature: &str| {
         let carrier = Carrier::read(signature).filter(|carrier| carrier.kind == "plain");
         let carrier = carrier.filter(|carrier| carrier.fits(PROTOCOL, target))?;
-        serde_json::from_str::<Heard>(carrier.data.get()).ok()?.text.filter(|text| !text.is_empty())
+        let text = serde_json::from_str::<Heard>(carrier.data.get()).ok()?.text?;
+        // One with more is none that was written here.
+        (!text.is_empty() && text.len() <= MOST_HEARD).then_some(text)
     };
     for said in conversation.assistant_turns() {
         let (mut is_thought, mut kept) = (false, None);
@@ -324,8 +326,10 @@ mod tests {
     use tidegate_core::Timestamp;
     use tidegate_wire::messages::Request;
 
+    use super::{MOST_HEARD, PROTOCOL};
     use crate::chat::{message, request};
     use crate::dialect;
+    use crate::translate::carrier::Carrier;
     use crate::translate::{Answered, Card, Target, Translator};
 
     const NOW: Timestamp = Timestamp(1_790_000_000_000);
@@ -399,6 +403,20 @@ mod tests {
             let (second, made) = sent(&asked(&thinking, &history(&bare)), &[]);
             assert_eq!(second["thinking"], json!({"type": "disabled"}));
             assert_eq!(made.warnings, ["disabled:thinking"]);
+        }
+    }
+
+    #[test]
+    fn p63_a_carrier_with_more_than_is_written_is_not_opened() {
+        for (length, is_opened) in [(MOST_HEARD, true), (MOST_HEARD + 1, false)] {
+            let text = "t".repeat(length);
+            let data = json!({"text": text}).to_string();
+            let carrier = Carrier::new(PROTOCOL, "ep-7f2c", "deepseek-v4-pro", "plain", &data).unwrap().to_signature();
+            let said = json!([{"type": "thinking", "thinking": "", "signature": carrier},
+                {"type": "tool_use", "id": "call_1", "name": "f", "input": {}}]);
+            let (body, made) = sent(&asked(&json!({"type": "adaptive"}), &history(&said)), &[]);
+            assert_eq!(body["messages"][1]["reasoning_content"] == text.as_str(), is_opened, "{length}");
+            assert_eq!(made.warnings.is_empty(), is_opened, "{:?}", made.warnings);
         }
     }
 
