@@ -139,7 +139,7 @@ pub struct AttemptRecord {
     /// The upstream's status; 0 for a connection that failed or broke, 408 for a timeout.
     pub status: u16,
     pub duration_ms: u32,
-    /// Whether a credential of the customer's own was used, for all of the answer or for a part of it.
+    /// Whether a credential of the customer's own was used.
     #[serde(default)]
     pub is_byok: bool,
     /// How long after the request it began.
@@ -265,7 +265,7 @@ pub struct Exchange {
     /// `None` for an endpoint without a price: unknown is not zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
-    /// Whether a credential of the customer's own was used.
+    /// Whether a credential of the customer's own was used, for all of the answer or for a part of it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_byok: bool,
     /// What went through a credential of the customer's own, at list price; only when one was used.
