@@ -17,7 +17,7 @@ use tidegate_providers::transcription::{self as listening, Made, Recording, Toke
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Attempt, Endpoint, Model};
 use tidegate_wire::envelope::Provider;
-use tidegate_wire::envelope::transcription::{self, Fields, Form};
+use tidegate_wire::envelope::transcription::{self, Fields, Form, OURS};
 
 use super::prefer::Wishes;
 use super::reserve::Ask;
@@ -28,8 +28,6 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::snapshot::Calls;
 
-/// Fields that options for one provider cannot replace.
-const CHECKED: [&str; 5] = ["model", "file", FORM, "stream", "provider"];
 const FORM: &str = "response_format";
 /// What models that count tokens make of a second of sound, and how much may be said in one.
 const HEARD_A_SECOND: u64 = 10;
@@ -95,7 +93,7 @@ impl Heard {
     /// What is said for all providers, replaced by what is said for this one alone.
     fn meant(&self, slug: &str) -> Fields {
         let own = self.own.iter().find(|(other, _)| other == slug).map(|(_, fields)| fields.as_slice()).unwrap_or(&[]);
-        let is_free = |name: &str| !CHECKED.contains(&name.trim_end_matches("[]"));
+        let is_free = |name: &str| !OURS.contains(&name.trim_end_matches("[]"));
         let own: Fields = own.iter().filter(|(name, _)| is_free(name)).cloned().collect();
         let replaced: BTreeSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
         let kept = self.fields.iter().filter(|(name, _)| !replaced.contains(name.as_str())).cloned();

@@ -1,5 +1,6 @@
-//! Calls of another kind, on the same way as messages: pictures, embeddings, places, speech and transcripts. They are planned, held for, tried, settled
-//! and put on record as messages are; only what is sent and what comes back differs. They are always answered whole.
+//! Calls of another kind, on the same way as messages: pictures, embeddings, places, speech and transcripts. They are
+//! planned, held for, tried, settled and put on record as messages are; only what is sent and what comes back differs. They
+//! are always answered whole.
 
 mod attempt;
 

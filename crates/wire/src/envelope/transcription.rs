@@ -138,8 +138,8 @@ fn read_audio<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<(Cow<'a, str
     Ok((text("data", usize::MAX)?, text("format", 32)?))
 }
 
-/// The names of what we see to, and of those that a reader of forms takes for them.
-const OURS: [&str; 5] = ["model", "file", "response_format", "stream", "provider"];
+/// What we see to ourselves: options for one provider cannot replace it.
+pub const OURS: [&str; 5] = ["model", "file", "response_format", "stream", "provider"];
 
 /// Refuses names that a reader of forms may take for others.
 pub fn check_field(name: &str) -> Result<(), Violation> {
