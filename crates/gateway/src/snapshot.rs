@@ -16,7 +16,7 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws};
-use tidegate_tools::sandbox::Service as Sandbox;
+use tidegate_tools::sandbox::Sandbox;
 use tidegate_tools::search::Engine;
 use tidegate_tools::{moderation, ocr};
 

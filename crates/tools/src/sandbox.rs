@@ -1,7 +1,10 @@
-//! Commands that models run in a sandbox of the operator's: how its service is told, and what its answer holds. The gateway
-//! starts no process for anybody; whoever runs the service decides what a container is.
+//! Commands that models run in a sandbox of the operator's: how it is told, and what its answer holds. The gateway starts
+//! no process for anybody: a service of the operator's decides what a container is, or an engine keeps them.
+
+pub mod engine;
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
 use serde::Deserialize;
@@ -16,12 +19,32 @@ const MEMORY_BYTES: u64 = 1 << 30;
 const PROCESSES: u32 = 256;
 const DISK_BYTES: u64 = 2 << 30;
 
-/// A service that the operator set up.
+/// The sandbox that the operator set up.
+#[derive(Debug)]
+pub struct Sandbox {
+    pub place: Place,
+    pub price_per_second: Money,
+}
+
+/// Who keeps the containers.
+#[derive(Debug)]
+pub enum Place {
+    Service(Service),
+    Engine(Arc<engine::Engine>),
+}
+
+impl Sandbox {
+    /// What so many started seconds cost.
+    pub fn fee(&self, seconds: u64) -> Money {
+        Money(self.price_per_second.0.saturating_mul(i64::try_from(seconds).unwrap_or(i64::MAX)))
+    }
+}
+
+/// A service of the operator's own, which keeps the contract of docs/sandbox.md.
 pub struct Service {
     /// Without a slash at its end.
     pub url: String,
     pub key: Option<Secret>,
-    pub price_per_second: Money,
     /// Hosts that containers may reach; none: no network.
     pub hosts: Vec<String>,
 }
@@ -38,7 +61,14 @@ pub enum Order<'a> {
     /// Have it, awake; one that is there stays as it is.
     Create { sleep_after_seconds: u64 },
     /// Run these one after another: in its shell, which keeps what they leave behind, or each as a process of its own.
-    Exec { commands: &'a [String], in_shell: bool, timeout_ms: u64, max_output_length: usize },
+    Exec {
+        commands: &'a [String],
+        in_shell: bool,
+        timeout_ms: u64,
+        max_output_length: usize,
+        /// What a container without a service behind it needs to know beforehand.
+        sleep_after_seconds: u64,
+    },
     /// Let it sleep after so long without a command.
     Sleep { after_seconds: u64 },
     /// Away with it and all that it holds.
@@ -73,7 +103,7 @@ impl Service {
                 },
                 "network": {"hosts": self.hosts},
             }),
-            Order::Exec { commands, in_shell, timeout_ms, max_output_length } => json!({
+            Order::Exec { commands, in_shell, timeout_ms, max_output_length, .. } => json!({
                 "container": container,
                 "commands": commands,
                 "mode": if in_shell { "shell" } else { "process" },
@@ -84,11 +114,6 @@ impl Service {
             Order::Destroy => json!({"container": container}),
         };
         Some((uri, headers, body.to_string()))
-    }
-
-    /// What so many started seconds cost.
-    pub fn fee(&self, seconds: u64) -> Money {
-        Money(self.price_per_second.0.saturating_mul(i64::try_from(seconds).unwrap_or(i64::MAX)))
     }
 }
 
@@ -143,7 +168,6 @@ mod tests {
         Service {
             url: "http://sandbox.internal:8700/v1".to_owned(),
             key: Some(Secret::new("s3cret")),
-            price_per_second: Money(20_000),
             hosts: vec!["pypi.org".to_owned()],
         }
     }
@@ -159,7 +183,13 @@ mod tests {
                     "limits": {"cpus": 1, "memory_bytes": 1_073_741_824, "processes": 256, "disk_bytes": 2_147_483_648_u64}}),
             ),
             (
-                Order::Exec { commands: &commands, in_shell: true, timeout_ms: 60_000, max_output_length: 20_000 },
+                Order::Exec {
+                    commands: &commands,
+                    in_shell: true,
+                    timeout_ms: 60_000,
+                    max_output_length: 20_000,
+                    sleep_after_seconds: 900,
+                },
                 "/v1/exec",
                 json!({"container": "c", "commands": ["ls", "pwd"], "mode": "shell", "timeout_ms": 60_000,
                     "max_output_length": 20_000}),
@@ -194,7 +224,8 @@ mod tests {
 
     #[test]
     fn every_started_second_costs() {
-        assert_eq!((service().fee(0), service().fee(3)), (Money::ZERO, Money(60_000)));
-        assert_eq!(service().fee(u64::MAX), Money(i64::MAX));
+        let sandbox = Sandbox { place: Place::Service(service()), price_per_second: Money(20_000) };
+        assert_eq!((sandbox.fee(0), sandbox.fee(3)), (Money::ZERO, Money(60_000)));
+        assert_eq!(sandbox.fee(u64::MAX), Money(i64::MAX));
     }
 }

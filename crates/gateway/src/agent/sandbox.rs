@@ -1,5 +1,7 @@
-//! `bash` and `shell`: commands that a model runs in a container of the operator's sandbox. The gateway tells a service; it
-//! starts no process itself.
+//! `bash` and `shell`: commands that a model runs in a container of the operator's sandbox. The gateway tells a service or an
+//! engine; it starts no process itself.
+
+mod engine;
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_core::{KeyHash, Money, RequestId, Timestamp};
-use tidegate_tools::sandbox::{Order, Ran, Service, cut, read};
+use tidegate_tools::sandbox::{Order, Place, Ran, Sandbox as Yard, Service, cut, read};
 
 use super::inner::Desk;
 use super::reader::Reader;
@@ -52,7 +54,7 @@ enum Way {
 #[derive(Clone, Debug)]
 pub(super) struct Sandbox {
     way: Way,
-    service: Arc<Service>,
+    yard: Arc<Yard>,
     /// As clients know it. One for all tools of a request that name none.
     container: Arc<OnceLock<String>>,
     sleep_after: u64,
@@ -87,7 +89,7 @@ pub(super) fn is_clients(reader: &Reader<'_>, wire: &str) -> Result<bool, Failur
 /// What commands cost while they run. Whoever leaves in the meantime pays for what ran until then: the service goes on.
 struct Meter {
     gate: Arc<Gateway>,
-    service: Arc<Service>,
+    yard: Arc<Yard>,
     aside: Option<Aside>,
     /// Since when they run.
     began: Option<Timestamp>,
@@ -97,7 +99,7 @@ impl Meter {
     fn fee(&self) -> Money {
         let Some(began) = self.began else { return Money::ZERO };
         let seconds = self.gate.clock.now().since(began).as_millis().div_ceil(1_000).max(1);
-        self.service.fee(u64::try_from(seconds).unwrap_or(u64::MAX))
+        self.yard.fee(u64::try_from(seconds).unwrap_or(u64::MAX))
     }
 }
 
@@ -131,8 +133,8 @@ impl Sandbox {
         };
         let sleep_after = reader.number("sleep_after_seconds", LATEST_SLEEP)?.unwrap_or(SLEEP_AFTER);
         let unconfigured = || Failure::invalid(format!("{wire} is not configured on this deployment"));
-        let service = settings.tools.sandbox.clone().ok_or_else(unconfigured)?;
-        Ok(Self { way, service, container, sleep_after, brand: settings.brand.clone() })
+        let yard = settings.tools.sandbox.clone().ok_or_else(unconfigured)?;
+        Ok(Self { way, yard, container, sleep_after, brand: settings.brand.clone() })
     }
 
     pub fn name(&self) -> &'static str {
@@ -206,14 +208,14 @@ impl Sandbox {
         };
         let (gate, key) = (&desk.gate, &desk.key);
         // All of the time that it may take, and most sandboxes cost nothing.
-        let aside = match self.service.fee(self.time_for(input).as_millis().div_ceil(1_000) as u64) {
+        let aside = match self.yard.fee(self.time_for(input).as_millis().div_ceil(1_000) as u64) {
             Money::ZERO => None,
             most => match Aside::open(gate, &desk.snapshot, key, &desk.inner, &desk.model).held(most).await {
                 Some(held) => Some(held),
                 None => return self.failed("unavailable", "The limits of the key do not cover what it may cost."),
             },
         };
-        let mut meter = Meter { gate: gate.clone(), service: self.service.clone(), aside, began: None };
+        let mut meter = Meter { gate: gate.clone(), yard: self.yard.clone(), aside, began: None };
         let ran = self.exec(gate, key, &asked, &mut meter).await;
         let fee = if ran.is_ok() { meter.fee() } else { Money::ZERO };
         if let Some(aside) = meter.aside.take() {
@@ -225,7 +227,7 @@ impl Sandbox {
         }
     }
 
-    /// Has the service run the commands.
+    /// Has the commands run.
     async fn exec(
         &self,
         gate: &Gateway,
@@ -245,10 +247,10 @@ impl Sandbox {
                 in_shell: self.way == Way::Bash,
                 timeout_ms: asked.timeout_ms,
                 max_output_length: asked.output,
+                sleep_after_seconds: self.sleep_after,
             };
             meter.began = Some(gate.clock.now());
-            let body = self.tell(gate, &container, order).await?;
-            ran = read(&body, asked.output).ok_or_else(|| unreachable("its answer is none"))?;
+            ran = self.tell(gate, &container, order).await?;
             let is_whole = ran.len() == asked.commands.len() || ran.last().is_some_and(|last| last.exit_code.is_none());
             if ran.len() > asked.commands.len() || !is_whole {
                 return Err(unreachable("its answer is not about the commands"));
@@ -259,17 +261,12 @@ impl Sandbox {
         Ok(ran)
     }
 
-    async fn tell(&self, gate: &Gateway, container: &str, order: Order<'_>) -> Result<bytes::Bytes, &'static str> {
-        let call = self.service.call(container, order);
-        let (uri, headers, body) = call.ok_or_else(|| unreachable("its address or key cannot be sent"))?;
-        let sent = gate.upstream.send(&uri, headers, bytes::Bytes::from(body).into()).await;
-        let answer = sent.map_err(|_| unreachable("it did not answer"))?;
-        match answer.status().as_u16() {
-            200 | 204 => {}
-            429 => return Err("too_many_requests"),
-            status => return Err(unreachable(&format!("it answered {status}"))),
+    /// What came of the commands, where there are any.
+    async fn tell(&self, gate: &Gateway, container: &str, order: Order<'_>) -> Result<Vec<Ran>, &'static str> {
+        match &self.yard.place {
+            Place::Service(service) => ordered(gate, service, container, order).await,
+            Place::Engine(engine) => engine::obey(engine, container, order).await,
         }
-        whole(answer.into_body(), LONGEST_ANSWER).await.map_err(|_| unreachable("its answer broke off or is too long"))
     }
 
     /// What came of a call, as the client gets to see it.
@@ -320,6 +317,32 @@ impl Sandbox {
         let (text, is_error) = told(&content);
         let block = format!("{}_{}_tool_result", self.brand, self.name());
         Outcome { text, is_error, shown: Some((Cow::Owned(block), content)), ..Outcome::default() }
+    }
+}
+
+/// Tells a service.
+async fn ordered(
+    gate: &Gateway,
+    service: &Service,
+    container: &str,
+    order: Order<'_>,
+) -> Result<Vec<Ran>, &'static str> {
+    let call = service.call(container, order);
+    let (uri, headers, body) = call.ok_or_else(|| unreachable("its address or key cannot be sent"))?;
+    let sent = gate.upstream.send(&uri, headers, bytes::Bytes::from(body).into()).await;
+    let answer = sent.map_err(|_| unreachable("it did not answer"))?;
+    match answer.status().as_u16() {
+        200 | 204 => {}
+        429 => return Err("too_many_requests"),
+        status => return Err(unreachable(&format!("it answered {status}"))),
+    }
+    let body = whole(answer.into_body(), LONGEST_ANSWER).await;
+    let body = body.map_err(|_| unreachable("its answer broke off or is too long"))?;
+    match order {
+        Order::Exec { max_output_length, .. } => {
+            read(&body, max_output_length).ok_or_else(|| unreachable("its answer is none"))
+        }
+        Order::Create { .. } | Order::Sleep { .. } | Order::Destroy => Ok(Vec::new()),
     }
 }
 

@@ -121,9 +121,13 @@ const ENGINE: &[(&str, &str)] = &[
 ];
 const IMAGE_GENERATION: &[(&str, &str)] = &[("default_model", "\"openai/gpt-5-image\"")];
 const SANDBOX: &[(&str, &str)] = &[
-    ("backend", "\"http\""),
-    ("url", "\"http://sandbox.internal:8700\""),
-    ("api_key", "\"env:SANDBOX_KEY\""),
+    ("backend", "\"podman\""),
+    ("image", "\"docker.io/library/python:3-slim\""),
+    ("socket", "\"/run/podman/podman.sock\""),
+    ("runtime", "\"\"  # not set; for docker alone"),
+    ("max_containers", "16"),
+    ("url", "\"\"  # not set; for http alone, such as http://sandbox.internal:8700"),
+    ("api_key", "\"\"  # not set; for http alone"),
     ("price_per_second", "0"),
     ("network", "\"off\""),
     ("allowed_hosts", "[]"),

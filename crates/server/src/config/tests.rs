@@ -96,7 +96,32 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ("[service]\nname = \"My Brand\"", "service.name: \"My Brand\" must be 2 to 32 lower-case letters and digits"),
         ("[limits]\nmax_body_bytes = 0", "limits.max_body_bytes: must be at least 1"),
         ("[tools]\ndisabled = [\"datetime\", \"web_serch\"]", "\"web_serch\" is not a tool; did you mean web_search?"),
-        ("[tools.sandbox]\nbackend = \"lxc\"", "tools.sandbox.backend: \"lxc\" is none of none, http"),
+        ("[tools.sandbox]\nbackend = \"lxc\"", "tools.sandbox.backend: \"lxc\" is none of none, docker, podman, http"),
+        ("[tools.sandbox]\nbackend = \"docker\"", "tools.sandbox.image: needed: the image of containers"),
+        (
+            "[tools.sandbox]\nbackend = \"docker\"\nimage = \"i\"\nsocket = \"docker.sock\"",
+            "tools.sandbox.socket: must be the absolute path of a socket",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"podman\"\nimage = \"i\"\nruntime = \"runsc\"",
+            "tools.sandbox.runtime: is for Docker",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"podman\"\nimage = \"i\"\nurl = \"http://s\"",
+            "tools.sandbox.url: is for backend = \"http\"",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"podman\"\nimage = \"i\"\nnetwork = \"allowlist\"",
+            "tools.sandbox.network: containers of an engine have no network",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"docker\"\nimage = \"i\"\nmax_containers = 0",
+            "tools.sandbox.max_containers: must be at least 1",
+        ),
+        (
+            "[tools.sandbox]\nbackend = \"http\"\nurl = \"http://s\"\nimage = \"i\"",
+            "tools.sandbox.image: is for backend = \"docker\" and \"podman\"",
+        ),
         ("[tools.sandbox]\nbackend = \"http\"", "tools.sandbox.url: needed: the address of your service"),
         (
             "[tools.sandbox]\nbackend = \"http\"\nurl = \"sandbox:8700\"",
@@ -622,7 +647,7 @@ fn the_example_file_is_valid() {
             (!line.contains("# not set")).then(|| format!("{line}\n"))
         })
         .collect();
-    let keys = ["VLLM_KEY", "SEARCH_KEY", "SANDBOX_KEY", "OCR_KEY", "COLLECTOR_TOKEN"].map(|name| (name, "k"));
+    let keys = ["VLLM_KEY", "SEARCH_KEY", "OCR_KEY", "COLLECTOR_TOKEN"].map(|name| (name, "k"));
     let (_folder, source) = source(&uncommented, &keys);
     source.read().unwrap().snapshot(None, ADDRESS).unwrap();
 }

@@ -91,6 +91,7 @@ mod response_cache;
 mod rings;
 mod routing;
 mod sandbox;
+mod sandbox_engine;
 mod search;
 mod secrets;
 mod shared_rates;

@@ -80,9 +80,18 @@ pub struct SearchEngine {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sandbox {
-    /// `none`, or `http`: a service of your own that keeps the contract of docs/sandbox.md.
+    /// `none`; `docker` or `podman`: containers of an engine on this machine; `http`: a service of your own that keeps the
+    /// contract of docs/sandbox.md.
     pub backend: String,
-    /// Where it is. Callers do not get there by other ways.
+    /// The image of the engine's containers, which has to be there already. It needs a shell.
+    pub image: Option<String>,
+    /// Where the engine listens: /run/docker.sock or /run/podman/podman.sock without it.
+    pub socket: Option<String>,
+    /// What Docker runs containers with, such as runsc, where that is not what it takes by itself.
+    pub runtime: Option<String>,
+    /// Containers of the engine at a time; 16 without it.
+    pub max_containers: Option<usize>,
+    /// Where the service is. Callers do not get there by other ways.
     pub url: Option<String>,
     /// Its key: `env:NAME`, `file:PATH`, `cmd:[...]` or the value itself.
     pub api_key: Option<String>,
@@ -97,6 +106,10 @@ impl Default for Sandbox {
     fn default() -> Self {
         Self {
             backend: "none".to_owned(),
+            image: None,
+            socket: None,
+            runtime: None,
+            max_containers: None,
             url: None,
             api_key: None,
             price_per_second: None,
