@@ -2,6 +2,7 @@
 
 mod json;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -71,13 +72,13 @@ pub fn filter(level: &str) -> Result<EnvFilter, WrongLevel> {
 /// error. `level` is a filter such as `info` or `tidegate_gateway=debug`.
 pub fn start(format: Format, level: &str) -> Result<(), String> {
     let filter = filter(level).map_err(|wrong| format!("log.level: {wrong}"))?;
-    let terminal = std::io::stderr().is_terminal();
+    let colours = std::io::stderr().is_terminal() && wants_colours(|name| std::env::var_os(name));
     let registry = tracing_subscriber::registry().with(filter);
     let text = format == Format::Text || (format == Format::Auto && std::io::stdout().is_terminal());
     let started = if text {
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(|| Scrubbed(std::io::stderr()))
-            .with_ansi(terminal)
+            .with_ansi(colours)
             .with_target(false);
         registry.with(layer).try_init()
     } else {
@@ -86,6 +87,12 @@ pub fn start(format: Format, level: &str) -> Result<(), String> {
         registry.with(layer).try_init()
     };
     started.map_err(|error| error.to_string())
+}
+
+/// What a person at a terminal says of colours, as <https://no-color.org> has it.
+fn wants_colours(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let refuses = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refuses && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
 /// Whether anybody reads the lines of finished requests: what they need is not even looked for otherwise.
