@@ -50,6 +50,8 @@ pub(super) struct Job {
     pub max_tokens: Option<u64>,
     /// What the body shows that is not text.
     pub shown: Shown,
+    /// Whether it has tools, or servers that have some.
+    pub has_tools: bool,
     /// Whether the upstream holds what was said before.
     pub continues_thread: bool,
     /// For whom the conversation is made shorter.

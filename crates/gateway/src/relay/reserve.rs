@@ -184,6 +184,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         // What the upstream holds is not in the body, and may fill the window.
         prompt = window(endpoint);
     }
+    let is_cached = is_limited && has(&CACHED);
     let ask = Ask {
         endpoint,
         is_byok: attempt.credential.is_some(),
@@ -191,11 +192,11 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         output: job.max_tokens.map_or(most, |cap| if most > 0 { cap.min(most) } else { cap }),
         is_capped: job.max_tokens.is_some(),
         // Others write to their caches without being told to.
-        cache_marked: is_limited && (!is_native || has(&CACHED)),
-        cache_1h: is_limited && has(&CACHED_1H),
+        cache_marked: is_limited && (!is_native || is_cached),
+        cache_1h: is_cached && has(&CACHED_1H),
         tier,
         // Also where nothing is limited: what nobody could have expected is not believed.
-        searches: if is_searched && has(&SEARCH) { SEARCHES } else { 0 },
+        searches: if is_searched && job.has_tools && has(&SEARCH) { SEARCHES } else { 0 },
         images: job.ticket.shown(),
         images_out: 0,
         search_units: 0,
@@ -203,7 +204,8 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         audio_ms: 0,
         now: job.ticket.started(),
     };
-    let has_more = has_sources || [&SEARCH, &FETCH, &CODE, &SERVERS].into_iter().any(|tool| has(tool));
+    let runs_tools = || [&SEARCH, &FETCH, &CODE, &SERVERS].into_iter().any(|tool| has(tool));
+    let has_more = has_sources || (job.has_tools && runs_tools());
     (ask, has_more)
 }
 

@@ -153,6 +153,7 @@ impl Gateway {
             tier: if envelope.is_fast { Some("fast".into()) } else { envelope.service_tier.as_deref().map(Into::into) },
             max_tokens: envelope.max_tokens,
             shown: envelope.media,
+            has_tools: envelope.asked.tools || envelope.asked.mcp_servers,
             continues_thread: envelope.asked.continues_thread,
             compression: compression(prepared),
             hint: Vec::new(),

@@ -229,8 +229,9 @@ impl Relay {
             traits,
             tier,
             max_tokens,
-            // Only a bound is made of it, which is higher without.
+            // Only a bound is made of these, which is higher so.
             shown: Shown::default(),
+            has_tools: true,
             // Those are not gone on with.
             continues_thread: false,
             compression,
