@@ -1,7 +1,7 @@
 //! The key index: every live key in memory, so that no request waits for a database to be let in.
 
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub struct KeyLimit {
 #[derive(Debug, Default)]
 pub struct Live {
     pub in_flight: Arc<Count>,
+    /// Bytes that came of its bodies that are not whole.
+    pub sending: AtomicU64,
     /// Management operations.
     pub managed: Rate,
     /// Inference requests.

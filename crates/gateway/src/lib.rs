@@ -21,6 +21,7 @@ pub mod failure;
 pub mod files;
 pub mod guardrails;
 pub mod health;
+pub mod intake;
 pub mod keys;
 pub mod learned;
 pub mod ledger;
@@ -115,6 +116,7 @@ pub struct Gateway {
     /// Keys that have a request under way.
     pub(crate) busy_keys: Arc<limit::Count>,
     pub(crate) overload: overload::Overload,
+    pub(crate) intake: intake::Intake,
     /// Where all gateways count requests together; none where each counts for itself.
     pub(crate) rates: Option<Arc<rates::Rates>>,
     leaving: AtomicBool,
@@ -171,6 +173,7 @@ impl Gateway {
             node: Arc::default(),
             busy_keys: Arc::default(),
             overload: overload::Overload::default(),
+            intake: intake::Intake::default(),
             rates,
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),

@@ -9,20 +9,32 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tidegate_gateway::{Failure, tasks};
+use tidegate_gateway::intake::Coming;
+use tidegate_gateway::{Failure, Gateway, KeyEntry, tasks};
 use tidegate_wire::error::ErrorType;
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::state::App;
 
 /// A body may grow by this factor when unpacked.
 const LARGEST_RATIO: usize = 20;
 /// What is thrown away of a body that is too large, so that its sender gets to read the answer.
 const DISCARD: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
     pub bytes: usize,
     pub idle: Duration,
     pub total: Duration,
+    /// Where a body that is long in coming counts, and for whom.
+    pub gateway: &'a Gateway,
+    pub key: Option<&'a KeyEntry>,
+}
+
+impl<'a> Limits<'a> {
+    pub fn of(app: &'a App, key: Option<&'a KeyEntry>, bytes: usize) -> Self {
+        Self { bytes, idle: app.body_idle, total: app.body_total, gateway: &app.gateway, key }
+    }
 }
 
 /// A body that came in one piece is a piece of the connection's buffer, which stays as long as the body is held: for a stream
@@ -30,7 +42,7 @@ pub struct Limits {
 const COPIED: usize = 16 << 10;
 
 /// The JSON body of a request, as bytes.
-pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
+pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: Limits<'_>) -> Result<Bytes, Failure> {
     check_type(headers)?;
     let packed = is_packed(headers)?;
     let bytes = read(headers, body, limits).await?;
@@ -38,12 +50,13 @@ pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: Limits) -> R
         return Ok(bytes);
     }
     // Unpacking is work for a thread of its own: a small body can hold a large one.
-    let unpacked = tokio::task::spawn_blocking(move || unpack(&bytes, limits.bytes)).await;
+    let most = limits.bytes;
+    let unpacked = tokio::task::spawn_blocking(move || unpack(&bytes, most)).await;
     unpacked.map_err(|_| Failure::internal())?
 }
 
 /// A body of any type that is not packed.
-pub async fn read_plain(headers: &HeaderMap, body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
+pub async fn read_plain(headers: &HeaderMap, body: Incoming, limits: Limits<'_>) -> Result<Bytes, Failure> {
     read(headers, body, limits).await
 }
 
@@ -71,7 +84,7 @@ fn is_packed(headers: &HeaderMap) -> Result<bool, Failure> {
     Err(Failure::new(415, ErrorType::InvalidRequest, message))
 }
 
-async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result<Bytes, Failure> {
+async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits<'_>) -> Result<Bytes, Failure> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limits.bytes as u64) {
         // A client that waits for our word sends nothing.
@@ -84,6 +97,7 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result
     let mut first: Option<Bytes> = None;
     let mut rest: Option<BytesMut> = None;
     let mut size = 0;
+    let mut coming = None;
     loop {
         let next = timeout_at(deadline.min(Instant::now() + limits.idle), body.frame());
         let Some(frame) = next.await.map_err(|_| Failure::too_slow())? else { break };
@@ -95,6 +109,18 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits) -> Result
             drop(rest);
             discard(body);
             return Err(Failure::too_large());
+        }
+        if declared != Some(size as u64) || coming.is_some() {
+            // There is more to come, or there was.
+            let grown = match &mut coming {
+                Some(coming) => Coming::grow(coming, data.len()),
+                None => limits.gateway.receive(limits.key).and_then(|begun| coming.insert(begun).grow(data.len())),
+            };
+            if let Err(failure) = grown {
+                drop((first, rest));
+                discard(body);
+                return Err(failure);
+            }
         }
         match (&mut first, &mut rest) {
             (None, _) => first = Some(data),

@@ -42,6 +42,11 @@ impl Machine {
         Share::of(pages.unwrap_or(0) * self.page_bytes, limit)
     }
 
+    /// What the last look at the limits found; 0 when nobody says.
+    pub fn most_memory(&self) -> u64 {
+        self.memory_bytes.unwrap_or(0)
+    }
+
     fn memory_limit(&self) -> Option<u64> {
         let groups = self.limit_files.iter().filter_map(|file| read(file, group_limit));
         groups.chain(read(Path::new("/proc/meminfo"), machine_memory)).min()

@@ -98,7 +98,12 @@ impl Gateway {
             }
             let now = Instant::now();
             let mut readings = Readings::default();
-            readings.set(Resource::Memory, machine.memory(self.snapshot.load().settings.memory_bytes));
+            let (configured, largest) = {
+                let settings = &self.snapshot.load().settings;
+                (settings.memory_bytes, settings.max_body_bytes)
+            };
+            readings.set(Resource::Memory, machine.memory(configured));
+            self.intake.fits(configured.unwrap_or_else(|| machine.most_memory()), largest);
             readings.late(lateness.note(now.saturating_duration_since(due)));
             let (taken, most) = self.ledger.queue.places();
             readings.set(Resource::Ledger, Share::of(taken as u64, most as u64));

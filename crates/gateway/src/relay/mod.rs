@@ -50,6 +50,7 @@ use tidegate_routing::Searchers;
 use tidegate_wire::envelope::{self, Brand, Envelope, Purpose};
 use tidegate_wire::preset::Words;
 
+pub(crate) use admit::Places;
 pub(crate) use aside::{Aside, Purse};
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub use head::Reply;

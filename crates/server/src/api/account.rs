@@ -101,7 +101,7 @@ impl Request {
     /// The body, which must be JSON; it can be taken once.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let body = read_body(&self.app, &self.headers, body).await?;
+        let body = read_body(&self.app, Some(&self.key), &self.headers, body).await?;
         // A body can take its time; what is decided about it is decided now.
         self.by.at = self.app.gateway.clock.now();
         Ok(body)
@@ -111,7 +111,7 @@ impl Request {
     pub async fn message_body(&mut self) -> Result<Bytes, Failure> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
         let most = self.app.gateway.snapshot().settings.max_body_bytes;
-        let body = read_within(&self.app, &self.headers, body, most).await?;
+        let body = read_within(Limits::of(&self.app, Some(&self.key), most), &self.headers, body).await?;
         self.by.at = self.app.gateway.clock.now();
         Ok(body)
     }
@@ -119,7 +119,7 @@ impl Request {
     /// The body of a form that may hold a file.
     pub async fn form_body(&mut self, most: usize) -> Result<Bytes, Failure> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let limits = Limits { bytes: most, idle: self.app.body_idle, total: self.app.body_total };
+        let limits = Limits::of(&self.app, Some(&self.key), most);
         let body = body::read_plain(&self.headers, body, limits).await?;
         self.by.at = self.app.gateway.clock.now();
         Ok(body)
@@ -142,12 +142,16 @@ impl Request {
 }
 
 /// The JSON body of an account operation.
-pub async fn read_body(app: &App, headers: &http::HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
-    read_within(app, headers, body, BODY_BYTES).await
+pub async fn read_body(
+    app: &App,
+    key: Option<&KeyEntry>,
+    headers: &http::HeaderMap,
+    body: Incoming,
+) -> Result<Bytes, Failure> {
+    read_within(Limits::of(app, key, BODY_BYTES), headers, body).await
 }
 
-async fn read_within(app: &App, headers: &http::HeaderMap, body: Incoming, most: usize) -> Result<Bytes, Failure> {
-    let limits = Limits { bytes: most, idle: app.body_idle, total: app.body_total };
+async fn read_within(limits: Limits<'_>, headers: &http::HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
     body::read_json(headers, body, limits).await.map_err(|failure| match failure.status {
         // What is wrong with a body is told in one form, whatever is wrong with it.
         400 => refused("", failure.message.trim_start_matches("Invalid request: ").to_owned()),

@@ -63,10 +63,9 @@ async fn of_json(call: Call) -> Result<crate::router::Answer, Failure> {
 }
 
 async fn of_form(call: Call, boundary: String) -> Result<crate::router::Answer, Failure> {
-    let limits = limits(&call);
     let Asking { app, key, head, body, .. } = *call;
     let key = key.ok_or_else(Failure::missing_credential)?;
-    let body = body::read_plain(&head.headers, body, limits).await?;
+    let body = body::read_plain(&head.headers, body, limits(&app, &key)).await?;
     let sent = Sent::of(body, boundary).await?;
     let recording = sent.recording.ok_or_else(|| wrong("file is required"))?;
     if recording.bytes.is_empty() {

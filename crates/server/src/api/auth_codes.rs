@@ -154,7 +154,7 @@ pub fn title(app: &App, headers: &HeaderMap) -> Option<String> {
 pub fn exchange(call: Call) -> Answering {
     Box::pin(async move {
         let Asking { app, head, body, peer, request, .. } = *call;
-        let body = read_body(&app, &head.headers, body).await?;
+        let body = read_body(&app, None, &head.headers, body).await?;
         let mut form = Form::read(&body)?;
         let code = form.text("code", 1..=256);
         let code = form.require("code", code).unwrap_or_default();

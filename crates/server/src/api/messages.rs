@@ -27,10 +27,9 @@ pub struct Asked {
 
 impl Asked {
     pub async fn of(call: Call) -> Result<Self, Failure> {
-        let limits = limits(&call);
         let Asking { app, key, head, body, .. } = *call;
         let key = key.ok_or_else(Failure::missing_credential)?;
-        let body = body::read_json(&head.headers, body, limits).await?;
+        let body = body::read_json(&head.headers, body, limits(&app, &key)).await?;
         Ok(Self { app, key, head, body })
     }
 }
@@ -82,7 +81,6 @@ pub fn count_tokens(call: Call) -> Answering {
     })
 }
 
-pub fn limits(call: &Call) -> Limits {
-    let bytes = call.app.gateway.snapshot().settings.max_body_bytes;
-    Limits { bytes, idle: call.app.body_idle, total: call.app.body_total }
+pub fn limits<'a>(app: &'a App, key: &'a KeyEntry) -> Limits<'a> {
+    Limits::of(app, Some(key), app.gateway.snapshot().settings.max_body_bytes)
 }

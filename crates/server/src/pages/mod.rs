@@ -86,7 +86,7 @@ fn needs_https(app: &App) -> Result<Answer, Failure> {
 /// The fields of a form.
 async fn form(call: Call) -> Result<Query, Failure> {
     let app = &call.app;
-    let limits = Limits { bytes: FORM_BYTES, idle: app.body_idle, total: app.body_total };
+    let limits = Limits::of(app, None, FORM_BYTES);
     let kind = call.head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes()).unwrap_or_default();
     if !kind.starts_with(FORM.as_bytes()) {
         return Err(Failure::invalid(format!("Invalid request: Content-Type must be {FORM}")));

@@ -53,6 +53,7 @@ mod image_tool;
 mod images;
 mod imitators;
 mod in_band;
+mod intake;
 mod items;
 mod kills;
 mod ledger_verify;
