@@ -1,12 +1,12 @@
 //! Bodies that are still coming. Who sends one slowly holds memory for as long as that takes, so it counts among what is under
-//! way before it is whole, and all of them together have a part of the memory. One that comes in a single piece, as nearly
-//! all do, is none of this.
+//! way before it is whole, and all of them together have a part of the memory. One that comes in a single piece is none of
+//! this.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tidegate_core::KeyKind;
 use tidegate_observe::metrics::Rejection;
+use tidegate_wire::error::ErrorType;
 
 use crate::Gateway;
 use crate::failure::Failure;
@@ -15,10 +15,13 @@ use crate::relay::Places;
 
 /// What part of the memory they may fill.
 const SHARE: u64 = 4;
-/// Of that, the bodies of one key, and of all who have none.
-const OF_A_KEY: u64 = 2;
+/// Of that, the bodies of one workspace, and of all who have no key.
+const OF_A_WORKSPACE: u64 = 2;
 const OF_STRANGERS: u64 = 8;
-/// So many of the largest bodies fit however little memory there is.
+/// Beyond that, for workspaces that hold little: nobody who fills the room shuts out the ordinary requests of others.
+const RESERVE: u64 = 2;
+const LITTLE: u64 = 4 << 20;
+/// So many of the largest bodies fit however little memory there is, so that a workspace can always send one.
 const LEAST: u64 = 2;
 
 /// Bytes that came of bodies that are not whole.
@@ -59,7 +62,7 @@ impl Gateway {
 
 impl Coming<'_> {
     fn own(&self) -> &AtomicU64 {
-        self.key.map_or(&self.gateway.intake.by_strangers, |key| &key.live.sending)
+        self.key.map_or(&self.gateway.intake.by_strangers, |key| &key.workspace_live.sending)
     }
 
     /// So many bytes more came.
@@ -73,16 +76,23 @@ impl Coming<'_> {
         if room == 0 {
             return Ok(());
         }
-        let share = room / if self.key.is_some() { OF_A_KEY } else { OF_STRANGERS };
-        if held <= room && own <= share {
+        let is_over = match self.key {
+            Some(_) => own > room / OF_A_WORKSPACE,
+            None => own > room / OF_STRANGERS,
+        };
+        let is_little = self.key.is_some() && own <= LITTLE;
+        let is_full = held > if is_little { room + room / RESERVE } else { room };
+        if !is_over && !is_full {
             return Ok(());
         }
         self.gateway.metrics.limit_rejections.get_or_create(&Rejection { kind: "in_flight_bytes" }).inc();
-        if held > room || self.key.is_none() {
+        if is_full || self.key.is_none() {
             return Err(Failure::unavailable());
         }
-        let now = self.gateway.clock.now();
-        Err(Failure::rate_limited(share, now.plus(Duration::from_secs(1)), now))
+        Err(Failure {
+            retry_after: Some(1),
+            ..Failure::new(429, ErrorType::RateLimitExceeded, "Rate limit exceeded: request bodies under way")
+        })
     }
 }
 

@@ -51,8 +51,6 @@ pub struct KeyLimit {
 #[derive(Debug, Default)]
 pub struct Live {
     pub in_flight: Arc<Count>,
-    /// Bytes that came of its bodies that are not whole.
-    pub sending: AtomicU64,
     /// Management operations.
     pub managed: Rate,
     /// Inference requests.
@@ -67,6 +65,8 @@ pub struct Live {
 #[derive(Debug, Default)]
 pub struct Shared {
     pub in_flight: Arc<Count>,
+    /// Bytes that came of their bodies that are not whole.
+    pub sending: AtomicU64,
     pub asked: Rate,
 }
 
