@@ -108,6 +108,7 @@ pub struct Gateway {
     pub health: Arc<health::Health>,
     pub(crate) sticky: sticky::Stickiness,
     pub loops: Arc<relay::Loops>,
+    pub(crate) containers: Arc<agent::Containers>,
     /// Signatures that clients may not send back.
     pub(crate) carriers: carriers::Carriers,
     /// Answers that are read to their end although nobody listens.
@@ -168,6 +169,7 @@ impl Gateway {
             health,
             sticky: sticky::Stickiness::default(),
             loops: Arc::default(),
+            containers: Arc::default(),
             carriers: carriers::Carriers::default(),
             drains: Arc::default(),
             node: Arc::default(),

@@ -18,6 +18,8 @@ const CPUS: u32 = 1;
 const MEMORY_BYTES: u64 = 1 << 30;
 const PROCESSES: u32 = 256;
 const DISK_BYTES: u64 = 2 << 30;
+/// Bytes that the commands of one call say, all together: both streams of one at their longest.
+pub const MOST_SAID: usize = 2 << 20;
 
 /// The sandbox that the operator set up.
 #[derive(Debug)]
@@ -143,18 +145,31 @@ pub fn read(body: &[u8], most: usize) -> Option<Vec<Ran>> {
         timed_out: bool,
     }
     let Answer { results } = serde_json::from_slice(body).ok()?;
+    let mut room = MOST_SAID;
     let one = |one: One| {
         // One that neither ended nor ran out of time is a mistake of the service.
         let exit_code = if one.timed_out { None } else { Some(one.exit_code?) };
-        Some(Ran { stdout: cut(one.stdout, most), stderr: cut(one.stderr, most), exit_code })
+        let [stdout, stderr] = [one.stdout, one.stderr].map(|text| shortened(cut(text, most), &mut room));
+        Some(Ran { stdout, stderr, exit_code })
     };
     results.into_iter().map(one).collect()
+}
+
+/// The text, or as much of it as there is room for, which it takes.
+fn shortened(mut text: String, room: &mut usize) -> String {
+    if text.len() > *room {
+        text.truncate(text.floor_char_boundary(*room));
+        text.shrink_to_fit();
+    }
+    *room -= text.len();
+    text
 }
 
 /// The text, or so many characters of it.
 pub fn cut(mut text: String, most: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
+        text.shrink_to_fit();
     }
     text
 }

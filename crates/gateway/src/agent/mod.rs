@@ -49,6 +49,7 @@ pub use body::LoopBody;
 pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
 pub use roster::{SERVER_TOOLS, one_spelling};
+pub(crate) use sandbox::Containers;
 pub(crate) use search::{Before, Search};
 pub(crate) use shares::Shares;
 pub(crate) use turn::{Assembly, Turn};

@@ -1,6 +1,7 @@
 //! `bash` and `shell`: commands that a model runs in a container of the operator's sandbox. The gateway tells a service or an
 //! engine; it starts no process itself.
 
+mod containers;
 mod engine;
 
 use std::borrow::Cow;
@@ -8,9 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_core::{KeyHash, Money, RequestId, Timestamp};
+use tidegate_core::{KeyHash, Money, RequestId, Timestamp, WorkspaceId};
 use tidegate_tools::sandbox::{Order, Place, Ran, Sandbox as Yard, Service, cut, read};
+use tokio::time::timeout;
 
+pub(crate) use self::containers::Containers;
 use super::inner::Desk;
 use super::reader::Reader;
 use super::run::Outcome;
@@ -37,6 +40,8 @@ const OUTPUT: usize = 20_000;
 const MOST_OUTPUT: usize = 200_000;
 /// What a call may take beyond its own time.
 const GRACE: Duration = Duration::from_secs(5);
+/// And what a service may take to hear when the container may sleep.
+const LAST_WORD: Duration = Duration::from_secs(2);
 /// Commands of one call.
 const MOST_COMMANDS: usize = 64;
 const LONGEST_CONTAINER: usize = 20;
@@ -91,14 +96,16 @@ struct Meter {
     gate: Arc<Gateway>,
     yard: Arc<Yard>,
     aside: Option<Aside>,
-    /// Since when they run.
+    /// Since when they run, and until when.
     began: Option<Timestamp>,
+    ended: Option<Timestamp>,
 }
 
 impl Meter {
     fn fee(&self) -> Money {
         let Some(began) = self.began else { return Money::ZERO };
-        let seconds = self.gate.clock.now().since(began).as_millis().div_ceil(1_000).max(1);
+        let ended = self.ended.unwrap_or_else(|| self.gate.clock.now());
+        let seconds = ended.since(began).as_millis().div_ceil(1_000).max(1);
         self.yard.fee(u64::try_from(seconds).unwrap_or(u64::MAX))
     }
 }
@@ -215,7 +222,7 @@ impl Sandbox {
                 None => return self.failed("unavailable", "The limits of the key do not cover what it may cost."),
             },
         };
-        let mut meter = Meter { gate: gate.clone(), yard: self.yard.clone(), aside, began: None };
+        let mut meter = Meter { gate: gate.clone(), yard: self.yard.clone(), aside, began: None, ended: None };
         let ran = self.exec(gate, key, &asked, &mut meter).await;
         let fee = if ran.is_ok() { meter.fee() } else { Money::ZERO };
         if let Some(aside) = meter.aside.take() {
@@ -236,10 +243,12 @@ impl Sandbox {
         meter: &mut Meter,
     ) -> Result<Vec<Ran>, &'static str> {
         let container = place(key, self.container());
+        let _using = gate.containers.enter(&container, &key.workspace);
+        let container = (container.as_str(), &key.workspace);
         if asked.is_fresh {
-            self.tell(gate, &container, Order::Destroy).await?;
+            self.tell(gate, container, Order::Destroy).await?;
         }
-        self.tell(gate, &container, Order::Create { sleep_after_seconds: self.sleep_after }).await?;
+        self.tell(gate, container, Order::Create { sleep_after_seconds: self.sleep_after }).await?;
         let mut ran = Vec::new();
         if !asked.commands.is_empty() {
             let order = Order::Exec {
@@ -250,22 +259,32 @@ impl Sandbox {
                 sleep_after_seconds: self.sleep_after,
             };
             meter.began = Some(gate.clock.now());
-            ran = self.tell(gate, &container, order).await?;
+            ran = self.tell(gate, container, order).await?;
+            meter.ended = Some(gate.clock.now());
+            if matches!(self.yard.place, Place::Engine(_)) {
+                // It sees to its container's rest itself.
+                return Ok(ran);
+            }
             let is_whole = ran.len() == asked.commands.len() || ran.last().is_some_and(|last| last.exit_code.is_none());
             if ran.len() > asked.commands.len() || !is_whole {
                 return Err(unreachable("its answer is not about the commands"));
             }
         }
-        // The commands ran; that this did not go well takes nothing from them.
-        let _ = self.tell(gate, &container, Order::Sleep { after_seconds: self.sleep_after }).await;
+        // The commands ran; that this did not go well takes nothing from them, nor does it hold up what they said.
+        let _ = timeout(LAST_WORD, self.tell(gate, container, Order::Sleep { after_seconds: self.sleep_after })).await;
         Ok(ran)
     }
 
     /// What came of the commands, where there are any.
-    async fn tell(&self, gate: &Gateway, container: &str, order: Order<'_>) -> Result<Vec<Ran>, &'static str> {
+    async fn tell(
+        &self,
+        gate: &Gateway,
+        container: (&str, &WorkspaceId),
+        order: Order<'_>,
+    ) -> Result<Vec<Ran>, &'static str> {
         match &self.yard.place {
-            Place::Service(service) => ordered(gate, service, container, order).await,
-            Place::Engine(engine) => engine::obey(engine, container, order).await,
+            Place::Service(service) => ordered(gate, service, container.0, order).await,
+            Place::Engine(engine) => engine::obey(&gate.containers, engine, container, order).await,
         }
     }
 

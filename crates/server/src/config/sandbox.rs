@@ -13,6 +13,7 @@ use super::{Source, raw, secret};
 
 /// Containers of an engine at a time, when nothing is said: each may take a gibibyte.
 const CONTAINERS: usize = 16;
+const MOST_CONTAINERS: usize = 1_000;
 
 pub fn read(raw: &raw::Sandbox, lines: &Lines, source: &Source) -> anyhow::Result<Option<Arc<Sandbox>>> {
     let sandbox = sandbox(raw, source).map_err(|(member, problem)| {
@@ -81,9 +82,17 @@ fn engine(raw: &raw::Sandbox, socket: &str) -> Result<Engine, Mistake> {
             "needed: the image of containers, such as docker.io/library/python:3-slim; it has to be there already";
         return Err(("image", anyhow::anyhow!(problem)));
     }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
+    if !image.bytes().all(fits) {
+        let problem = format!("{image:?} is no name of an image, such as docker.io/library/python:3-slim");
+        return Err(("image", anyhow::anyhow!(problem)));
+    }
     let most = raw.max_containers.unwrap_or(CONTAINERS);
-    if most == 0 {
-        return Err(("max_containers", anyhow::anyhow!("must be at least 1")));
+    if !(1..=MOST_CONTAINERS).contains(&most) {
+        return Err(("max_containers", anyhow::anyhow!("must be between 1 and {MOST_CONTAINERS}")));
+    }
+    if raw.runtime.as_ref().is_some_and(|runtime| runtime.trim().is_empty()) {
+        return Err(("runtime", anyhow::anyhow!("must be a name such as runsc, or not be there")));
     }
     Ok(Engine { socket, image: image.to_owned(), runtime: raw.runtime.clone(), most })
 }

@@ -116,7 +116,7 @@ fn every_mistake_is_named_with_its_place_and_the_nearest_right_word() {
         ),
         (
             "[tools.sandbox]\nbackend = \"docker\"\nimage = \"i\"\nmax_containers = 0",
-            "tools.sandbox.max_containers: must be at least 1",
+            "tools.sandbox.max_containers: must be between 1 and 1000",
         ),
         (
             "[tools.sandbox]\nbackend = \"http\"\nurl = \"http://s\"\nimage = \"i\"",

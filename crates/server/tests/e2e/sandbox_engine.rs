@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use tidegate_sim::{Behaviour, Script, Sim};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::agent::{MODEL, PROTOCOLS, asks, gate_for, message};
@@ -25,6 +26,8 @@ const IMAGE: &str = "house/box:1";
 
 /// A container: whether it runs, and what it was created with.
 struct Container {
+    /// Another one of the same name has another.
+    number: usize,
     is_running: bool,
     body: Value,
 }
@@ -40,6 +43,9 @@ struct Exec {
 #[derive(Default)]
 struct Inside {
     containers: BTreeMap<String, Container>,
+    /// Containers that there were at most, and that were made.
+    most: usize,
+    made: usize,
     execs: Vec<Exec>,
 }
 
@@ -69,10 +75,20 @@ impl Engine {
         let inside = Arc::<Mutex<Inside>>::default();
         let (shared, root) = (inside.clone(), folder.path().to_owned());
         serving.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let (inside, root) = (shared.clone(), root.clone());
-                connections.spawn(async move { Box::pin(serve(stream, &inside, &root)).await });
+            let (mut connections, mut keepers) = (JoinSet::new(), JoinSet::new());
+            let (keeping, mut kept) = unbounded_channel();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else { return };
+                        let (inside, root, keeping) = (shared.clone(), root.clone(), keeping.clone());
+                        connections.spawn(async move { Box::pin(serve(stream, &inside, &root, &keeping)).await });
+                    }
+                    Some(keeper) = kept.recv() => {
+                        let inside = shared.clone();
+                        keepers.spawn(async move { keep(keeper, &inside).await });
+                    }
+                }
             }
         });
         Self { socket, image: IMAGE.to_owned(), inside: Some(inside), _folder: folder, _serving: serving }
@@ -84,7 +100,39 @@ impl Engine {
     }
 }
 
-async fn serve(mut stream: UnixStream, inside: &Mutex<Inside>, root: &Path) -> Option<()> {
+/// What a container's first process is and whose.
+type Keeper = (String, usize, Child);
+
+/// What is to be run, with the folder in place of those of the container.
+fn words_of(body: &Value, folder: &Path, before: &str) -> Vec<String> {
+    let at = folder.display();
+    let place = |text: &str| {
+        text.replace("/tmp/.tidegate", &format!("{at}/.tidegate"))
+            .replace("/run/tidegate", &format!("{at}"))
+            .replace("/work /tmp", &format!("{at}/work"))
+    };
+    let words = [before, "Cmd"].into_iter().filter_map(|member| body[member].as_array()).flatten();
+    words.map(|word| place(word.as_str().unwrap())).collect()
+}
+
+fn process(words: &[String], folder: &Path) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(folder.join("work")).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Waits for a container's first process: with it the container is gone, unless that was taken away before.
+async fn keep((name, number, mut keeper): Keeper, inside: &Mutex<Inside>) {
+    let _ = keeper.wait().await;
+    locked(inside).containers.retain(|other, container| *other != name || container.number != number);
+}
+
+async fn serve(
+    mut stream: UnixStream,
+    inside: &Mutex<Inside>,
+    root: &Path,
+    keeping: &UnboundedSender<Keeper>,
+) -> Option<()> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 65536]);
     let (head, body) = loop {
         let read = stream.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
@@ -112,14 +160,19 @@ async fn serve(mut stream: UnixStream, inside: &Mutex<Inside>, root: &Path) -> O
         ("POST", ["containers", "create"]) => {
             let name = query.strip_prefix("name=")?.to_owned();
             if body["Image"] == IMAGE {
-                match locked(inside).containers.entry(name) {
+                let mut all = locked(inside);
+                all.made += 1;
+                let number = all.made;
+                let answer = match all.containers.entry(name) {
                     Entry::Occupied(_) => (409, json!({"message": "the name is in use"})),
                     Entry::Vacant(place) => {
                         std::fs::create_dir_all(root.join(place.key()).join("work")).ok()?;
-                        place.insert(Container { is_running: false, body });
+                        place.insert(Container { number, is_running: false, body });
                         (201, json!({"Id": "c"}))
                     }
-                }
+                };
+                all.most = all.most.max(all.containers.len());
+                answer
             } else {
                 (404, json!({"message": format!("No such image: {}", body["Image"].as_str()?)}))
             }
@@ -127,10 +180,17 @@ async fn serve(mut stream: UnixStream, inside: &Mutex<Inside>, root: &Path) -> O
         ("POST", ["containers", name, "start"]) => match locked(inside).containers.get_mut(*name) {
             Some(container) => {
                 container.is_running = true;
+                let words = words_of(&container.body, &root.join(name), "Entrypoint");
+                let keeper = process(&words, &root.join(name)).spawn().unwrap();
+                let _ = keeping.send(((*name).to_owned(), container.number, keeper));
                 (204, Value::Null)
             }
             None => (404, json!({"message": "no such container"})),
         },
+        ("GET", ["images", .., "json"]) if path == format!("/images/{IMAGE}/json") => {
+            (200, json!({"Config": {"Volumes": null}}))
+        }
+        ("GET", ["images", .., "json"]) => (404, json!({"message": format!("No such image: {path}")})),
         ("DELETE", ["containers", name]) => {
             locked(inside).containers.remove(*name);
             let _ = std::fs::remove_dir_all(root.join(name));
@@ -148,7 +208,7 @@ async fn serve(mut stream: UnixStream, inside: &Mutex<Inside>, root: &Path) -> O
         ("POST", ["exec", id, "start"]) => return Box::pin(run(stream, inside, root, id[1..].parse().ok()?)).await,
         ("GET", ["exec", id, "json"]) => {
             let all = locked(inside);
-            let exec = &all.execs[id[1..].parse::<usize>().ok()?];
+            let exec = all.execs.get(id[1..].parse::<usize>().ok()?)?;
             (200, json!({"Running": exec.is_running, "ExitCode": exec.code}))
         }
         _ => (404, json!({"message": format!("{method} {path} is unknown here")})),
@@ -168,31 +228,18 @@ async fn run(mut stream: UnixStream, inside: &Mutex<Inside>, root: &Path, number
         (exec.container.clone(), exec.body.clone())
     };
     let folder = root.join(&container);
-    let place = |text: &str| {
-        let at = folder.display();
-        text.replace("/tmp/.tidegate", &format!("{at}/.tidegate"))
-            .replace("/run/tidegate/", &format!("{at}/"))
-            .replace("/work /tmp", &format!("{at}/work"))
-    };
-    let words: Vec<String> = body["Cmd"].as_array()?.iter().map(|word| place(word.as_str().unwrap())).collect();
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .current_dir(folder.join("work"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let words = words_of(&body, &folder, "");
+    let mut command = process(&words, &folder);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().unwrap();
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.docker.raw-stream\r\n\r\n").await.ok()?;
     let (mut out, mut err) = (child.stdout.take()?, child.stderr.take()?);
     let (mut from_out, mut from_err) = ([0; 8192], [0; 8192]);
     let (mut is_out, mut is_err, mut is_running) = (true, true, true);
     let ended = |code: std::process::ExitStatus| {
-        let mut all = locked(inside);
-        all.execs[number].is_running = false;
-        all.execs[number].code = Some(code.code().unwrap_or(137).into());
+        if let Some(exec) = locked(inside).execs.get_mut(number) {
+            (exec.is_running, exec.code) = (false, Some(code.code().unwrap_or(137).into()));
+        }
     };
     while is_out || is_err {
         let (kind, bytes) = tokio::select! {
@@ -262,6 +309,13 @@ async fn a_shell_in_a_container_keeps_what_commands_leave_behind() {
     let background = bash("sleep 1000 & echo $! > it; echo begun").await;
     assert_eq!((&background["stdout"], &background["exit_code"]), (&json!("begun\n"), &json!(0)));
     assert_eq!(bash("kill $(cat it)").await["exit_code"], 0);
+    // One that talks holds nobody up, either.
+    let talks =
+        json!({"command": "(while :; do echo x; sleep 0.1; done) & echo $! > it; echo begun", "timeout_ms": 5000});
+    let talks = ran(&gate, &sim, &request, talks).await;
+    assert!(talks["exit_code"] == 0 && talks["stdout"].as_str().unwrap().contains("begun\n"), "{talks}");
+    assert_eq!(bash("kill $(cat it); trap 'echo bye' EXIT; kept=yes").await["stdout"], "bye\n");
+    assert_eq!(bash("echo $kept; trap - EXIT").await["stdout"], "yes\n");
     let fresh = ran(&gate, &sim, &request, json!({"restart": true})).await;
     assert_eq!((&fresh["exit_code"], &fresh["container_id"]), (&json!(0), &first["container_id"]));
     assert_eq!(bash("ls; echo \"[$HARBOUR]\"").await["stdout"], "[]\n");
@@ -346,7 +400,8 @@ async fn containers_are_shut_in_and_few() {
     for session in ["one", "two", "one"] {
         assert_eq!(codes(session).await, Value::Null, "{session}");
     }
-    assert_eq!(codes("three").await, "too_many_requests");
+    // The place of the one that was not used for longest is another one's.
+    assert_eq!(codes("three").await, Value::Null);
     let all = locked(inside);
     assert_eq!(all.containers.len(), 2);
     for (name, container) in &all.containers {
@@ -364,9 +419,80 @@ async fn containers_are_shut_in_and_few() {
     let users =
         all.execs.iter().map(|exec| (exec.body["Cmd"][2].as_str().unwrap(), exec.body["User"].as_str().unwrap()));
     for (script, user) in users {
-        assert_eq!(user == "0:0", script.contains("/run/tidegate/until"), "{script}");
+        assert_eq!(user == "0:0", script.contains("/run/tidegate/"), "{script}");
         assert!(user == "0:0" || user == "65534:65534", "{user}");
     }
+}
+
+#[tokio::test]
+async fn of_many_at_once_no_more_containers_are_made_than_may_be() {
+    let (sim, engine) = (Sim::start(Behaviour::Echo).await, Engine::start().await);
+    let Some(inside) = &engine.inside else { return };
+    let gate = gate_for(&sim, PROTOCOLS[0], &format!("{}max_containers = 2\n", engine.config())).await;
+    let input = json!({"commands": ["sleep 3"]});
+    sim.set(Script::from(Behaviour::Calls { name: "shell".to_owned(), input }));
+    let mut asking = JoinSet::new();
+    for number in 0..8 {
+        let request = body("shell", &format!("crowd-{number}")).to_string();
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(request);
+        asking.spawn(async move { message(&ask.send().await).to_string() });
+    }
+    let answers = asking.join_all().await;
+    let refused = answers.iter().filter(|answer| answer.contains("too_many_requests")).count();
+    assert_eq!((locked(inside).most, refused), (2, 6), "those that are in use are taken from nobody");
+}
+
+#[tokio::test]
+async fn a_container_rests_only_when_no_call_runs_in_it() {
+    let (sim, engine) = (Sim::start(Behaviour::Echo).await, Engine::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &engine.config()).await;
+    let mut request = body("shell", "neighbours");
+    request["tools"][0]["parameters"]["sleep_after_seconds"] = json!(1);
+    let calls = [
+        ("shell", json!({"commands": ["echo a > a; sleep 7; cat a"]})),
+        ("shell", json!({"commands": ["echo quick"]})),
+    ];
+    sim.set(Script::from(asks("", &calls)).then(Behaviour::says("Done.")));
+    let answer = message(&gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(request.to_string()).send().await);
+    let text = answer.to_string();
+    assert!(text.contains("\"stdout\":\"a\\n\"") && text.contains("\"stdout\":\"quick\\n\""), "{text}");
+    let Some(inside) = &engine.inside else { return };
+    let is_gone = async || locked(inside).containers.is_empty();
+    eventually("it rests, and is gone", Duration::from_secs(20), is_gone).await;
+}
+
+#[tokio::test]
+async fn what_commands_say_is_bounded_for_all_of_a_call() {
+    let (sim, engine) = (Sim::start(Behaviour::Echo).await, Engine::start().await);
+    let gate = gate_for(&sim, PROTOCOLS[0], &engine.config()).await;
+    let request = body("shell", "bounded");
+    let input = json!({"commands": vec!["head -c 300000 /dev/zero | tr '\\0' x"; 20], "max_output_length": 200_000});
+    let content = ran(&gate, &sim, &request, input).await;
+    let said = |one: &Value| one["stdout"].as_str().unwrap().len();
+    let output = content["output"].as_array().unwrap();
+    assert_eq!((output.len(), said(&output[0])), (20, 200_000));
+    assert!(output.iter().map(said).sum::<usize>() <= 2 << 20);
+    assert!(output.iter().all(|one| one["outcome"]["exit_code"] == 0), "all of them ran");
+}
+
+#[tokio::test]
+async fn what_ran_before_the_container_went_away_is_told() {
+    let (sim, engine) = (Sim::start(Behaviour::Echo).await, Engine::start().await);
+    let Some(inside) = &engine.inside else { return };
+    let gate = gate_for(&sim, PROTOCOLS[0], &engine.config()).await;
+    let request = body("shell", "lost");
+    let taken = async {
+        let runs = async || {
+            locked(inside).execs.iter().any(|exec| exec.is_running && exec.body.to_string().contains("sleep 60"))
+        };
+        eventually("the second command runs", Duration::from_secs(20), runs).await;
+        locked(inside).execs.clear();
+    };
+    let input = json!({"commands": ["echo done", "echo half; sleep 60", "echo never"]});
+    let (content, ()) = tokio::join!(ran(&gate, &sim, &request, input), taken);
+    let output = content["output"].as_array().unwrap();
+    assert_eq!((output.len(), &output[0]["stdout"]), (2, &json!("done\n")), "{content}");
+    assert_eq!((&output[1]["stdout"], &output[1]["outcome"]["exit_code"]), (&json!("half\n"), &json!(137)));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! A container keeps itself: its first process, which commands of models cannot touch, ends it when nothing was run for so
 //! long, so that none is left behind by a gateway that ended.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::Method;
@@ -19,42 +20,67 @@ const WORK: &str = "/work";
 /// Files live in memory, and share its limit with the processes.
 const WORK_BYTES: u64 = 640 << 20;
 const TEMPORARY_BYTES: u64 = 128 << 20;
+/// A page for each call that runs.
+const CALLS_BYTES: u64 = 4 << 20;
 const OPEN_FILES: u32 = 1024;
 /// Of what one argument of a program can hold, in Linux.
 pub const LONGEST_COMMAND: usize = (128 << 10) - 1;
 
-/// The first process. `$1`: the seconds it waits for the first command.
-const KEEP: &str = r#"until=/run/tidegate/until
-echo $(( $(date +%s) + $1 )) > $until
-while sleep 2; do [ "$(date +%s)" -lt "$(cat $until)" ] || exit 0; done"#;
-/// By root: it has so many seconds from now. Where the image has these folders they are as they are there.
-const RENEW: &str = r#"chmod 1777 /work /tmp
-echo $(( $(date +%s) + $1 )) > /run/tidegate/until.new && mv /run/tidegate/until.new /run/tidegate/until"#;
-/// A command as a process of its own. `$1`: what it is ended by, `$2`: the command.
-const PROCESS: &str = r#"echo $$ > "/tmp/.tidegate-$1"; exec sh -c "$2""#;
+/// The first process. `$1`: the seconds it waits for the first command. Every call that runs has a file that says until when
+/// at most; one more says it of the time without calls.
+const KEEP: &str = r#"cd /run/tidegate
+echo $(( $(date +%s) + $1 )) > until
+while sleep 2; do
+  now=$(date +%s) awake=
+  for one in until*; do [ "$(cat "$one" 2> /dev/null || echo 0)" -gt "$now" ] && awake=1; done
+  [ "$awake" ] || exit 0
+done"#;
+/// By root: the call `$1` may need it for `$2` seconds from now. Where the image has these folders they are as they are
+/// there.
+const AWAKE: &str = r#"chmod 1777 /work /tmp
+echo $(( $(date +%s) + $2 )) > "/run/tidegate/new.$1" && mv -f "/run/tidegate/new.$1" "/run/tidegate/until.$1""#;
+/// By root: the call `$1` is over; without another one it has `$2` seconds from now.
+const REST: &str = r#"echo $(( $(date +%s) + $2 )) > "/run/tidegate/new.$1" && mv -f "/run/tidegate/new.$1" /run/tidegate/until
+rm -f "/run/tidegate/until.$1""#;
+/// A command as a process of its own. `$1`: what it is ended by, `$2`: the command. One that was ended before it began finds
+/// its file there.
+const PROCESS: &str = r#"set -C; { echo $$ > "/tmp/.tidegate-$1"; } 2> /dev/null || exit 137
+exec sh -c "$2""#;
 /// A command in the shell that keeps what it leaves behind: in bash variables, functions and options, elsewhere what is
 /// exported; in both the directory. `$3` and `$4`: how each of them does it. Whoever comes meanwhile waits: the lock names
 /// its holder, so that one who was killed holds nobody up.
-const SHELL: &str = r#"echo $$ > "/tmp/.tidegate-$1"
+const SHELL: &str = r#"set -C; { echo $$ > "/tmp/.tidegate-$1"; } 2> /dev/null || exit 137
+set +C
 until ln -s $$ /tmp/.tidegate-lock 2> /dev/null; do
   kill -0 "$(readlink /tmp/.tidegate-lock)" 2> /dev/null || rm -f /tmp/.tidegate-lock
   sleep 0.1 2> /dev/null || sleep 1
 done
 if command -v bash > /dev/null 2>&1; then exec bash --noprofile --norc -c "$3" bash "$2"; fi
 exec sh -c "$4" sh "$2""#;
+/// It is kept twice: when the command is done, for commands that have a trap of their own, and at the exit of one that
+/// leaves before that.
 const IN_BASH: &str = r#"[ -f /tmp/.tidegate-shell ] && . /tmp/.tidegate-shell 2> /dev/null
-__command=$1; shift
-trap '__options=$(set +o; shopt -p); set +eu
+__command=$1 __kept=; shift
+__keep() { __options=$(set +o; shopt -p); set +euC
 { declare -p; declare -f; alias -p; printf "cd -- %q\n" "$PWD"; printf "%s\n" "$__options"; } > /tmp/.tidegate-new 2> /dev/null \
-&& mv -f /tmp/.tidegate-new /tmp/.tidegate-shell; rm -f /tmp/.tidegate-lock' EXIT
-eval "$__command""#;
+&& mv -f /tmp/.tidegate-new /tmp/.tidegate-shell; rm -f /tmp/.tidegate-lock; __kept=1; }
+trap '[ "$__kept" ] || __keep' EXIT
+eval "$__command"
+__code=$?; __keep; exit $__code"#;
 const IN_SH: &str = r#"[ -f /tmp/.tidegate-shell ] && . /tmp/.tidegate-shell 2> /dev/null
-__command=$1; shift
-trap '{ export PWD; export -p; echo "cd \"\$PWD\""; } > /tmp/.tidegate-new 2> /dev/null \
-&& mv -f /tmp/.tidegate-new /tmp/.tidegate-shell; rm -f /tmp/.tidegate-lock' EXIT
-eval "$__command""#;
-/// Ends what was started under the name `$1`, with all that it started in turn.
-const END: &str = r#"kill -9 "-$(cat "/tmp/.tidegate-$1")""#;
+__command=$1 __kept=; shift
+__keep() { set +euC; { export PWD; export -p; echo "cd \"\$PWD\""; } > /tmp/.tidegate-new 2> /dev/null \
+&& mv -f /tmp/.tidegate-new /tmp/.tidegate-shell; rm -f /tmp/.tidegate-lock; __kept=1; }
+trap '[ "$__kept" ] || __keep' EXIT
+eval "$__command"
+__code=$?; __keep; exit $__code"#;
+/// Ends what was started under the name `$1`, with all that it started in turn, or sees to it that it will not start.
+const END: &str = r#"set -C; { echo > "/tmp/.tidegate-$1"; } 2> /dev/null && exit 0
+for try in 1 2 3 4 5; do
+  group=$(cat "/tmp/.tidegate-$1"); [ "$group" ] && break
+  sleep 0.1 2> /dev/null || sleep 1
+done
+kill -9 "-$group"; exit 0"#;
 
 /// An engine that the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +100,16 @@ pub struct Call(pub Method, pub String, pub Option<Value>);
 /// What is run in a container.
 #[derive(Clone, Copy, Debug)]
 pub enum Task<'a> {
-    /// It lives so many seconds from now.
-    Renew(u64),
+    /// A call of this name may need it for so many seconds from now.
+    Awake {
+        name: &'a str,
+        seconds: u64,
+    },
+    /// That call is over; without another one it lives so many seconds from now.
+    Rest {
+        name: &'a str,
+        seconds: u64,
+    },
     Process {
         name: &'a str,
         command: &'a str,
@@ -101,7 +135,7 @@ impl Engine {
         let files = |bytes: u64, mode: &str, more: &str| format!("rw,nosuid,nodev,{more},size={bytes},mode={mode}");
         let limit = |name: &str, most: u64| json!({"Name": name, "Soft": most, "Hard": most});
         // The kernel may count those of all containers together, since they are one user's.
-        let processes = u64::from(PROCESSES) * self.most as u64;
+        let processes = u64::from(PROCESSES).saturating_mul(self.most as u64);
         let mut host = json!({
             "AutoRemove": true,
             "ReadonlyRootfs": true,
@@ -116,7 +150,7 @@ impl Engine {
             "Tmpfs": {
                 WORK: files(WORK_BYTES, "1777", "exec"),
                 "/tmp": files(TEMPORARY_BYTES, "1777", "exec"),
-                "/run/tidegate": files(64 << 10, "0700", "noexec"),
+                "/run/tidegate": files(CALLS_BYTES, "0700", "noexec"),
             },
         });
         if let Some(runtime) = &self.runtime {
@@ -124,8 +158,9 @@ impl Engine {
         }
         let body = json!({
             "Image": self.image,
-            "Entrypoint": [],
-            "Cmd": ["sh", "-c", KEEP, "sh", seconds.to_string()],
+            // Named: without one, some versions of Podman take that of the image.
+            "Entrypoint": ["sh"],
+            "Cmd": ["-c", KEEP, "sh", seconds.to_string()],
             "User": "0:0",
             "WorkingDir": WORK,
             "Env": [format!("HOME={WORK}")],
@@ -133,6 +168,11 @@ impl Engine {
             "HostConfig": host,
         });
         Call(Method::POST, format!("/containers/create?name={container}"), Some(body))
+    }
+
+    /// What the image says of itself; see [`volumes`].
+    pub fn image(&self) -> Call {
+        Call(Method::GET, format!("/images/{}/json", self.image), None)
     }
 
     pub fn start(container: &str) -> Call {
@@ -147,7 +187,8 @@ impl Engine {
     /// What is to be run there; its [`id`] is answered.
     pub fn exec(container: &str, task: Task<'_>) -> Call {
         let (user, command) = match task {
-            Task::Renew(seconds) => ("0:0", json!(["sh", "-c", RENEW, "sh", seconds.to_string()])),
+            Task::Awake { name, seconds } => ("0:0", json!(["sh", "-c", AWAKE, "sh", name, seconds.to_string()])),
+            Task::Rest { name, seconds } => ("0:0", json!(["sh", "-c", REST, "sh", name, seconds.to_string()])),
             Task::Process { name, command } => (USER, json!(["sh", "-c", PROCESS, "sh", name, command])),
             Task::Shell { name, command } => (USER, json!(["sh", "-c", SHELL, "sh", name, command, IN_BASH, IN_SH])),
             Task::End { name } => (USER, json!(["sh", "-c", END, "sh", name])),
@@ -186,6 +227,23 @@ pub fn containers(body: &[u8]) -> Option<Vec<(String, bool)>> {
     Some(all.into_iter().map(|one| (name(one.names), one.state == "running")).collect())
 }
 
+/// The folders of an image for which the engine would take room of the host's, without a limit.
+pub fn volumes(body: &[u8]) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Image {
+        config: Option<Config>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Config {
+        volumes: Option<BTreeMap<String, Value>>,
+    }
+    let image: Image = serde_json::from_slice(body).ok()?;
+    let volumes = image.config.and_then(|config| config.volumes).unwrap_or_default();
+    Some(volumes.into_keys().collect())
+}
+
 /// What it is called that is to be run.
 pub fn id(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -197,16 +255,29 @@ pub fn id(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Made>(body).ok().map(|made| made.id).filter(fits)
 }
 
-/// The code that it ended with; `Some(None)` while it runs.
-pub fn state(body: &[u8]) -> Option<Option<i64>> {
+/// What became of what was to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not begun, as far as the engine says so.
+    Made,
+    Runs,
+    /// With this code.
+    Ended(i64),
+}
+
+pub fn state(body: &[u8]) -> Option<State> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct State {
+    struct Exec {
         running: bool,
         exit_code: Option<i64>,
     }
-    let state: State = serde_json::from_slice(body).ok()?;
-    Some(if state.running { None } else { Some(state.exit_code?) })
+    let exec: Exec = serde_json::from_slice(body).ok()?;
+    Some(match (exec.running, exec.exit_code) {
+        (true, _) => State::Runs,
+        (false, Some(code)) => State::Ended(code),
+        (false, None) => State::Made,
+    })
 }
 
 /// What the engine says when it refuses.
@@ -240,6 +311,12 @@ impl Streams {
     /// So many characters of each are kept at least.
     pub fn keeping(characters: usize) -> Self {
         Self { most: characters.saturating_mul(4), ..Self::default() }
+    }
+
+    /// The same, but no more than so many bytes of both together.
+    #[must_use]
+    pub fn within(self, bytes: usize) -> Self {
+        Self { most: self.most.min(bytes / 2), ..self }
     }
 
     pub fn push(&mut self, mut bytes: &[u8]) {
@@ -311,10 +388,14 @@ mod tests {
         assert_eq!(containers(docker.to_string().as_bytes()).unwrap(), all);
         assert_eq!(id(br#"{"Id":"4a77b15f"}"#).as_deref(), Some("4a77b15f"));
         assert_eq!((id(br#"{"Id":"../x"}"#), id(b"{}")), (None, None));
-        assert_eq!(state(br#"{"Running":false,"ExitCode":3}"#), Some(Some(3)));
+        assert_eq!(state(br#"{"Running":false,"ExitCode":3}"#), Some(State::Ended(3)));
         // Podman has 0 there and Docker null while it runs.
-        assert_eq!(state(br#"{"Running":true,"ExitCode":0}"#), Some(None));
-        assert_eq!(state(br#"{"Running":true,"ExitCode":null}"#), Some(None));
+        assert_eq!(state(br#"{"Running":true,"ExitCode":0}"#), Some(State::Runs));
+        assert_eq!(state(br#"{"Running":true,"ExitCode":null}"#), Some(State::Runs));
+        assert_eq!(state(br#"{"Running":false,"ExitCode":null}"#), Some(State::Made));
+        assert_eq!(volumes(br#"{"Config":{"Volumes":{"/var/lib/data":{}}}}"#), Some(vec!["/var/lib/data".to_owned()]));
+        assert_eq!(volumes(br#"{"Config":{"Volumes":null}}"#), Some(Vec::new()));
+        assert_eq!((volumes(br#"{"Config":{}}"#), volumes(b"x")), (Some(Vec::new()), None));
         assert_eq!(state(b"{}"), None);
         assert_eq!(problem(br#"{"message":"No such image: x"}"#), "No such image: x");
         assert_eq!(problem(b"oops"), "oops");
