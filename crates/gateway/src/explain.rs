@@ -149,7 +149,8 @@ fn story(
     }
     let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
     // As for a call: where there is a choice, and it is left to us.
-    let is_chosen = relay::is_chosen(snapshot, &names, &wishes);
+    let is_among_own = scene.own.is_some() && wishes.preferences.order.is_empty();
+    let is_chosen = relay::is_chosen(snapshot, &names, &wishes) || is_among_own;
     let conversation = scene.memory.filter(|_| is_chosen).map(|(workspace, _)| {
         let session = envelope.session_id.as_deref();
         Conversation::of(workspace, names[0], session, &envelope.opening)

@@ -2,12 +2,13 @@
 //! without it every node still draws the same endpoint for the same conversation.
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::quality::FixedState;
 use quick_cache::sync::Cache;
 use tidegate_core::{Timestamp, Usage, WorkspaceId};
+use tidegate_routing::plan::Home;
 use tidegate_routing::price::Unit;
 use tidegate_routing::{Credential, Endpoint, Sticky};
 use tidegate_wire::envelope::Opening;
@@ -57,11 +58,6 @@ impl Conversation {
         Self { hash: hashers.map(|hasher| hasher.finish()), is_named: session.is_some() }
     }
 
-    /// The same as if its caller had named it: whoever serves it once serves it again.
-    pub fn kept(self) -> Self {
-        Self { is_named: true, ..self }
-    }
-
     /// A number from 0 to 1, never 1, that is the same for the conversation everywhere.
     pub fn draw(&self) -> f64 {
         (self.hash[0] >> 11) as f64 / (1_u64 << 53) as f64
@@ -81,6 +77,7 @@ impl Conversation {
 /// Where a conversation was served.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
+    model: Arc<str>,
     tag: Arc<str>,
     credential: Option<Arc<str>>,
     until: Timestamp,
@@ -90,6 +87,32 @@ impl Served {
     /// As a plan asks for it.
     pub fn sticky(&self) -> Sticky<'_> {
         Sticky { tag: &self.tag, credential: self.credential.as_deref() }
+    }
+
+    fn of(endpoint: &Endpoint, credential: Option<&Credential>, now: Timestamp) -> Self {
+        let (model, tag) = (endpoint.model.clone(), endpoint.tag.clone());
+        Self { model, tag, credential: credential.map(|credential| credential.id.clone()), until: now.plus(REMEMBERED) }
+    }
+}
+
+/// Where the turns of one request are served, from the first that was answered on.
+#[derive(Debug, Default)]
+pub(crate) struct Hearth(Mutex<Option<Served>>);
+
+impl Hearth {
+    pub fn served(&self, endpoint: &Endpoint, credential: Option<&Credential>, now: Timestamp) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Served::of(endpoint, credential, now));
+    }
+
+    pub fn last(&self) -> Option<Served> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Served {
+    /// As the plan of a later turn of the same request asks for it.
+    pub fn home(&self) -> Home<'_> {
+        Home { model: &self.model, at: self.sticky() }
     }
 }
 
@@ -119,9 +142,7 @@ impl Stickiness {
         now: Timestamp,
     ) {
         if conversation.is_worth(endpoint, usage) {
-            let credential = credential.map(|credential| credential.id.clone());
-            let served = Served { tag: endpoint.tag.clone(), credential, until: now.plus(REMEMBERED) };
-            self.served.insert(conversation.hash, served);
+            self.served.insert(conversation.hash, Served::of(endpoint, credential, now));
         }
     }
 

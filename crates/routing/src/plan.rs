@@ -87,6 +87,8 @@ pub struct Request<'a> {
     pub live: &'a dyn Live,
     /// Who served this conversation last.
     pub sticky: Option<Sticky<'a>>,
+    /// Who began what this goes on with: nobody else while they can serve, whatever the caller prefers otherwise.
+    pub home: Option<Home<'a>>,
     /// A random number from 0 to 1, never 1.
     pub draw: f64,
     pub policy: Policy,
@@ -105,6 +107,7 @@ impl<'a> Request<'a> {
             own: None,
             live: &Unknown,
             sticky: None,
+            home: None,
             draw: 0.0,
             policy: Policy::default(),
             now: Timestamp(0),
@@ -196,6 +199,13 @@ pub struct Sticky<'a> {
     pub credential: Option<&'a str>,
 }
 
+/// The model, the endpoint and the credential that served the turn before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home<'a> {
+    pub model: &'a str,
+    pub at: Sticky<'a>,
+}
+
 /// One upstream call to be tried.
 #[derive(Clone, Debug)]
 pub struct Attempt {
@@ -282,6 +292,9 @@ fn run<R: Record>(catalogue: &Catalogue, request: &Request<'_>, record: &mut R) 
     }
     if let Some(sticky) = request.sticky.filter(|_| request.preferences.order.is_empty()) {
         stick(&mut attempts, sticky, request.live);
+    }
+    if let Some(home) = request.home {
+        come_home(&mut attempts, home, request.live);
     }
     if !request.preferences.allow_fallbacks && request.preferences.order.is_empty() {
         keep_first(&mut attempts);
@@ -378,6 +391,17 @@ fn stick(attempts: &mut [Attempt], sticky: Sticky<'_>, live: &dyn Live) {
     let front = attempts.iter().position(|attempt| is_own || attempt.credential.is_none()).unwrap_or(found);
     if front < found {
         attempts[front..=found].rotate_right(1);
+    }
+}
+
+/// Moves who served the turn before to the front of all, unless it cannot serve now.
+fn come_home(attempts: &mut [Attempt], Home { model, at }: Home<'_>, live: &dyn Live) {
+    let is_it = |attempt: &Attempt| *attempt.endpoint.model == *model && *attempt.endpoint.tag == *at.tag;
+    let is_same = |attempt: &Attempt| attempt.credential.as_ref().map(|own| &*own.id) == at.credential;
+    let Some(found) = attempts.iter().position(|attempt| is_it(attempt) && is_same(attempt)) else { return };
+    let vital = live.of(&attempts[found].endpoint, attempts[found].credential.as_deref());
+    if vital.group != Group::Outage && !vital.cools {
+        attempts[..=found].rotate_right(1);
     }
 }
 

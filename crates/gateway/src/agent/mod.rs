@@ -377,10 +377,10 @@ fn warned(headers: &HeaderMap, names: &Names) -> Vec<String> {
     said.map(|said| said.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// All turns of a request are one conversation, and stay where the first one was served.
+/// All turns of a request are one conversation.
 fn conversation(key: &KeyEntry, session: Option<&str>, envelope: &Envelope<'_>) -> Conversation {
     let name = envelope.names().next().unwrap_or_default();
-    Conversation::of(&key.workspace, name, session, &envelope.opening).kept()
+    Conversation::of(&key.workspace, name, session, &envelope.opening)
 }
 
 /// The members of a message in their usual order: what it is, what it says, how it ended.

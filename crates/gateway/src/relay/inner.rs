@@ -17,7 +17,7 @@ use super::settle::Asker;
 use crate::agent::Shares;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
-use crate::sticky::Conversation;
+use crate::sticky::{Conversation, Hearth};
 
 /// Loops that are under way here, by their first turns.
 #[derive(Debug, Default)]
@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     pub(super) api: Api,
     pub(super) places: Arc<Places>,
     pub(super) conversation: Conversation,
+    /// Where its turns are served.
+    pub(super) hearth: Arc<Hearth>,
     /// What the caller keeps requests together by, where it names no session.
     pub(super) cache_key: Option<Box<str>>,
     /// The preset that the request was made with.
@@ -91,6 +93,7 @@ impl Inner {
             api,
             places,
             conversation,
+            hearth: Arc::default(),
             cache_key,
             applied,
             prepared,
@@ -119,6 +122,7 @@ impl Inner {
             api: self.api,
             places,
             conversation,
+            hearth: Arc::default(),
             cache_key: None,
             applied: None,
             prepared: None,

@@ -39,6 +39,7 @@ impl Gateway {
             guard: held.as_deref().map(|held| &held.guard),
             default: wishes.default.as_deref(),
             sticky: last.as_ref().map(Served::sticky),
+            home: wishes.home.as_ref().map(Served::home),
             draw: drawn.unwrap_or_else(|| snapshot.draws.next()),
             policy: routing.policy.sorted(self.choices.sort(&key.workspace)),
             now,

@@ -11,7 +11,7 @@ use tidegate_routing::{
 use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, embeddings, images, rerank};
 use tidegate_wire::json::Members;
 
-use crate::sticky::Conversation;
+use crate::sticky::{Conversation, Served};
 
 /// Tokens of a picture or a page, roughly.
 const PER_MEDIUM: u64 = 1_600;
@@ -23,6 +23,8 @@ pub(crate) struct Wishes<'e> {
     pub needs: Needs,
     /// What the request goes on with, where it matters who serves it.
     pub conversation: Option<Conversation>,
+    /// Who served the turn before it.
+    pub home: Option<Served>,
     /// The model that `default` stands for.
     pub default: Option<Arc<str>>,
 }

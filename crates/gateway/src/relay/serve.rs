@@ -224,6 +224,7 @@ impl Gateway {
             ticket.belongs_to(inner.begin(&self.loops, id));
             ticket.used(inner);
             ticket.metered(inner);
+            ticket.at(inner);
         }
         Ok(ticket)
     }
@@ -239,7 +240,9 @@ impl Gateway {
     ) -> Result<Plan, Failure> {
         let Turn { snapshot, key, inner, .. } = turn;
         wishes.default = self.choices.model(&key.workspace, names, Made::Text)?;
-        if is_chosen(snapshot, names, wishes) {
+        wishes.home = inner.and_then(|inner| inner.hearth.last());
+        let is_among_own = || wishes.preferences.order.is_empty() && self.credentials.of(&key.workspace).is_some();
+        if is_chosen(snapshot, names, wishes) || is_among_own() {
             let conversation = || Conversation::of(&key.workspace, names[0], turn.session(envelope), &envelope.opening);
             let conversation = inner.map_or_else(conversation, |inner| inner.conversation);
             wishes.conversation = Some(conversation);

@@ -36,7 +36,7 @@ use crate::ledger::Shared;
 use crate::ledger::rules::Rules;
 use crate::plugins::Told as Changed;
 use crate::plugins::defaults::said;
-use crate::sticky::Conversation;
+use crate::sticky::{Conversation, Hearth};
 use crate::{Gateway, Snapshot};
 
 /// A request under way. Dropping it closes the account as cancelled: that is what a client that leaves does.
@@ -109,6 +109,8 @@ pub(super) struct Ticket {
     compressed: Option<Box<str>>,
     /// Of the loop that it is part of.
     meter: Option<Arc<Meter>>,
+    /// Where the turns of that are served.
+    hearth: Option<Arc<Hearth>>,
 }
 
 /// What the head of a request says about its sender.
@@ -254,6 +256,7 @@ impl Ticket {
             ran: (0, 0),
             compressed: None,
             meter: None,
+            hearth: None,
         })
     }
 
@@ -305,6 +308,11 @@ impl Ticket {
     /// What it costs is counted for the loop that it is part of.
     pub fn metered(&mut self, inner: &Inner) {
         self.meter = Some(inner.meter.clone());
+    }
+
+    /// Who serves it serves the turns behind it.
+    pub fn at(&mut self, inner: &Inner) {
+        self.hearth = Some(inner.hearth.clone());
     }
 
     /// The tools that were run since the turn before this one, for destinations, and what they were paid.

@@ -666,6 +666,22 @@ fn own_credentials_come_first_in_the_order_of_the_endpoints() {
 }
 
 #[test]
+fn what_was_begun_is_gone_on_with_where_it_was_begun_whatever_is_preferred() {
+    let own = [credential("q1", "q"), credential("q2", "q")];
+    let home = |tag, credential| Some(Home { model: "a/m", at: Sticky { tag, credential } });
+    let listed = Preferences { order: list(&["q", "p"]), ..any() };
+    let of = |home| Request { home, ..Request::new(&["a/m"], &listed) };
+    assert_eq!(tags(&three(), &of(home("r", None))).unwrap(), ["r", "q", "p"]);
+    assert_eq!(tags(&three(), &of(home("gone", None))).unwrap(), ["q", "p", "r"]);
+    assert_eq!(with_own(&three(), &own, of(home("q", Some("q2")))).unwrap()[0], "q0 q2");
+    assert_eq!(with_own(&three(), &own, of(home("q", None))).unwrap()[0], "q0 -", "also before the caller's own");
+    let other = Some(Home { model: "a/other", at: Sticky { tag: "r", credential: None } });
+    assert_eq!(tags(&three(), &of(other)).unwrap(), ["q", "p", "r"]);
+    let live = Known(vec![("r", ill(Group::Outage))]);
+    assert_eq!(tags(&three(), &Request { live: &live, ..of(home("r", None)) }).unwrap(), ["q", "p", "r"]);
+}
+
+#[test]
 fn a_conversation_stays_where_it_was_unless_the_caller_gives_the_order() {
     let (own, preferences) = ([credential("q1", "q"), credential("q2", "q")], any());
     let sticky = |tag, credential| Some(Sticky { tag, credential });

@@ -30,6 +30,9 @@ impl Ticket {
             let usage = &self.open_exchange().usage;
             self.gate.sticky.served(conversation, (endpoint, self.own.as_deref()), usage, now);
         }
+        if let (Some(hearth), Some(endpoint)) = (&self.hearth, &self.endpoint) {
+            hearth.served(endpoint, self.own.as_deref(), self.gate.clock.now());
+        }
         let routed = self.told.as_ref().and_then(|told| told.conversation);
         if let (Some(conversation), Some(endpoint)) = (routed, &self.endpoint) {
             self.gate.sticky.keep_model(&conversation, &endpoint.model, self.gate.clock.now());
