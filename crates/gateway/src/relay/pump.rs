@@ -156,6 +156,11 @@ impl Pump {
         self.translator.as_ref().is_some_and(|translator| translator.is_settled())
     }
 
+    /// Whether the upstream still has something to say that nobody wants to hear: it is to stop.
+    pub fn has_left_early(&self) -> bool {
+        self.translator.as_ref().is_some_and(|translator| translator.has_left_early())
+    }
+
     /// Takes an answer that came whole although a stream was asked for.
     pub fn take_whole(
         &mut self,

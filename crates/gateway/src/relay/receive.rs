@@ -56,6 +56,7 @@ async fn send(job: &mut Job, attempt: &Attempt) -> Result<Answered, Fault> {
     let Call { uri, headers, body, context, account } = call::prepare(job, attempt).await?;
     let upstream = &job.snapshot.upstreams[attempt.endpoint.provider_index];
     job.ticket.called(attempt, !upstream.supports_cancel);
+    job.ticket.asks_for(job.cap.or(job.max_tokens));
     fail::point("dispatching");
     let response = job.gate.upstream.send(&uri, headers, body).await?;
     fail::point("dispatched");

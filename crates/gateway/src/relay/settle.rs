@@ -91,9 +91,12 @@ pub(super) struct Ticket {
     pictures: u64,
     shown: u64,
     heard: u64,
+    /// Tokens that the upstream was asked for at most.
+    most: Option<u64>,
     /// Searches of the upstream that have come by, where it may make some.
     searched: Option<u64>,
-    marked: Option<(Instant, u64)>,
+    /// When the journal was told how far it is, and how far that was; nothing: it was not.
+    marked: Option<(Instant, Option<u64>)>,
     presence: Arc<Presence>,
     /// What plugins did.
     told: Option<Box<Changed>>,
@@ -246,6 +249,7 @@ impl Ticket {
             pictures: 0,
             shown: 0,
             heard: 0,
+            most: None,
             searched: None,
             marked: None,
             presence: Arc::default(),

@@ -267,7 +267,10 @@ impl StreamBody {
                             Poll::Ready(Due::Deadline) if relay.pump.is_settled() => self.advance(None),
                             Poll::Ready(Due::Deadline) => self.broke(&Fault::without_answer(Class::Timeout)),
                             Poll::Ready(Due::Look) => {
-                                if let Some(failure) = relay.must_end() {
+                                // What came before a pause is written down in it, too.
+                                let now = self.gate.clock.instant();
+                                let exhausted = relay.ticket.as_mut().and_then(|ticket| ticket.look(now));
+                                if let Some(failure) = relay.must_end().or(exhausted) {
                                     self.break_off(failure, None);
                                 }
                             }
@@ -299,14 +302,18 @@ impl StreamBody {
                 }
                 Err(_) => Ok(Step::Held), // trailers
             },
-            Some(Err(_)) => Err(Fault::without_answer(Class::Unreachable)),
+            Some(Err(_)) if !relay.pump.is_settled() => Err(Fault::without_answer(Class::Unreachable)),
             // An end without its marker is a break, never a success.
-            None => match relay.pump.end(&mut relay.splitter, &mut self.out, ticket) {
+            None | Some(Err(_)) => match relay.pump.end(&mut relay.splitter, &mut self.out, ticket) {
                 Ok(Step::Finished) => Ok(Step::Finished),
                 Ok(_) => Err(Fault::without_answer(Class::Unreachable)),
                 Err(fault) => Err(fault),
             },
         };
+        if relay.pump.is_settled() {
+            // Nobody waits for what was used for longer than a client that left would be read on for.
+            relay.deadline = relay.deadline.min(*relay.settled.get_or_insert(now + drain::LONGEST));
+        }
         self.out.iter().for_each(|bytes| ticket.overhear(bytes));
         if let Some(recording) = &mut relay.recording {
             // Nothing else is in there: it is empty whenever the upstream is asked for more.
@@ -318,12 +325,14 @@ impl StreamBody {
                 self.recording = relay.recording.take();
                 if let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over)
                     && let Some(upstream) = relay.upstream
+                    && !relay.pump.has_left_early()
                 {
                     release(upstream);
                 }
                 self.settle(last);
             }
             // A stream that never pauses is looked at here, one that pauses by its timer.
+            Ok(Step::Held | Step::Content) if now >= relay.deadline && relay.pump.is_settled() => self.advance(None),
             Ok(Step::Held | Step::Content) if now >= relay.deadline => {
                 self.broke(&Fault::without_answer(Class::Timeout))
             }

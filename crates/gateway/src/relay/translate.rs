@@ -233,7 +233,13 @@ pub(super) fn translator(
 ) -> Option<Translator> {
     let largest = job.snapshot.settings.max_event_bytes;
     match context {
-        Some(context) => adapter::translator(upstream.protocol, context, job.gate.clock.now(), largest),
+        Some(context) => {
+            let mut translator = adapter::translator(upstream.protocol, context, job.gate.clock.now(), largest)?;
+            if upstream.supports_cancel {
+                translator.leave_early();
+            }
+            Some(translator)
+        }
         None if upstream.carriage == Carriage::BedrockInvoke => Some(adapter::invoke_translator(largest)),
         None if job.snapshot.places[attempt.endpoint.place].card.foreign => {
             Some(adapter::mending_translator(signer(attempt), largest))

@@ -193,11 +193,17 @@ impl Decode for Decoder {
         stream.start();
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0.0) < 1.0) {
             let matched = choice.matched();
-            // A whole answer to a streamed request has a message where a chunk has a delta.
+            // A whole answer to a streamed request has a message where a chunk has a delta: it is over, whether it says why
+            // or not.
+            let is_whole = choice.delta.is_none() && choice.message.is_some();
             if let Some(said) = choice.delta.or(choice.message) {
                 self.said(said, stream);
             }
-            if let Some(word) = choice.finish_reason.as_deref().filter(|word| !word.is_empty()) {
+            let word = choice.finish_reason.as_deref().filter(|word| !word.is_empty());
+            if is_whole && word.is_none() && self.finished.is_none() {
+                self.finished = Some(stop(None, matched, &stream.counted, &self.context)?);
+            }
+            if let Some(word) = word {
                 let stop = stop(Some(word), matched, &stream.counted, &self.context)?;
                 if self.finished.is_none() {
                     stream.encoder.native.end(Some(word));
@@ -205,7 +211,7 @@ impl Decode for Decoder {
                 }
             }
         }
-        if stream.encoder.is_over() || (self.finished.is_some() && is_alone && told.is_some()) {
+        if self.finished.is_some() && is_alone && told.is_some() {
             return self.finish(stream);
         }
         Ok(())

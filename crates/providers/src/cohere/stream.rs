@@ -170,9 +170,6 @@ impl Decode for Decoder {
             ("citation-start", Some(Said { citations: Some(citations), .. })) => self.cite(citations, stream),
             _ => {}
         }
-        if stream.encoder.is_over() {
-            return stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse));
-        }
         Ok(())
     }
 

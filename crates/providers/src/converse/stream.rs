@@ -212,9 +212,6 @@ impl Decode for Decoder {
             // Events that we do not know say nothing we could hand on.
             _ => {}
         }
-        if stream.encoder.is_over() {
-            return self.finish(stream);
-        }
         Ok(())
     }
 

@@ -40,9 +40,6 @@ impl Decode for Decoder {
             }
             self.reader.read(answer, &mut stream.encoder, &mut stream.counted, &self.context, self.now)?;
         }
-        if stream.encoder.is_over() {
-            return self.finish(stream);
-        }
         Ok(())
     }
 

@@ -281,9 +281,6 @@ impl Decode for Decoder {
             }
             _ => {}
         }
-        if stream.encoder.is_over() {
-            return self.finish(stream);
-        }
         Ok(())
     }
 

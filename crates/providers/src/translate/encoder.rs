@@ -179,7 +179,7 @@ impl<B: Blocks> Encoder<B> {
         matches!(self.stop, None | Some(Stop::Done))
     }
 
-    /// Whether a sequence that we look for ourselves was met: the upstream need not go on.
+    /// Whether a sequence that we look for ourselves was met: nothing that comes now is part of the answer, but what it used.
     pub fn is_over(&self) -> bool {
         self.met
     }
@@ -249,7 +249,7 @@ impl<B: Blocks> Encoder<B> {
 
     /// The model's words when it declines; they are shown as text.
     pub fn refusal(&mut self, text: &str) {
-        if text.is_empty() {
+        if self.met || text.is_empty() {
             return;
         }
         self.refusal.get_or_insert_default().push_str(text);
@@ -310,6 +310,9 @@ impl<B: Blocks> Encoder<B> {
 
     /// What was thought so far is a block of its own: what comes next has another signature.
     pub fn thinking_end(&mut self) {
+        if self.met {
+            return;
+        }
         if self.open == Open::Thinking {
             self.close();
         } else if matches!(self.later.last(), Some(Later::Thinking(_) | Later::Signature(_))) {
@@ -360,6 +363,9 @@ impl<B: Blocks> Encoder<B> {
 
     /// The upstream ends a block of text or thinking: what comes next stands in one of its own, with its own signature.
     pub fn end_block(&mut self) {
+        if self.met {
+            return;
+        }
         // Text that may be the beginning of a stop sequence goes on until it is known to be none.
         if !self.held.is_empty() {
             return;
@@ -373,6 +379,9 @@ impl<B: Blocks> Encoder<B> {
 
     /// A citation of the text so far, as JSON; written before its block ends.
     pub fn citation(&mut self, citation: String) {
+        if self.met {
+            return;
+        }
         if self.open == Open::Text {
             self.citations.push(citation);
         } else if matches!(self.later.last(), Some(Later::Text(_) | Later::Citation(_))) {

@@ -36,6 +36,7 @@ use tidegate_wire::sse::{self, Frame};
 
 pub use card::Card;
 pub use encoder::{Encoder, Ending, Stop};
+use usage::BYTES_PER_TOKEN;
 pub use usage::Counted;
 
 use crate::eventstream::{self, Event};
@@ -153,6 +154,12 @@ impl Context {
         self.edits.as_ref().map(|edits| format!(r#","context_management":{edits}"#)).unwrap_or_default()
     }
 
+    /// Bytes that an answer is counted by at most, where its upstream counts nothing: our guess never says more than was asked
+    /// for.
+    fn most_said(&self) -> u64 {
+        if self.max_tokens == 0 { u64::MAX } else { self.max_tokens.saturating_mul(BYTES_PER_TOKEN) }
+    }
+
     /// An answer that was cut short: at the caller's limit, or because the model can hold no more.
     pub fn length(&self, counted: &Counted) -> Stop {
         let parts = [counted.input, counted.cache_read, counted.cache_write, counted.output];
@@ -226,6 +233,7 @@ pub struct Stream {
     pub counted: Counted,
     id: String,
     estimate: u64,
+    most_said: u64,
     /// The member that tells of edits.
     edits: String,
     started: bool,
@@ -240,6 +248,7 @@ impl Stream {
             counted: Counted::default(),
             id: new_id(),
             estimate: context.input_estimate,
+            most_said: context.most_said(),
             edits: context.told_edits(),
             started: false,
             stopped: false,
@@ -281,7 +290,7 @@ impl Stream {
         out.put_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b"},\"usage\":");
-        let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said.min(self.most_said));
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(self.edits.as_bytes());
         out.put_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
@@ -311,18 +320,28 @@ pub struct Translator {
     stream: Stream,
     halves: json::Joiner,
     broken: Option<Fault>,
+    leaves_early: bool,
 }
 
 impl Translator {
     pub fn new(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
-        let framing = Framing::Sse(sse::Splitter::new(max_event_bytes));
-        Self { framing, decoder, stream: Stream::new(context), halves: json::Joiner::default(), broken: None }
+        Self::of(Framing::Sse(sse::Splitter::new(max_event_bytes)), decoder, context)
     }
 
     /// For a stream of binary frames.
     pub fn binary(decoder: Box<dyn Decode>, context: &Context, max_event_bytes: usize) -> Self {
-        let framing = Framing::EventStream(eventstream::Splitter::new(max_event_bytes));
-        Self { framing, decoder, stream: Stream::new(context), halves: json::Joiner::default(), broken: None }
+        Self::of(Framing::EventStream(eventstream::Splitter::new(max_event_bytes)), decoder, context)
+    }
+
+    fn of(framing: Framing, decoder: Box<dyn Decode>, context: &Context) -> Self {
+        let (stream, halves) = (Stream::new(context), json::Joiner::default());
+        Self { framing, decoder, stream, halves, broken: None, leaves_early: false }
+    }
+
+    /// Ends the answer with the bytes in which a sequence is met that we look for ourselves: this upstream charges for
+    /// nothing that it does not get to send. From another one the rest is read for what it says that was used.
+    pub fn leave_early(&mut self) {
+        self.leaves_early = true;
     }
 
     /// What the next bytes amount to. After a fault, which [`Translator::fault`] tells, nothing more comes.
@@ -332,7 +351,39 @@ impl Translator {
             Framing::EventStream(splitter) => splitter.feed(chunk),
         }
         while self.broken.is_none() && self.next() {}
+        // Not sooner: what was used may be in the same bytes.
+        if self.leaves_early && self.broken.is_none() && self.stream.encoder.is_over() {
+            self.finish();
+        }
         self.stream.take()
+    }
+
+    /// Whether it ended an answer so.
+    pub fn has_left_early(&self) -> bool {
+        self.leaves_early && self.stream.encoder.is_over()
+    }
+
+    /// Tells the decoder that nothing more comes.
+    fn finish(&mut self) {
+        let ended = match self.decoder.end(&mut self.stream) {
+            // All of the answer is here.
+            Err(_) if self.stream.encoder.is_over() => {
+                self.stream.finish().map_err(|_| Fault::in_answer(Class::BadResponse))
+            }
+            ended => ended,
+        };
+        if let Err(fault) = ended {
+            self.broken = Some(fault);
+        }
+    }
+
+    /// Takes what came of an event. What goes wrong behind the end of an answer takes nothing from it.
+    fn fed(&mut self, fed: Result<(), Fault>) {
+        match fed {
+            Ok(()) => {}
+            Err(_) if self.stream.encoder.is_over() => self.finish(),
+            Err(fault) => self.broken = Some(fault),
+        }
     }
 
     /// Reads one event; false when no whole one is there.
@@ -361,25 +412,22 @@ impl Translator {
         if let Some(frame) = rest {
             self.frame(&frame);
         }
-        if self.broken.is_none()
-            && let Err(fault) = self.decoder.end(&mut self.stream)
-        {
-            self.broken = Some(fault);
+        if self.broken.is_none() {
+            self.finish();
         }
         self.stream.take()
     }
 
     /// Whether nothing is missing but usage or the end of the stream, for which nobody need wait long.
     pub fn is_settled(&self) -> bool {
-        self.broken.is_none() && !self.stream.is_finished() && self.decoder.is_settled()
+        let is_all = self.decoder.is_settled() || self.stream.encoder.is_over();
+        self.broken.is_none() && !self.stream.is_finished() && is_all
     }
 
     /// Finishes a settled stream as if it had ended; nothing for any other.
     pub fn settle(&mut self) -> Bytes {
-        if self.is_settled()
-            && let Err(fault) = self.decoder.end(&mut self.stream)
-        {
-            self.broken = Some(fault);
+        if self.is_settled() {
+            self.finish();
         }
         self.stream.take()
     }
@@ -406,7 +454,7 @@ impl Translator {
 
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
-        self.stream.encoder.said
+        self.stream.encoder.said.min(self.stream.most_said)
     }
 
     /// An answer that came whole: one event, and the end.
@@ -429,9 +477,7 @@ impl Translator {
             Event::Message { name, payload } => self.decoder.feed(name, &self.halves.joined(payload), &mut self.stream),
             Event::Exception { kind, payload } => Err(fault::classify_exception(kind, payload)),
         };
-        if let Err(fault) = fed {
-            self.broken = Some(fault);
-        }
+        self.fed(fed);
     }
 
     fn frame(&mut self, frame: &Frame) {
@@ -439,9 +485,8 @@ impl Translator {
             return;
         }
         let name = std::str::from_utf8(frame.event()).unwrap_or_default();
-        if let Err(fault) = self.decoder.feed(name, &self.halves.joined(&frame.data()), &mut self.stream) {
-            self.broken = Some(fault);
-        }
+        let fed = self.decoder.feed(name, &self.halves.joined(&frame.data()), &mut self.stream);
+        self.fed(fed);
     }
 }
 
@@ -463,6 +508,7 @@ pub struct Whole {
     pub encoder: Encoder<Collected>,
     pub counted: Counted,
     estimate: u64,
+    most_said: u64,
     /// The member that tells of edits.
     edits: String,
 }
@@ -470,8 +516,8 @@ pub struct Whole {
 impl Whole {
     pub fn new(context: &Context) -> Self {
         let encoder = Encoder::new(Collected::default(), context);
-        let (estimate, edits) = (context.input_estimate, context.told_edits());
-        Self { encoder, counted: Counted::default(), estimate, edits }
+        let (estimate, most_said, edits) = (context.input_estimate, context.most_said(), context.told_edits());
+        Self { encoder, counted: Counted::default(), estimate, most_said, edits }
     }
 
     /// The answer in the Messages format.
@@ -483,7 +529,7 @@ impl Whole {
         out.put_u8(b',');
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b",\"usage\":");
-        let counted = self.counted.or_estimated(self.estimate, self.encoder.said);
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said.min(self.most_said));
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');

@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 use tidegate_wire::answer::{self, Word};
 use tidegate_wire::json::{self, Kind, Members};
 
+/// What a token of an answer is thought to take, where its upstream counts nothing.
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
+
 /// The usage that an upstream wrote, read member by member: one that is no number spoils neither the others nor the answer.
 pub struct Told<'a> {
     members: Option<Members<'a>>,
@@ -124,7 +127,7 @@ impl Counted {
             return self;
         }
         let Self { web_searches, tier, cost, .. } = self;
-        Self { input, output: said.div_ceil(4), web_searches, tier, cost, ..Self::default() }
+        Self { input, output: said.div_ceil(BYTES_PER_TOKEN), web_searches, tier, cost, ..Self::default() }
     }
 
     /// Whether the upstream has told what so many bytes took. Zeros all over are a form that nobody has filled in, unless

@@ -36,6 +36,7 @@ mod destinations;
 mod documents;
 mod doors;
 mod embeddings;
+mod ends;
 mod explain;
 mod extract;
 mod fault_matrix;

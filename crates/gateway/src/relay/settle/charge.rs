@@ -93,9 +93,14 @@ impl Charged {
 }
 
 impl Ticket {
-    /// So many tokens of the answer are here, by our own count.
+    /// So many tokens of the answer are here, by our own count, which never says more than the upstream was asked for.
     pub fn hear(&mut self, tokens: u64) {
-        self.heard = tokens;
+        self.heard = tokens.min(self.most.unwrap_or(u64::MAX));
+    }
+
+    /// The upstream that is called now is asked for so many tokens at most.
+    pub fn asks_for(&mut self, most: Option<u64>) {
+        self.most = most;
     }
 
     /// The same of all attempts at the answer.
@@ -294,11 +299,13 @@ impl Ticket {
     /// Looks how far a stream has come: tells the journal now and then, and holds more when it costs more than was held.
     /// The failure is what a stream ends with that nobody can pay for.
     pub fn look(&mut self, now: Instant) -> Option<Failure> {
-        let (at, tokens) = *self.marked.get_or_insert((now, 0));
-        if now < at + MARK && self.heard < tokens + MARK_TOKENS {
+        let (at, tokens) = *self.marked.get_or_insert((now, None));
+        let is_due = now >= at + MARK || self.heard >= tokens.unwrap_or(0) + MARK_TOKENS;
+        // Of a pause there is nothing to be told.
+        if !is_due || tokens == Some(self.heard) {
             return None;
         }
-        self.marked = Some((now, self.heard));
+        self.marked = Some((now, Some(self.heard)));
         let endpoint = self.endpoint.clone()?;
         if !self.is_final {
             self.count_so_far();

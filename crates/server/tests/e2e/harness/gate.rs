@@ -185,6 +185,12 @@ impl Builder {
         self.any_endpoint(model, base_url, &format!("protocol = \"{protocol}\""), lines)
     }
 
+    /// The same with more lines of the provider's table.
+    #[must_use]
+    pub fn protocol_of(self, model: &str, protocol: &str, base_url: &str, of_provider: &str, lines: &str) -> Self {
+        self.any_endpoint(model, base_url, &format!("protocol = \"{protocol}\"\n{of_provider}"), lines)
+    }
+
     /// Has a model make pictures.
     #[must_use]
     pub fn makes_images(self, model: &str) -> Self {
