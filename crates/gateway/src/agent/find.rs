@@ -146,6 +146,23 @@ pub(super) fn referenced(messages: &[Value]) -> Vec<String> {
     messages.iter().filter_map(|message| message.get("content")).flat_map(references).collect()
 }
 
+/// The names of the tools that instructions between turns add.
+pub(super) fn added(messages: &[Value]) -> Vec<String> {
+    let system = messages.iter().filter(|message| message.get("role").and_then(Value::as_str) == Some("system"));
+    let blocks = system.filter_map(|message| message.get("content")?.as_array()).flatten();
+    let additions = blocks.filter(|block| is(block, "tool_addition"));
+    additions.filter_map(|block| block.pointer("/tool/name")?.as_str().map(str::to_owned)).collect()
+}
+
+/// Whether each tool of a request that is deferred is added between its turns, so that nobody need find it.
+pub(super) fn are_added(request: &Value) -> bool {
+    let list = |name: &str| request.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let added = added(list("messages"));
+    let deferred = list("tools").iter().filter(|tool| tool.get("defer_loading") == Some(&Value::Bool(true)));
+    let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    deferred.map(name).all(|name| added.contains(&name))
+}
+
 fn references(value: &Value) -> Vec<String> {
     match value {
         Value::Array(entries) => entries.iter().flat_map(references).collect(),
@@ -175,6 +192,18 @@ mod tests {
             json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "y", "content": [reference("c")]}]}),
         ];
         assert_eq!(referenced(&messages), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn tools_are_added_between_turns() {
+        let add = |name: &str| json!({"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}});
+        let request = |names: &[&str]| {
+            json!({"tools": [{"name": "f", "defer_loading": true}, {"name": "g"}],
+                "messages": [{"role": "user", "content": "hi"},
+                    {"role": "system", "content": names.iter().map(|name| add(name)).collect::<Vec<_>>()}]})
+        };
+        assert_eq!(added(request(&["f", "h"])["messages"].as_array().unwrap()), ["f", "h"]);
+        assert!(are_added(&request(&["f"])) && !are_added(&request(&["g"])) && !are_added(&request(&[])));
     }
 
     #[test]

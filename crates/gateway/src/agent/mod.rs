@@ -153,12 +153,16 @@ async fn recall(gate: &Gateway, key: &KeyEntry, mut sought: Vec<String>) {
     }
 }
 
-/// Tools that are deferred need somebody who finds them: a search among the tools, or a vendor who does that himself.
-pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot) -> Result<(), Failure> {
+/// Tools that are deferred need somebody who finds them: a search among the tools, a vendor who does that himself, or the
+/// caller, who adds them between turns.
+pub(crate) fn check_deferred(envelope: &Envelope<'_>, snapshot: &Snapshot, body: &[u8]) -> Result<(), Failure> {
     let settings = &snapshot.settings;
     let brand = Brand { name: &settings.brand, aliases: &settings.brand_aliases };
     let finds = |wire: &str| find::is_vendors(wire) || brand.tool(wire) == Some(find::NAME);
     if envelope.server_tools.iter().any(|wire| finds(wire)) || !is_foreign(envelope, snapshot) {
+        return Ok(());
+    }
+    if serde_json::from_slice(body).is_ok_and(|request| find::are_added(&request)) {
         return Ok(());
     }
     let model = envelope.names().next().unwrap_or_default();
@@ -238,7 +242,8 @@ fn first_turn(
     snapshot: &Snapshot,
 ) -> Result<FirstTurn, Failure> {
     let left = Left::of(roster, snapshot, envelope.names())?;
-    let found = find::referenced(request.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice));
+    let messages = request.get("messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let found = [find::referenced(messages), find::added(messages)].concat();
     request.insert("tools".into(), Value::Array(roster.upstream_with(&found)));
     Ok(FirstTurn {
         body: Value::Object(request).to_string().into(),
@@ -302,7 +307,11 @@ pub(crate) async fn serve(
     recall(gate, key, sought).await;
     let results = gate.results.of(&key.workspace, now);
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
-    let found = if roster.has_deferred() { find::referenced(&messages) } else { Vec::new() };
+    let mut found = Vec::new();
+    if roster.has_deferred() {
+        found = find::referenced(&messages);
+        found.extend(find::added(&messages));
+    }
     let messages = match envelope.traits.sealed_results || envelope.traits.own_calls {
         true => reopen::retold(messages, &memory, &terms),
         false => messages,

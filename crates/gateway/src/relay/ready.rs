@@ -106,7 +106,7 @@ impl Gateway {
             envelope = read(&body, settings, Purpose::Generate)?;
         }
         if envelope.asked.deferred_tools {
-            agent::check_deferred(&envelope, &snapshot)?;
+            agent::check_deferred(&envelope, &snapshot, &body)?;
         }
         self.shed_free(&snapshot, envelope.names())?;
         let heals = prepared.as_mut().and_then(|prepared| prepared.heals.take());

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 use tidegate_core::Usage;
 use tidegate_wire::messages::{Block, Content, Delta, Event, Message, Request, Role, Text};
 use tidegate_wire::sse::{Frame, Splitter};
@@ -144,6 +145,19 @@ impl Said {
     }
 }
 
+/// What the caller had begun the answer with.
+pub(super) fn begun(request: &Request) -> String {
+    let last = request.messages.last().filter(|last| last.role == Role::Assistant);
+    match last.map(|last| &last.content) {
+        Some(Content::Text(text)) => text.clone(),
+        Some(Content::Blocks(blocks)) => match blocks.last() {
+            Some(Block::Text(text)) => text.text.clone(),
+            _ => String::new(),
+        },
+        None => String::new(),
+    }
+}
+
 /// Joins the stream of another upstream to what was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Graft {
@@ -152,15 +166,18 @@ pub(super) struct Graft {
     /// What is added to the upstream's numbers of blocks; known with its first block.
     offset: Option<usize>,
     next: usize,
-    /// What the upstream may say again before it goes on.
+    /// What the upstream may say again before it goes on, and what the caller had begun the answer with, which it may say
+    /// before that.
     text: String,
+    begun: String,
     /// What the upstream has said that may be such a repetition; nothing once that is decided.
     held: Option<String>,
 }
 
 impl Graft {
-    pub fn new(said: &Said) -> Self {
-        Self { open: said.open, offset: None, next: said.next, text: said.text.clone(), held: Some(String::new()) }
+    pub fn new(said: &Said, begun: String) -> Self {
+        let (text, held) = (said.text.clone(), Some(String::new()));
+        Self { open: said.open, offset: None, next: said.next, text, begun, held }
     }
 
     /// A frame of content as the client is to see it: none, one, or several.
@@ -216,12 +233,14 @@ impl Graft {
         held.push_str(text);
         let prefix = self.text.trim_end();
         let blank = &self.text[prefix.len()..];
+        let all = (!self.begun.is_empty()).then(|| format!("{}{prefix}", self.begun));
         // What is short may well be said again because it goes on like that.
-        let may_repeat = prefix.chars().nth(REPETITION - 1).is_some();
-        if may_repeat && prefix.starts_with(held.as_str()) && held.len() < prefix.len() {
+        let is_long = |text: &&str| text.chars().nth(REPETITION - 1).is_some();
+        let repeated: SmallVec<[&str; 2]> = all.as_deref().into_iter().chain([prefix]).filter(is_long).collect();
+        if repeated.iter().any(|text| text.starts_with(held.as_str()) && held.len() < text.len()) {
             return;
         }
-        let rest = held.strip_prefix(prefix).filter(|_| may_repeat).unwrap_or(held);
+        let rest = repeated.iter().find_map(|text| held.strip_prefix(text)).unwrap_or(held);
         // White space at the end was sent, and upstreams were not told of it.
         if rest.len() < blank.len() && blank.starts_with(rest) {
             return;
@@ -304,7 +323,12 @@ mod tests {
 
     /// The text that a client ends up with in each block, when a stream broke and another one went on.
     fn joined(first: &[Value], second: &[Value]) -> Vec<String> {
-        let mut graft = Graft::new(sent(first).said().unwrap());
+        joined_behind("", first, second)
+    }
+
+    /// The same of an answer that the caller had begun.
+    fn joined_behind(begun: &str, first: &[Value], second: &[Value]) -> Vec<String> {
+        let mut graft = Graft::new(sent(first).said().unwrap(), begun.to_owned());
         let mut sent: VecDeque<Bytes> = first.iter().map(|event| frame(event.clone()).0).collect();
         for event in second {
             sent.extend(graft.content(&frame(event.clone())).unwrap());
@@ -404,6 +428,22 @@ mod tests {
     }
 
     #[test]
+    fn who_repeats_what_the_caller_had_begun_as_well_is_not_heard_twice() {
+        let tale = "the cat sat on the mat and looked at the moon over the sea";
+        let first = [start(0), delta(0, tale)];
+        for echo in [format!("Well, {tale}"), tale.to_owned(), String::new()] {
+            let whole = format!("{echo} and slept.");
+            for cut in 0..=whole.len() {
+                let second = [start(0), delta(0, &whole[..cut]), delta(0, &whole[cut..]), stop(0)];
+                let text = joined_behind("Well, ", &first, &second);
+                assert_eq!(text, [format!("{tale} and slept.")], "{echo:?}, cut at {cut}");
+            }
+        }
+        let other = [start(0), delta(0, "Well, no. The end."), stop(0)];
+        assert_eq!(joined_behind("Well, ", &first, &other), [format!("{tale}Well, no. The end.")]);
+    }
+
+    #[test]
     fn text_after_a_thought_that_is_over_is_gone_on_with() {
         let first = [&thinking()[..], &[stop(0), start(1), delta(1, "The cat")]].concat();
         let mut heard = sent(&first);
@@ -413,7 +453,7 @@ mod tests {
             "messages": [{"role": "user", "content": "hi"}]});
         let continued = said.continued(serde_json::from_str(&request.to_string()).unwrap(), 0).unwrap();
         assert!(continued.thinking.is_none() && continued.messages.len() == 2);
-        let mut graft = Graft::new(&said);
+        let mut graft = Graft::new(&said, String::new());
         let second = [start(0), delta(0, " sat"), stop(0)];
         let out: Vec<Bytes> = second.iter().flat_map(|event| graft.content(&frame(event.clone())).unwrap()).collect();
         let wanted = [delta(1, " sat"), stop(1)].map(|event| frame(event).0);

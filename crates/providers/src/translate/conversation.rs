@@ -492,6 +492,9 @@ impl Conversation {
                 }
             }
             Block::SearchResult(block) => {
+                for other in block.content.iter().filter(|block| !matches!(block, Block::Text(_))) {
+                    self.warn(format!("dropped:{}", other.kind()));
+                }
                 let texts = block.content.iter().filter_map(|block| match block {
                     Block::Text(text) => Some(text.text.as_str()),
                     _ => None,
@@ -524,8 +527,13 @@ impl Conversation {
             .into_blocks()
             .into_iter()
             .filter_map(|block| match block {
-                Block::Text(block) if !block.text.trim().is_empty() => Some(block.text),
-                _ => None,
+                Block::Text(block) => Some(block.text).filter(|text| !text.trim().is_empty()),
+                // The list of tools says it.
+                Block::ToolAddition(_) | Block::ToolRemoval(_) => None,
+                _ => {
+                    self.warn("dropped:system_block");
+                    None
+                }
             })
             .collect();
         if text.is_empty() || cleared {

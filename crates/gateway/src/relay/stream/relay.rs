@@ -25,7 +25,7 @@ use crate::relay::job::{Heard, Job};
 use crate::relay::media::Media;
 use crate::relay::pump::{Outbox, Pump, Step};
 use crate::relay::receive::Opened;
-use crate::relay::resume::{Graft, Said, Sent};
+use crate::relay::resume::{self, Graft, Said, Sent};
 use crate::relay::settle::{Presence, Ticket};
 use crate::{Gateway, Snapshot, tasks};
 
@@ -173,13 +173,14 @@ impl Relay {
     pub(super) fn continued(&self, said: &Said) -> Option<Further> {
         let rest = self.rest.as_ref()?;
         let request: Request = serde_json::from_slice(&rest.asked).ok()?;
+        let begun = resume::begun(&request);
         let produced = self.ticket.as_deref().map_or(0, Ticket::produced);
         let Some(request) = said.continued(request, produced) else { return Some(Further::Nothing) };
         let body = Bytes::from(serde_json::to_vec(&request).ok()?);
         let envelope = crate::relay::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
         let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
         drop(envelope);
-        Some(Further::Call(Box::new(Continued { body, cuts, traits, max_tokens })))
+        Some(Further::Call(Box::new(Continued { body, cuts, traits, max_tokens, begun })))
     }
 
     /// Ends an answer that is as long as it may be, although its upstream broke before it said so. What leaves is in the
@@ -209,7 +210,7 @@ impl Relay {
         let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
         ticket.carry(status);
         let Rest { asked, forwarded, beta_query, session, user, compression, tier, .. } = *rest;
-        let Continued { body, cuts, traits, max_tokens } = continued;
+        let Continued { body, cuts, traits, max_tokens, begun } = continued;
         let deadline = tokio::time::Instant::from_std(self.deadline);
         let job = Job {
             gate: self.gate,
@@ -242,7 +243,7 @@ impl Relay {
             repairs: Vec::new(),
             cap: None,
             may_continue: true,
-            heard: Some(Heard { asked, sent, graft: Graft::new(said), deadline }),
+            heard: Some(Heard { asked, sent, graft: Graft::new(said, begun), deadline }),
             refused: None,
             recording: self.recording,
         };
@@ -303,6 +304,8 @@ pub(super) struct Continued {
     cuts: Cuts,
     traits: Traits,
     max_tokens: Option<u64>,
+    /// What the caller had begun the answer with.
+    begun: String,
 }
 
 /// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
