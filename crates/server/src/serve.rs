@@ -197,7 +197,10 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
     let (delay, drain_timeout) = (config.drain_delay, config.drain_timeout);
     let graceful = listen::accept(listener, app.clone(), limits, tls, async {
         stop.received().await;
-        tracing::info!("stopping: requests are taken until load balancers have looked away");
+        tracing::info!(
+            seconds = delay.as_secs(),
+            "stopping: requests are taken until load balancers have looked away; a second signal skips the wait"
+        );
         // They look at /readyz; give them time to, and serve what they still send. A second signal skips the wait.
         gateway.leave();
         tokio::select! {
