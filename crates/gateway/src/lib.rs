@@ -54,7 +54,7 @@ use tidegate_store::vault::Vault;
 use tidegate_store::{Store, StoreError};
 use tokio::sync::Notify;
 
-pub use agent::{SERVER_TOOLS, one_spelling};
+pub use agent::{SERVER_TOOLS, look_at_sandbox, one_spelling};
 pub use credentials::Credentials;
 pub use failure::Failure;
 pub use keys::{KeyEntry, KeyIndex};

@@ -50,6 +50,7 @@ pub(crate) use mcp::Lists;
 pub(crate) use memory::Results;
 pub use roster::{SERVER_TOOLS, one_spelling};
 pub(crate) use sandbox::Containers;
+pub use sandbox::look as look_at_sandbox;
 pub(crate) use search::{Before, Search};
 pub(crate) use shares::Shares;
 pub(crate) use turn::{Assembly, Turn};

@@ -339,6 +339,14 @@ impl Sandbox {
     }
 }
 
+/// Whether an engine answers and has the image, in words, or what is wrong; nothing for a service, which has no call for that.
+pub async fn look(yard: &Yard) -> Option<Result<String, String>> {
+    match &yard.place {
+        Place::Service(_) => None,
+        Place::Engine(engine) => Some(engine::look(engine).await),
+    }
+}
+
 /// Tells a service.
 async fn ordered(
     gate: &Gateway,

@@ -10,6 +10,7 @@ use tidegate_core::Clock as _;
 use tidegate_core::clock::SystemClock;
 use tidegate_gateway::authorise;
 use tidegate_gateway::learned::BELIEVED;
+use tidegate_gateway::look_at_sandbox;
 use tidegate_gateway::tokens::Tokens;
 use tidegate_gateway::upstream::Client;
 use tidegate_gateway::{Place, Upstream};
@@ -87,6 +88,16 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
                     say!("FAIL  {}: {text}", upstream.slug)?;
                 }
             }
+        }
+    }
+    if let Some(sandbox) = snapshot.settings.tools.sandbox.as_deref().filter(|_| !offline) {
+        match look_at_sandbox(sandbox).await {
+            Some(Ok(text)) => say!("ok    tools.sandbox: {text}")?,
+            Some(Err(text)) => {
+                failed = true;
+                say!("FAIL  tools.sandbox: {text}")?;
+            }
+            None => {}
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -506,5 +506,12 @@ async fn an_engine_that_is_not_there_or_lacks_the_image_is_unavailable() {
         let gate = gate_for(&sim, PROTOCOLS[0], &format!("[tools.sandbox]\n{config}")).await;
         let content = ran(&gate, &sim, &body("shell", "none"), json!({"commands": ["true"]})).await;
         assert_eq!(content["error_code"], "unavailable", "{config}: {content}");
+        let checked = gate.place.run(&["check"]).await;
+        let said = String::from_utf8(checked.stdout).unwrap();
+        let wrong =
+            said.lines().find(|line| line.starts_with("FAIL  tools.sandbox: ")).unwrap_or_else(|| panic!("{said}"));
+        let is_told =
+            wrong.contains("may this user write to its socket?") || wrong.contains("podman pull localhost/not-there:1");
+        assert!(is_told && !checked.status.success(), "{wrong}");
     }
 }

@@ -158,8 +158,7 @@ async fn make(engine: &Engine, container: &str) -> Outcome<()> {
     let (_, image) = ask(engine, engine.image(), &[200]).await?;
     let volumes = volumes(&image).ok_or_else(|| unreachable("the engine does not say what the image is"))?;
     if !volumes.is_empty() {
-        let problem = format!("the image has volumes, which would be unlimited room on this machine: {volumes:?}");
-        return Err(unreachable(&problem));
+        return Err(unreachable(&format!("{} {}", engine.image, has_volumes(&volumes))));
     }
     ask(engine, engine.create(container, FIRST), &[201, 409]).await.map(|_| ())
 }
@@ -255,6 +254,7 @@ async fn follow(
             () = sleep_until(until) => return Ok(None),
             () = sleep_until(look) => {
                 if let Some(code) = code(engine, id).await? {
+                    rest(&mut body, streams).await;
                     return Ok(Some(code));
                 }
                 look = Instant::now() + LOOK;
@@ -274,6 +274,19 @@ async fn follow(
         }
         sleep(PAUSE).await;
     }
+}
+
+/// What a process that has ended said before that is still on its way. Others may hold its streams open, and talk on.
+async fn rest(body: &mut Incoming, streams: &mut Streams) {
+    let reading = async {
+        while let Ok(Some(Ok(frame))) = timeout(PAUSE, body.frame()).await {
+            frame.data_ref().into_iter().for_each(|bytes| streams.push(bytes));
+            if streams.seen() > MOST_HEARD {
+                break;
+            }
+        }
+    };
+    let _ = timeout(LAST, reading).await;
 }
 
 async fn code(engine: &Engine, id: &str) -> Outcome<Option<i64>> {
@@ -370,10 +383,35 @@ async fn refused(answer: Response<Incoming>) -> &'static str {
     unreachable(&format!("the engine answered {}: {}", status.as_u16(), problem(&body)))
 }
 
+async fn send(engine: &Engine, call: Call) -> Outcome<Response<Incoming>> {
+    reach(engine, call).await.map_err(|problem| unreachable(&problem))
+}
+
+/// Whether the engine answers and has an image that can be used; otherwise what is wrong, and what to do.
+pub(super) async fn look(engine: &Engine) -> Result<String, String> {
+    let (socket, image) = (engine.socket.display(), &engine.image);
+    let late = |_| format!("the engine at {socket} does not answer");
+    let answer = timeout(PATIENCE, reach(engine, engine.image())).await.map_err(late)?;
+    let answer =
+        answer.map_err(|problem| format!("{problem} (does it run, and may this user write to its socket?)"))?;
+    let status = answer.status().as_u16();
+    let body = whole(answer.into_body(), LONGEST_ANSWER).await.unwrap_or_default();
+    match (status, volumes(&body)) {
+        (200, Some(volumes)) if volumes.is_empty() => Ok(format!("{socket} answers and has {image}")),
+        (200, Some(volumes)) => Err(format!("{image} {}", has_volumes(&volumes))),
+        (404, _) => Err(format!("{socket} does not have {image}: pull it first, with podman pull {image} or docker's")),
+        (status, _) => Err(format!("the engine at {socket} answered {status}: {}", problem(&body))),
+    }
+}
+
+fn has_volumes(volumes: &[String]) -> String {
+    format!("has volumes ({}), which would be room on this machine without a limit", volumes.join(", "))
+}
+
 #[expect(clippy::disallowed_methods, reason = "a socket of the operator's, which no address of a caller's leads to")]
-async fn send(engine: &Engine, Call(method, path, body): Call) -> Outcome<Response<Incoming>> {
+async fn reach(engine: &Engine, Call(method, path, body): Call) -> Result<Response<Incoming>, String> {
     let broken = |problem: &dyn std::fmt::Display| {
-        unreachable(&format!("the engine at {} cannot be reached: {problem}", engine.socket.display()))
+        format!("the engine at {} cannot be reached: {problem}", engine.socket.display())
     };
     let stream = UnixStream::connect(&engine.socket).await.map_err(|problem| broken(&problem))?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
