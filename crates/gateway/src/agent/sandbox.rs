@@ -243,7 +243,9 @@ impl Sandbox {
         meter: &mut Meter,
     ) -> Result<Vec<Ran>, &'static str> {
         let container = place(key, self.container());
-        let _using = gate.containers.enter(&container, &key.workspace);
+        // A service knows by itself which are in use.
+        let is_engines = matches!(self.yard.place, Place::Engine(_));
+        let _using = is_engines.then(|| gate.containers.enter(&container, &key.workspace));
         let container = (container.as_str(), &key.workspace);
         if asked.is_fresh {
             self.tell(gate, container, Order::Destroy).await?;
@@ -261,7 +263,7 @@ impl Sandbox {
             meter.began = Some(gate.clock.now());
             ran = self.tell(gate, container, order).await?;
             meter.ended = Some(gate.clock.now());
-            if matches!(self.yard.place, Place::Engine(_)) {
+            if is_engines {
                 // It sees to its container's rest itself.
                 return Ok(ran);
             }
