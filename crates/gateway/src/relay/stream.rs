@@ -312,7 +312,7 @@ impl StreamBody {
         };
         if relay.pump.is_settled() {
             // Nobody waits for what was used for longer than a client that left would be read on for.
-            relay.deadline = relay.deadline.min(*relay.settled.get_or_insert(now + drain::LONGEST));
+            relay.deadline = relay.deadline.min(now + drain::LONGEST);
         }
         self.out.iter().for_each(|bytes| ticket.overhear(bytes));
         if let Some(recording) = &mut relay.recording {

@@ -44,8 +44,6 @@ pub(in crate::relay) struct Relay {
     pub(super) finished: bool,
     pub(super) heard: Instant,
     pub(super) deadline: Instant,
-    /// Until when what was used is waited for, once nothing else is.
-    pub(super) settled: Option<Instant>,
     pub(super) idle: Duration,
     pub(super) gate: Arc<Gateway>,
     pub(super) snapshot: Arc<Snapshot>,
@@ -115,7 +113,6 @@ impl Relay {
             finished,
             heard: now,
             deadline,
-            settled: None,
             idle,
             gate,
             snapshot,
