@@ -149,8 +149,7 @@ fn story(
     }
     let model = names.first().and_then(|name| snapshot.catalogue.find(name).ok()).map(|named| named.model);
     // As for a call: where there is a choice, and it is left to us.
-    let is_among_own = scene.own.is_some() && wishes.preferences.order.is_empty();
-    let is_chosen = relay::is_chosen(snapshot, &names, &wishes) || is_among_own;
+    let is_chosen = relay::is_chosen(snapshot, &names, &wishes, || scene.own.is_some());
     let conversation = scene.memory.filter(|_| is_chosen).map(|(workspace, _)| {
         let session = envelope.session_id.as_deref();
         Conversation::of(workspace, names[0], session, &envelope.opening)

@@ -107,8 +107,14 @@ fn largest(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> Option<u
     windows.map(|endpoint| endpoint.context_length).max()
 }
 
-/// Whether it is left to us who serves a request, and there is a choice.
-pub(crate) fn is_chosen(snapshot: &Snapshot, names: &[&str], wishes: &Wishes<'_>) -> bool {
+/// Whether it is left to us who serves a request, and there is a choice: among endpoints, or among credentials of the
+/// caller's own and ours.
+pub(crate) fn is_chosen(
+    snapshot: &Snapshot,
+    names: &[&str],
+    wishes: &Wishes<'_>,
+    has_own: impl FnOnce() -> bool,
+) -> bool {
     let endpoints = || snapshot.catalogue.find(names.first()?).ok().map(|named| named.model.endpoints.len());
-    wishes.preferences.order.is_empty() && endpoints().is_some_and(|endpoints| endpoints > 1)
+    wishes.preferences.order.is_empty() && (endpoints().is_some_and(|endpoints| endpoints > 1) || has_own())
 }

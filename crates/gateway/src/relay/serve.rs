@@ -241,8 +241,7 @@ impl Gateway {
         let Turn { snapshot, key, inner, .. } = turn;
         wishes.default = self.choices.model(&key.workspace, names, Made::Text)?;
         wishes.home = inner.and_then(|inner| inner.hearth.last());
-        let is_among_own = || wishes.preferences.order.is_empty() && self.credentials.of(&key.workspace).is_some();
-        if is_chosen(snapshot, names, wishes) || is_among_own() {
+        if is_chosen(snapshot, names, wishes, || self.credentials.of(&key.workspace).is_some()) {
             let conversation = || Conversation::of(&key.workspace, names[0], turn.session(envelope), &envelope.opening);
             let conversation = inner.map_or_else(conversation, |inner| inner.conversation);
             wishes.conversation = Some(conversation);
