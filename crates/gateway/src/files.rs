@@ -27,6 +27,16 @@ pub struct Limits {
     pub room: Room,
 }
 
+/// What a form may hold beside the file: the heads of its parts, and members of other clients.
+const AROUND: usize = 64 << 10;
+
+impl Limits {
+    /// Bytes of the form that a file comes in.
+    pub fn form_bytes(&self) -> usize {
+        self.file_bytes + AROUND
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { file_bytes: 32 << 20, room: Room { files: 10_000, bytes: 1 << 30 } }

@@ -29,8 +29,6 @@ use measure::Machine;
 const EVERY: Duration = Duration::from_millis(250);
 /// Seconds that a refused caller is told to wait at most. They are drawn, so that not all come back at once.
 const LONGEST_WAIT: u8 = 5;
-/// What stands around a file in the form that it comes in.
-const FORM: usize = 64 << 10;
 
 /// Shows what is measured before the first look at it: who asks at once is to find all there is to find.
 pub(crate) fn at_start(metrics: &Metrics) {
@@ -102,8 +100,7 @@ impl Gateway {
             let mut readings = Readings::default();
             let (configured, largest) = {
                 let settings = &self.snapshot.load().settings;
-                // A file comes in a form, which adds a little.
-                (settings.memory_bytes, settings.max_body_bytes.max(settings.files.file_bytes + FORM))
+                (settings.memory_bytes, settings.max_body_bytes.max(settings.files.form_bytes()))
             };
             readings.set(Resource::Memory, machine.memory(configured));
             self.intake.fits(configured.unwrap_or_else(|| machine.most_memory()), largest);

@@ -17,8 +17,6 @@ use super::account::{Answering, Instant, Request, answer, internal, not_found};
 use super::form::refused;
 use crate::router::{Call, plain};
 
-/// What a form may hold beside the file: the heads of its parts, and members of other clients.
-const AROUND: usize = 64 << 10;
 /// Files of a page, where nobody says how many.
 const PAGE: u32 = 20;
 const MOST: u32 = 1_000;
@@ -218,8 +216,9 @@ pub fn create(call: Call) -> Answering {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let wanted = "Content-Type must be multipart/form-data with a boundary";
         let boundary = multer::parse_boundary(kind).map_err(|_| refused("", wanted))?;
-        let most = request.app.gateway.snapshot().settings.files.file_bytes;
-        let body = request.form_body(most + AROUND).await.map_err(|failure| match failure.status {
+        let limits = request.app.gateway.snapshot().settings.files;
+        let most = limits.file_bytes;
+        let body = request.form_body(limits.form_bytes()).await.map_err(|failure| match failure.status {
             413 => too_large(most),
             _ => failure,
         })?;
