@@ -141,13 +141,18 @@ pub(super) fn told(content: &Value) -> (String, bool) {
     (format!("{}\n{hint}", json!({"tools": names})), false)
 }
 
+/// The names of the deferred tools that can be called by now: those that were found, and those that were added.
+pub(super) fn callable(messages: &[Value]) -> Vec<String> {
+    [referenced(messages), added(messages)].concat()
+}
+
 /// The names in all references to tools that messages hold, in their order.
-pub(super) fn referenced(messages: &[Value]) -> Vec<String> {
+fn referenced(messages: &[Value]) -> Vec<String> {
     messages.iter().filter_map(|message| message.get("content")).flat_map(references).collect()
 }
 
 /// The names of the tools that instructions between turns add.
-pub(super) fn added(messages: &[Value]) -> Vec<String> {
+fn added(messages: &[Value]) -> Vec<String> {
     let system = messages.iter().filter(|message| message.get("role").and_then(Value::as_str) == Some("system"));
     let blocks = system.filter_map(|message| message.get("content")?.as_array()).flatten();
     let additions = blocks.filter(|block| is(block, "tool_addition"));

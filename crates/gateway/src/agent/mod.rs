@@ -243,8 +243,7 @@ fn first_turn(
     snapshot: &Snapshot,
 ) -> Result<FirstTurn, Failure> {
     let left = Left::of(roster, snapshot, envelope.names())?;
-    let messages = request.get("messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let found = [find::referenced(messages), find::added(messages)].concat();
+    let found = find::callable(request.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice));
     request.insert("tools".into(), Value::Array(roster.upstream_with(&found)));
     Ok(FirstTurn {
         body: Value::Object(request).to_string().into(),
@@ -308,11 +307,7 @@ pub(crate) async fn serve(
     recall(gate, key, sought).await;
     let results = gate.results.of(&key.workspace, now);
     let memory = Recall { results, vault: &gate.vault, workspace: &key.workspace };
-    let mut found = Vec::new();
-    if roster.has_deferred() {
-        found = find::referenced(&messages);
-        found.extend(find::added(&messages));
-    }
+    let found = if roster.has_deferred() { find::callable(&messages) } else { Vec::new() };
     let messages = match envelope.traits.sealed_results || envelope.traits.own_calls {
         true => reopen::retold(messages, &memory, &terms),
         false => messages,
