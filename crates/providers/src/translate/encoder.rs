@@ -117,6 +117,7 @@ pub struct Encoder<B> {
     pub native: Native,
     /// Bytes of text, thinking and input so far.
     pub said: u64,
+    most_said: u64,
     wrote: bool,
     /// Sequences that the upstream does not look for, and text that may be the beginning of one.
     guarded: Vec<String>,
@@ -150,6 +151,7 @@ impl<B: Blocks> Encoder<B> {
             signed: Vec::new(),
             native: Native::default(),
             said: 0,
+            most_said: context.most_said(),
             wrote: false,
             guarded,
             held: String::new(),
@@ -177,6 +179,12 @@ impl<B: Blocks> Encoder<B> {
     /// Whether the upstream counts it as done, for no other reason.
     pub fn is_done(&self) -> bool {
         matches!(self.stop, None | Some(Stop::Done))
+    }
+
+    /// Bytes of what was said, and never more of them than were asked for: what an answer is counted by that its upstream does
+    /// not count.
+    pub fn said(&self) -> u64 {
+        self.said.min(self.most_said)
     }
 
     /// Whether a sequence that we look for ourselves was met: nothing that comes now is part of the answer, but what it used.

@@ -233,7 +233,6 @@ pub struct Stream {
     pub counted: Counted,
     id: String,
     estimate: u64,
-    most_said: u64,
     /// The member that tells of edits.
     edits: String,
     started: bool,
@@ -248,7 +247,6 @@ impl Stream {
             counted: Counted::default(),
             id: new_id(),
             estimate: context.input_estimate,
-            most_said: context.most_said(),
             edits: context.told_edits(),
             started: false,
             stopped: false,
@@ -286,11 +284,11 @@ impl Stream {
         }
         self.start();
         let ending = self.encoder.finish()?;
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said());
         let out = &mut self.encoder.blocks.out;
         out.put_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b"},\"usage\":");
-        let counted = self.counted.or_estimated(self.estimate, self.encoder.said.min(self.most_said));
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(self.edits.as_bytes());
         out.put_slice(b"}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
@@ -303,7 +301,7 @@ impl Stream {
 
     /// Whether the usage that was written is what we think it is, because the upstream has told nothing.
     pub fn is_estimated(&self) -> bool {
-        self.started && !self.counted.is_told(self.encoder.said)
+        self.started && !self.counted.is_told(self.encoder.said())
     }
 }
 
@@ -454,7 +452,7 @@ impl Translator {
 
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
-        self.stream.encoder.said.min(self.stream.most_said)
+        self.stream.encoder.said()
     }
 
     /// An answer that came whole: one event, and the end.
@@ -508,7 +506,6 @@ pub struct Whole {
     pub encoder: Encoder<Collected>,
     pub counted: Counted,
     estimate: u64,
-    most_said: u64,
     /// The member that tells of edits.
     edits: String,
 }
@@ -516,8 +513,8 @@ pub struct Whole {
 impl Whole {
     pub fn new(context: &Context) -> Self {
         let encoder = Encoder::new(Collected::default(), context);
-        let (estimate, most_said, edits) = (context.input_estimate, context.most_said(), context.told_edits());
-        Self { encoder, counted: Counted::default(), estimate, most_said, edits }
+        let (estimate, edits) = (context.input_estimate, context.told_edits());
+        Self { encoder, counted: Counted::default(), estimate, edits }
     }
 
     /// The answer in the Messages format.
@@ -529,11 +526,11 @@ impl Whole {
         out.put_u8(b',');
         out.put_slice(ending.to_json().as_bytes());
         out.put_slice(b",\"usage\":");
-        let counted = self.counted.or_estimated(self.estimate, self.encoder.said.min(self.most_said));
+        let counted = self.counted.or_estimated(self.estimate, self.encoder.said());
         out.put_slice(counted.to_json().as_bytes());
         out.put_slice(self.edits.as_bytes());
         out.put_u8(b'}');
-        let is_estimated = !self.counted.is_told(self.encoder.said);
+        let is_estimated = !self.counted.is_told(self.encoder.said());
         let Encoder { warnings, signed, native, .. } = self.encoder;
         Ok(Answered { body: out.freeze(), warnings, is_estimated, signed, native })
     }
