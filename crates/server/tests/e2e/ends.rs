@@ -14,7 +14,7 @@ use tidegate_store::journal::JournalReader;
 
 use crate::agent::asks;
 use crate::harness::books::{rows, store_of, verified};
-use crate::harness::{Account, Reply, Tidegate, eventually, hello, on_both};
+use crate::harness::{Account, Hand, Reply, Tidegate, eventually, hello, on_both, soon};
 
 const MODEL: &str = "vendor/m";
 const TEN_SECONDS: Duration = Duration::from_secs(10);
@@ -150,10 +150,21 @@ async fn what_is_told_behind_a_sequence_of_ours_is_charged_as_it_is_told() {
 
 #[tokio::test]
 async fn a_provider_that_can_be_stopped_is_stopped_at_a_sequence_of_ours() {
-    let pieces = chat(&["hello END", " tail"], None);
-    let sim = Sim::start(stream_of(pieces[..2].to_vec(), End::Hang)).await;
-    let gate = chat_gate(&sim, "supports_cancel = true").await;
-    let reply = gate.messages(streamed(json!({"stop_sequences": ["a1", "b1", "c1", "d1", "END"]}))).await;
+    let hand = Hand::start().await;
+    let address = format!("{}/v1", hand.base_url());
+    let gate =
+        Tidegate::start().protocol_of(MODEL, "openai-chat", &address, "supports_cancel = true", PRICES).run().await;
+    let asking = gate.messages(streamed(json!({"stop_sequences": ["a1", "b1", "c1", "d1", "END"]})));
+    let said = async {
+        let [first, more, ..] = &chat(&["hello END", " tail"], None)[..] else { unreachable!("there are four") };
+        let mut call = hand.call().await.streams().await;
+        call.send(first).await;
+        // Who goes on is heard by nobody: were it read on, this would not end.
+        while call.try_send(more).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let (reply, ()) = tokio::join!(asking, soon("the provider is left", said));
     let (text, reason, _) = told(&reply);
     assert_eq!((text.as_str(), reason), ("hello ", json!("stop_sequence")));
 }
