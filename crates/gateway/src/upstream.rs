@@ -2,6 +2,8 @@
 //! the address is one that the operator configured, or the vendor's own for the region, project or resource that a
 //! customer's credential was stored for.
 
+mod plain;
+
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -13,7 +15,6 @@ use http::header::{ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,7 +24,12 @@ use smallvec::{SmallVec, smallvec};
 use tidegate_providers::{Class, Fault};
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub use self::plain::Flow;
+use self::plain::{Plain, Unanswered};
+
 const CONNECT: Duration = Duration::from_secs(5);
+/// The most headers that an answer may have.
+const MOST_HEADERS: usize = 200;
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 const PLAIN: HeaderValue = HeaderValue::from_static("identity");
@@ -83,19 +89,19 @@ impl Body for Pieces {
 /// Pooled connections to providers, kept for the life of the process.
 #[derive(Default)]
 pub struct Client {
-    plain: OnceLock<Pool<HttpConnector, Pieces>>,
+    plain: OnceLock<Plain>,
     /// Made at the first call over TLS: reading the system's trust store takes longer than the rest of a start.
     tls: OnceLock<Pool<HttpsConnector<HttpConnector>, Pieces>>,
 }
 
 impl Client {
     /// Sends a call and waits for the head of its answer.
-    pub async fn send(&self, uri: &Uri, headers: HeaderMap, body: Pieces) -> Result<Response<Incoming>, Fault> {
+    pub async fn send(&self, uri: &Uri, headers: HeaderMap, body: Pieces) -> Result<Response<Flow>, Fault> {
         self.request(Method::POST, uri, headers, body).await
     }
 
     /// Asks without a body.
-    pub async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<Response<Incoming>, Fault> {
+    pub async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<Response<Flow>, Fault> {
         self.request(Method::GET, uri, headers, Pieces::default()).await
     }
 
@@ -105,34 +111,38 @@ impl Client {
         uri: &Uri,
         mut headers: HeaderMap,
         body: Pieces,
-    ) -> Result<Response<Incoming>, Fault> {
+    ) -> Result<Response<Flow>, Fault> {
         headers.insert(USER_AGENT, AGENT);
         // Without a word a server or a proxy between may use any coding, and none is undone here.
         headers.insert(ACCEPT_ENCODING, PLAIN);
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
-        let sent = if uri.scheme_str() == Some("https") {
-            let pool = match self.tls.get() {
-                Some(pool) => pool,
-                None => {
-                    let pool = tls_pool().map_err(|error| {
-                        tracing::error!(%error, "the system's trust store cannot be used");
-                        Fault::without_answer(Class::Unreachable)
-                    })?;
-                    self.tls.get_or_init(|| pool)
-                }
-            };
-            pool.request(request).await
-        } else {
-            self.plain.get_or_init(|| builder().build(connector())).request(request).await
+        let answer = match uri.scheme_str() {
+            Some("https") => self.over_tls(uri, request).await,
+            _ => self.plain.get_or_init(|| Plain::new(connector())).request(uri, request).await,
         };
-        sent.map_err(|error| {
+        answer.map_err(|Unanswered { is_connect }| {
             // The client's own text may hold addresses; only its kind is logged.
-            tracing::debug!(connect = error.is_connect(), "an upstream call failed before its answer");
+            tracing::debug!(connect = is_connect, "an upstream call failed before its answer");
             Fault::without_answer(Class::Unreachable)
         })
+    }
+
+    async fn over_tls(&self, uri: &Uri, mut request: Request<Pieces>) -> Result<Response<Flow>, Unanswered> {
+        *request.uri_mut() = uri.clone();
+        let pool = match self.tls.get() {
+            Some(pool) => pool,
+            None => {
+                let pool = tls_pool().map_err(|error| {
+                    tracing::error!(%error, "the system's trust store cannot be used");
+                    Unanswered { is_connect: true }
+                })?;
+                self.tls.get_or_init(|| pool)
+            }
+        };
+        let answer = pool.request(request).await;
+        answer.map(|answer| answer.map(Flow::from)).map_err(|error| Unanswered { is_connect: error.is_connect() })
     }
 }
 
@@ -144,7 +154,7 @@ fn builder() -> hyper_util::client::legacy::Builder {
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .http2_adaptive_window(true)
-        .http1_max_headers(200);
+        .http1_max_headers(MOST_HEADERS);
     builder
 }
 
@@ -170,16 +180,16 @@ fn tls_pool() -> Result<Pool<HttpsConnector<HttpConnector>, Pieces>, rustls::Err
 }
 
 /// The whole body, up to `limit` bytes. One that came in a single piece is not copied.
-pub async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Fault> {
-    read(body, limit, None).await
+pub async fn whole(body: impl Into<Flow>, limit: usize) -> Result<Bytes, Fault> {
+    read(body.into(), limit, None).await
 }
 
 /// The same of a body that has begun by then and never pauses for longer than this.
-pub async fn steady(body: Incoming, limit: usize, (begun, longest): (Instant, Duration)) -> Result<Bytes, Fault> {
+pub async fn steady(body: Flow, limit: usize, (begun, longest): (Instant, Duration)) -> Result<Bytes, Fault> {
     read(body, limit, Some((begun, longest))).await
 }
 
-async fn read(mut body: Incoming, limit: usize, patience: Option<(Instant, Duration)>) -> Result<Bytes, Fault> {
+async fn read(mut body: Flow, limit: usize, patience: Option<(Instant, Duration)>) -> Result<Bytes, Fault> {
     let mut first: Option<Bytes> = None;
     let mut rest: Option<BytesMut> = None;
     let mut size = 0;
@@ -213,7 +223,7 @@ async fn read(mut body: Incoming, limit: usize, patience: Option<(Instant, Durat
 }
 
 /// As much of an error answer as is worth reading; a broken one is as good as an empty one.
-pub async fn error_body(mut body: Incoming) -> Bytes {
+pub async fn error_body(mut body: Flow) -> Bytes {
     let mut out = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(data) = frame.into_data() {

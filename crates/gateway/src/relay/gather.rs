@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -21,6 +20,7 @@ use super::settle::Ticket;
 use super::stream::{self, SETTLED};
 use crate::agent::{Assembly, Turn};
 use crate::snapshot::Settings;
+use crate::upstream::Flow;
 
 /// What a translated answer came as.
 pub(super) enum Gathered {
@@ -32,7 +32,7 @@ pub(super) enum Gathered {
 /// Reads an answer to its end, in whichever way it comes. `begun`: until when there must be something of it; `idle`: how
 /// long nothing may come then.
 pub(super) async fn answer(
-    response: Response<Incoming>,
+    response: Response<Flow>,
     mut gathering: Gathering,
     ticket: &mut Ticket,
     (begun, idle): (Instant, Duration),

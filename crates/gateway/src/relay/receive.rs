@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use hyper::body::Incoming;
 use tidegate_core::{Api, Timestamp};
 use tidegate_providers::anthropic;
 use tidegate_providers::repair::{self, Repair};
@@ -23,8 +22,9 @@ use super::job::Job;
 use super::pump::{BYTES_PER_TOKEN, Outbox, Pump, Step};
 use super::refused::{self, REFUSAL};
 use super::{framing, translate};
+use crate::error_rules;
 use crate::ledger::fail;
-use crate::{error_rules, upstream};
+use crate::upstream::{self, Flow};
 
 /// Bytes of a stream that are held back while its first content is awaited.
 const MOST_HELD: usize = 256 << 10;
@@ -32,7 +32,7 @@ const MOST_HELD: usize = 256 << 10;
 /// A stream whose first content is here.
 pub(super) struct Opened {
     /// Where more comes from; nothing when the answer was made here.
-    pub body: Option<Incoming>,
+    pub body: Option<Flow>,
     pub splitter: Splitter,
     pub pump: Pump,
     pub out: Outbox,
@@ -47,7 +47,7 @@ struct Answered {
 }
 
 enum Answer {
-    Live(Response<Incoming>),
+    Live(Response<Flow>),
     /// Read from what looked like an error.
     Made(Bytes),
 }

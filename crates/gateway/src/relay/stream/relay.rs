@@ -2,13 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::Forwarded;
 use tidegate_routing::{Attempt, Compression};
@@ -27,6 +26,7 @@ use crate::relay::pump::{Outbox, Pump, Step};
 use crate::relay::receive::Opened;
 use crate::relay::resume::{self, Graft, Said, Sent};
 use crate::relay::settle::{Presence, Ticket};
+use crate::upstream::Flow;
 use crate::{Gateway, Snapshot, tasks};
 
 /// After its end marker a stream gets this long to end properly, so that its connection can be used again.
@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// An upstream stream whose content has begun.
 pub(in crate::relay) struct Relay {
     /// Nothing when the answer was made here.
-    pub(super) upstream: Option<Incoming>,
+    pub(super) upstream: Option<Flow>,
     pub(super) splitter: Splitter,
     pub(super) pump: Pump,
     /// Gone once the account is closed.
@@ -307,9 +307,14 @@ pub(super) struct Continued {
 
 /// Lets a finished upstream stream come to its proper end, so that the connection goes back to the pool. Mostly the end
 /// is here already and this does nothing.
-pub(in crate::relay) fn release(mut upstream: Incoming) {
-    if upstream.is_end_stream() {
-        return;
+pub(in crate::relay) fn release(mut upstream: Flow) {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match Pin::new(&mut upstream).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(_) => return,
+            Poll::Pending => break,
+        }
     }
     tasks::spawn("drain a finished stream", async move {
         let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = upstream.frame().await {} }).await;
