@@ -20,14 +20,14 @@ use arc_swap::ArcSwap;
 use papaya::HashMap;
 use tidegate_core::{Clock, Exchange, GenerationId, Money, OrganisationId, Posting, Timestamp};
 use tidegate_observe::metrics::Metrics;
-use tidegate_store::journal::{Letter, Progress};
+use tidegate_store::journal::Progress;
 use tidegate_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use book::{Book, Demand, Short};
 pub use outgoing::Outgoing;
-pub use queue::{Queue, Receipt, Shared, Sync, Unavailable};
+pub use queue::{Letters, Queue, Receipt, Shared, Sync, Unavailable};
 use rules::{Limits, Rules};
 use treasury::{Answer, Want};
 pub use writer::Writer;
@@ -330,7 +330,7 @@ impl Ledger {
 
     /// Closes a call: frees what was held, posts what it cost, and writes that down.
     /// `letters`: what destinations are to be told of it.
-    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Vec<Letter>) -> Receipt {
+    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Option<Letters>) -> Receipt {
         if self.was_reaped(exchange.id) {
             // It may have held more since.
             self.release(&exchange.organisation, exchange.id);
@@ -360,7 +360,7 @@ impl Ledger {
 
     fn settle_lost(&self, exchange: Box<Exchange>) {
         locked(&self.book(&exchange.organisation)).settle(exchange.id, &exchange.postings, self.tick());
-        self.queue.settle(exchange, true, Vec::new());
+        self.queue.settle(exchange, true, None);
     }
 
     /// Frees what was held for a call of which nothing is to be written.

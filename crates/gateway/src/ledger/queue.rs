@@ -163,8 +163,12 @@ pub(super) enum Record {
     Intent(GenerationId, String),
     /// Rare, and larger than the others.
     Progress(GenerationId, Box<Progress>),
-    Settle(Box<Exchange>, Vec<Letter>),
+    Settle(Box<Exchange>, Option<Letters>),
 }
+
+/// Makes what destinations are to be told of a call. It is made where the call is written down, for many at once: nobody
+/// waits for it there, and the code that makes it is fetched once for all of them.
+pub type Letters = Box<dyn FnOnce(&Exchange) -> Vec<Letter> + Send>;
 
 impl Record {
     /// The call that this closes.
@@ -231,7 +235,7 @@ impl Queue {
 
     /// Writes down how a call ended. `had_intent` says whether a place is taken for it.
     /// `letters`: what destinations are to be told of it.
-    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Vec<Letter>) -> Receipt {
+    pub fn settle(&self, exchange: Box<Exchange>, had_intent: bool, letters: Option<Letters>) -> Receipt {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.lock();

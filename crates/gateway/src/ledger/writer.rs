@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::fail;
-use super::queue::{BROKEN, Chore, FULL, LOCKED, Queue, Queued, Record, Sync, WELL};
+use super::queue::{BROKEN, Chore, FULL, LOCKED, Letters, Queue, Queued, Record, Sync, WELL};
 use crate::tasks;
 
 /// At least one commit in this time is on its way to the disk.
@@ -40,6 +41,14 @@ pub struct Writer {
     pub metrics: Arc<Metrics>,
     /// Takes what is settled and committed.
     pub settled: Box<dyn FnMut(Box<Exchange>, Place) + Send>,
+}
+
+/// What destinations are to be told of a call. What a call cost is written whatever becomes of that.
+fn made(letters: Letters, exchange: &Exchange) -> Vec<Letter> {
+    catch_unwind(AssertUnwindSafe(|| letters(exchange))).unwrap_or_else(|_| {
+        tracing::error!(generation_id = %exchange.id, "what destinations are to be told of a call could not be made");
+        Vec::new()
+    })
 }
 
 /// What is written of a call, with the place of its text where that is one of many.
@@ -224,7 +233,7 @@ impl Writer {
             match record {
                 Record::Intent(id, _) | Record::Progress(id, _) if over.contains(&id) => {}
                 Record::Settle(exchange, told) => {
-                    letters.extend(told);
+                    letters.extend(told.map(|told| made(told, &exchange)).unwrap_or_default());
                     let start = texts.len();
                     exchange.write(&mut texts);
                     records.push(Written::Settled(exchange.id, start..texts.len()));
@@ -360,5 +369,21 @@ impl Writer {
         }
         sleep(RETRY).await;
         must_reopen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{KeyHash, OrganisationId, Timestamp, WorkspaceId};
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_for_destinations_ends_nothing() {
+        let at = Timestamp(1_790_000_000_000);
+        let (organisation, workspace) = (OrganisationId("o".into()), WorkspaceId("w".into()));
+        let exchange =
+            Exchange::new(GenerationId::new(at), organisation, workspace, KeyHash::of(b"k"), "v/m".into(), at);
+        assert_eq!(made(Box::new(|_| panic!("a letter that cannot be made")), &exchange), Vec::new());
     }
 }

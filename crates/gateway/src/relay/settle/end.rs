@@ -5,11 +5,10 @@ use tidegate_core::{Exchange, Money, Outcome, Posting, Settlement, Spent};
 
 use super::charge::Carried;
 use super::{Ticket, millis};
-use crate::Snapshot;
-use crate::broadcast;
+use crate::broadcast::{self, Overheard};
 use crate::failure::Failure;
 use crate::ledger::book::Rule;
-use crate::ledger::{Receipt, fail};
+use crate::ledger::{Letters, Receipt, fail};
 
 impl Ticket {
     /// The whole answer is on its way.
@@ -188,25 +187,29 @@ impl Ticket {
             }
             None => served,
         };
-        let letters = overheard.as_deref().map(|overheard| {
-            let Snapshot { settings, names, .. } = &*self.snapshot;
-            let (vault, metadata) = (&self.gate.vault, &names.metadata_member);
-            broadcast::letters(
-                &settings.audience,
-                &self.gate.told.list(),
-                vault,
-                (&exchange, served.as_ref()),
-                &self.key,
-                overheard,
-                metadata,
-            )
-        });
-        if let Some(overheard) = overheard {
-            self.gate.contents.offer(&exchange, overheard, &self.snapshot);
-        }
-        let receipt = self.gate.ledger.settle(exchange, self.has_place, letters.unwrap_or_default());
+        let letters = overheard.map(|overheard| self.letters(&exchange, served, overheard));
+        let receipt = self.gate.ledger.settle(exchange, self.has_place, letters);
         fail::point("settle.queued");
         receipt
+    }
+}
+
+impl Ticket {
+    /// What destinations are to be told. What was said can be long, and is looked through while its caller waits; of the
+    /// rest there is nothing to be done yet.
+    fn letters(&self, exchange: &Exchange, served: Option<Served>, overheard: Box<Overheard>) -> Letters {
+        let (gate, snapshot, key) = (self.gate.clone(), self.snapshot.clone(), self.key.clone());
+        let write = move |exchange: &Exchange, overheard: &Overheard| {
+            let (audience, metadata) = (&snapshot.settings.audience, &snapshot.names.metadata_member);
+            let told = (exchange, served.as_ref());
+            broadcast::letters(audience, &gate.told.list(), &gate.vault, told, &key, overheard, metadata)
+        };
+        if overheard.is_discreet() {
+            return Box::new(move |exchange| write(exchange, &overheard));
+        }
+        let made = write(exchange, &overheard);
+        self.gate.contents.offer(exchange, overheard, &self.snapshot);
+        Box::new(move |_| made)
     }
 }
 
