@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use tidegate_core::clock;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinHandle, block_in_place};
 
@@ -17,11 +18,13 @@ pub fn spawn<F: Future<Output = ()> + Send + 'static>(name: &'static str, work: 
 
 /// Does what takes a while without a pause: what waits for this thread goes on elsewhere.
 pub fn at_length<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+    let done = match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
         // One thread alone has nobody to hand over to.
         _ => work(),
-    }
+    };
+    clock::time_passes();
+    done
 }
 
 /// The work ended in a panic.

@@ -1,12 +1,16 @@
 //! Reading a request's body: within its limits of size and time, and unpacked.
 
+use std::future::poll_fn;
 use std::io::Read as _;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tidegate_gateway::intake::Coming;
@@ -93,14 +97,22 @@ async fn read(headers: &HeaderMap, mut body: Incoming, limits: Limits<'_>) -> Re
         }
         return Err(Failure::too_large());
     }
-    let deadline = Instant::now() + limits.total;
+    let mut deadline = None;
     let mut first: Option<Bytes> = None;
     let mut rest: Option<BytesMut> = None;
     let mut size = 0;
     let mut coming = None;
     loop {
-        let next = timeout_at(deadline.min(Instant::now() + limits.idle), body.frame());
-        let Some(frame) = next.await.map_err(|_| Failure::too_slow())? else { break };
+        // Mostly all of it is here, and no clock need be asked.
+        let next = match poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await {
+            Poll::Ready(next) => next,
+            Poll::Pending => {
+                let now = Instant::now();
+                let until = *deadline.get_or_insert(now + limits.total);
+                timeout_at(until.min(now + limits.idle), body.frame()).await.map_err(|_| Failure::too_slow())?
+            }
+        };
+        let Some(frame) = next else { break };
         // The client went away or broke the framing: nobody will read this answer.
         let frame = frame.map_err(|_| Failure::invalid("Invalid request: body ended early"))?;
         let Ok(data) = frame.into_data() else { continue };

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
+use tidegate_core::clock;
 use tidegate_gateway::tasks;
 
 use crate::head;
@@ -105,7 +106,7 @@ impl<C: Future<Output = Result<(), Broken>>> Future for Served<C> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.project().connection.poll(context).map(|ended| {
+        clock::step(|| self.project().connection.poll(context)).map(|ended| {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }

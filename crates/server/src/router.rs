@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate_core::{KeyKind, RequestId};
+use tidegate_core::{KeyKind, RequestId, clock};
 use tidegate_gateway::relay::Body;
 use tidegate_gateway::tasks::{Panicked, guarded};
 use tidegate_gateway::{Failure, KeyEntry};
@@ -260,6 +260,7 @@ fn finished(
 ) -> Answer {
     let is_own = !answer.headers().contains_key(&X_REQUEST_ID);
     if is_own && logging::tells_of_requests() {
+        clock::time_passes();
         let path = route.map_or("other", |route| route.path);
         logging::served(&logging::Served {
             request_id: request.as_str(),

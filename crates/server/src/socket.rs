@@ -162,7 +162,9 @@ impl<S> Socket<S> {
         self.follow();
         // An answer that its reader takes slowly is out only when all of it is written.
         let is_busy = self.activity.open.load(Ordering::Relaxed) > 0 || self.stalled.is_some();
-        if is_busy {
+        // An answer over HTTP/1 is written to its end, which says since when: until then the clock is only asked when the
+        // timer fires.
+        if is_busy && self.is_http2() {
             self.since = Instant::now();
         }
         let limit = match self.waiting {
@@ -181,6 +183,10 @@ impl<S> Socket<S> {
         loop {
             ready!(self.timer.as_mut().poll(context));
             let now = Instant::now();
+            if is_busy && !self.is_http2() {
+                self.since = now;
+                due = now + limit;
+            }
             if (!is_busy && now >= due) || (is_stuck && now >= self.progress + self.patience.answer) {
                 return Poll::Ready(());
             }
