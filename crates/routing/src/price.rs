@@ -7,7 +7,7 @@ mod set;
 mod tests;
 mod wide;
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
 use tidegate_core::Timestamp;
 use tidegate_core::money::{Factor, Money, Price};
@@ -107,20 +107,22 @@ impl Pricing {
         self.tiers.iter().find(|(known, _)| **known == *name).map(|(_, tier)| tier)
     }
 
-    /// The prices of a prompt of that length, and how many times those of tokens count.
-    fn in_force(&self, prompt: u64, tier: Option<&Tier>, now: Timestamp) -> (Cow<'_, Prices>, Factor) {
+    /// The prices of a prompt of that length, and how many times those of tokens count. What is made of several sets lies
+    /// in a box: mostly there is one, and that is not moved about.
+    fn in_force(&self, prompt: u64, tier: Option<&Tier>, now: Timestamp) -> (InForce<'_>, Factor) {
+        let own = |prices: Prices| InForce::Made(Box::new(prices));
         let (mut prices, times, above) = match tier {
-            Some(Tier::Set { prices, above }) => (Cow::Owned(self.base.with(prices)), Factor::ONE, above),
-            Some(Tier::Times(times)) => (Cow::Borrowed(&self.base), *times, &self.above),
-            None => (Cow::Borrowed(&self.base), Factor::ONE, &self.above),
+            Some(Tier::Set { prices, above }) => (own(self.base.with(prices)), Factor::ONE, above),
+            Some(Tier::Times(times)) => (InForce::Set(&self.base), *times, &self.above),
+            None => (InForce::Set(&self.base), Factor::ONE, &self.above),
         };
         let passed = above.iter().filter(|(longest, _)| prompt > *longest).max_by_key(|(longest, _)| *longest);
         if let Some((_, long)) = passed {
-            prices = Cow::Owned(prices.with(long));
+            prices = own(prices.with(long));
         }
         if !matches!(tier, Some(Tier::Set { .. })) {
             for entry in self.overrides.iter().filter(|entry| entry.holds(prompt, now)) {
-                prices = Cow::Owned(prices.with(&entry.prices));
+                prices = own(prices.with(&entry.prices));
             }
         }
         (prices, times)
@@ -129,6 +131,23 @@ impl Pricing {
     /// The share that is charged.
     fn rest(&self) -> Factor {
         self.discount.map_or(Factor::ONE, |discount| discount.rest().unwrap_or(Factor::NONE))
+    }
+}
+
+/// Prices that hold for one request.
+enum InForce<'a> {
+    Set(&'a Prices),
+    Made(Box<Prices>),
+}
+
+impl Deref for InForce<'_> {
+    type Target = Prices;
+
+    fn deref(&self) -> &Prices {
+        match self {
+            Self::Set(prices) => prices,
+            Self::Made(prices) => prices,
+        }
     }
 }
 

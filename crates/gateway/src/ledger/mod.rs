@@ -102,7 +102,7 @@ pub enum Refusal {
 pub struct Ledger {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    books: HashMap<OrganisationId, Arc<Mutex<Book>>>,
+    books: HashMap<OrganisationId, Arc<Mutex<Book>>, foldhash::fast::RandomState>,
     pub queue: Arc<Queue>,
     pub outgoing: Arc<Outgoing>,
     limits: ArcSwap<Limits>,
@@ -126,7 +126,7 @@ impl Ledger {
         let (wants, receiver) = mpsc::channel(4_096);
         let (now, origin) = (clock.now(), clock.instant());
         let ledger = Self {
-            books: HashMap::new(),
+            books: HashMap::default(),
             queue: Arc::new(Queue::new(metrics.clone())),
             outgoing: Arc::default(),
             limits: ArcSwap::default(),

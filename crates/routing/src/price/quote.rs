@@ -17,7 +17,7 @@ pub struct Quote {
 impl Pricing {
     pub fn quote(&self, prompt: u64, tier: Option<&str>, now: Timestamp) -> Quote {
         let (prices, tier) = self.in_force(prompt, tier.and_then(|name| self.tier(name)), now);
-        Quote { prices: prices.into_owned(), tier, rest: self.rest() }
+        Quote { prices: *prices, tier, rest: self.rest() }
     }
 }
 
