@@ -6,6 +6,7 @@ use std::borrow::{Borrow, Cow};
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
+use sqlx::Arguments;
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
     Api, Exchange, GenerationId, KeyHash, Money, OrganisationId, Outcome, Settlement, Tenant, Timestamp, Usage,
@@ -149,7 +150,10 @@ impl Store {
             };
             let pieces = PLAIN_INSERTS.cut(plain).map(|chunk| (chunk, true));
             for (chunk, is_plain) in pieces.chain(others.into_iter().map(|chunk| (chunk, false))) {
-                let mut insert = sqlx::query(insert_text(chunk.len(), numbered, is_plain));
+                // Room for all of them at once: a list that grows as they come is moved seven times.
+                let mut arguments = Default::default();
+                Arguments::reserve(&mut arguments, chunk.len() * if is_plain { OWN } else { OWN + USUAL.len() + 1 }, 0);
+                let mut insert = sqlx::query_with(insert_text(chunk.len(), numbered, is_plain), arguments);
                 let mut words = Words::default();
                 for exchange in chunk {
                     let usage = &exchange.usage;
