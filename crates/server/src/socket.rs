@@ -208,7 +208,10 @@ impl<S> Socket<S> {
     fn written<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match result {
             Poll::Ready(result) => {
-                self.stalled = None;
+                // What was held back below us went out only now.
+                if self.stalled.take().is_some() && self.waiting == Waiting::Idle {
+                    self.since = Instant::now();
+                }
                 Poll::Ready(result)
             }
             Poll::Pending => {
@@ -270,5 +273,58 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    /// Takes all that is written, and holds it back as TLS does.
+    struct Held(bool);
+
+    impl AsyncRead for Held {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Held {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.0 { Poll::Pending } else { Poll::Ready(Ok(())) }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_idle_from_when_its_answer_went_out() {
+        let seconds = Duration::from_secs;
+        let patience = Patience { idle: seconds(60), head: seconds(10), write: seconds(50), answer: seconds(600) };
+        let activity = Arc::new(Activity::default());
+        let mut socket = Socket::new(Held(true), patience, activity.clone());
+        let open = activity.begin();
+        poll_fn(|context| Pin::new(&mut socket).poll_write(context, b"an answer")).await.unwrap();
+        let flushed = poll_fn(|context| Poll::Ready(Pin::new(&mut socket).poll_flush(context))).await;
+        assert!(flushed.is_pending());
+        advance(seconds(40)).await;
+        socket.stream.0 = false;
+        poll_fn(|context| Pin::new(&mut socket).poll_flush(context)).await.unwrap();
+        drop(open);
+        let mut byte = [0];
+        assert!(timeout(seconds(59), socket.read(&mut byte)).await.is_err(), "it still may");
+        let ended = timeout(seconds(2), socket.read(&mut byte)).await.unwrap();
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -82,7 +82,15 @@ impl Plain {
         let stream = self.connector.clone().call(uri.clone()).await.ok()?;
         let (sender, connection) = http1::Builder::new().max_headers(MOST_HEADERS).handshake(stream).await.ok()?;
         let (home, idle) = (authority.into(), Arc::downgrade(&self.idle));
-        Some(Box::new(Link { sender, connection: Some(connection), host: host.ok()?, home, idle, is_awaited: false }))
+        Some(Box::new(Link {
+            sender,
+            connection: Some(connection),
+            host: host.ok()?,
+            home,
+            idle,
+            is_awaited: false,
+            is_watched: false,
+        }))
     }
 }
 
@@ -119,7 +127,7 @@ impl Idle {
         self.open().retain(|_, kept| {
             kept.retain_mut(|kept| {
                 kept.rounds += 1;
-                kept.link.advance(&mut Context::from_waker(Waker::noop()));
+                kept.link.advance_quietly();
                 kept.rounds < ROUNDS && kept.link.sender.is_ready()
             });
             !kept.is_empty()
@@ -149,11 +157,20 @@ struct Link {
     idle: Weak<Idle>,
     /// Whether nothing was there when it was last asked.
     is_awaited: bool,
+    /// Whether somebody is woken for what comes.
+    is_watched: bool,
 }
 
 impl Link {
+    /// Reads and writes what can be, and has nobody woken for more.
+    fn advance_quietly(&mut self) {
+        self.advance(&mut Context::from_waker(Waker::noop()));
+        self.is_watched = false;
+    }
+
     /// Reads and writes what can be. Whoever waits for a connection that ends is told by its end.
     fn advance(&mut self, context: &mut Context<'_>) {
+        self.is_watched = true;
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(context).is_ready()
         {
@@ -174,7 +191,7 @@ impl Link {
             let polled = poll_fn(|context| {
                 let mut quiet = Context::from_waker(Waker::noop());
                 if is_sent {
-                    self.advance(&mut quiet);
+                    self.advance_quietly();
                     if let Poll::Ready(answered) = answer.as_mut().poll(&mut quiet) {
                         return Poll::Ready(answered);
                     }
@@ -195,7 +212,7 @@ impl Link {
         let mut quiet = Context::from_waker(Waker::noop());
         let mut polled = Pin::new(&mut *body).poll_frame(&mut quiet);
         if polled.is_pending() && self.is_awaited {
-            self.advance(&mut quiet);
+            self.advance_quietly();
             polled = Pin::new(&mut *body).poll_frame(&mut quiet);
         }
         if polled.is_pending() {
@@ -208,8 +225,9 @@ impl Link {
 
     /// The answer is over: keeps the connection for the next request, if there can be one.
     fn rest(mut self: Box<Self>) {
-        if !self.sender.is_ready() {
-            self.advance(&mut Context::from_waker(Waker::noop()));
+        // Who has its answer is not woken for what the connection does later.
+        if self.is_watched || !self.sender.is_ready() {
+            self.advance_quietly();
         }
         if self.connection.is_some()
             && self.sender.is_ready()

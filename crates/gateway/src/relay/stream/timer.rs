@@ -10,6 +10,9 @@ use tokio::time::{Sleep, sleep};
 /// How often a stream looks whether its key still stands and the process still runs: within the 5 s that are promised.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
+/// A timer that fired before its time is not armed for less.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// One timer for all deadlines of a stream. It is not moved at every frame; when it fires, it looks what is due.
 pub(super) struct Timer {
     sleep: Pin<Box<Sleep>>,
@@ -48,12 +51,39 @@ impl Timer {
                 None
             };
             let next = (self.sent + self.keep_alive).min(self.look);
-            let next = deadline.map_or(next, |deadline| deadline.min(next));
-            self.sleep.as_mut().reset(tokio::time::Instant::from_std(next));
+            let next = tokio::time::Instant::from_std(deadline.map_or(next, |deadline| deadline.min(next)));
             if let Some(due) = due {
+                self.sleep.as_mut().reset(next);
                 return Poll::Ready(due);
             }
+            // The time of this step may be a little behind the timer's, which must not fire again at once for that.
+            self.sleep.as_mut().reset(next.max(tokio::time::Instant::now() + SHORTEST));
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::task::coop::has_budget_remaining;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_is_behind_the_timer_does_not_turn_round_and_round() {
+        let begun = tokio::time::Instant::now().into_std();
+        let mut timer = Timer::new(begun, Duration::from_secs(60), Duration::from_secs(1));
+        advance(LOOK * 2).await;
+        let polled = poll_fn(|context| {
+            let polled = timer.poll(context, begun, None);
+            assert!(has_budget_remaining(), "it fired again and again");
+            Poll::Ready(polled)
+        });
+        assert!(polled.await.is_pending());
+        let due = poll_fn(|context| timer.poll(context, begun + LOOK * 2, None)).await;
+        assert!(matches!(due, Due::Look));
     }
 }
