@@ -79,3 +79,20 @@ impl<F: Future<Output = ()>> Future for Named<F> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Clock as _;
+    use tidegate_core::clock::{SystemClock, step};
+
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_seen_to_have_taken_long() {
+        step(|| {
+            let begun = SystemClock.instant();
+            at_length(|| while step(|| SystemClock.instant()) == begun {});
+            assert!(SystemClock.instant() > begun);
+        });
+    }
+}

@@ -22,8 +22,6 @@ enum Seen {
 #[derive(Clone, Copy)]
 enum Act {
     Whole(&'static str),
-    /// Answers and closes behind it without a word.
-    Leaves(&'static str),
     /// A beginning, and then nothing.
     Begins(&'static str),
     /// A beginning, and then its end.
@@ -49,7 +47,6 @@ async fn server(script: &'static [&'static [Act]]) -> (Uri, UnboundedReceiver<Se
                     let (text, stays) = match act {
                         Act::Whole(body) => (answer(body.len(), body), true),
                         Act::Begins(body) => (answer(1_000, body), true),
-                        Act::Leaves(body) => (answer(body.len(), body), false),
                         Act::Breaks(body) => (answer(1_000, body), false),
                         Act::Refuses => (String::new(), false),
                     };
@@ -141,25 +138,26 @@ async fn requests_at_once_have_connections_of_their_own() {
 
 #[tokio::test]
 async fn what_a_closed_connection_did_not_take_goes_over_another() {
-    let (uri, mut told) = server(&[&[Act::Leaves("a")], &[Act::Whole("b")]]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let uri: Uri = format!("http://{address}/").parse().unwrap();
     let plain = plain();
-    assert_eq!(said(&plain, &uri).await.as_deref(), Some("a"));
-    let is_closed = || {
-        let mut idle = plain.idle.open();
-        let mut kept = idle.values_mut().flatten();
-        kept.all(|kept| {
-            kept.link.advance_quietly();
-            kept.link.connection.is_none()
-        })
+    let serve = async |body: &str| {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        asked(&mut stream).await.unwrap();
+        stream.write_all(answer(body.len(), body).as_bytes()).await.unwrap();
+        stream
     };
-    let until = async {
-        while !is_closed() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, until).await.unwrap();
-    assert_eq!(said(&plain, &uri).await.as_deref(), Some("b"));
-    let Seen::Opened = seen(&mut told).await else { panic!("nobody came") };
+    let (said_first, stream) = tokio::join!(said(&plain, &uri), serve("a"));
+    assert_eq!(said_first.as_deref(), Some("a"));
+    assert_eq!(plain.idle.open().values().map(Vec::len).sum::<usize>(), 1, "it is kept");
+    drop(stream);
+    // What comes later is known of by now, and so is that end.
+    let (later, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    drop((later, accepted));
+    let both = async { tokio::join!(said(&plain, &uri), serve("b")) };
+    let (said_then, _stream) = timeout(LONG, both).await.unwrap();
+    assert_eq!(said_then.as_deref(), Some("b"));
 }
 
 #[tokio::test]
