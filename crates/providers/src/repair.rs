@@ -3,7 +3,8 @@
 
 mod named;
 
-use tidegate_wire::json;
+use serde_json::value::RawValue;
+use tidegate_wire::json::{self, Kind};
 
 use self::named::Error;
 pub(crate) use self::named::behind_litellm;
@@ -67,8 +68,9 @@ impl Repair {
     }
 }
 
-/// Members that are what was said, without which there is no call, or which keep what was said from being stored.
-const CONTENT: [&str; 21] = [
+/// Members that are what was said, without which there is no call or another answer than the one that was asked for, or
+/// which keep what was said from being stored.
+const CONTENT: [&str; 23] = [
     "store",
     "generationConfig",
     "inferenceConfig",
@@ -90,7 +92,13 @@ const CONTENT: [&str; 21] = [
     "text",
     "documents",
     "thread",
+    "container",
+    "mcp_servers",
 ];
+
+/// Members that hold options, and may hold the form of the answer beside them (Messages, Converse): without that the client
+/// reads something else than it can parse.
+const FORMS: [(&str, &str); 2] = [("output_config", "format"), ("outputConfig", "textFormat")];
 
 /// The member that asks for a stream.
 pub const STREAM: &str = "stream";
@@ -170,7 +178,15 @@ fn is_content(refused: &Refused) -> bool {
     let (first, is_inner) = name.split_once('.').map_or((name.as_str(), false), |(first, _)| (first, true));
     // Inside of the options that every call has, single ones may go; what was said stays whole.
     let is_options = is_inner && ["generationConfig", "inferenceConfig"].contains(&first);
-    CONTENT.contains(&first) && !is_options
+    let is_form = FORMS.iter().any(|form| name.split_once('.') == Some(*form));
+    (CONTENT.contains(&first) && !is_options) || is_form
+}
+
+/// Whether a member is needed for what it holds, though others of its name are not.
+pub(crate) fn is_needed(name: &str, value: &RawValue) -> bool {
+    let Some((_, form)) = FORMS.iter().find(|(outer, _)| *outer == name) else { return false };
+    let holds = |inner: json::Members<'_>| inner.get(form).is_some_and(|form| json::kind(form) != Kind::Null);
+    json::Members::of(value).is_some_and(holds)
 }
 
 /// What may be done about the refusal of an option that we have added ourselves: the call goes without it. It is remembered
@@ -227,11 +243,11 @@ fn is_about_signatures(words: &str) -> bool {
         || words.contains("invalid `data` in `redacted_thinking`")
 }
 
-/// The body without a member; inner ones are named with a dot. `None` when it is not there.
+/// The body without a member; inner ones are named with a dot. `None` when it is not there, or needed as it is.
 pub fn without(body: &[u8], name: &str) -> Option<Vec<u8>> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let members: json::Members<'_> = serde_json::from_slice(body).ok()?;
-    members.get(first)?;
+    members.get(first).filter(|value| rest.is_some() || !is_needed(first, value))?;
     let mut out = Vec::with_capacity(body.len());
     out.push(b'{');
     for (key, value) in &members.0 {
@@ -392,7 +408,10 @@ mod tests {
 
     #[test]
     fn what_was_said_is_never_left_out() {
-        for name in ["messages", "tools", "system", "contents", "input", "messages.0.content"] {
+        let said = ["messages", "tools", "system", "contents", "input", "messages.0.content"];
+        // `messages.md` §3: without these the answer would be a wrong one.
+        let needed = ["container", "mcp_servers", "output_config.format", "outputConfig.textFormat"];
+        for name in said.into_iter().chain(needed) {
             let body = format!(
                 r#"{{"error":{{"message":"Unknown parameter: '{name}'.","param":"{name}","code":"unknown_parameter"}}}}"#
             );
@@ -450,5 +469,17 @@ mod tests {
         assert_eq!(without(body, "b.c").unwrap(), br#"{"a":1.0,"b":{"d":[3]},"e":"x"}"#);
         assert_eq!(without(body, "zz"), None);
         assert_eq!(without(body, "a.b"), None);
+    }
+
+    #[test]
+    fn options_are_taken_out_only_while_the_form_of_the_answer_is_not_among_them() {
+        let options = br#"{"output_config":{"effort":"low","format":null},"m":1}"#;
+        assert_eq!(without(options, "output_config").unwrap(), br#"{"m":1}"#);
+        let with_form = br#"{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{}}},"m":1}"#;
+        assert_eq!(without(with_form, "output_config"), None);
+        let of_converse = br#"{"outputConfig":{"textFormat":{"type":"json_schema"}}}"#;
+        assert_eq!(without(of_converse, "outputConfig"), None);
+        let left = br#"{"output_config":{"format":{"type":"json_schema","schema":{}}},"m":1}"#;
+        assert_eq!(without(with_form, "output_config.effort").unwrap(), left);
     }
 }

@@ -9,6 +9,7 @@ use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
 use super::merge;
+use crate::repair;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
@@ -156,7 +157,7 @@ impl Edit<'_> {
         let mut out = String::from("{");
         for (name, value) in &members.0 {
             let made: Option<Raw<'_>> = match name.as_ref() {
-                name if self.rules.dropped.contains(&name) => {
+                name if self.rules.dropped.contains(&name) && !repair::is_needed(name, value) => {
                     self.warn(format!("dropped:{name}"));
                     None
                 }

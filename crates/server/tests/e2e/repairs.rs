@@ -412,3 +412,42 @@ async fn an_option_that_is_refused_beside_another_is_taken_from_nobody_else() {
         assert_eq!(sim.calls() - before, calls);
     }
 }
+
+#[tokio::test]
+async fn a_member_that_the_answer_would_be_wrong_without_is_never_left_out() {
+    let needed = [
+        ("mcp_servers", json!([{"type": "url", "url": "https://mcp.invalid/sse", "name": "m"}])),
+        ("container", json!("container_1")),
+        ("output_config", json!({"format": {"type": "json_schema", "schema": {"type": "object"}}})),
+    ];
+    for (member, value) in needed {
+        let words = format!("{member}: Extra inputs are not permitted");
+        let refusal = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+        let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+        let gate = Tidegate::start().protocol_at(MODEL, "anthropic", &sim.base_url(), "").run().await;
+        let mut request = json!({"model": MODEL, "max_tokens": 50, "messages": [user("hi")]});
+        request[member] = value;
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, sim.calls()), (400, 1), "{member}: {}", reply.body_text());
+        assert!(reply.body_text().contains(&words), "{member}: {}", reply.body_text());
+    }
+}
+
+#[tokio::test]
+async fn options_that_were_refused_before_are_sent_where_they_hold_the_form_of_the_answer() {
+    let words = "output_config: Extra inputs are not permitted";
+    let refusal = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+    let sim = Sim::start(Script::from(refused(&refusal)).then(Behaviour::says("ok"))).await;
+    let gate = Tidegate::start().endpoint_of(MODEL, &sim.base_url(), "betas = false", "").run().await;
+    let mut request =
+        json!({"model": MODEL, "max_tokens": 50, "output_config": {"effort": "low"}, "messages": [user("hi")]});
+    for calls in [2, 3] {
+        let reply = asked(&gate, &request).await;
+        assert_eq!((reply.status, sim.calls()), (200, calls), "{}", reply.body_text());
+        assert_eq!(sim.requests().last().unwrap().json()["output_config"], Value::Null);
+    }
+    request["output_config"]["format"] = json!({"type": "json_schema", "schema": {"type": "object"}});
+    let reply = asked(&gate, &request).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
+    assert_eq!(sim.requests().last().unwrap().json()["output_config"], request["output_config"]);
+}
