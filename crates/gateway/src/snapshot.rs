@@ -15,7 +15,7 @@ use tidegate_providers::translate::Card;
 use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
-use tidegate_routing::{Catalogue, Draws};
+use tidegate_routing::{Catalogue, Draws, Endpoint};
 use tidegate_tools::sandbox::Sandbox;
 use tidegate_tools::search::Engine;
 use tidegate_tools::{moderation, ocr};
@@ -60,6 +60,27 @@ pub struct Place {
     pub calls: Calls,
     /// The model can be talked to.
     pub talks: bool,
+    /// The same endpoint in the provider's other protocols, for credentials whose owner names the protocol.
+    pub others: Vec<(Protocol, Arc<Endpoint>)>,
+}
+
+impl Place {
+    /// The endpoint as it is called with a credential of a customer, by what the credential is stored for: in another
+    /// protocol where the customer's deployment of the model speaks that one alone.
+    pub fn spoken(&self, stored: &str, model: &str) -> Option<&Arc<Endpoint>> {
+        if self.others.is_empty() {
+            return None;
+        }
+        let name = stored.split(' ').find_map(|scope| scope.strip_prefix(model)?.strip_prefix('='))?;
+        let wanted = Protocol::parse(name)?;
+        self.others.iter().find(|(protocol, _)| *protocol == wanted).map(|(_, endpoint)| endpoint)
+    }
+}
+
+/// How it is stored with a credential that a deployment of a model speaks one protocol alone. It stands among addresses and
+/// is never taken for one: none ends so.
+pub fn spoken_scope(model: &str, protocol: Protocol) -> String {
+    format!("{model}={}", protocol.as_str())
 }
 
 /// The addresses of one endpoint.
@@ -490,6 +511,31 @@ impl Default for Settings {
             files: files::Limits::default(),
             audience: Arc::default(),
             content_days: 90,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_that_speaks_one_protocol_alone_has_its_model_called_in_it() {
+        let chat = Arc::new(Endpoint::new("openai/a", "azure"));
+        let calls = Calls::of("https://nowhere.invalid", Protocol::Responses, Carriage::Plain, "a").unwrap();
+        let others = vec![(Protocol::Chat, chat.clone())];
+        let place = Place { card: Card::default(), calls, talks: true, others };
+        let scope = |model| spoken_scope(model, Protocol::Chat);
+        for (stored, model, is_chat) in [
+            (format!("https://my.azure.com {}", scope("openai/a")), "openai/a", true),
+            (format!("https://my.azure.com {}", scope("openai/a")), "openai/b", false),
+            (format!("https://my.azure.com {}", scope("openai/aa")), "openai/a", false),
+            (format!("https://my.azure.com {}", spoken_scope("openai/a", Protocol::Responses)), "openai/a", false),
+            // As earlier releases stored it.
+            ("https://my.azure.com".to_owned(), "openai/a", false),
+        ] {
+            let found = place.spoken(&stored, model);
+            assert_eq!(found.is_some_and(|found| Arc::ptr_eq(found, &chat)), is_chat, "{stored}");
         }
     }
 }

@@ -11,7 +11,8 @@ use tidegate_core::Secret;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::anthropic::API_KEY;
-use crate::platform::{Auth, filled, google_host};
+use crate::azure::{self, Deployment, entry};
+use crate::platform::{Auth, Protocol, filled, google_host};
 
 const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
@@ -24,7 +25,7 @@ pub enum Credential {
     Aws(Arc<AwsKeys>),
     Google(Arc<ServiceAccount>),
     /// Keys of several resources or deployments.
-    Azure(Auth, Arc<[AzureEntry]>),
+    Azure(Auth, Arc<[azure::Entry]>),
 }
 
 /// An access key, which signs each request.
@@ -54,16 +55,6 @@ impl ServiceAccount {
     }
 }
 
-/// A resource, or one deployment of a model.
-pub struct AzureEntry {
-    pub key: HeaderValue,
-    pub resource: Option<String>,
-    /// Models of the resource speak the Messages protocol.
-    pub is_foundry: bool,
-    /// The catalogue's name of the only model it serves, its address and its name there.
-    pub deployment: Option<(String, String, String)>,
-}
-
 /// What kind it is, and nothing of what it holds.
 impl fmt::Debug for Credential {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,7 +75,7 @@ impl Credential {
             Auth::Aws if is_json(b'{') => secret.expose(aws).map(|keys| Self::Aws(Arc::new(keys))),
             Auth::Google if is_json(b'{') => secret.expose(google).map(|account| Self::Google(Arc::new(account))),
             Auth::AzureKey | Auth::FoundryKey if is_json(b'[') => {
-                secret.expose(azure).map(|entries| Self::Azure(auth, entries.into()))
+                secret.expose(azure::read).map(|entries| Self::Azure(auth, entries.into()))
             }
             auth => carried(secret, auth).map(|value| Self::Key(auth, value)),
         }
@@ -125,7 +116,7 @@ impl Credential {
                 for entry in entries.iter().filter(|entry| entry.is_foundry == is_foundry) {
                     let resource = |gap: &str| entry.resource.clone().filter(|_| gap == "resource");
                     match (&entry.deployment, template) {
-                        (Some((_, url, _)), _) => add(url),
+                        (Some(deployment), _) => add(&deployment.base),
                         (None, Some(template)) => {
                             if let Ok(address) = filled(template, resource) {
                                 add(&address);
@@ -166,29 +157,28 @@ impl Credential {
         };
     }
 
-    /// The deployment of a model that a customer has named, with its address and the model's name there.
-    pub fn deployment(&self, model: &str) -> Option<(&str, &str)> {
+    /// The deployment of a model that its owner has named.
+    pub fn deployment(&self, model: &str) -> Option<&Deployment> {
         let Self::Azure(auth, entries) = self else { return None };
-        let (_, url, name) = entry(entries, *auth, model)?.deployment.as_ref()?;
-        Some((url, name))
+        entry(entries, *auth, model)?.deployment.as_ref()
     }
-}
 
-/// The entry for a model: its own deployment, else the first resource of the kind that is asked.
-fn entry<'a>(entries: &'a [AzureEntry], auth: Auth, model: &str) -> Option<&'a AzureEntry> {
-    let is_foundry = auth == Auth::FoundryKey;
-    let of_kind = || entries.iter().filter(|entry| entry.is_foundry == is_foundry);
-    let own = |entry: &&AzureEntry| entry.deployment.as_ref().is_some_and(|(slug, _, _)| slug == model);
-    of_kind().find(own).or_else(|| of_kind().find(|entry| entry.deployment.is_none()))
+    /// The models whose deployments are called in one protocol alone, each once.
+    pub fn spoken(&self) -> Vec<(&str, Protocol)> {
+        let Self::Azure(_, entries) = self else { return Vec::new() };
+        let deployments = entries.iter().filter_map(|entry| entry.deployment.as_ref());
+        let first = |one: &&Deployment| self.deployment(&one.model).is_some_and(|first| std::ptr::eq(first, *one));
+        deployments.filter(first).filter_map(|one| Some((&*one.model, one.protocol?))).collect()
+    }
 }
 
 /// A text of a secret that is wiped when it is dropped.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Part(String);
+pub(crate) struct Part(String);
 
 impl Part {
-    fn secret(self) -> Secret {
+    pub(crate) fn secret(self) -> Secret {
         Secret::new(self.0.as_bytes())
     }
 }
@@ -238,35 +228,9 @@ fn google(bytes: &[u8]) -> Option<ServiceAccount> {
     })
 }
 
-fn azure(bytes: &[u8]) -> Option<Vec<AzureEntry>> {
-    #[derive(Deserialize)]
-    struct Entry {
-        api_key: Part,
-        resource_name: Option<String>,
-        resource_type: Option<String>,
-        model_slug: Option<String>,
-        endpoint_url: Option<String>,
-        model_id: Option<String>,
-    }
-    let entries: Vec<Entry> = serde_json::from_slice(bytes).ok()?;
-    let made = entries.into_iter().map(|entry| {
-        let deployment = match (entry.model_slug, entry.endpoint_url, entry.model_id) {
-            (Some(slug), Some(url), Some(name)) => Some((slug, url, name)),
-            _ => None,
-        };
-        Some(AzureEntry {
-            key: carried(&entry.api_key.secret(), Auth::AzureKey)?,
-            resource: entry.resource_name,
-            is_foundry: entry.resource_type.as_deref() == Some("ai_foundry"),
-            deployment,
-        })
-    });
-    made.collect()
-}
-
 /// The header value that carries a secret. Its bytes are wiped when the last copy of the value is dropped: copies share
 /// them.
-fn carried(secret: &Secret, auth: Auth) -> Option<HeaderValue> {
+pub(crate) fn carried(secret: &Secret, auth: Auth) -> Option<HeaderValue> {
     struct Wiped(Zeroizing<Vec<u8>>);
     impl AsRef<[u8]> for Wiped {
         fn as_ref(&self) -> &[u8] {
@@ -327,8 +291,30 @@ mod tests {
         assert_eq!(headers(Auth::AzureKey, azure, "openai/x"), [pair("api-key", "two")]);
         assert_eq!(headers(Auth::AzureKey, azure, "openai/y"), [pair("api-key", "one")]);
         let azure = Credential::read(Auth::AzureKey, &Secret::new(azure)).unwrap();
-        assert_eq!(azure.deployment("openai/x"), Some(("https://d.example/openai", "dep")));
-        assert_eq!((azure.deployment("openai/y"), azure.place("resource", "openai/y")), (None, Some("r".to_owned())));
+        let deployment = |model: &str| azure.deployment(model).map(|found| (&*found.base, &*found.name));
+        assert_eq!(deployment("openai/x"), Some(("https://d.example/openai", "dep")));
+        assert_eq!((deployment("openai/y"), azure.place("resource", "openai/y")), (None, Some("r".to_owned())));
+    }
+
+    #[test]
+    fn a_deployment_says_in_which_protocol_it_is_called_once_for_each_model() {
+        let entry = |model: &str, path: &str| {
+            format!(
+                r#"{{"api_key":"k","model_slug":"{model}","endpoint_url":"https://d.example{path}","model_id":"d"}}"#
+            )
+        };
+        let list = [
+            entry("openai/a", "/openai/deployments/a/chat/completions"),
+            entry("openai/a", "/openai/responses"),
+            entry("openai/b", "/openai/v1"),
+            entry("openai/b", "/openai/v1/chat/completions"),
+            entry("openai/c", "/openai/v1/responses"),
+            r#"{"api_key":"k","resource_name":"r"}"#.to_owned(),
+        ];
+        let azure = Credential::read(Auth::AzureKey, &Secret::new(format!("[{}]", list.join(",")))).unwrap();
+        // The first entry of a model is the one that is used.
+        assert_eq!(azure.spoken(), [("openai/a", Protocol::Chat), ("openai/c", Protocol::Responses)]);
+        assert!(Credential::read(Auth::Bearer, &Secret::new("k")).unwrap().spoken().is_empty());
     }
 
     #[test]

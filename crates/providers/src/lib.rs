@@ -6,6 +6,7 @@
 
 pub mod adapter;
 pub mod anthropic;
+pub mod azure;
 pub mod blot;
 pub mod cards;
 pub mod chat;

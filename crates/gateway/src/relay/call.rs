@@ -185,24 +185,37 @@ pub(crate) fn calls(
     if !credential.is_placed() || (attempt.credential.is_none() && !is_list) {
         return Ok((None, None));
     }
-    let (base, model) = match (credential.deployment(&endpoint.model), &upstream.template) {
-        (Some((url, name)), _) => (url.to_owned(), Some(name.to_owned())),
+    let deployment = credential.deployment(&endpoint.model);
+    let base = match (deployment, &upstream.template) {
+        (Some(deployment), _) => {
+            // What is spoken there is spoken nowhere else: it was planned without knowing so.
+            if deployment.protocol.is_some_and(|protocol| protocol != upstream.protocol) {
+                tracing::warn!(
+                    provider = %upstream.slug,
+                    model = %endpoint.model,
+                    credential = attempt.credential.as_ref().map(|own| &*own.id),
+                    "a deployment is not called: its endpoint_url is for another protocol than its endpoint's; rotate \
+                     the credential, or give the endpoint that protocol"
+                );
+                return Err(refused());
+            }
+            deployment.base.clone()
+        }
         (None, Some(template)) => {
-            let made = filled(template, |gap| credential.place(gap, &endpoint.model));
-            (made.map_err(|_| refused())?, None)
+            filled(template, |gap| credential.place(gap, &endpoint.model)).map_err(|_| refused())?
         }
         (None, None) => return Ok((None, None)),
     };
+    let model = deployment.map(|deployment| deployment.name.clone());
     if let Some(own) = &attempt.credential {
         let stored = own.destination.as_deref().unwrap_or_default();
         if !stored.split(' ').any(|place| place == origin_of(&base)) {
             return Err(refused());
         }
     }
-    // A deployment's address may come with the version of its interface behind it.
-    let (base, query) = base.split_once('?').map_or((base.as_str(), None), |(base, query)| (base, Some(query)));
     let name = model.as_deref().unwrap_or(&endpoint.upstream_model);
     let calls = Calls::of(base.trim_end_matches('/'), upstream.protocol, upstream.carriage, name);
+    let query = deployment.and_then(|deployment| deployment.query.as_deref());
     let calls = calls.and_then(|calls| calls.with_query(query)).map_err(|_| refused())?;
     Ok((Some(calls), model))
 }
@@ -513,3 +526,6 @@ fn sign(
     });
     signed.map_err(|_| Fault::without_answer(Class::Credential))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,12 +5,12 @@ use tidegate_providers::compress as shorter;
 use tidegate_providers::estimate;
 use tidegate_routing::live::{Live, Unknown};
 use tidegate_routing::plan::{self, Code, Request};
-use tidegate_routing::{Caller, Compression, Own, Plan, PlanError};
+use tidegate_routing::{Attempt, Caller, Compression, Own, Plan, PlanError};
 
 use super::{Wishes, translate};
 use crate::keys::KeyEntry;
 use crate::sticky::Served;
-use crate::{Gateway, Snapshot};
+use crate::{Gateway, Snapshot, tasks};
 
 impl Gateway {
     /// Whether a key can call a model at all.
@@ -50,7 +50,15 @@ impl Gateway {
         let caller = Caller { key: &key.hash, user: key.creator.as_deref() };
         let resting = owned.resting(request.now);
         let own = Own { caller, credentials: &owned.list, resting: &resting };
-        plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })
+        let mut plan = plan::plan(&snapshot.catalogue, &Request { own: Some(own), ..request })?;
+        for Attempt { endpoint, credential, .. } in &mut plan.attempts {
+            let stored = credential.as_ref().and_then(|own| own.destination.as_deref());
+            let other = stored.and_then(|stored| snapshot.places[endpoint.place].spoken(stored, &endpoint.model));
+            if let Some(other) = other {
+                *endpoint = other.clone();
+            }
+        }
+        Ok(plan)
     }
 
     /// The same; where the prompt seems too long for somebody, by an estimate that looks at what it says, and with those
@@ -80,7 +88,9 @@ impl Gateway {
         let card = &snapshot.places[endpoint.place].card;
         // Edits that make room are done before anybody reads it, by us or by the endpoint.
         let edited = translate::cleared(request, card);
-        let estimate = estimate::rough(edited.as_ref().map_or(request, |edited| &edited.request), card);
+        let said = edited.as_ref().map_or(request, |edited| &edited.request);
+        // Whoever is refused here is asked to say less: by the tokens of the text then, not by its bytes.
+        let estimate = tasks::at_length(|| estimate::tokens(said, card));
         // An estimate that refuses must be on the safe side.
         wishes.needs.input_tokens = (estimate.saturating_mul(100) / 105).min(wishes.needs.input_tokens);
         if shorter::is_possible(request) {

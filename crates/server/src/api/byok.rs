@@ -5,7 +5,7 @@ use http::header::HeaderValue;
 use serde::Serialize;
 use tidegate_core::{KeyHash, Secret};
 use tidegate_gateway::Failure;
-use tidegate_gateway::snapshot::{Snapshot, Upstream};
+use tidegate_gateway::snapshot::{Snapshot, Upstream, spoken_scope};
 use tidegate_providers::{credential, slugs};
 use tidegate_store::credentials::{
     CredentialChange, CredentialFilter, CredentialRow, NewCredential, NewSecret, Settings,
@@ -248,14 +248,15 @@ pub fn described<'k>(
 }
 
 /// Scheme, host and port at which a provider is reached with this key; `None` when there is no telling. A key of several
-/// parts may name the place itself, or several.
+/// parts may name the place itself, or several, and which models are called in one protocol alone.
 fn destination(snapshot: &Snapshot, provider: &str, key: &Secret) -> Option<String> {
     let mut places: Vec<String> = Vec::new();
     for upstream in snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *provider) {
         let Some(credential) = credential::Credential::read(upstream.auth, key) else { continue };
         let named = credential.places(upstream.template.as_deref().filter(|_| credential.is_placed()));
         let found = if credential.is_placed() { named } else { vec![upstream.origin.to_string()] };
-        for place in found {
+        let spoken = credential.spoken().into_iter().map(|(model, protocol)| spoken_scope(model, protocol));
+        for place in found.into_iter().chain(spoken) {
             if !places.contains(&place) {
                 places.push(place);
             }

@@ -70,13 +70,25 @@ impl Provider {
         let is_said = endpoint.platform.is_some() || protocol.is_some();
         let is_claude = !is_said && model.starts_with("anthropic/");
         let native = |way: &&Way| !is_claude || way.protocol == Protocol::Messages;
-        let found = self.ways.iter().position(|way| named(&way) && native(&way));
+        // A key of the operator's that names the address of a deployment says what is spoken there.
+        let deployment = |way: &Way| way.credential.as_ref()?.deployment(model)?.protocol;
+        let spoken = self.ways.iter().find_map(deployment);
+        let found = spoken.and_then(|spoken| self.ways.iter().position(|way| named(&way) && way.protocol == spoken));
+        let found = found.or_else(|| self.ways.iter().position(|way| named(&way) && native(&way)));
         let found = found.or_else(|| self.ways.iter().position(|way| named(&way)));
         found.with_context(|| {
             let names: Vec<String> =
                 self.ways.iter().map(|way| format!("{} ({})", way.name, way.protocol.as_str())).collect();
             format!("{} has no such platform or protocol; it has {}", self.slug, names.join(", "))
         })
+    }
+
+    /// The ways that a customer's deployment may ask for in place of one: only Azure's owners say where a model is called.
+    pub fn others(&self, way: usize) -> Vec<usize> {
+        let is_azures = |way: &Way| matches!(way.auth, Auth::AzureKey | Auth::FoundryKey);
+        let own = &self.ways[way];
+        let other = |index: &usize| is_azures(&self.ways[*index]) && self.ways[*index].protocol != own.protocol;
+        (0..self.ways.len()).filter(|_| is_azures(own)).filter(other).collect()
     }
 
     /// One upstream for each way.

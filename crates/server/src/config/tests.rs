@@ -532,6 +532,40 @@ fn what_the_operator_says_of_a_place_counts_more_than_what_a_key_says() {
 }
 
 #[test]
+fn a_deployment_at_azure_is_called_in_the_protocol_that_its_address_names() {
+    for (path, said, expected) in [
+        ("deployments/d/chat/completions?api-version=2024-10-21", "", "openai-chat"),
+        ("deployments/d?api-version=2024-10-21", "", "openai-chat"),
+        ("v1/responses", "", "openai-responses"),
+        ("v1", "", "openai-responses"),
+        ("v1", "protocol = \"openai-chat\"", "openai-chat"),
+    ] {
+        let address = format!("https://my.openai.azure.com/openai/{path}");
+        let entry = format!(r#"{{"api_key":"k","model_slug":"openai/own","endpoint_url":"{address}","model_id":"d"}}"#);
+        let text = format!(
+            "[[providers]]\nslug = \"azure\"\nresource = \"my\"\napi_key = '[{entry}]'\n\
+             [[models]]\nid = \"openai/own\"\ncontext_length = 1000\nmax_output_tokens = 100\n\
+             [[models.endpoints]]\nprovider = \"azure\"\nmodel = \"d\"\n{said}\n"
+        );
+        let (_folder, source) = source(&text, &[]);
+        let snapshot = source.read().and_then(|checked| checked.snapshot(None, ADDRESS)).expect(&text);
+        let (model, _) = snapshot.catalogue.resolve("openai/own").unwrap();
+        let [endpoint] = &model.endpoints[..] else { panic!("one endpoint, whatever else it can be called in") };
+        let protocol = |endpoint: &tidegate_routing::Endpoint| snapshot.upstreams[endpoint.provider_index].protocol;
+        assert_eq!(protocol(endpoint).as_str(), expected, "{path} {said}");
+        // A customer's deployment may be called in another protocol; nothing else of the endpoint differs.
+        let others = &snapshot.places[endpoint.place].others;
+        let mut all: Vec<&str> = others.iter().map(|(spoken, _)| spoken.as_str()).chain([expected]).collect();
+        all.sort_unstable();
+        assert_eq!(all, ["anthropic", "openai-chat", "openai-responses"], "{path} {said}");
+        for (spoken, other) in others {
+            assert_eq!(protocol(other), *spoken);
+            assert_eq!((&other.tag, &other.upstream_model), (&endpoint.tag, &endpoint.upstream_model));
+        }
+    }
+}
+
+#[test]
 fn a_level_and_a_store_that_a_start_would_refuse_are_named() {
     for (text, expected) in [
         (

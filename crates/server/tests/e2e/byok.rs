@@ -171,6 +171,29 @@ on_both! {
         assert_eq!(destinations, expected);
     }
 
+    async fn an_azure_list_is_stored_with_its_places_and_what_is_spoken_there(database: &Database) {
+        let (account, _sim) = start(database).await;
+        let deployment = |model: &str, address: &str| {
+            json!({"api_key": "k", "model_slug": model, "endpoint_url": address, "model_id": "d"})
+        };
+        for (entry, expected) in [
+            (
+                deployment("openai/a", "https://my.openai.azure.com/openai/deployments/a/chat/completions?api-version=1"),
+                "https://my.openai.azure.com openai/a=openai-chat",
+            ),
+            (
+                deployment("openai/a", "https://my.openai.azure.com/openai/v1/responses"),
+                "https://my.openai.azure.com openai/a=openai-responses",
+            ),
+            (deployment("openai/a", "https://my.openai.azure.com/openai/v1"), "https://my.openai.azure.com"),
+        ] {
+            let made = created(&account, json!({"provider": "azure", "key": json!([entry]).to_string()})).await;
+            let rows = account.store.credentials_changed_after(0).await.unwrap();
+            let row = rows.iter().find(|row| *row.id == id_of(&made)).unwrap();
+            assert_eq!(row.destination.as_deref(), Some(expected), "{entry}");
+        }
+    }
+
     async fn lists_are_ordered_filtered_and_paged(database: &Database) {
         let (account, _sim) = start(database).await;
         let other = NewWorkspace {

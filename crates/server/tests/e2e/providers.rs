@@ -228,6 +228,30 @@ async fn p77_tokens_are_counted_by_the_upstream_that_would_answer() {
     }
 }
 
+/// The form in which Azure's portal and other gateways name a deployment: all of the address that is called.
+#[tokio::test]
+async fn a_deployment_at_azure_is_called_at_exactly_its_address() {
+    const PATH: &str = "/openai/deployments/sim/chat/completions?api-version=2024-10-21";
+    let sim = Sim::start(Behaviour::Echo).await;
+    let list = json!([{
+        "api_key": "own-key", "model_slug": "openai/own", "endpoint_url": format!("{}{PATH}", sim.base_url()),
+        "model_id": "sim",
+    }]);
+    let config = format!(
+        "[[providers]]\nslug = \"azure\"\nresource = \"my\"\napi_key = '{list}'\n\
+         [[models]]\nid = \"openai/own\"\ncontext_length = 1000\nmax_output_tokens = 100\n\
+         [[models.endpoints]]\nprovider = \"azure\"\nmodel = \"gpt\"\n"
+    );
+    let gate = Tidegate::start().config(&config).run().await;
+    answers(&gate, "openai/own").await;
+    let seen = sim.requests();
+    assert_eq!(seen.len(), 2, "a whole answer and a stream");
+    for call in seen {
+        assert_eq!((&*call.path, call.header("api-key")), (PATH, Some("own-key")));
+        assert_eq!(call.json()["model"], "sim");
+    }
+}
+
 #[tokio::test]
 async fn p80_a_prompt_that_would_be_cut_silently_is_refused() {
     let sim = Sim::start(Behaviour::Echo).await;

@@ -45,6 +45,7 @@ impl Checked {
                     card: native_card(&provider.ways[0]),
                     calls: provider.ways[0].calls(&provider.slug, demo.id)?,
                     talks: true,
+                    others: Vec::new(),
                 });
             }
             upstreams.extend(provider.upstreams()?);
@@ -95,59 +96,15 @@ impl Checked {
                 // The catalogue knows more ways than this provider is configured with.
                 Err(_) => continue,
             };
-            let way = &provider.ways[way_index];
-            let is_tiered = endpoint.tier.as_deref().is_some_and(|tier| tier != "default");
-            let priced = |raw| {
-                let pricing = prices::pricing(raw, &provider.slug, &model.id, is_tiered);
-                pricing.map_err(|mistake| mistake.at(index))
-            };
-            let pricing = endpoint.pricing.as_ref().map(priced).transpose().with_context(place)?;
-            let context_length = endpoint.context_length.unwrap_or(model.context_length);
-            let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
-            let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
-            let own = endpoint.card.clone().unwrap_or_default();
-            let known = match way.protocol {
-                Protocol::Messages => {
-                    let known = dialect::card_for(&provider.slug, way.protocol);
-                    let tokenizer = if way.is_anthropics() { Tokenizer::Claude } else { known.tokenizer };
-                    let (truncates, needs_thinking_back) = (known.truncates, known.needs_thinking_back);
-                    Card { tokenizer, truncates, needs_thinking_back, ..native_card(way) }
-                }
-                Protocol::Converse => {
-                    let is_claude = own.get("claude").and_then(serde_json::Value::as_bool).unwrap_or(false);
-                    let card = dialect::card_for(&provider.slug, way.protocol);
-                    cards::bedrock(card, &model.id, &endpoint.model, is_claude)
-                }
-                protocol => dialect::card_for(&provider.slug, protocol),
-            };
-            let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
-            let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
-            let calls = way.calls(&provider.slug, &endpoint.model).with_context(place)?;
-            let spoken = (way.protocol, way.searches());
-            let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
-            endpoints.push(Arc::new(Endpoint {
-                tag: facts.tag,
-                tier: facts.tier,
-                quantization: facts.quantization,
-                parameters: facts.parameters,
-                modalities: facts.modalities,
-                searcher: facts.searcher,
-                shadow_price: facts.shadow_price,
-                quality: facts.quality,
-                policy: provider.policy,
-                provider_index: starts[number] + way_index,
-                provider_name: provider.display_name.clone(),
-                origin: way.place(),
-                upstream_model: endpoint.model.as_str().into(),
-                context_length,
-                max_output_tokens,
-                place: places.len(),
-                pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
-                shared: provider.shared,
-                ..Endpoint::new(model.id.as_str(), provider.slug.clone())
-            }));
-            let talks = talks(&model.output_modalities);
-            places.push(Place { card, calls, talks });
+            let at = At { index, entry: endpoint, model, provider, start: starts[number] };
+            let made = at.endpoint(way_index, places)?;
+            let others = provider.others(way_index).into_iter().filter_map(|other| {
+                // A fact that is said of the one protocol may be wrong of another; then there is none.
+                Some((provider.ways[other].protocol, at.endpoint(other, places).ok()?))
+            });
+            let others = others.collect();
+            places[made.place].others = others;
+            endpoints.push(made);
         }
         Ok(Model {
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),
@@ -182,6 +139,78 @@ impl Checked {
             Some(near) => format!("there is no provider {slug:?}; did you mean {near}?"),
             None => format!("there is no provider {slug:?}; configured: {}", slugs.join(", ")),
         }
+    }
+}
+
+/// An endpoint of the file, and the provider that it is at.
+struct At<'a> {
+    index: usize,
+    entry: &'a raw::Endpoint,
+    model: &'a raw::Model,
+    provider: &'a Provider,
+    /// Where the provider's ways begin among the upstreams.
+    start: usize,
+}
+
+impl At<'_> {
+    /// The endpoint as it is called one way.
+    fn endpoint(&self, way_index: usize, places: &mut Vec<Place>) -> anyhow::Result<Arc<Endpoint>> {
+        let Self { index, entry: endpoint, model, provider, start } = *self;
+        let place = || format!("endpoints[{index}]");
+        let way = &provider.ways[way_index];
+        let is_tiered = endpoint.tier.as_deref().is_some_and(|tier| tier != "default");
+        let priced = |raw| {
+            let pricing = prices::pricing(raw, &provider.slug, &model.id, is_tiered);
+            pricing.map_err(|mistake| mistake.at(index))
+        };
+        let pricing = endpoint.pricing.as_ref().map(priced).transpose().with_context(place)?;
+        let context_length = endpoint.context_length.unwrap_or(model.context_length);
+        let max_output_tokens = endpoint.max_output_tokens.unwrap_or(model.max_output_tokens);
+        let takes = |modality: &str| model.input_modalities.iter().any(|known| known == modality);
+        let own = endpoint.card.clone().unwrap_or_default();
+        let known = match way.protocol {
+            Protocol::Messages => {
+                let known = dialect::card_for(&provider.slug, way.protocol);
+                let tokenizer = if way.is_anthropics() { Tokenizer::Claude } else { known.tokenizer };
+                let (truncates, needs_thinking_back) = (known.truncates, known.needs_thinking_back);
+                Card { tokenizer, truncates, needs_thinking_back, ..native_card(way) }
+            }
+            Protocol::Converse => {
+                let is_claude = own.get("claude").and_then(serde_json::Value::as_bool).unwrap_or(false);
+                let card = dialect::card_for(&provider.slug, way.protocol);
+                cards::bedrock(card, &model.id, &endpoint.model, is_claude)
+            }
+            protocol => dialect::card_for(&provider.slug, protocol),
+        };
+        let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
+        let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
+        let calls = way.calls(&provider.slug, &endpoint.model).with_context(place)?;
+        let spoken = (way.protocol, way.searches());
+        let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
+        let made = Arc::new(Endpoint {
+            tag: facts.tag,
+            tier: facts.tier,
+            quantization: facts.quantization,
+            parameters: facts.parameters,
+            modalities: facts.modalities,
+            searcher: facts.searcher,
+            shadow_price: facts.shadow_price,
+            quality: facts.quality,
+            policy: provider.policy,
+            provider_index: start + way_index,
+            provider_name: provider.display_name.clone(),
+            origin: way.place(),
+            upstream_model: endpoint.model.as_str().into(),
+            context_length,
+            max_output_tokens,
+            place: places.len(),
+            pricing: pricing.or_else(|| provider.local.then(Pricing::default)),
+            shared: provider.shared,
+            ..Endpoint::new(model.id.as_str(), provider.slug.clone())
+        });
+        let talks = talks(&model.output_modalities);
+        places.push(Place { card, calls, talks, others: Vec::new() });
+        Ok(made)
     }
 }
 

@@ -1,0 +1,95 @@
+use super::*;
+use tidegate_core::Secret;
+use tidegate_providers::Auth;
+use tidegate_routing::plan::Strategy;
+use tidegate_routing::set::Variants;
+use tidegate_routing::{Credential as Own, Endpoint};
+
+use crate::snapshot::Patience;
+
+const MODEL: &str = "openai/gpt";
+const VERSION: &str = "?api-version=2024-10-21";
+
+/// Azure in one of its protocols.
+fn azure(protocol: Protocol) -> Upstream {
+    let (template, auth) = match protocol {
+        Protocol::Messages => ("https://{resource}.services.ai.azure.com/anthropic", Auth::FoundryKey),
+        _ => ("https://{resource}.openai.azure.com/openai/v1", Auth::AzureKey),
+    };
+    Upstream {
+        slug: "azure".into(),
+        display_name: "Azure".into(),
+        protocol,
+        origin: "https://nowhere.invalid".into(),
+        shared: false,
+        carriage: Carriage::Plain,
+        template: Some(template.into()),
+        models_uri: None,
+        auth,
+        credential: None,
+        region: None,
+        betas: Betas::None,
+        supports_cancel: true,
+        is_strict: false,
+        patience: Patience::default(),
+        error_rules: [].into(),
+    }
+}
+
+/// Where a customer's credential, stored for these places, has a model called; `None` where it is not sent.
+fn called(upstream: &Upstream, entry: &str, stored: &str) -> Option<(String, Option<String>)> {
+    let credential = Credential::read(upstream.auth, &Secret::new(format!("[{entry}]")))?;
+    let own = Own { destination: Some(stored.into()), ..Own::new("c", "azure") };
+    let attempt = Attempt {
+        endpoint: Arc::new(Endpoint::new(MODEL, "azure")),
+        credential: Some(Arc::new(own)),
+        model: 0,
+        strategy: Strategy::Direct,
+        variants: Variants::NONE,
+    };
+    let (calls, model) = calls(&credential, &attempt, upstream).ok()?;
+    Some((calls?.whole.to_string(), model))
+}
+
+fn deployment(address: &str) -> String {
+    format!(r#"{{"api_key":"k","model_slug":"{MODEL}","endpoint_url":"{address}","model_id":"dep"}}"#)
+}
+
+#[test]
+fn a_deployment_is_called_at_the_address_that_its_owner_gives() {
+    const HOST: &str = "https://my.openai.azure.com";
+    let (chat, responses) = (azure(Protocol::Chat), azure(Protocol::Responses));
+    for (upstream, given, expected) in [
+        // All of the address, as Azure and others document it.
+        (
+            &chat,
+            format!("/openai/deployments/d/chat/completions{VERSION}"),
+            format!("/openai/deployments/d/chat/completions{VERSION}"),
+        ),
+        (&chat, format!("/openai/deployments/d{VERSION}"), format!("/openai/deployments/d/chat/completions{VERSION}")),
+        (&chat, "/openai/v1/chat/completions".to_owned(), "/openai/v1/chat/completions".to_owned()),
+        (&responses, "/openai/responses?api-version=p".to_owned(), "/openai/responses?api-version=p".to_owned()),
+        // A base, in whatever the endpoint speaks.
+        (&responses, "/openai/v1".to_owned(), "/openai/v1/responses".to_owned()),
+        (&chat, "/openai/v1/".to_owned(), "/openai/v1/chat/completions".to_owned()),
+        (&responses, format!("/openai/v1{VERSION}"), format!("/openai/v1/responses{VERSION}")),
+    ] {
+        let found = called(upstream, &deployment(&format!("{HOST}{given}")), HOST);
+        assert_eq!(found, Some((format!("{HOST}{expected}"), Some("dep".to_owned()))), "{given}");
+    }
+}
+
+#[test]
+fn a_deployment_is_called_in_no_other_protocol_and_at_no_other_place_than_it_is_stored_for() {
+    const HOST: &str = "https://my.openai.azure.com";
+    let (chat, responses) = (azure(Protocol::Chat), azure(Protocol::Responses));
+    let classic = deployment(&format!("{HOST}/openai/deployments/d/chat/completions{VERSION}"));
+    assert_eq!(called(&responses, &classic, HOST), None);
+    assert_eq!(called(&chat, &deployment(&format!("{HOST}/openai/responses")), HOST), None);
+    for stored in ["https://other.openai.azure.com", "", "openai/gpt=openai-chat", "https://my.openai.azure.com.evil"] {
+        assert_eq!(called(&chat, &classic, stored), None, "{stored}");
+    }
+    // What else it is stored for is in nobody's way.
+    let stored = format!("https://other.openai.azure.com {HOST} openai/gpt=openai-chat");
+    assert!(called(&chat, &classic, &stored).is_some());
+}
