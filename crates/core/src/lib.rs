@@ -4,6 +4,7 @@
 //! nothing of HTTP, SQL or any vendor's format. A thing lives here only when two crates that must not know each other
 //! both need it. Start with [`exchange::Exchange`]: it is what everything else works towards.
 
+pub mod boxed;
 pub mod clock;
 pub mod exchange;
 pub mod id;
@@ -17,6 +18,7 @@ pub mod tenant;
 pub mod usage;
 pub mod window;
 
+pub use boxed::{boxed, pinned};
 pub use clock::{Clock, Timestamp};
 pub use exchange::{Api, Exchange, Outcome, Settlement};
 pub use id::{FileId, GenerationId, RequestId};

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use tidegate_core::clock;
+use tidegate_core::{clock, pinned};
 use tidegate_gateway::tasks;
 
 use crate::head;
@@ -146,7 +146,9 @@ fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let service = service_fn(move |request| -> Service {
         let app = app.clone();
         let open = activity.begin();
-        Box::pin(async move { Ok(router::serve(app, peer, request).await.map(|body| Tracked { body, _open: open })) })
+        pinned(move || async move {
+            Ok(router::serve(app, peer, request).await.map(|body| Tracked { body, _open: open }))
+        })
     });
     server.serve_connection(io, service).into_owned()
 }

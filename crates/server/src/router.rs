@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tidegate_core::{KeyKind, RequestId, clock};
+use tidegate_core::{KeyKind, RequestId, boxed, clock};
 use tidegate_gateway::relay::Body;
 use tidegate_gateway::tasks::{Panicked, guarded};
 use tidegate_gateway::{Failure, KeyEntry};
@@ -193,7 +193,7 @@ pub async fn serve(app: Arc<App>, peer: SocketAddr, request: Request<Incoming>) 
     };
     let reader = cors::reader(&app, route, &head.headers);
     let peer = if app.trusted_proxies.is_empty() { peer } else { app.caller(peer, &head.headers) };
-    let call = Box::new(Asking { app: app.clone(), key: None, head, body, peer, params, request });
+    let call = boxed(|| Asking { app: app.clone(), key: None, head, body, peer, params, request });
     let (mut caller, mut error_type) = (None, None);
     let served = guarded(let_in(route, call, &mut caller)).await;
     let answer = match served {

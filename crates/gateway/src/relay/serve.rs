@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tidegate_core::{GenerationId, Timestamp};
+use tidegate_core::{GenerationId, Timestamp, boxed, pinned};
 use tidegate_routing::{Attempt, Compression, Plan, Searcher, Variant};
 use tidegate_wire::envelope::Envelope;
 use tokio::time::timeout;
@@ -129,7 +129,7 @@ impl Gateway {
         }
         let (stream, metadata) = (envelope.stream, turn.wants_metadata());
         let mut telling = Telling { id, snapshot, wish, stream, metadata, warnings: turn.warnings(&plan) };
-        let mut job = Box::new(Job {
+        let mut job = boxed(|| Job {
             gate: self.clone(),
             ticket,
             stream,
@@ -176,7 +176,7 @@ impl Gateway {
             }
         };
         let (receipt, presence) = (job.ticket.receipt(), job.ticket.presence());
-        let mut attempts = Attempts::new(self, presence, Box::pin(attempt::run(job, Start::At(first))));
+        let mut attempts = Attempts::new(self, presence, pinned(|| attempt::run(job, Start::At(first))));
         let early = settings.early_commit;
         let waiting = self.unless_aborted(async {
             // Zero means never: the status is then held until there is content.

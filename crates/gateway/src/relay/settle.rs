@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use tidegate_core::exchange::Asked;
-use tidegate_core::{Api, Exchange, GenerationId, Money, Timestamp, WorkspaceId};
+use tidegate_core::{Api, Exchange, GenerationId, Money, Timestamp, WorkspaceId, boxed};
 use tidegate_providers::blot::Used;
 use tidegate_providers::translate::Native;
 use tidegate_routing::{Credential, Endpoint};
@@ -213,17 +213,16 @@ impl Ticket {
     ) -> Box<Self> {
         let started = gate.ledger.now();
         let (organisation, workspace) = (key.organisation.clone(), key.workspace.clone());
-        let exchange = Exchange {
-            request_bytes: request_bytes as u64,
-            ..Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started)
-        };
+        let new = || Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started);
+        let mut exchange = boxed(new);
+        exchange.request_bytes = request_bytes as u64;
         let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
         gate.guardrails.add_rules(key, started, &mut rules);
-        Box::new(Self {
+        boxed(|| Self {
             rules,
             gate: gate.clone(),
             snapshot: snapshot.clone(),
-            exchange: Some(Box::new(exchange)),
+            exchange: Some(exchange),
             key: key.clone(),
             _places: places,
             endpoint: None,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tidegate_core::GenerationId;
+use tidegate_core::{GenerationId, pinned};
 use tidegate_providers::{Class, Fault};
 
 use super::attempt::{self, Done, Start};
@@ -390,7 +390,7 @@ impl StreamBody {
         let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) else { return false };
         let Some(job) = relay.into_job(body, sent, &said, status) else { return false };
         let (id, presence, place) = (job.0.ticket.id(), job.0.ticket.presence(), job.1);
-        let running = Box::pin(attempt::run(job.0, Start::After(place, fault.clone())));
+        let running = pinned(|| attempt::run(job.0, Start::After(place, fault.clone())));
         let attempts = Attempts::new(&self.gate, presence, running);
         self.phase = Phase::Waiting { id, attempts, is_begun: true };
         true

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::value::RawValue;
-use tidegate_core::{Api, GenerationId, Price, Timestamp};
+use tidegate_core::{Api, GenerationId, Price, Timestamp, boxed, pinned};
 use tidegate_providers::repair::{self, Repair};
 use tidegate_providers::{Class, Fault};
 use tidegate_routing::price::Unit;
@@ -202,7 +202,7 @@ impl Gateway {
         let (gate, snapshot, id) = (self.clone(), snapshot.clone(), ticket.id());
         let (warnings, refused, answered_as) = (Vec::new(), BTreeSet::new(), None);
         let mut job =
-            Box::new(Job { gate, snapshot, ticket, body, kind, warnings, refused, answered_as, plan, requested });
+            boxed(|| Job { gate, snapshot, ticket, body, kind, warnings, refused, answered_as, plan, requested });
         let first = match admit(&mut job).await {
             Ok(first) => first,
             // Never let in: nothing is remembered of it.
@@ -211,7 +211,7 @@ impl Gateway {
                 return Err(failure);
             }
         };
-        let mut attempts = Attempts::new(self, job.ticket.presence(), Box::pin(run(job, first)));
+        let mut attempts = Attempts::new(self, job.ticket.presence(), pinned(|| run(job, first)));
         match self.unless_aborted(attempts.done()).await {
             Some(Done::Whole(body, warnings, mut settled) | Done::Refused(body, warnings, mut settled)) => {
                 self.settled(&mut settled).await;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{Response, StatusCode, request};
+use tidegate_core::pinned;
 use tidegate_gateway::relay::Reply;
 use tidegate_gateway::{Failure, KeyEntry};
 
@@ -35,7 +36,7 @@ impl Asked {
 }
 
 pub fn create(call: Call) -> Answering {
-    Box::pin(async move {
+    pinned(move || async move {
         let Asked { app, key, head, body } = Asked::of(call).await?;
         let query = head.uri.query().unwrap_or_default();
         app.gateway.messages(&key, &head.headers, query, body).await.map(answered)
@@ -44,7 +45,7 @@ pub fn create(call: Call) -> Answering {
 
 /// The same in the chat format.
 pub fn complete(call: Call) -> Answering {
-    Box::pin(async move {
+    pinned(move || async move {
         let Asked { app, key, head, body } = Asked::of(call).await?;
         let query = head.uri.query().unwrap_or_default();
         app.gateway.chat(&key, &head.headers, query, body).await.map(answered)
@@ -53,7 +54,7 @@ pub fn complete(call: Call) -> Answering {
 
 /// The same in the Responses format.
 pub fn respond(call: Call) -> Answering {
-    Box::pin(async move {
+    pinned(move || async move {
         let Asked { app, key, head, body } = Asked::of(call).await?;
         let query = head.uri.query().unwrap_or_default();
         app.gateway.responses(&key, &head.headers, query, body).await.map(answered)
@@ -69,7 +70,7 @@ pub fn answered(reply: Reply) -> Answer {
 }
 
 pub fn count_tokens(call: Call) -> Answering {
-    Box::pin(async move {
+    pinned(move || async move {
         let Asked { app, key, head, body } = Asked::of(call).await?;
         let counted = app.gateway.count_tokens(&key, &head.headers, body).await?;
         let mut answer = plain(StatusCode::OK, "application/json", counted.body);
