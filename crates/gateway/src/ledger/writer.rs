@@ -2,7 +2,6 @@
 //! nobody waits for a timer, nor for the disk: what is committed is brought there beside the writing of others.
 
 use std::io;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,16 +50,22 @@ fn made(letters: Letters, exchange: &Exchange) -> Vec<Letter> {
     })
 }
 
-/// What is written of a call, with the place of its text where that is one of many.
+/// Adds what is remembered of a call; says where that ends.
+fn text_of(exchange: &Exchange, texts: &mut Vec<u8>) -> usize {
+    exchange.write(texts);
+    texts.len()
+}
+
+/// What is written of a call; of one that is settled, its place among those.
 enum Written {
-    Settled(GenerationId, Range<usize>),
+    Settled(usize),
     Other(Record),
 }
 
 impl Written {
-    fn entry<'a>(&'a self, texts: &'a str) -> Option<Entry<'a>> {
+    fn entry<'a>(&'a self, settled: &[(GenerationId, &'a str)]) -> Option<Entry<'a>> {
         match self {
-            Self::Settled(id, place) => Some(Entry::Settle(*id, &texts[place.clone()])),
+            Self::Settled(place) => settled.get(*place).map(|(id, text)| Entry::Settle(*id, text)),
             Self::Other(Record::Intent(id, data)) => Some(Entry::Open(*id, data)),
             Self::Other(Record::Progress(id, progress)) => Some(Entry::Mark(*id, **progress)),
             Self::Other(Record::Settle(..)) => None,
@@ -223,32 +228,43 @@ impl Writer {
     async fn commit(&mut self, group: Vec<Queued>, pace: &mut Pace, handles: &mut Handles) {
         let mut records = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
-        let (mut settled, mut letters) = (Vec::new(), Vec::new());
         // Of a call that is over already it need not be said that it was let in.
         let mut over = Set::with_capacity_and_hasher(group.len(), Default::default());
         over.extend(group.iter().filter_map(|queued| queued.record.settles()));
-        let mut texts = Vec::with_capacity(over.len() * TEXT);
+        let (mut settled, mut told) = (Vec::with_capacity(over.len()), Vec::with_capacity(over.len()));
         for Queued { record, done } in group {
             waiting.extend(done);
             match record {
                 Record::Intent(id, _) | Record::Progress(id, _) if over.contains(&id) => {}
-                Record::Settle(exchange, told) => {
-                    letters.extend(told.map(|told| made(told, &exchange)).unwrap_or_default());
-                    let start = texts.len();
-                    exchange.write(&mut texts);
-                    records.push(Written::Settled(exchange.id, start..texts.len()));
+                Record::Settle(exchange, letters) => {
+                    records.push(Written::Settled(settled.len()));
                     settled.push(exchange);
+                    told.push(letters);
                 }
                 other => records.push(Written::Other(other)),
             }
         }
+        // One step for all calls before the next step for any: the code of one step stays in the cache of a core, that of all
+        // steps does not.
+        let letters: Vec<Letter> = told
+            .into_iter()
+            .zip(&settled)
+            .filter_map(|(told, exchange)| Some(made(told?, exchange)))
+            .flatten()
+            .collect();
+        let mut texts = Vec::with_capacity(settled.len() * TEXT);
+        let ends: Vec<usize> = settled.iter().map(|exchange| text_of(exchange, &mut texts)).collect();
         let texts = String::from_utf8(texts).expect("JSON is text");
-        let entries: Vec<Entry<'_>> = records.iter().filter_map(|record| record.entry(&texts)).collect();
+        let mut start = 0;
+        let mut text = |end: usize| &texts[std::mem::replace(&mut start, end)..end];
+        let closed: Vec<(GenerationId, &str)> =
+            settled.iter().zip(ends).map(|(exchange, end)| (exchange.id, text(end))).collect();
+        let entries: Vec<Entry<'_>> = records.iter().filter_map(|record| record.entry(&closed)).collect();
         let places = if entries.is_empty() { Vec::new() } else { self.write(&entries, &letters, pace).await };
+        settled.iter().for_each(|exchange| self.metrics.record(exchange, handles));
+        settled.iter().for_each(|exchange| logging::finished(exchange));
         // First to the next station: whoever hears of the commit may ask the store about it at once.
         for (exchange, place) in settled.into_iter().zip(places) {
-            self.metrics.record(&exchange, handles);
-            logging::finished(&exchange);
             (self.settled)(exchange, place);
         }
         for done in waiting {
