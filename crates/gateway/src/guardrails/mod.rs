@@ -220,12 +220,11 @@ impl Index {
     }
 
     fn scoped(&self, places: Places) -> SmallVec<[(Scope, Arc<Ready>); 3]> {
-        let scopes = [Scope::Workspace, Scope::Member, Scope::Key];
-        scopes
-            .into_iter()
-            .zip(places)
-            .filter_map(|(scope, place)| Some((scope, self.all.get(place?)?.clone())))
-            .collect()
+        let [workspace, member, own] = places;
+        // Every key has the whole of its workspace's budget: one that is given the same guardrail once more has one, not two.
+        let own = own.filter(|own| Some(*own) != workspace);
+        let scopes = [(Scope::Workspace, workspace), (Scope::Member, member), (Scope::Key, own)];
+        scopes.into_iter().filter_map(|(scope, place)| Some((scope, self.all.get(place?)?.clone()))).collect()
     }
 }
 

@@ -243,6 +243,28 @@ on_both! {
             assert_eq!(said(&account, &free, hello(MODEL)).await.status, 200, "nobody else is held to it");
         }
     }
+
+    async fn a_guardrail_that_reaches_a_key_twice_counts_once(database: &Database) {
+        let till = Till::start(Pace { usage: Some((14, 1)), ..Pace::default() }).await;
+        let builder = Tidegate::start().endpoint_at(MODEL, &till.base_url(), DEAR);
+        let account = Account::start(database, builder).await;
+        let workspace = account.data("GET", "/workspaces/default", None, 200).await;
+        let id = workspace["default_guardrail_id"].clone();
+        let path = format!("/guardrails/{}", id.as_str().unwrap());
+        // A call holds 64 dollars and costs one: two fit.
+        let budget = json!({"limit_usd": 65.5, "reset_interval": "daily"});
+        assert_eq!(account.send("PATCH", &path, budget).await.status, 200);
+        let key = key(&account, json!({})).await;
+        assert_eq!(assign(&account, &json!({"id": id}), &[&key]).await, 1);
+        for _ in 0..2 {
+            assert_eq!(said(&account, &key, hello(MODEL)).await.status, 200);
+        }
+        let shown = account.gate.ask("GET", "/api/v1/key").key(&key).send().await.json()["data"]["budgets"].clone();
+        assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
+        assert_eq!((&shown[0]["spend_usd"], &shown[0]["remaining_usd"]), (&json!(2), &json!(63.5)));
+        let over = forbidden("Guardrail daily budget of $65.50 exceeded");
+        assert_eq!(refusal(&said(&account, &key, hello(MODEL)).await), over);
+    }
 }
 
 #[test]
