@@ -34,6 +34,7 @@ mod resume;
 mod room;
 mod serve;
 mod settle;
+mod signs;
 mod speech;
 mod stream;
 pub mod transcription;

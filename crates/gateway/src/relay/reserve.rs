@@ -1,8 +1,5 @@
 //! What is held for a call before it goes out, and what is said when that is more than there is.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
 use tidegate_core::{Account, Money, Timestamp};
 use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
@@ -13,6 +10,7 @@ use tidegate_wire::json::quoted;
 
 use super::job::Job;
 use super::settle::Ticket;
+use super::signs::Signs;
 use super::translate;
 use crate::failure::Failure;
 use crate::ledger::book::{Demand, Demands, Rule, Short};
@@ -28,15 +26,6 @@ const SEARCHES: u64 = 10;
 const UNKNOWN_WINDOW: u64 = 1_000_000;
 /// How often the cap is lowered while others take from the same accounts.
 const TRIES: usize = 4;
-
-/// What is looked for in every request: to make such a finder costs as much as to look through a small one.
-static SOURCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"source\""));
-static CACHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"cache_control\""));
-static CACHED_1H: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"1h\""));
-static SEARCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_search_"));
-static FETCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"web_fetch_"));
-static CODE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"code_execution_"));
-static SERVERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"mcp_servers\""));
 
 /// What a call may cost at one endpoint.
 #[derive(Clone, Copy)]
@@ -155,7 +144,7 @@ fn admit_unpriced(
 fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
     let endpoint = &*attempt.endpoint;
     let most = endpoint.max_output_tokens;
-    let has = |text: &Finder<'_>| text.find(&job.body).is_some();
+    let signs = Signs::of(&job.body);
     let is_limited = !job.ticket.rules().is_empty();
     let is_native = job.snapshot.upstreams[endpoint.provider_index].protocol == Protocol::Messages;
     let is_searched = endpoint.pricing.as_ref().is_some_and(|pricing| pricing.base.get(Unit::WebSearch).is_some());
@@ -169,7 +158,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
     };
     let tier = tiers.map(|(name, _)| &**name).find(may_be);
     let mut prompt = (job.body.len() as u64).div_ceil(3) + 64;
-    let has_sources = has(&SOURCE);
+    let has_sources = signs.has_sources();
     if is_limited && has_sources {
         // Bytes say nothing about pictures and documents.
         let card = &job.snapshot.places[endpoint.place].card;
@@ -184,7 +173,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         // What the upstream holds is not in the body, and may fill the window.
         prompt = window(endpoint);
     }
-    let is_cached = is_limited && has(&CACHED);
+    let is_cached = is_limited && signs.is_cached();
     let ask = Ask {
         endpoint,
         is_byok: attempt.credential.is_some(),
@@ -193,10 +182,10 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         is_capped: job.max_tokens.is_some(),
         // Others write to their caches without being told to.
         cache_marked: is_limited && (!is_native || is_cached),
-        cache_1h: is_cached && has(&CACHED_1H),
+        cache_1h: is_cached && signs.is_cached_for_an_hour(),
         tier,
         // Also where nothing is limited: what nobody could have expected is not believed.
-        searches: if is_searched && job.has_tools && has(&SEARCH) { SEARCHES } else { 0 },
+        searches: if is_searched && job.has_tools && signs.searches() { SEARCHES } else { 0 },
         images: job.ticket.shown(),
         images_out: 0,
         search_units: 0,
@@ -204,8 +193,7 @@ fn ask<'a>(job: &Job, attempt: &'a Attempt) -> (Ask<'a>, bool) {
         audio_ms: 0,
         now: job.ticket.started(),
     };
-    let runs_tools = || [&SEARCH, &FETCH, &CODE, &SERVERS].into_iter().any(|tool| has(tool));
-    let has_more = has_sources || (job.has_tools && runs_tools());
+    let has_more = has_sources || (job.has_tools && signs.runs_tools());
     (ask, has_more)
 }
 

@@ -72,6 +72,54 @@ on_both! {
         assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "nobody was taken for a liar");
     }
 
+    async fn led_7_what_may_fill_the_window_does_so_however_it_is_spelled(database: &Database) {
+        // The same JSON: a letter may stand as itself or as its number.
+        let spellings = [
+            (r#""messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"https://example.com/long.pdf"}}]}]"#, "source"),
+            (r#""messages":[],"tools":[{"type":"code_execution_20250825","name":"code_execution"}]"#, "code_execution_2"),
+            (r#""messages":[],"mcp_servers":[{"type":"url","url":"https://example.com/mcp","name":"m"}]"#, "mcp_servers"),
+        ];
+        for (members, word) in spellings {
+            let sim = Sim::start(reporting(180_000, 1_000)).await;
+            let pricing = "pricing = { input = 3, output = 15 }";
+            let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+            let members = members.replace(r#""messages":[]"#, r#""messages":[{"role":"user","content":"Go on"}]"#);
+            let coded = format!("\\u{:04x}{}", u32::from(word.as_bytes()[0]), &word[1..]);
+            let body = format!(r#"{{"model":"{MODEL}","max_tokens":1000,{}}}"#, members.replacen(word, &coded, 1));
+            assert!(body.contains(r"\u00"), "{body}");
+            let ask = account.gate.ask("POST", "/v1/messages").key(INFERENCE_KEY);
+            let reply = ask.header("anthropic-beta", "mcp-client-2025-04-04").json(body.clone()).send().await;
+            assert_eq!(reply.json()["usage"]["cost"], json!(0.555), "{}", reply.body_text());
+            let metrics = account.gate.managed("/metrics").await;
+            assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "{body}");
+        }
+        let sim = Sim::start(reporting(180_000, 1_000)).await;
+        let pricing = "pricing = { input = 3, output = 15 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let poor = key(&account, json!({"limit": 0.5})).await;
+        let document = r#"[{"type":"document","sourc\u0065":{"type":"url","url":"https://example.com/long.pdf"}}]"#;
+        let body = format!(r#"{{"model":"{MODEL}","max_tokens":1000,"messages":[{{"role":"user","content":{document}}}]}}"#);
+        let refused = account.gate.ask("POST", "/v1/messages").key(&poor).json(body).send().await;
+        assert_eq!((refused.status, sim.calls()), (402, 0), "{}", refused.body_text());
+    }
+
+    async fn led_7_a_clients_own_tool_holds_no_searches_by_its_name(database: &Database) {
+        let sim = Sim::start(reporting(100, 10)).await;
+        let pricing = "pricing = { input = 3, output = 15, web_search = 0.01 }\nnative_tools = [\"web_search\"]";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let poor = key(&account, json!({"limit": 0.02})).await;
+        let ask = |tool: Value| {
+            let body = json!({"model": MODEL, "max_tokens": 10, "tools": [tool], "messages": [{"role": "user", "content": "hi"}]});
+            account.gate.ask("POST", "/v1/messages").key(&poor).json(body.to_string()).send()
+        };
+        let own = json!({"name": "web_search_docs", "input_schema": {"type": "object", "properties": {"web_search_q": {}}}});
+        let reply = ask(own).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        // Ten searches of the vendor's are ten cents.
+        let theirs = json!({"type": "web_search_20250305", "name": "web_search"});
+        assert_eq!(ask(theirs).await.status, 402);
+    }
+
     async fn led_7_a_conversation_that_the_upstream_holds_may_fill_the_window(database: &Database) {
         // Three words are sent, and all that was said before them is counted: $0.3 and $0.00075.
         let sim = Sim::start(reporting(100_000, 50)).await;
