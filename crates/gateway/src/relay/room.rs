@@ -10,6 +10,9 @@ use crate::tasks;
 
 /// A prompt that can be no more than this part of the window is not counted: its bytes tell enough.
 const SHORT: u64 = 16;
+/// An answer is left no less room than this: an estimate is no reason to pay for a prompt and hear one word. Where it is
+/// right, the upstream says that the prompt is too long.
+const LEAST: u64 = 256;
 
 /// The limit that an attempt must be given so that its answer fits the window; nothing where its own limit fits.
 /// `changed` stands for the body where something had to be done to it.
@@ -36,7 +39,7 @@ fn within(window: u64, most: u64, bound: u64, count: impl FnOnce() -> u64) -> Op
         return None;
     }
     let prompt = if bound <= window / SHORT { bound } else { safely(count()) };
-    let left = window.saturating_sub(prompt).max(1);
+    let left = window.saturating_sub(prompt).max(LEAST);
     (left < most).then_some(left)
 }
 
@@ -64,7 +67,7 @@ mod tests {
     fn an_answer_gets_what_the_prompt_leaves() {
         assert_eq!(within(10_000, 8_000, 5_000, || 4_000), Some(10_000 - 4_200));
         assert_eq!(within(10_000, 8_000, 5_000, || 1_000), None, "it fits, once it is counted");
-        assert_eq!(within(10_000, 8_000, 12_000, || 9_999), Some(1), "at least one");
+        assert_eq!(within(10_000, 8_000, 12_000, || 9_999), Some(256), "enough to say something");
         assert_eq!(within(10_000, 8_000, 5_000, || 4_001), Some(10_000 - 4_202), "rounded up");
     }
 }

@@ -146,8 +146,9 @@ async fn a_filter_that_leaves_nobody_says_which_it_was() {
 
 #[tokio::test]
 async fn a_prompt_that_fits_nowhere_is_refused_before_anyone_is_called() {
-    let length = "context_length = 2000\nmax_output_tokens = 500";
-    let three = Three::start([length, length, "context_length = 4000\nmax_output_tokens = 500"], "").await;
+    let length =
+        |tokens: u64| format!("context_length = {tokens}\nmax_output_tokens = 500\ncard = {{ tokenizer = \"bytes\" }}");
+    let three = Three::start([&length(2_000), &length(2_000), &length(4_000)], "").await;
     // 3.2 bytes a token, by which even the longest is too short for 16 000 letters.
     let words = |count: usize| json!([{"role": "user", "content": "a".repeat(count)}]);
     let (first, available) = three.served(json!({"messages": words(8_000)})).await;
@@ -160,6 +161,19 @@ async fn a_prompt_that_fits_nowhere_is_refused_before_anyone_is_called() {
     assert_eq!((&metadata["max_tokens"], &metadata["model_slug"]), (&json!(4000), &json!(MODEL)));
     assert!(metadata["needed_tokens"].as_u64().unwrap() > 4_000);
     assert_eq!(three.sims.iter().map(Sim::calls).sum::<usize>(), 1);
+}
+
+#[tokio::test]
+async fn a_prompt_is_refused_by_its_tokens_and_not_by_its_bytes() {
+    let length = "context_length = 2000\nmax_output_tokens = 500\ncard = { tokenizer = \"openai\" }";
+    let three = Three::start([length; 3], "").await;
+    // Five words and a stop each time, which are six tokens in 29 bytes: of 259 of them 1 554 tokens, 2 347 at 3.2 bytes each.
+    let prose = |times: usize| json!([{"role": "user", "content": "These words are easily read. ".repeat(times)}]);
+    let fitting = prose(259);
+    let reply = three.ask(json!({"messages": fitting, "max_tokens": 100})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body_text());
+    let reply = three.ask(json!({"messages": prose(400), "max_tokens": 100})).await;
+    assert_eq!((reply.status, reply.error().2.as_str()), (400, "context_length_exceeded"));
 }
 
 #[tokio::test]
