@@ -504,11 +504,43 @@ fn is_sensitive(word: &str) -> bool {
     let is_secret = |piece: &str| {
         let piece = bare(piece);
         let looks_like_key = KEY_STARTS.iter().any(|start| piece.starts_with(start)) && piece.len() >= 12;
-        let long_token =
+        let is_long =
             piece.len() >= 40 && piece.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
-        looks_like_key || long_token || is_access_key_id(piece)
+        looks_like_key || (is_long && !is_named(piece)) || is_access_key_id(piece)
     };
     word.contains("://") || is_secret(word) || word.split(|c: char| "=:,;\"'`()[]{}<>".contains(c)).any(is_secret)
+}
+
+/// Whether this is made of words, as paths of a request and names of tools and models are: `tools.0.custom.input_schema`. What
+/// was drawn at random has digits between its letters, or capitals beside each other.
+fn is_named(piece: &str) -> bool {
+    /// The digits of a day, as in names of models.
+    const DAY: usize = 8;
+    let count = |is: fn(&u8) -> bool| piece.bytes().filter(is).count();
+    let (digits, letters) = (count(u8::is_ascii_digit), count(u8::is_ascii_alphabetic));
+    let capitals = count(u8::is_ascii_uppercase);
+    let is_part = |part: &str| {
+        let name = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        // As in gpt-4o and llama-70b.
+        let size = part.strip_suffix(|c: char| c.is_ascii_lowercase());
+        (part.len() - name.len() <= DAY && is_worded(name))
+            || size.is_some_and(|size| size.len() <= 3 && size.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    !piece.contains('+')
+        && digits * 2 <= letters
+        && (capitals * 4 <= letters || capitals == letters)
+        && piece.split(|c: char| !c.is_ascii_alphanumeric()).all(is_part)
+}
+
+/// `schema`, `SCHEMA`, or `inputSchema`.
+fn is_worded(name: &str) -> bool {
+    const LONGEST: usize = 20;
+    let is_capital = |byte: &u8| byte.is_ascii_uppercase();
+    let (bytes, capitals) = (name.as_bytes(), name.bytes().filter(u8::is_ascii_uppercase).count());
+    let is_camel = capitals * 3 <= bytes.len()
+        && !bytes.windows(2).any(|pair| pair.iter().all(is_capital))
+        && bytes.split(is_capital).all(|rest| rest.len() <= LONGEST);
+    bytes.iter().all(u8::is_ascii_alphabetic) && (is_camel || (capitals == bytes.len() && capitals <= LONGEST))
 }
 
 fn bare(word: &str) -> &str {

@@ -1,3 +1,7 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use proptest::prelude::*;
+
 use super::*;
 
 const NOW: Timestamp = Timestamp(0);
@@ -136,6 +140,47 @@ fn what_begins_like_a_key_is_taken_out() {
     }
     assert_eq!(cleaned("of AKIAIOSFODNN7EXAMPLE."), "of [removed]");
     assert_eq!(cleaned("in ASIA and ASIA-PACIFIC-SOUTH-1"), "in ASIA and ASIA-PACIFIC-SOUTH-1");
+}
+
+#[test]
+fn what_says_where_the_mistake_is_stays() {
+    // As Anthropic, OpenAI and Bedrock write it.
+    for words in [
+        "messages.0.content.0.text.cache_control.ttl: Extra inputs are not permitted",
+        "messages.12.content.0.tool_result.content.0.text.text: text content blocks must be non-empty",
+        "tools.12.custom.input_schema.properties.range.anyOf.0.items: JSON schema is invalid",
+        "Invalid 'input[3].name': unknown tool 'mcp__github_enterprise__create_pull_request_review_comment'.",
+        "The provided model identifier us.anthropic.claude-sonnet-4-5-20250929-v1:0 is invalid.",
+        "model: accounts/fireworks/models/llama4-maverick-instruct-basic-70b",
+        "unknown value of generationConfig.responseJsonSchema.additionalProperties",
+    ] {
+        assert_eq!(cleaned(words), words);
+    }
+}
+
+proptest! {
+    // Bytes that are made simpler are no longer drawn at random.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    /// Keys, tokens and hashes as they are made of random bytes, alone and between words.
+    #[test]
+    fn what_was_drawn_at_random_is_taken_out(bytes in any::<[u8; 32]>(), more in any::<[u8; 32]>()) {
+        let hex = |size: usize| {
+            let part = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            bytes.chunks(size).map(part).collect::<Vec<_>>().join("-")
+        };
+        let head = r#"{"alg":"HS256","typ":"JWT"}"#;
+        let jwt = [head.as_bytes(), &bytes, &more].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
+        let serial = |byte: &u8| char::from(b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789"[usize::from(byte % 32)]);
+        let serial = [bytes, more].concat().iter().map(serial).collect::<String>();
+        let encoded = [URL_SAFE_NO_PAD.encode(bytes), STANDARD.encode(bytes)];
+        for secret in encoded.into_iter().chain([hex(32), hex(32).to_uppercase(), hex(4), hex(8), jwt, serial]) {
+            let texts = [format!("token={secret}"), format!("'{secret}',"), format!("tenant_token.{secret}")];
+            for text in texts.iter().chain([&secret]) {
+                prop_assert_eq!(cleaned(&format!("no {text} here")), "no [removed] here");
+            }
+        }
+    }
 }
 
 #[test]
