@@ -453,7 +453,35 @@ fn availability(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use tidegate_routing::{Attempt, Credential, Endpoint, Strategy, Variants};
+
+    /// What a customer is told whose own credential failed so, and nobody else is there.
+    fn told(fault: Fault) -> (u16, String) {
+        let endpoint = Endpoint { provider_name: "Google Vertex".into(), ..Endpoint::new("google/m", "google-vertex") };
+        let attempt = Attempt {
+            endpoint: Arc::new(endpoint),
+            credential: Some(Arc::new(Credential::new("c", "google-vertex"))),
+            model: 0,
+            strategy: Strategy::Direct,
+            variants: Variants::NONE,
+        };
+        let plan = Plan { attempts: vec![attempt], total: 1, too_short: 0, strategy: Strategy::Direct };
+        let failure = from_attempts(&[(0, fault)], &plan, &["google/m"], &Settings::default());
+        (failure.status, failure.message.into_owned())
+    }
+
+    #[test]
+    fn a_credential_that_was_refused_is_told_apart_from_one_that_is_gone() {
+        let refused = |status| Fault { status, ..Fault::without_answer(Class::Credential) };
+        for status in [400, 401, 403] {
+            let text = format!("The Google Vertex credential was rejected by the provider (HTTP {status})");
+            assert_eq!(told(refused(status)), (403, text));
+        }
+        assert_eq!(told(refused(0)), (404, "No endpoints found for google/m".to_owned()));
+    }
 
     #[test]
     fn a_limit_of_ours_says_when_it_is_free_again_in_whole_seconds_from_one() {

@@ -87,9 +87,15 @@ async fn ask(client: &Client, account: &ServiceAccount, uri: &str, now: Timestam
     let status = response.status();
     let body = upstream::whole(response.into_body(), LARGEST_ANSWER).await?;
     if status != StatusCode::OK {
-        return Err(if status.is_server_error() { Fault::without_answer(Class::Server) } else { refused() });
+        return Err(refusal(status));
     }
     google::token(&body).ok_or_else(|| Fault::in_answer(Class::BadResponse))
+}
+
+/// Who is given no token is refused as by the provider itself, and is told so with the status of the answer.
+fn refusal(status: StatusCode) -> Fault {
+    let class = if status.is_server_error() { Class::Server } else { Class::Credential };
+    Fault { status: status.as_u16(), ..Fault::without_answer(class) }
 }
 
 #[cfg(test)]
@@ -114,6 +120,16 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &tokens.slot(&account("secret", None), google::TOKEN_URI)));
         assert!(!Arc::ptr_eq(&one, &tokens.slot(&account("guess", None), google::TOKEN_URI)));
         assert!(!Arc::ptr_eq(&one, &tokens.slot(&account("secret", None), "http://127.0.0.1/token")));
+    }
+
+    #[test]
+    fn who_is_given_no_token_is_refused_with_a_status() {
+        for (status, class) in
+            [(400, Class::Credential), (401, Class::Credential), (403, Class::Credential), (503, Class::Server)]
+        {
+            let fault = refusal(StatusCode::from_u16(status).unwrap());
+            assert_eq!((fault.status, fault.class), (status, class));
+        }
     }
 
     #[test]

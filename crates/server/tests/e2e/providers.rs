@@ -6,7 +6,7 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tidegate_sim::{Behaviour, Sim};
+use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::harness::{INFERENCE_KEY as KEY, Tidegate, hello, hello_streamed, said, user};
 
@@ -100,6 +100,23 @@ async fn bedrock_counts_a_call_that_could_be_made() {
             json!({"anthropic_version": "bedrock-2023-05-31", "max_tokens": expected, "messages": [user("hi")]});
         assert_eq!(call, counted);
     }
+}
+
+/// What Google answers for a key that was deleted or revoked.
+#[tokio::test]
+async fn a_service_account_that_is_given_no_token_is_refused_by_its_provider() {
+    let (sim, door) = (Sim::start(Behaviour::Echo).await, Sim::start(Script::status(400)).await);
+    // The simulator gives everybody a token; any other of its doors refuses as it is told.
+    let account = json!({
+        "type": "service_account", "project_id": "p", "private_key_id": "k1", "client_email": "a@p.example",
+        "private_key": private_key(), "token_uri": format!("{}/v1/messages", door.base_url()),
+    });
+    let provider = format!("platform = \"vertex\"\napi_key = '''{account}'''");
+    let gate = gate(&provider, &sim, "/v1/projects/p/locations/global/publishers/google", &["sim"]).await;
+    let reply = gate.messages(hello("up/sim")).await;
+    assert_eq!((reply.status, door.calls(), sim.calls()), (502, 1, 0), "{reply:?}");
+    gate.logs("a provider refuses the key of this gateway").await;
+    assert!(gate.stderr().contains("status=400") || gate.stderr().contains("\"status\":400"), "{}", gate.stderr());
 }
 
 /// A service account is exchanged for a token once, and the token is used for both kinds of models.
