@@ -274,13 +274,16 @@ pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         // One text for every cause: who asks must not learn what is behind our wall.
         Class::Media => Failure::new(400, ErrorType::ImageDownloadFailed, words(last)),
         // The customer's own credential: they can mend it. Not 401, which would look like the key they called with.
-        Class::Credential if is_byok && last.status == 0 => {
+        Class::Credential if is_byok && is_gone(last) => {
             // Taken away between plan and call, and there is nothing else.
             Failure::new(404, ErrorType::NotFound, format!("No endpoints found for {model}"))
                 .with_availability(availability("no_endpoints", false))
         }
         Class::Credential if is_byok => {
-            let text = format!("The {provider} credential was rejected by the provider (HTTP {})", last.status);
+            let text = match &last.message {
+                Some(flaw) if last.status == 0 => format!("The {provider} credential cannot be used: {flaw}"),
+                _ => format!("The {provider} credential was rejected by the provider (HTTP {})", last.status),
+            };
             Failure::new(403, ErrorType::PermissionDenied, text)
         }
         Class::Own => Failure::unavailable(),
@@ -335,6 +338,11 @@ pub fn from_attempts(failed: &[(usize, Fault)], plan: &Plan, requested: &[&str],
         failure.more_mut().metadata = Some(metadata(failed, plan, last, &endpoint.provider_name));
     }
     failure
+}
+
+/// Whether a credential was not used because it is there no more; of one that cannot be used something is said.
+fn is_gone(fault: &Fault) -> bool {
+    fault.status == 0 && fault.message.is_none()
 }
 
 /// What the provider said of the request, in its own words.
@@ -480,6 +488,9 @@ mod tests {
             let text = format!("The Google Vertex credential was rejected by the provider (HTTP {status})");
             assert_eq!(told(refused(status)), (403, text));
         }
+        let flawed = Fault { message: Some("rotate it".to_owned()), ..refused(0) };
+        let text = "The Google Vertex credential cannot be used: rotate it".to_owned();
+        assert_eq!(told(flawed), (403, text));
         assert_eq!(told(refused(0)), (404, "No endpoints found for google/m".to_owned()));
     }
 

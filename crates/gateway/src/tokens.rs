@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
 use tidegate_core::{KeyHash, Secret, Timestamp};
-use tidegate_providers::credential::{ServiceAccount, bearer};
+use tidegate_providers::credential::{NO_KEY, ServiceAccount, bearer};
 use tidegate_providers::{Class, Fault, google};
 use tokio::sync::Mutex;
 
@@ -78,9 +78,12 @@ fn token_uri(account: &ServiceAccount, shared: bool) -> &str {
 }
 
 async fn ask(client: &Client, account: &ServiceAccount, uri: &str, now: Timestamp) -> Result<(Secret, u64), Fault> {
-    let refused = || Fault::without_answer(Class::Credential);
-    let form = google::form(account, uri, now).ok_or_else(refused)?;
-    let uri: Uri = uri.parse().map_err(|_| refused())?;
+    let form = google::form(account, uri, now).ok_or_else(|| {
+        // Stored by a release that did not look at it, or the operator's own.
+        tracing::warn!(project = %account.project, "a service account cannot be used: {NO_KEY}");
+        Fault { message: Some(NO_KEY.to_owned()), ..Fault::without_answer(Class::Credential) }
+    })?;
+    let uri: Uri = uri.parse().map_err(|_| Fault::without_answer(Class::Credential))?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
     let response = client.send(&uri, headers, Bytes::from(form).into()).await?;

@@ -12,10 +12,14 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::anthropic::API_KEY;
 use crate::azure::{self, Deployment, entry};
+use crate::google;
 use crate::platform::{Auth, Protocol, filled, google_host};
 
 const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+
+/// Said of a service account whose key signs nothing.
+pub const NO_KEY: &str = "private_key must be an RSA key in PEM form, as it stands in the key file";
 
 /// An opened credential. Copies share its secret bytes, which are wiped with the last one.
 #[derive(Clone)]
@@ -73,7 +77,9 @@ impl Credential {
         let is_json = |first: u8| secret.expose(|bytes| bytes.trim_ascii_start().first() == Some(&first));
         match auth {
             Auth::Aws if is_json(b'{') => secret.expose(aws).map(|keys| Self::Aws(Arc::new(keys))),
-            Auth::Google if is_json(b'{') => secret.expose(google).map(|account| Self::Google(Arc::new(account))),
+            Auth::Google if is_json(b'{') => {
+                secret.expose(service_account).map(|account| Self::Google(Arc::new(account)))
+            }
             Auth::AzureKey | Auth::FoundryKey if is_json(b'[') => {
                 secret.expose(azure::read).map(|entries| Self::Azure(auth, entries.into()))
             }
@@ -133,6 +139,14 @@ impl Credential {
             }
         }
         found
+    }
+
+    /// What makes it useless wherever it is sent, in words that fit behind a colon and say what to change.
+    pub fn flaw(&self) -> Option<&'static str> {
+        match self {
+            Self::Google(account) if !google::signs(account) => Some(NO_KEY),
+            _ => None,
+        }
     }
 
     /// Puts a key where it belongs. What must be signed or exchanged first is not done here.
@@ -207,7 +221,7 @@ fn aws(bytes: &[u8]) -> Option<AwsKeys> {
     })
 }
 
-fn google(bytes: &[u8]) -> Option<ServiceAccount> {
+fn service_account(bytes: &[u8]) -> Option<ServiceAccount> {
     #[derive(Deserialize)]
     struct Account {
         project_id: String,
@@ -222,10 +236,15 @@ fn google(bytes: &[u8]) -> Option<ServiceAccount> {
         project: account.project_id,
         email: account.client_email,
         key_id: account.private_key_id,
-        private_key: account.private_key.secret(),
+        private_key: pem(&account.private_key),
         region: account.region,
         token_uri: account.token_uri,
     })
+}
+
+/// A key whose line breaks were written as two characters each, as it comes out of a shell or a file of variables.
+fn pem(key: &Part) -> Secret {
+    Secret::new(Zeroizing::new(key.0.replace("\\n", "\n")).as_bytes())
 }
 
 /// The header value that carries a secret. Its bytes are wiped when the last copy of the value is dropped: copies share
@@ -254,6 +273,11 @@ pub fn bearer(token: &Secret) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+    use aws_lc_rs::rsa::{KeyPair, KeySize};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     fn headers(auth: Auth, secret: &str, model: &str) -> Vec<(String, String)> {
@@ -315,6 +339,27 @@ mod tests {
         // The first entry of a model is the one that is used.
         assert_eq!(azure.spoken(), [("openai/a", Protocol::Chat), ("openai/c", Protocol::Responses)]);
         assert!(Credential::read(Auth::Bearer, &Secret::new("k")).unwrap().spoken().is_empty());
+    }
+
+    #[test]
+    fn a_service_account_signs_with_a_key_whose_line_breaks_were_lost_and_with_no_other_text() {
+        let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
+        let der = AsDer::<Pkcs8V1Der<'_>>::as_der(&pair).unwrap();
+        let encoded = STANDARD.encode(der.as_ref());
+        let lines: Vec<&str> = encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"));
+        let flaw = |private_key: &str| {
+            let account = serde_json::json!({
+                "project_id": "p", "private_key_id": "i", "client_email": "e", "private_key": private_key,
+            });
+            Credential::read(Auth::Google, &Secret::new(account.to_string())).unwrap().flaw()
+        };
+        for sound in [pem.clone(), pem.replace('\n', "\\n"), pem.replace('\n', "\r\n")] {
+            assert_eq!(flaw(&sound), None, "{sound:?}");
+        }
+        for broken in ["k".to_owned(), pem.replacen(lines[3], "", 1), encoded] {
+            assert_eq!(flaw(&broken), Some(NO_KEY), "{broken:?}");
+        }
     }
 
     #[test]

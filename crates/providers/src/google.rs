@@ -31,6 +31,11 @@ pub fn form(account: &ServiceAccount, audience: &str, now: Timestamp) -> Option<
     Some(format!("grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion={assertion}"))
 }
 
+/// Whether the account's key can sign.
+pub fn signs(account: &ServiceAccount) -> bool {
+    form(account, TOKEN_URI, Timestamp(0)).is_some()
+}
+
 /// A token and the seconds it is good for.
 pub fn token(body: &[u8]) -> Option<(Secret, u64)> {
     #[derive(Deserialize)]

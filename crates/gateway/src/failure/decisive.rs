@@ -3,6 +3,8 @@
 use tidegate_providers::{Class, Fault, Next};
 use tidegate_routing::{Attempt, Plan};
 
+use super::is_gone;
+
 /// What each endpoint said last: one that was called again has failed once.
 pub(super) fn latest(faults: &[(usize, Fault)]) -> Vec<(usize, Fault)> {
     let is_last = |at: usize, place: usize| faults[at + 1..].iter().all(|(later, _)| *later != place);
@@ -26,7 +28,7 @@ pub(super) fn decisive<'a>(faults: &'a [(usize, Fault)], plan: &Plan) -> Option<
         Next::AnotherModel => true,
     };
     let is_refused = |failed: &Attempt, fault: &Fault| {
-        failed.credential.is_some() && fault.status != 0 && matches!(fault.class, Class::Credential | Class::Billing)
+        failed.credential.is_some() && !is_gone(fault) && matches!(fault.class, Class::Credential | Class::Billing)
     };
     let mistake = of_last().find(|(place, fault)| is_mistake(attempt(*place), fault));
     let refused = || of_last().find(|(place, fault)| is_refused(attempt(*place), fault));

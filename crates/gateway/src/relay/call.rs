@@ -171,6 +171,10 @@ pub(super) async fn credential(
     })
 }
 
+/// Said of a deployment that was planned without knowing what is spoken there.
+const OTHER_PROTOCOL: &str = "its endpoint_url is for another protocol than the model's endpoint: rotate it, or give the \
+                              endpoint that protocol";
+
 /// The addresses that a credential itself names: its region, its project, its deployment. A customer's must be those that
 /// it was stored for.
 pub(crate) fn calls(
@@ -194,10 +198,9 @@ pub(crate) fn calls(
                     provider = %upstream.slug,
                     model = %endpoint.model,
                     credential = attempt.credential.as_ref().map(|own| &*own.id),
-                    "a deployment is not called: its endpoint_url is for another protocol than its endpoint's; rotate \
-                     the credential, or give the endpoint that protocol"
+                    "a deployment is not called: {OTHER_PROTOCOL}"
                 );
-                return Err(refused());
+                return Err(Fault { message: Some(OTHER_PROTOCOL.to_owned()), ..refused() });
             }
             deployment.base.clone()
         }

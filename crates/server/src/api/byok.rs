@@ -244,6 +244,10 @@ pub fn described<'k>(
     key: &'k Secret,
 ) -> Result<NewSecret<'k>, &'static str> {
     let label = shape::describe(provider, key)?.label;
+    let ways = snapshot.upstreams.iter().filter(|upstream| *upstream.slug == *provider);
+    if let Some(flaw) = ways.filter_map(|way| credential::Credential::read(way.auth, key)?.flaw()).next() {
+        return Err(flaw);
+    }
     Ok(NewSecret { secret: key, vault, label, destination: destination(snapshot, provider, key) })
 }
 

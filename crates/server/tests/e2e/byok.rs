@@ -12,6 +12,7 @@ use crate::harness::{
     Account, Database, INFERENCE_KEY, MANAGEMENT_KEY, Tidegate, assert_not_found, assert_refused, hash_of, on_both,
     shell, together,
 };
+use crate::providers::private_key;
 
 const MODEL: &str = "vendor/m";
 pub const KEY: &str = "sk-live-0123456789abcdef";
@@ -107,8 +108,13 @@ on_both! {
         let aws = json!({"accessKeyId": "AKIAIOSFODNN7EXAMPLE", "secretAccessKey": "s", "region": "us-east-1"});
         let vertex = json!({
             "type": "service_account", "project_id": "my-project", "private_key_id": "0123456789abcdef0123",
-            "private_key": "-----BEGIN PRIVATE KEY-----\nMII\n", "client_email": "a@b.iam.gserviceaccount.com",
+            "private_key": private_key(), "client_email": "a@b.iam.gserviceaccount.com",
         });
+        let with_key = |text: &str| {
+            let mut account = vertex.clone();
+            account["private_key"] = json!(text);
+            account.to_string()
+        };
         let azure = json!([
             {"api_key": "0123456789abcdef", "resource_name": "one"},
             {"api_key": "k", "model_slug": "a/b", "endpoint_url": "https://x.openai.azure.com/v1", "model_id": "m"},
@@ -118,6 +124,7 @@ on_both! {
             ("openai", "1234567890123456".to_owned(), "123...3456"),
             ("amazon-bedrock", "bedrock-api-key-1234".to_owned(), "bed...1234"),
             ("amazon-bedrock", aws.to_string(), "AKI...MPLE"),
+            ("google-vertex", with_key(&private_key().replace('\n', "\\n")), "my-project...0123"),
             ("google-vertex", vertex.to_string(), "my-project...0123"),
             ("azure", azure.to_string(), "012...cdef (+1)"),
         ] {
@@ -129,6 +136,8 @@ on_both! {
             ("amazon-bedrock", "{"),
             ("google-vertex", "opaque"),
             ("google-vertex", r#"{"type":"user"}"#),
+            ("google-vertex", &*with_key("-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n")),
+            ("google-vertex", &*with_key("k")),
             ("azure", "opaque"),
             ("azure", "[]"),
             ("azure", r#"[{"api_key":"k","model_slug":"a/b","endpoint_url":"http://x","model_id":"m"}]"#),

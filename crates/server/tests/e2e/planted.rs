@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tidegate_core::id;
 
 use crate::harness::{Account, INFERENCE_KEY, MANAGEMENT_KEY, Reply, Tidegate, hello, on_both};
+use crate::providers::private_key;
 
 const MODEL: &str = "vendor/m";
 /// Those who tell of connections only to those who name them are named.
@@ -225,7 +226,8 @@ fn aws(secret: &str) -> String {
 fn vertex(secret: &str) -> String {
     json!({
         "type": "service_account", "project_id": "house", "private_key_id": "0123456789abcdef0123",
-        "private_key": format!("-----BEGIN PRIVATE KEY-----\n{secret}\n-----END PRIVATE KEY-----\n"),
+        // What stands before a key in this form is no part of it.
+        "private_key": format!("{secret}\n{}", private_key()),
         "client_email": "a@house.iam.gserviceaccount.com",
     })
     .to_string()

@@ -28,7 +28,7 @@ fn text(body: &Value) -> String {
 }
 
 /// A key that is made for this test alone.
-fn private_key() -> String {
+pub fn private_key() -> String {
     let pair = KeyPair::generate(KeySize::Rsa2048).expect("a key");
     let der = AsDer::<Pkcs8V1Der<'_>>::as_der(&pair).expect("it can be written");
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(der.as_ref()))
