@@ -1,6 +1,7 @@
 //! One consistent view of the configuration. A reload builds a new one and swaps a pointer; requests under way keep
 //! the one they started with.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tidegate_providers::{Auth, Betas, Carriage, Protocol, place};
 use tidegate_routing::byok::is_place;
 use tidegate_routing::plan::Policy;
 use tidegate_routing::{Catalogue, Draws, Endpoint};
+use tidegate_store::vault::shape::AZURE_DOMAINS;
 use tidegate_tools::sandbox::Sandbox;
 use tidegate_tools::search::Engine;
 use tidegate_tools::{moderation, ocr};
@@ -246,10 +248,20 @@ pub struct Upstream {
 impl Upstream {
     /// Whether a credential that was stored for an address may be sent here.
     pub fn takes(&self, stored: &str) -> bool {
-        let origin = self.template.as_deref().map_or(&*self.origin, origin_of);
-        let origin = if origin.ends_with(".azure.com") { "https://{resource}.azure.com" } else { origin };
-        is_place(origin, stored) || is_place(&self.origin, stored)
+        let is_there = |template: &str| is_place(&stored_for(template), stored);
+        self.template.as_deref().is_some_and(is_there) || is_place(&self.origin, stored)
     }
+}
+
+/// What a credential must be stored for to be sent to an address with gaps: scheme, host and port, or several with a space
+/// between them. Azure has a host for each kind of resource, and a customer's deployment may be at any of them.
+pub fn stored_for(template: &str) -> Cow<'_, str> {
+    let origin = origin_of(template);
+    if !origin.ends_with(".azure.com") {
+        return origin.into();
+    }
+    let all: Vec<String> = AZURE_DOMAINS.iter().map(|domain| format!("https://{{resource}}{domain}")).collect();
+    all.join(" ").into()
 }
 
 /// Scheme, host and port of an address that may have gaps.

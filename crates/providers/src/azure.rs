@@ -2,6 +2,7 @@
 
 use http::HeaderValue;
 use serde::Deserialize;
+use url::Url;
 
 use crate::credential::{Part, carried};
 use crate::platform::{Auth, Protocol};
@@ -33,6 +34,10 @@ impl Deployment {
     /// Of an address as its owner gave it: a base, or all of the address at which the model is called, as Azure's portal shows
     /// it. What is called is made of the base again, so it is the same to the letter.
     fn new(model: String, name: String, address: &str) -> Self {
+        // Host names are alike in any case, and a port that is the usual one is none: what is stored and what is called are
+        // compared as text.
+        let parsed = Url::parse(address);
+        let address = parsed.as_ref().map_or(address, Url::as_str);
         let address = address.split_once('#').map_or(address, |(address, _)| address);
         let (path, query) = address.split_once('?').map_or((address, None), |(path, query)| (path, Some(query)));
         let path = path.trim_end_matches('/');
@@ -125,5 +130,19 @@ mod tests {
             assert_eq!(made.base, format!("{HOST}{base}"), "{path}");
             assert_eq!((made.query.as_deref(), made.protocol), (query, protocol), "{path}");
         }
+    }
+
+    #[test]
+    fn an_address_is_the_same_however_its_host_is_written() {
+        for address in [
+            "HTTPS://my.openai.azure.com/openai/v1",
+            "https://My.OpenAI.Azure.com/openai/v1",
+            "https://my.openai.azure.com:443/openai/v1/",
+        ] {
+            let made = Deployment::new("m".to_owned(), "n".to_owned(), address);
+            assert_eq!(made.base, "https://my.openai.azure.com/openai/v1", "{address}");
+        }
+        let bare = Deployment::new("m".to_owned(), "n".to_owned(), "https://my.openai.azure.com?api-version=1");
+        assert_eq!((&*bare.base, bare.query.as_deref()), ("https://my.openai.azure.com", Some("api-version=1")));
     }
 }

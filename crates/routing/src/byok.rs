@@ -116,9 +116,13 @@ impl Credential {
     }
 }
 
-/// Whether one of the addresses that a credential was stored for is of this form.
+/// Whether one of the addresses that a credential was stored for is of this form, or of one of several.
 pub fn is_place(origin: &str, stored: &str) -> bool {
-    let Some((start, rest)) = origin.split_once('{') else { return origin == stored };
+    origin.split(' ').any(|form| is_of_form(form, stored))
+}
+
+fn is_of_form(origin: &str, stored: &str) -> bool {
+    let Some((start, rest)) = origin.split_once('{') else { return stored.split(' ').any(|place| place == origin) };
     let end = rest.split_once('}').map_or("", |(_, end)| end);
     let fits = |place: &str| {
         let inner = place.strip_prefix(start).and_then(|inner| inner.strip_suffix(end));
@@ -207,6 +211,18 @@ mod tests {
             assert!(!is_place(origin, other), "{other}");
         }
         assert!(is_place("https://x", "https://x") && !is_place("https://x", "https://y"));
+        assert!(is_place("https://x", "https://y https://x") && !is_place("https://x", "https://xy"));
+        let several = "https://{resource}.azure.com https://{resource}.azure.us";
+        for (stored, fits) in [
+            ("https://my.openai.azure.com", true),
+            ("https://my.openai.azure.us openai/gpt=openai-chat", true),
+            ("https://my.openai.azure.cn", false),
+            ("https://.azure.com", false),
+            ("https://evil.example/.azure.us", false),
+            ("openai/gpt=openai-chat", false),
+        ] {
+            assert_eq!(is_place(several, stored), fits, "{stored}");
+        }
     }
 
     fn order(endpoints: &[Arc<Endpoint>], credentials: Vec<Credential>) -> Vec<String> {

@@ -24,7 +24,7 @@ pub struct Endpoint {
     pub tag: Arc<str>,
     pub tier: Tier,
     /// Scheme, host and port of the provider: a credential goes only where it was stored for. A gap in braces stands for
-    /// what the credential itself names, such as a region.
+    /// what the credential itself names, such as a region. Where there are several, they have spaces between them.
     pub origin: Arc<str>,
     /// The provider's own name of the model.
     pub upstream_model: Arc<str>,

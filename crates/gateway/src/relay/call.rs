@@ -212,7 +212,8 @@ pub(crate) fn calls(
     let model = deployment.map(|deployment| deployment.name.clone());
     if let Some(own) = &attempt.credential {
         let stored = own.destination.as_deref().unwrap_or_default();
-        if !stored.split(' ').any(|place| place == origin_of(&base)) {
+        // Earlier releases stored a host as its owner wrote it.
+        if !stored.split(' ').any(|place| place.eq_ignore_ascii_case(origin_of(&base))) {
             return Err(refused());
         }
     }

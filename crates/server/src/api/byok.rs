@@ -119,7 +119,7 @@ pub fn create(call: Call) -> Answering {
         let (app, tenant, by) = (&request.app, &request.tenant, &request.by);
         let row = app.store.create_credential(tenant, by, &new).await.map_err(not_stored)?;
         app.credentials_changed().await;
-        let mut answer = data(StatusCode::CREATED, &Credential::from(&row));
+        let mut answer = shown(app, StatusCode::CREATED, &row);
         if upstream(&snapshot, &provider).is_none() {
             answer.headers_mut().insert(snapshot.names.warnings_header.clone(), UNROUTABLE);
         }
@@ -132,7 +132,7 @@ pub fn show(call: Call) -> Answering {
         let request = Request::of(call)?;
         let id = parse_uuid(request.param(0)).ok_or_else(not_found)?;
         let found = request.app.store.find_credential(&request.tenant, &id).await.map_err(internal)?;
-        Ok(shown(&request.app, &found.ok_or_else(not_found)?))
+        Ok(shown(&request.app, StatusCode::OK, &found.ok_or_else(not_found)?))
     })
 }
 
@@ -161,7 +161,7 @@ pub fn update(call: Call) -> Answering {
         let changed = app.store.update_credential(tenant, by, &id, &change).await.map_err(not_stored)?;
         let row = changed.ok_or_else(not_found)?;
         app.credentials_changed().await;
-        Ok(shown(app, &row))
+        Ok(shown(app, StatusCode::OK, &row))
     })
 }
 
@@ -180,8 +180,8 @@ pub fn delete(call: Call) -> Answering {
 
 /// A credential, with a word of warning where its provider is reached at another address than it may be sent to: it is not
 /// used until it is rotated.
-fn shown(app: &App, row: &CredentialRow) -> Answer {
-    let mut answer = data(StatusCode::OK, &Credential::from(row));
+fn shown(app: &App, status: StatusCode, row: &CredentialRow) -> Answer {
+    let mut answer = data(status, &Credential::from(row));
     if app.gateway.is_misdirected(&row.provider, row.destination.as_deref()) {
         answer.headers_mut().insert(app.gateway.snapshot().names.warnings_header.clone(), ELSEWHERE);
     }

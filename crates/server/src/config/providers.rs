@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use tidegate_core::Secret;
 use tidegate_gateway::error_rules::ErrorRule;
-use tidegate_gateway::snapshot::{Patience, SIMULATOR, origin_of};
+use tidegate_gateway::snapshot::{Patience, SIMULATOR, stored_for};
 use tidegate_gateway::{Calls, Upstream};
 use tidegate_providers::credential::Credential;
 use tidegate_providers::platform::{self, filled, google_host};
@@ -136,12 +136,7 @@ impl Way {
 
     /// What a customer's credential is stored for: an address, or one with a gap that the credential fills.
     pub fn place(&self) -> Arc<str> {
-        match self.template.map(origin_of) {
-            None => origin(&self.base_url),
-            // Azure has a host for each kind of resource; a customer's deployment may be at any of them.
-            Some(place) if place.ends_with(".azure.com") => "https://{resource}.azure.com".into(),
-            Some(place) => place.into(),
-        }
+        self.template.map_or_else(|| origin(&self.base_url), |template| stored_for(template).into())
     }
 
     /// Whether Anthropic itself runs the models here.

@@ -195,12 +195,34 @@ on_both! {
                 "https://my.openai.azure.com openai/a=openai-responses",
             ),
             (deployment("openai/a", "https://my.openai.azure.com/openai/v1"), "https://my.openai.azure.com"),
+            (deployment("openai/a", "HTTPS://My.OpenAI.Azure.com:443/openai/v1"), "https://my.openai.azure.com"),
+            (deployment("openai/a", "https://my.openai.azure.us/openai/v1"), "https://my.openai.azure.us"),
+            (deployment("openai/a", "https://my.openai.azure.cn/openai/v1"), "https://my.openai.azure.cn"),
+            (deployment("openai/a", "https://my.azure-api.net/openai/v1"), "https://my.azure-api.net"),
         ] {
-            let made = created(&account, json!({"provider": "azure", "key": json!([entry]).to_string()})).await;
+            let body = json!({"provider": "azure", "key": json!([entry]).to_string()});
+            let reply = account.send("POST", "/byok", body).await;
+            assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (201, None), "{entry}");
+            let made = reply.json()["data"].clone();
+            let shown = account.ask("GET", &format!("/byok/{}", id_of(&made))).await;
+            assert_eq!((shown.status, shown.header("x-tidegate-warnings")), (200, None), "{entry}");
             let rows = account.store.credentials_changed_after(0).await.unwrap();
             let row = rows.iter().find(|row| *row.id == id_of(&made)).unwrap();
             assert_eq!(row.destination.as_deref(), Some(expected), "{entry}");
         }
+    }
+
+    async fn a_credential_for_another_address_is_warned_of_when_it_is_made(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        // The operator has said where Azure is: a customer's resource is elsewhere.
+        let own = format!("[[providers]]\nslug = \"azure\"\nbase_url = \"{}\"\n", sim.base_url());
+        let account = Account::start(database, Tidegate::start().endpoint(MODEL, &sim).config(&own)).await;
+        let key = r#"[{"api_key":"k","resource_name":"my"}]"#;
+        let made = account.send("POST", "/byok", json!({"provider": "azure", "key": key})).await;
+        let warning = Some("unroutable:address");
+        assert_eq!((made.status, made.header("x-tidegate-warnings")), (201, warning), "{made:?}");
+        let path = format!("/byok/{}", id_of(&made.json()["data"]));
+        assert_eq!(account.ask("GET", &path).await.header("x-tidegate-warnings"), warning);
     }
 
     async fn lists_are_ordered_filtered_and_paged(database: &Database) {

@@ -19,6 +19,10 @@ const HIDDEN: &str = "***";
 /// Longer than any project's; it is shown whole.
 const PROJECT_CHARACTERS: usize = 100;
 
+/// How the hosts of Azure's resources end, in every cloud, and those of its gateway. A customer's deployment may be at any of
+/// them and nowhere else: whoever asks where it may be called asks this list.
+pub const AZURE_DOMAINS: [&str; 4] = [".azure.com", ".azure-api.net", ".azure.us", ".azure.cn"];
+
 /// What may be known of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
@@ -215,8 +219,7 @@ fn is_https(text: &str) -> bool {
     // The parser would silently drop line breaks, and with them the likeness to what is stored.
     let url = Url::parse(text).ok().filter(|_| is_visible(text));
     // It is called with a client that goes where operators send it: a customer's address must be Azure's.
-    let is_azures =
-        |host: &str| [".azure.com", ".azure-api.net", ".azure.us", ".azure.cn"].iter().any(|end| host.ends_with(end));
+    let is_azures = |host: &str| AZURE_DOMAINS.iter().any(|end| host.ends_with(end));
     url.is_some_and(|url| {
         url.scheme() == "https"
             && url.host_str().is_some_and(is_azures)

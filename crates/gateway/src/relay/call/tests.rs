@@ -89,6 +89,9 @@ fn a_deployment_is_called_in_no_other_protocol_and_at_no_other_place_than_it_is_
     for stored in ["https://other.openai.azure.com", "", "openai/gpt=openai-chat", "https://my.openai.azure.com.evil"] {
         assert_eq!(called(&chat, &classic, stored), None, "{stored}");
     }
+    // Earlier releases stored the host as it was written.
+    let written = deployment("https://My.openai.azure.com/openai/v1");
+    assert!(called(&chat, &written, "https://My.openai.azure.com").is_some());
     // What else it is stored for is in nobody's way.
     let stored = format!("https://other.openai.azure.com {HOST} openai/gpt=openai-chat");
     assert!(called(&chat, &classic, &stored).is_some());
