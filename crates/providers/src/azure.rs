@@ -62,12 +62,29 @@ fn is_classic(path: &str) -> bool {
     place.is_some_and(|place| place.ends_with("/openai/deployments"))
 }
 
-/// The entry for a model: its own deployment, else the first resource of the kind that is asked.
+/// Where models other than Anthropic's are called at a resource of Foundry (Microsoft's migration guide to its v1 API names
+/// both hosts).
+const FOUNDRY: &str = "https://{resource}.services.ai.azure.com/openai/v1";
+
+impl Entry {
+    /// Whether it may be called this way. A resource of Foundry serves all models, one of Azure OpenAI none of Anthropic's.
+    pub(crate) fn serves(&self, auth: Auth) -> bool {
+        self.deployment.is_some() || self.is_foundry || auth != Auth::FoundryKey
+    }
+
+    /// The address with gaps at which this resource is called.
+    pub(crate) fn template<'t>(&self, auth: Auth, template: &'t str) -> &'t str {
+        if self.is_foundry && auth != Auth::FoundryKey { FOUNDRY } else { template }
+    }
+}
+
+/// The entry for a model: its own deployment, else the first resource of the kind that is asked, else any that serves it.
 pub(crate) fn entry<'a>(entries: &'a [Entry], auth: Auth, model: &str) -> Option<&'a Entry> {
     let is_foundry = auth == Auth::FoundryKey;
-    let of_kind = || entries.iter().filter(|entry| entry.is_foundry == is_foundry);
     let own = |entry: &&Entry| entry.deployment.as_ref().is_some_and(|deployment| deployment.model == model);
-    of_kind().find(own).or_else(|| of_kind().find(|entry| entry.deployment.is_none()))
+    let resources = || entries.iter().filter(|entry| entry.deployment.is_none() && entry.serves(auth));
+    let of_kind = || resources().find(|entry| entry.is_foundry == is_foundry);
+    entries.iter().find(own).or_else(of_kind).or_else(|| resources().next())
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Entry>> {

@@ -99,6 +99,17 @@ impl Credential {
         }
     }
 
+    /// The address of a model: one with gaps, filled with what the secret says. The name of a gap that it does not fill.
+    pub fn address<'t>(&self, template: &'t str, model: &str) -> Result<String, &'t str> {
+        let template = match self {
+            Self::Azure(auth, entries) => {
+                entry(entries, *auth, model).map_or(template, |entry| entry.template(*auth, template))
+            }
+            _ => template,
+        };
+        filled(template, |gap| self.place(gap, model))
+    }
+
     /// Whether it names the place it is for, so that the operator's own region or project does not count.
     pub fn is_placed(&self) -> bool {
         match self {
@@ -118,13 +129,12 @@ impl Credential {
         };
         match self {
             Self::Azure(auth, entries) => {
-                let is_foundry = *auth == Auth::FoundryKey;
-                for entry in entries.iter().filter(|entry| entry.is_foundry == is_foundry) {
+                for entry in entries.iter().filter(|entry| entry.serves(*auth)) {
                     let resource = |gap: &str| entry.resource.clone().filter(|_| gap == "resource");
                     match (&entry.deployment, template) {
                         (Some(deployment), _) => add(&deployment.base),
                         (None, Some(template)) => {
-                            if let Ok(address) = filled(template, resource) {
+                            if let Ok(address) = filled(entry.template(*auth, template), resource) {
                                 add(&address);
                             }
                         }

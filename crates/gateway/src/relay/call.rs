@@ -10,7 +10,6 @@ use http::{HeaderValue, Method, Uri};
 use tidegate_core::{Api, Timestamp, WorkspaceId};
 use tidegate_providers::anthropic::{self, Forwarded, beta, edit};
 use tidegate_providers::credential::{AwsKeys, Credential, ServiceAccount};
-use tidegate_providers::platform::filled;
 use tidegate_providers::repair::{self, Refused, Repair};
 use tidegate_providers::sigv4::{self, Service};
 use tidegate_providers::translate::card::{SchemaProfile, StopSupport};
@@ -204,9 +203,7 @@ pub(crate) fn calls(
             }
             deployment.base.clone()
         }
-        (None, Some(template)) => {
-            filled(template, |gap| credential.place(gap, &endpoint.model)).map_err(|_| refused())?
-        }
+        (None, Some(template)) => credential.address(template, &endpoint.model).map_err(|_| refused())?,
         (None, None) => return Ok((None, None)),
     };
     let model = deployment.map(|deployment| deployment.name.clone());

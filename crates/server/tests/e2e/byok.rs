@@ -199,6 +199,11 @@ on_both! {
             (deployment("openai/a", "https://my.openai.azure.us/openai/v1"), "https://my.openai.azure.us"),
             (deployment("openai/a", "https://my.openai.azure.cn/openai/v1"), "https://my.openai.azure.cn"),
             (deployment("openai/a", "https://my.azure-api.net/openai/v1"), "https://my.azure-api.net"),
+            (json!({"api_key": "k", "resource_name": "my"}), "https://my.openai.azure.com"),
+            (
+                json!({"api_key": "k", "resource_name": "my", "resource_type": "ai_foundry"}),
+                "https://my.services.ai.azure.com",
+            ),
         ] {
             let body = json!({"provider": "azure", "key": json!([entry]).to_string()});
             let reply = account.send("POST", "/byok", body).await;

@@ -96,3 +96,38 @@ fn a_deployment_is_called_in_no_other_protocol_and_at_no_other_place_than_it_is_
     let stored = format!("https://other.openai.azure.com {HOST} openai/gpt=openai-chat");
     assert!(called(&chat, &classic, &stored).is_some());
 }
+
+#[test]
+fn a_resource_of_foundry_serves_all_models_and_one_of_azure_openai_none_of_anthropics() {
+    const FOUNDRY: &str = r#"{"api_key":"f","resource_name":"my","resource_type":"ai_foundry"}"#;
+    const OPENAI: &str = r#"{"api_key":"o","resource_name":"my","resource_type":"openai"}"#;
+    let (at_foundry, at_openai) = ("https://my.services.ai.azure.com", "https://my.openai.azure.com");
+    let both = format!("{at_foundry} {at_openai}");
+    for (list, protocol, expected) in [
+        (FOUNDRY.to_owned(), Protocol::Responses, Some(format!("{at_foundry}/openai/v1/responses"))),
+        (FOUNDRY.to_owned(), Protocol::Chat, Some(format!("{at_foundry}/openai/v1/chat/completions"))),
+        (FOUNDRY.to_owned(), Protocol::Messages, Some(format!("{at_foundry}/anthropic/v1/messages"))),
+        (OPENAI.to_owned(), Protocol::Chat, Some(format!("{at_openai}/openai/v1/chat/completions"))),
+        (OPENAI.to_owned(), Protocol::Messages, None),
+        // The kind that is asked for goes first, in whatever order they stand.
+        (format!("{FOUNDRY},{OPENAI}"), Protocol::Responses, Some(format!("{at_openai}/openai/v1/responses"))),
+        (format!("{OPENAI},{FOUNDRY}"), Protocol::Messages, Some(format!("{at_foundry}/anthropic/v1/messages"))),
+        // A deployment goes before both.
+        (
+            format!("{FOUNDRY},{}", deployment(&format!("{at_foundry}/anthropic/v1/messages"))),
+            Protocol::Messages,
+            Some(format!("{at_foundry}/anthropic/v1/messages")),
+        ),
+    ] {
+        let found = called(&azure(protocol), &list, &both).map(|(address, _)| address);
+        assert_eq!(found, expected, "{list} {protocol:?}");
+    }
+    let key = |list: &str, auth| {
+        let mut headers = HeaderMap::new();
+        Credential::read(auth, &Secret::new(format!("[{list}]"))).unwrap().put(&mut headers, auth, MODEL);
+        headers.get("api-key").map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(key(FOUNDRY, Auth::AzureKey).as_deref(), Some("f"));
+    assert_eq!(key(&format!("{FOUNDRY},{OPENAI}"), Auth::AzureKey).as_deref(), Some("o"));
+    assert_eq!(key(OPENAI, Auth::FoundryKey), None);
+}
