@@ -313,6 +313,9 @@ impl Catalogue {
     }
 }
 
+/// Variants that say what is served, not how it is chosen: they may be models of their own.
+pub(crate) const STATIC: [Variant; 3] = [Variant::Free, Variant::Extended, Variant::Thinking];
+
 impl Catalogue {
     /// The model a client means, with the variants that stand behind its name in any order.
     pub fn find(&self, name: &str) -> Result<Named<'_>, Missing> {
@@ -333,7 +336,7 @@ impl Catalogue {
             base = rest;
         }
         // Some variants are models of their own, with prices and limits of their own.
-        for variant in [Variant::Free, Variant::Extended, Variant::Thinking] {
+        for variant in STATIC {
             let own = || self.base(&format!("{base}:{}", variant.as_str()));
             if variants.contains(variant)
                 && let Ok(named) = own()

@@ -189,7 +189,7 @@ impl Gateway {
         let Ok(named) = snapshot.catalogue.find(name) else { return false };
         let mut spoke =
             named.model.endpoints.iter().filter(|one| Some(&*one.provider_name) == told.provider.as_deref());
-        !held.guard.zdr.covers(name) && spoke.any(|one| held.guard.allows(named.model, one))
+        !held.guard.zdr.covers(name) && spoke.any(|one| held.guard.allows(named.model, named.variants, one))
     }
 }
 

@@ -164,7 +164,7 @@ pub(super) fn filter<'c>(request: &Request<'_>, wanted: usize, model: &Wanted<'c
     pass.keep(Filter::Unreachable, |endpoint| byok::is_reachable(endpoint, request.own));
     pass.sieve.total += pass.kept.len();
     if let Some(guard) = request.guard {
-        pass.keep(Filter::Guardrail, |endpoint| guard.allows(model.model, endpoint));
+        pass.keep(Filter::Guardrail, |endpoint| guard.allows(model.model, model.variants, endpoint));
         if guard.zdr.covers(&model.model.id) {
             pass.keep(Filter::Zdr, |endpoint| byok::can_forget(endpoint, request.own));
         }

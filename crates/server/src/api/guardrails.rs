@@ -1,5 +1,7 @@
 //! `/guardrails`: what keys, members and workspaces are held to. What they are assigned to has a module of its own.
 
+use std::collections::HashSet;
+
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -7,6 +9,7 @@ use tidegate_core::{Money, Window};
 use tidegate_gateway::Failure;
 use tidegate_gateway::guardrails::compiled;
 use tidegate_gateway::snapshot::Snapshot;
+use tidegate_routing::guard;
 use tidegate_store::guardrails::{
     Action, Builtin, BuiltinFilter, Guardrail, GuardrailChange, GuardrailRules, NewGuardrail, PatternFilter,
     RulesChange, ScanScope,
@@ -312,9 +315,12 @@ fn canonical(snapshot: &Snapshot, mut change: GuardrailChange) -> GuardrailChang
     for list in [&mut rules.allowed_models, &mut rules.ignored_models].into_iter().flatten().flatten() {
         for name in list.iter_mut() {
             if let Ok(named) = snapshot.catalogue.find(name) {
-                *name = named.model.id.to_string();
+                *name = guard::entry(&named);
             }
         }
+        // Two names of one model are one entry.
+        let mut seen = HashSet::new();
+        list.retain(|name| seen.insert(name.clone()));
     }
     change
 }
