@@ -160,6 +160,13 @@ pub static ROUTES: &[Route] = &[
     open("/auth/keys", "Exchange an authorization code for a key", auth_codes::exchange),
     api(Method::POST, "/auth/keys/code", Callers::Management, "Create an authorization code", auth_codes::create),
     api(Method::GET, "/key", Callers::Both, "The key that calls", key::show),
+    api(
+        Method::GET,
+        "/auth/key",
+        Callers::Both,
+        "The key that calls, under the name that older clients know",
+        key::show,
+    ),
     managed(Method::GET, "/keys", "List inference keys, newest first", keys::list).list(),
     managed(Method::POST, "/keys", "Create an inference key", keys::create),
     managed(Method::GET, "/keys/{hash}", "One inference key", keys::show),

@@ -277,6 +277,7 @@ pub static DESCRIPTIONS: &[Description] = &[
     .taking(Json("CreateCode"))
     .failing(&[409]),
     Description::new("GET", "/key", "getCurrentKey", "Keys", &[ok("CurrentKeyAnswer")]),
+    Description::new("GET", "/auth/key", "getCurrentKeyByOldName", "Keys", &[ok("CurrentKeyAnswer")]),
     Description::new("GET", "/keys", "listKeys", "Keys", &[ok("KeyList")])
         .with(&["Offset", "IncludeDisabled", "WorkspaceOfKeys"])
         .failing(&[400]),

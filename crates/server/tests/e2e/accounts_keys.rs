@@ -60,6 +60,18 @@ fn new_key(name: &str) -> NewKey {
 }
 
 on_both! {
+    async fn a_key_looks_at_itself_under_the_old_name_too(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        for key in [INFERENCE_KEY, MANAGEMENT_KEY] {
+            let [now, old] = ["/api/v1/key", "/api/v1/auth/key"].map(|path| account.gate.ask("GET", path).key(key).send());
+            let (now, old) = (now.await, old.await);
+            assert_eq!((now.status, old.status), (200, 200), "{old:?}");
+            assert_eq!(old.json(), now.json());
+        }
+        let unknown = account.gate.ask("GET", "/api/v1/auth/key").key("sk-tg-v1-unknown").send().await;
+        assert_eq!(unknown.status, 401, "{unknown:?}");
+    }
+
     async fn a_key_is_created_shown_changed_and_deleted(database: &Database) {
         let sim = Sim::start(Behaviour::says("hello")).await;
         // A key with a limit calls no endpoint whose price nobody knows.
