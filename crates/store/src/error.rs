@@ -42,6 +42,8 @@ pub enum Refused {
     IsDefault,
     #[error("has live keys")]
     HasKeys,
+    #[error("has a live management key: see `tidegate keys list`, and delete it with `tidegate keys delete`")]
+    HasManagementKeys,
     #[error("is the address of another member")]
     EmailTaken,
     #[error("names somebody who is not a member of the organisation")]

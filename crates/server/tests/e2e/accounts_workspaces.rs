@@ -8,7 +8,9 @@ use tidegate_store::budgets::Interval;
 use tidegate_store::members::{NewMember, Role};
 use tidegate_store::workspaces::{NewWorkspace, WorkspaceChange};
 
-use crate::harness::{Account, Tidegate, assert_not_found, assert_refused, command, on_both, shell, soon};
+use crate::harness::{
+    Account, Tidegate, assert_not_found, assert_refused, command, hash_of, on_both, ran, shell, soon,
+};
 
 const UNKNOWN: &str = "00000000-0000-7000-8000-00000000ffff";
 
@@ -175,6 +177,29 @@ on_both! {
         assert_eq!(account.ask("DELETE", "/workspaces/team").await.status, 200);
         let late = json!({"name": "n", "workspace_id": team});
         assert_refused(&account.send("POST", "/keys", late).await, "workspace_id");
+    }
+
+    async fn a_workspace_says_which_kind_of_key_keeps_it(database: &Database) {
+        let account = Account::start(database, Tidegate::start()).await;
+        let team = workspace(&account, "team").await["id"].clone();
+        let options = ["keys", "create", "--management", "--workspace", "team", "--name", "ops"];
+        let (manager, _) = ran(&account.gate.place, &options).await;
+        let key = account.data("POST", "/keys", Some(json!({"name": "n", "workspace_id": team})), 201).await;
+        let refused = async || {
+            let reply = account.ask("DELETE", "/workspaces/team").await;
+            assert_refused(&reply, "id");
+            reply.json()["error"]["metadata"]["issues"][0]["message"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(refused().await, "has live keys");
+        let path = format!("/keys/{}", key["hash"].as_str().unwrap());
+        assert_eq!(account.ask("DELETE", &path).await.status, 200);
+        // No list over HTTP shows the other kind.
+        let shown = account.ask("GET", &format!("/keys?workspace_id={}", team.as_str().unwrap())).await;
+        assert_eq!(shown.json()["data"], json!([]));
+        let told = refused().await;
+        assert!(told.starts_with("has a live management key") && told.contains("`tidegate keys list"), "{told}");
+        ran(&account.gate.place, &["keys", "delete", &hash_of(manager.trim())]).await;
+        assert_eq!(account.ask("DELETE", "/workspaces/team").await.status, 200);
     }
 
     async fn lists_are_paged_and_odd_pages_are_moved_into_range(database: &Database) {

@@ -1,7 +1,7 @@
 //! Workspaces come, change and go. Each change holds the lock that makers of keys take, so that none slips in between.
 
 use serde_json::json;
-use tidegate_core::{Tenant, WorkspaceId};
+use tidegate_core::{KeyKind, Tenant, WorkspaceId};
 
 use super::choices::{CHOICES_CHANGED, Choices};
 use super::row::{RawWorkspace, select_workspaces};
@@ -188,15 +188,18 @@ impl Store {
             if workspace.is_default() {
                 return Err(Refused::IsDefault.into());
             }
-            let keys: i64 = sqlx::query_scalar(
-                "SELECT COUNT(*) FROM api_keys WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL",
+            let kinds: Vec<String> = sqlx::query_scalar(
+                "SELECT DISTINCT kind FROM api_keys \
+                 WHERE organisation_id = $1 AND workspace_id = $2 AND deleted_at IS NULL",
             )
             .bind(&*tenant.organisation.0)
             .bind(&*id.0)
-            .fetch_one(&mut *transaction)
+            .fetch_all(&mut *transaction)
             .await?;
-            if keys > 0 {
-                return Err(Refused::HasKeys.into());
+            if !kinds.is_empty() {
+                // Lists of keys show inference keys alone: where there is none of them, nobody would find the others.
+                let is_managed = kinds.iter().all(|kind| *kind == *KeyKind::Management.as_str());
+                return Err(if is_managed { Refused::HasManagementKeys } else { Refused::HasKeys }.into());
             }
             // Whoever stores a credential takes a number first: none can appear behind the look at what is there.
             sqlx::query(HOLD_CREDENTIALS).execute(&mut *transaction).await?;
