@@ -10,7 +10,6 @@ use tidegate_providers::translate::Translator;
 use tidegate_providers::{Class, Fault, fault};
 use tidegate_routing::Endpoint;
 use tidegate_wire::answer::{Additions, Counts, END_TURN, Event};
-use tidegate_wire::messages;
 use tidegate_wire::sse::{self, Frame, Splitter};
 
 use super::resume::{self, Graft};
@@ -269,19 +268,6 @@ impl Pump {
                 Ok(Step::Held)
             }
         }
-    }
-
-    /// Ends the answer at its limit in the place of an upstream that broke there. `open`: the client's block that is not
-    /// over.
-    pub fn cut(&mut self, open: Option<usize>, out: &mut Outbox, ticket: &mut Ticket) -> Result<(), Fault> {
-        const DELTA: &[u8] = br#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null}}"#;
-        // What it holds back was not sent, and is not sent any more.
-        self.graft = None;
-        if let Some(open) = open {
-            out.push(resume::encoded(&messages::Event::block_stop(open)));
-        }
-        self.delta(&Frame(encoded("message_delta", DELTA)), out, ticket)?;
-        self.frame(Frame(encoded("message_stop", br#"{"type":"message_stop"}"#)), out, ticket).map(|_| ())
     }
 
     /// Content that goes on with what another upstream said.

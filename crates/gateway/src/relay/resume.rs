@@ -111,9 +111,9 @@ impl Said {
         self.text.trim_end()
     }
 
-    /// The block that is not over.
-    pub fn open(&self) -> Option<usize> {
-        self.open
+    /// Its tokens as `count` has them of its text; None where it was thought before that, which is not kept.
+    pub fn tokens(&self, count: impl FnOnce(&str) -> u64) -> Option<u64> {
+        (!self.has_thought).then(|| count(&self.text))
     }
 
     /// Lets the conversation end with what was said. `produced`: tokens of it, which are not to be produced again. None when
@@ -508,5 +508,7 @@ mod tests {
         assert_eq!(messages(said.continued(request(begun), 0).unwrap()), expected);
         assert_eq!(messages(Said::default().continued(request(json!([user])), 99).unwrap()), json!([user]));
         assert!(said.continued(request(json!([user])), 100).is_none(), "nothing is left to be produced");
+        assert_eq!(said.tokens(|text| text.len() as u64), Some(8));
+        assert_eq!(Said { has_thought: true, ..said }.tokens(|_| 1), None, "thoughts are not kept");
     }
 }

@@ -25,7 +25,6 @@ use crate::doors::ToldBody;
 use crate::failure::{self, Failure};
 use crate::ledger::{Receipt, fail};
 use crate::{Gateway, Snapshot};
-use relay::Further;
 pub(super) use relay::{Relay, release};
 use timer::{Due, LOOK, Timer};
 
@@ -378,17 +377,9 @@ impl StreamBody {
         // These leave in any case.
         self.out.iter().for_each(|bytes| sent.add(bytes));
         let Some(said) = sent.said().cloned() else { return false };
-        let body = match relay.continued(&said) {
-            Some(Further::Call(body)) => *body,
-            Some(Further::Nothing) => {
-                let Some(last) = relay.cut(&said, status, &mut self.out) else { return false };
-                self.settle(Some(last));
-                return true;
-            }
-            None => return false,
-        };
+        let Some(body) = relay.continued(&said) else { return false };
         let Phase::Relaying(relay) = std::mem::replace(&mut self.phase, Phase::Over) else { return false };
-        let Some(job) = relay.into_job(body, sent, &said, status) else { return false };
+        let Some(job) = relay.into_job(*body, sent, &said, status) else { return false };
         let (id, presence, place) = (job.0.ticket.id(), job.0.ticket.presence(), job.1);
         let running = pinned(|| attempt::run(job.0, Start::After(place, fault.clone())));
         let attempts = Attempts::new(&self.gate, presence, running);

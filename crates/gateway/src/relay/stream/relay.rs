@@ -10,6 +10,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use tidegate_core::Timestamp;
 use tidegate_providers::anthropic::Forwarded;
+use tidegate_providers::estimate::Meter;
 use tidegate_routing::{Attempt, Compression};
 use tidegate_wire::envelope::{Cuts, Media as Shown, Purpose, Traits};
 use tidegate_wire::messages::Request;
@@ -166,34 +167,24 @@ impl Relay {
         Some((ticket.broken(&failure, waived), last))
     }
 
-    /// How the answer goes on behind what was said.
-    pub(super) fn continued(&self, said: &Said) -> Option<Further> {
+    /// How the answer goes on behind what was said. None where it cannot, or where no more of it may be produced as far as
+    /// can be told: that is a guess of ours, and no word of the upstream's that its answer was as long as it may be.
+    pub(super) fn continued(&self, said: &Said) -> Option<Box<Continued>> {
         let rest = self.rest.as_ref()?;
         let request: Request = serde_json::from_slice(&rest.asked).ok()?;
         let begun = resume::begun(&request);
-        let produced = self.ticket.as_deref().map_or(0, Ticket::produced);
-        let Some(request) = said.continued(request, produced) else { return Some(Further::Nothing) };
+        let mut produced = self.ticket.as_deref().map_or(0, Ticket::produced);
+        // Its bytes make more tokens of a text than most have.
+        if request.max_tokens.is_some_and(|limit| limit <= produced) {
+            let meter = Meter::of(&request, &self.snapshot.places[self.attempt.endpoint.place].card);
+            produced = said.tokens(|text| tasks::at_length(|| meter.text(text))).unwrap_or(produced);
+        }
+        let request = said.continued(request, produced)?;
         let body = Bytes::from(serde_json::to_vec(&request).ok()?);
         let envelope = crate::relay::read(&body, &self.snapshot.settings, Purpose::Generate).ok()?;
         let (cuts, traits, max_tokens) = (envelope.cuts.clone(), envelope.traits, envelope.max_tokens);
         drop(envelope);
-        Some(Further::Call(Box::new(Continued { body, cuts, traits, max_tokens, begun })))
-    }
-
-    /// Ends an answer that is as long as it may be, although its upstream broke before it said so. What leaves is in the
-    /// outbox.
-    pub(super) fn cut(&mut self, said: &Said, status: u16, out: &mut Outbox) -> Option<(Receipt, Bytes)> {
-        let ticket = self.ticket.as_deref_mut()?;
-        ticket.attempt_broke(status);
-        let mut last = Outbox::default();
-        self.pump.cut(said.open(), &mut last, ticket).ok()?;
-        while let Some(bytes) = last.pop() {
-            ticket.overhear(&bytes);
-            out.push(bytes);
-        }
-        // By its own count it might have had a word more: others get one that was ended by who said it.
-        self.recording = None;
-        self.finish()
+        Some(Box::new(Continued { body, cuts, traits, max_tokens, begun }))
     }
 
     /// What another attempt goes on with, and the place of the one that broke.
@@ -286,13 +277,6 @@ impl Relay {
         let stands = self.ticket.as_deref().is_none_or(Ticket::may_go_on);
         (!stands).then(Failure::invalid_key)
     }
-}
-
-/// How an answer goes on that broke off.
-pub(super) enum Further {
-    Call(Box<Continued>),
-    /// No more of it may be produced.
-    Nothing,
 }
 
 /// A request that goes on with an answer.
