@@ -165,7 +165,7 @@ impl Server {
             headers: headers(reader)?,
             allowed,
             only_reads,
-            path: format!("{}.server_url", reader.path),
+            path: reader.path_of("server_url"),
             session: OnceCell::new(),
             asked: AtomicU64::new(0),
         })
@@ -440,6 +440,9 @@ fn headers(reader: &Reader<'_>) -> Result<Vec<(HeaderName, Secret)>, Failure> {
     Ok(all)
 }
 
+/// Where such a server stands in the request, said beside a tool that was made of it.
+pub(super) const SERVER: &str = "mcp_servers";
+
 /// Servers that a request names as Anthropic's own interface does, as tools of ours.
 pub(super) fn of_request(servers: &Value, brand: &str) -> Result<Vec<Value>, Failure> {
     let wrong = |path: &str, problem: &str| Failure::invalid(format!("Invalid request: mcp_servers{path} {problem}"));
@@ -470,7 +473,7 @@ pub(super) fn of_request(servers: &Value, brand: &str) -> Result<Vec<Value>, Fai
         {
             parameters.insert("allowed_tools".into(), allowed.clone());
         }
-        tools.push(json!({"type": format!("{brand}:{NAME}"), "parameters": parameters}));
+        tools.push(json!({"type": format!("{brand}:{NAME}"), "parameters": parameters, SERVER: place}));
     }
     Ok(tools)
 }
@@ -532,7 +535,7 @@ mod tests {
             "server_label": "my-notes", "server_url": "https://a.example/mcp", "authorization": "t",
             "allowed_tools": ["read"],
         });
-        assert_eq!(made.unwrap(), [json!({"type": "tidegate:mcp", "parameters": parameters})]);
+        assert_eq!(made.unwrap(), [json!({"type": "tidegate:mcp", "parameters": parameters, "mcp_servers": 0})]);
         let wrong = of_request(&json!([{"name": "x"}]), "tidegate").unwrap_err();
         assert_eq!(wrong.message, "Invalid request: mcp_servers[0].url must be a string");
     }

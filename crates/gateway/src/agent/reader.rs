@@ -17,12 +17,30 @@ impl<'a> Reader<'a> {
         Self { members, path: format!("tools[{place}].parameters") }
     }
 
+    /// Of a server that stands at a place of `mcp_servers`, and became a tool's parameters.
+    pub fn of_server(members: &'a Map<String, Value>, place: u64) -> Self {
+        Self { members, path: format!("mcp_servers[{place}]") }
+    }
+
+    /// Where a member stands in the request, by the name that it has there.
+    pub fn path_of(&self, name: &str) -> String {
+        let name = match name {
+            name if !self.path.starts_with("mcp_servers[") => name,
+            "server_url" => "url",
+            "server_label" => "name",
+            "authorization" => "authorization_token",
+            "allowed_tools" => "tool_configuration.allowed_tools",
+            name => name,
+        };
+        format!("{}.{name}", self.path)
+    }
+
     pub fn get(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
     pub fn wrong(&self, name: &str, problem: &str) -> Failure {
-        Failure::invalid(format!("Invalid request: {}.{name} {problem}", self.path))
+        Failure::invalid(format!("Invalid request: {} {problem}", self.path_of(name)))
     }
 
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, Failure> {

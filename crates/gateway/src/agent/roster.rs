@@ -133,7 +133,10 @@ impl Roster {
             };
             let reader = match vendors {
                 Some(_) => Reader { members: entry.as_object().unwrap_or(&none), path: format!("tools[{place}]") },
-                None => Reader::of(members, place),
+                None => match entry.get(mcp::SERVER).and_then(Value::as_u64).filter(|_| name == mcp::NAME) {
+                    Some(server) => Reader::of_server(members, server),
+                    None => Reader::of(members, place),
+                },
             };
             if settings.tools.disabled.iter().any(|disabled| disabled == one_spelling(name)) {
                 return Err(Failure::invalid(format!("{wire} is not configured on this deployment")));

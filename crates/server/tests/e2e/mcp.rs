@@ -329,6 +329,29 @@ async fn servers_of_the_vendors_field_are_called_where_nobody_else_does() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_a_server_is_said_of_the_place_where_it_stands() {
+    let (stranger, sim) = (Server::start(Manner::Stranger).await, Sim::start(Behaviour::says("Well.")).await);
+    let gate = gate_for(&sim, PROTOCOLS[1], &stranger.allowed()).await;
+    let off =
+        json!({"type": "url", "name": "off", "url": "https://b.invalid", "tool_configuration": {"enabled": false}});
+    let mut body = hello(MODEL);
+    for (server, place) in [
+        (json!({"type": "url", "name": "a", "url": stranger.url()}), "mcp_servers[1].url does not answer as a server"),
+        (json!({"type": "url", "name": "a", "url": "gopher://x"}), "mcp_servers[1].url must be"),
+        (json!({"type": "url", "name": "", "url": stranger.url()}), "mcp_servers[1].name must be"),
+        (
+            json!({"type": "url", "name": "a", "url": stranger.url(), "authorization_token": "a\nb"}),
+            "mcp_servers[1].authorization_token must be",
+        ),
+    ] {
+        body["mcp_servers"] = json!([off, server]);
+        let (status, _, _, text) = asked(&gate, &body).await.error();
+        assert!(status == 400 && text.starts_with(&format!("Invalid request: {place}")), "{status} {text}");
+    }
+    assert_eq!(sim.calls(), 0);
+}
+
+#[tokio::test]
 async fn counts_and_explanations_know_the_tools_of_a_server() {
     let (server, sim) = (Server::start(Manner::Whole).await, Sim::start(Behaviour::says("Well.")).await);
     let gate = gate_for(&sim, PROTOCOLS[0], &server.allowed()).await;
