@@ -444,8 +444,11 @@ impl Edit<'_> {
     /// `None` when nothing is left of it.
     fn message(&mut self, message: &RawValue, place: usize) -> Option<String> {
         let members = Members::of(message)?;
-        let Some(blocks) = members.get("content").filter(|content| json::kind(content) == Kind::Array) else {
-            return Some(message.get().to_owned());
+        let content = members.get("content");
+        let Some(blocks) = content.filter(|content| json::kind(content) == Kind::Array) else {
+            // A text is one block of text.
+            let is_silent = content.and_then(json::string).is_some_and(|text| text.trim().is_empty());
+            return (!is_silent).then(|| message.get().to_owned());
         };
         let blocks = json::elements(blocks)?;
         let had_some = !blocks.is_empty();

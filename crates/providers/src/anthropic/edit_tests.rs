@@ -323,6 +323,19 @@ fn p63_calls_go_with_their_thinking_or_the_model_does_not_think() {
 }
 
 #[test]
+fn p02_a_message_without_words_goes_however_it_is_written() {
+    let user = |text: &str| json!({"role": "user", "content": text});
+    for silent in [json!(""), json!("  "), json!([{"type": "text", "text": ""}])] {
+        let said = json!([user("a"), {"role": "assistant", "content": silent}, user("c")]);
+        let sent = value(&run(&with(&said, ""), &claude()));
+        assert_eq!(sent["messages"], json!([user("a"), user("c")]), "{silent}");
+        let foreign = Card { foreign: true, ..claude() };
+        let sent = value(&run(&with(&said, ""), &foreign))["messages"].clone();
+        assert_eq!(sent.as_array().map(Vec::len), Some(1), "two turns of one role are joined: {sent}");
+    }
+}
+
+#[test]
 fn p02_blank_texts_go_and_their_marker_stays() {
     let messages = json!([
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": " \n", "cache_control": {"type": "ephemeral"}}]},

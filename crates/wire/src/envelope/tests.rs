@@ -605,6 +605,17 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
 }
 
 #[test]
+fn a_text_without_words_is_seen_however_it_is_written() {
+    let blank = |content: serde_json::Value| {
+        let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": content}]);
+        let body = json!({"model": "v/m", "messages": messages}).to_string();
+        read(body.as_bytes(), BRAND, Purpose::Generate).unwrap().traits.blank_text
+    };
+    assert!(blank(json!("")) && blank(json!(" \n")) && blank(json!([{"type": "text", "text": ""}])));
+    assert!(!blank(json!(" x")));
+}
+
+#[test]
 fn raw_content_keeps_every_byte() {
     let body = Bytes::from_static(
         b"{ \"future\":{\"a\":1.0,\"b\":1e999} ,\"user\" : \"u\",\"model\":\"v\\/m\" , \"messages\":[{\"role\":\"user\",\"content\":\"\\u00e9 \\ud800\"}], \"trace\":{}}",

@@ -457,7 +457,9 @@ impl<'a> Node<'a> for Content<'_, 'a, '_> {
 
     fn string(self, text: &'a str) {
         self.state.hear(text);
-        self.state.has_content |= !is_blank_text(text);
+        let is_blank = is_blank_text(text);
+        self.state.has_content |= !is_blank;
+        self.state.envelope.traits.blank_text |= is_blank;
     }
 
     fn other(self, kind: Kind) {
