@@ -95,7 +95,7 @@ impl Gateway {
             return Ok(Counted { body: told(count, edits), estimated: false });
         }
         let card = &snapshot.places[attempt.endpoint.place].card;
-        let count = match Request::parse(&body) {
+        let count = match Request::parse(&asked_of(&envelope, &body)) {
             Ok(request) => {
                 let tokens = |request: &Request| tasks::at_length(|| estimate::tokens(request, card));
                 let original = tokens(&request);
@@ -183,7 +183,7 @@ impl Gateway {
                 (anthropic::headers(&forwarded, carriage, call::beta_header(&fitted.betas)), sent)
             }
             (protocol, _) => {
-                let mut request = Request::parse(body).ok()?;
+                let mut request = Request::parse(&asked_of(envelope, body)).ok()?;
                 if let Some(edited) = translate::cleared(&request, &place.card) {
                     cleared_tokens = Some(edited.tokens());
                     request = edited.request;
@@ -221,6 +221,11 @@ impl Gateway {
         // Nobody counts what was not sent.
         Some(Count { original: cleared_tokens.map(|tokens| count.input + tokens).or(count.original), ..count })
     }
+}
+
+/// The body without what says nothing of its length: whatever that holds, nobody counts less for it.
+fn asked_of(envelope: &Envelope<'_>, body: &Bytes) -> Bytes {
+    envelope.cuts.upstream_body(body, envelope.model.as_deref().unwrap_or_default(), None)
 }
 
 fn edits_context(body: &[u8]) -> bool {

@@ -129,6 +129,35 @@ async fn an_estimate_answers_in_the_shape_of_a_count_with_context_management() {
 }
 
 #[tokio::test]
+async fn what_says_nothing_of_the_length_is_ignored_whatever_it_holds() {
+    let odd = json!({"max_tokens": -1, "stream": "x", "temperature": 9, "top_p": "x", "stop_sequences": [""], "speed": 1,
+        "metadata": [], "session_id": 7, "user": {}, "max_tool_calls": 0});
+    let none = json!({"max_tokens": 0});
+    for (protocol, path) in [("anthropic", ""), ("openai-responses", "/v1"), ("gemini", "/v1beta")] {
+        let hand = Hand::start().await;
+        let address = format!("{}{path}", hand.base_url());
+        let gate = Tidegate::start().protocol_at(MODEL, protocol, &address, "").run().await;
+        for (number, more) in [&odd, &none].into_iter().enumerate() {
+            let mut body = hello(MODEL);
+            body["messages"][0]["content"] = json!(format!("message {number}"));
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let answered = async {
+                let mut call = hand.call().await;
+                let answer =
+                    json!({"input_tokens": 7, "totalTokens": 7, "object": "response.input_tokens"}).to_string();
+                let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", answer.len());
+                call.write(format!("{head}{answer}").as_bytes()).await;
+            };
+            let asking = ask(&gate, body.to_string()).send();
+            let both = async { tokio::join!(asking, answered).0 };
+            let reply = soon("the provider is asked", both).await;
+            let told = (reply.status, reply.json(), reply.header("x-tidegate-count"));
+            assert_eq!(told, (200, json!({"input_tokens": 7}), None), "{protocol} {more}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn counting_has_the_rules_of_generating() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;

@@ -103,6 +103,9 @@ const NOT_COUNTED: [&str; 12] = [
     "diagnostics",
 ];
 
+/// Members of our own that say nothing of a count.
+const NOT_NEEDED: [&str; 5] = ["session_id", "user", "trace", "stop_server_tools_when", "max_tool_calls"];
+
 /// A request as far as the gateway reads it. Raw slices are checked for their shape but not decoded.
 #[derive(Default)]
 pub struct Envelope<'a> {

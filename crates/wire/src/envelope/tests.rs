@@ -605,6 +605,22 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
 }
 
 #[test]
+fn a_count_ignores_what_says_nothing_of_the_length() {
+    let body = json!({"model": "v/m", "max_tokens": -1, "stream": "x", "temperature": 9, "top_p": 2, "top_k": -1,
+        "stop_sequences": [""], "metadata": 1, "service_tier": 1, "speed": "x", "container": 1, "inference_geo": 1,
+        "diagnostics": 1, "session_id": 1, "user": 1, "trace": 1, "stop_server_tools_when": 1, "max_tool_calls": 0,
+        "messages": [{"role": "user", "content": "x"}]});
+    let body = Bytes::from(body.to_string());
+    assert!(read(&body, BRAND, Purpose::Generate).is_err());
+    let envelope = read(&body, BRAND, Purpose::Count).unwrap();
+    let sent: serde_json::Value = serde_json::from_slice(&envelope.cuts.upstream_body(&body, "up", None)).unwrap();
+    assert_eq!(sent, json!({"model": "up", "messages": [{"role": "user", "content": "x"}]}));
+    // What is counted is not.
+    let tools = json!({"model": "v/m", "tools": 1, "messages": [{"role": "user", "content": "x"}]}).to_string();
+    assert!(read(tools.as_bytes(), BRAND, Purpose::Count).is_err());
+}
+
+#[test]
 fn a_text_without_words_is_seen_however_it_is_written() {
     let blank = |content: serde_json::Value| {
         let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": content}]);

@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::check::{self, Place};
 use super::{
-    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, Partition, Purpose, Violation, is_optional, is_own, limited,
-    member_range, options, provider,
+    Brand, Envelope, MAX_MESSAGES, NOT_COUNTED, NOT_NEEDED, Partition, Purpose, Violation, is_optional, is_own,
+    limited, member_range, options, provider,
 };
 use crate::chat;
 use crate::json::{self, Kind, Node, Seen, Text, Walk};
@@ -225,6 +225,13 @@ fn member<'a>(state: &mut State<'a, '_>, name: &Cow<'a, str>, value: &'a RawValu
     }
     // Null means absent for every optional member.
     if is_null {
+        return;
+    }
+    // Whatever they hold, they are ignored; but who counts only calls that could be made may be told a limit that is one.
+    if state.purpose == Purpose::Count && (NOT_COUNTED.contains(&name) || NOT_NEEDED.contains(&name)) {
+        if name == "max_tokens" {
+            state.envelope.max_tokens = check::max_tokens(&Place::top(name), value).ok();
+        }
         return;
     }
     state.envelope.cuts.has_max_tokens |= name == "max_tokens" && !is_cut;
