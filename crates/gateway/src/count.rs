@@ -23,7 +23,7 @@ use crate::choices::Made;
 use crate::failure::{self, Failure};
 use crate::keys::KeyEntry;
 use crate::relay::call::{self, Fit};
-use crate::relay::{Wishes, translate};
+use crate::relay::{Wishes, foreign, translate};
 use crate::tasks;
 use crate::{Gateway, Snapshot, relay, upstream};
 
@@ -66,6 +66,7 @@ impl Gateway {
             body = self.passed(key, filled)?;
             envelope = relay::read(&body, settings, Purpose::Count)?;
         }
+        foreign::check(&envelope, &snapshot, &body)?;
         self.shed_free(&snapshot, envelope.names())?;
         // A count asks others as a message does, and holds as much while it waits.
         let _places = self.enter(key, settings)?;

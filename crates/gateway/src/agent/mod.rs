@@ -41,7 +41,7 @@ use http::HeaderMap;
 use serde_json::{Map, Value};
 use tidegate_core::WorkspaceId;
 use tidegate_providers::Protocol;
-use tidegate_routing::{Searcher, Searchers};
+use tidegate_routing::{Endpoint, Parameter, Searcher, Searchers};
 use tidegate_wire::envelope::{Brand, Envelope};
 use tokio::sync::mpsc;
 
@@ -81,7 +81,8 @@ pub(crate) fn is_for(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
 
 /// Whether servers of tools are named as Anthropic's own interface does where nobody who could serve calls them.
 fn calls_servers(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
-    envelope.asked.mcp_servers && is_foreign(envelope, snapshot)
+    let has_them = |endpoint: &Arc<Endpoint>| endpoint.parameters.contains(Parameter::McpServers);
+    envelope.asked.mcp_servers && is_without(envelope, snapshot, has_them)
 }
 
 /// Puts tools of ours in the place of such servers.
@@ -185,10 +186,14 @@ pub(crate) fn check_fetch(members: &Map<String, Value>) -> Result<(), Failure> {
 /// Whether nobody who could serve speaks the protocol that has a vendor's own tools.
 fn is_foreign(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {
     let is_native = |index: usize| snapshot.upstreams.get(index).is_none_or(|one| one.protocol == Protocol::Messages);
+    is_without(envelope, snapshot, |endpoint| is_native(endpoint.provider_index))
+}
+
+/// Whether nobody who could serve is so.
+fn is_without(envelope: &Envelope<'_>, snapshot: &Snapshot, is_so: impl Fn(&Arc<Endpoint>) -> bool) -> bool {
     let mut models = envelope.names().filter_map(|name| snapshot.catalogue.find(name).ok()).peekable();
     // Nobody knows who `default` and the like are yet.
-    models.peek().is_some()
-        && models.all(|named| !named.model.endpoints.iter().any(|endpoint| is_native(endpoint.provider_index)))
+    models.peek().is_some() && models.all(|named| !named.model.endpoints.iter().any(&is_so))
 }
 
 /// A first turn, for those who only count or explain.

@@ -13,6 +13,7 @@ mod compress;
 mod drain;
 mod embeddings;
 mod follow;
+pub(crate) mod foreign;
 mod framing;
 mod gather;
 mod head;

@@ -137,7 +137,8 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
         (Parameter::Verbosity, traits.effort),
         (Parameter::StructuredOutputs, asked.structured),
         (Parameter::ContextManagement, asked.context_management),
-        (Parameter::Container, asked.container),
+        // What runs in a container of Anthropic's and what is kept there is with whoever has those.
+        (Parameter::Container, asked.container || asked.vendor_code || traits.foreign_file),
         (Parameter::McpServers, asked.mcp_servers),
         (Parameter::Thread, asked.thread),
         (Parameter::InferenceGeo, asked.inference_geo),

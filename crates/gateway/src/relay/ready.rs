@@ -10,7 +10,7 @@ use tidegate_wire::json;
 use super::head::{Head, Reply, header_session, sender, wants_metadata};
 use super::replay::Wish;
 use super::settle::Ticket;
-use super::{Purse, amend, read};
+use super::{Purse, amend, foreign, read};
 use crate::failure::Failure;
 use crate::guardrails::{Blocked, Held};
 use crate::keys::KeyEntry;
@@ -105,6 +105,7 @@ impl Gateway {
             }
             envelope = read(&body, settings, Purpose::Generate)?;
         }
+        foreign::check(&envelope, &snapshot, &body)?;
         if envelope.asked.deferred_tools {
             agent::check_deferred(&envelope, &snapshot, &body)?;
         }

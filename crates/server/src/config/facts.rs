@@ -49,14 +49,25 @@ pub struct Facts {
     pub quality: Option<f32>,
 }
 
+/// How an endpoint is spoken to, as far as its facts depend on it.
+#[derive(Clone, Copy)]
+pub struct Spoken {
+    pub protocol: Protocol,
+    /// Whether the provider is known to search the web.
+    pub searches: bool,
+    /// It is Anthropic that runs it, or a relay to Anthropic: it has files, containers and servers of tools beside the models.
+    pub is_anthropics_own: bool,
+}
+
 pub fn facts(
     index: usize,
     raw: &raw::Endpoint,
     model: &raw::Model,
     provider: &str,
-    (protocol, searches): (Protocol, bool),
+    spoken: Spoken,
     card: &Card,
 ) -> Result<Facts, Mistake> {
+    let Spoken { protocol, searches, is_anthropics_own } = spoken;
     let mistake = |key: &str, problem: String| Mistake { path: format!("endpoints[{index}].{key}"), problem };
     let tier = match raw.tier.as_deref() {
         None => Tier::Default,
@@ -87,8 +98,12 @@ pub fn facts(
         })
     };
     let parameters = match &raw.supported_parameters {
+        // Nobody who lists what a model takes thinks of the files that are kept beside it.
+        Some(names) if is_anthropics_own => {
+            names.iter().map(named).collect::<Result<Parameters, _>>()?.with(Parameter::Container)
+        }
         Some(names) => names.iter().map(named).collect::<Result<Parameters, _>>()?,
-        None => parameters(card, protocol),
+        None => parameters(card, spoken),
     };
     let searcher = searcher(raw, provider, protocol, searches).map_err(|problem| mistake("native_tools", problem))?;
     let shadow_price = raw.shadow_price.as_ref().map(|price| Price::parse(price.text())).transpose();
@@ -137,7 +152,7 @@ fn searcher(raw: &raw::Endpoint, provider: &str, protocol: Protocol, known: bool
 }
 
 /// What an endpoint takes, as far as its card says it. One in the Messages format gets a request as it came.
-fn parameters(card: &Card, protocol: Protocol) -> Parameters {
+fn parameters(card: &Card, Spoken { protocol, is_anthropics_own, .. }: Spoken) -> Parameters {
     let is_native = protocol == Protocol::Messages;
     let samples = card.sampling != Sampling::None;
     // A model in the Messages format is asked to think in that format's own words.
@@ -145,13 +160,13 @@ fn parameters(card: &Card, protocol: Protocol) -> Parameters {
         || !card.efforts.is_empty()
         || card.thinking_modes.as_ref().is_some_and(|modes| !modes.is_empty());
     let all = [
-        (Parameter::Container, is_native),
+        (Parameter::Container, is_anthropics_own),
         (Parameter::ContextManagement, is_native),
         (Parameter::Diagnostics, is_native),
         (Parameter::IncludeReasoning, thinks),
         (Parameter::InferenceGeo, is_native),
         (Parameter::MaxTokens, true),
-        (Parameter::McpServers, is_native),
+        (Parameter::McpServers, is_anthropics_own),
         (Parameter::ParallelToolCalls, is_native || card.parallel_flag),
         (Parameter::Reasoning, thinks),
         (Parameter::ResponseFormat, is_native || card.structured != Structured::None),
@@ -289,9 +304,11 @@ mod tests {
 
     #[test]
     fn what_a_model_takes_is_what_its_card_says() {
-        let takes = |card: &Card, protocol| -> Vec<&str> {
-            parameters(card, protocol).iter().map(|parameter| parameter.as_str()).collect()
+        let taken = |card: &Card, protocol, is_anthropics_own| -> Vec<&str> {
+            let spoken = Spoken { protocol, searches: false, is_anthropics_own };
+            parameters(card, spoken).iter().map(|parameter| parameter.as_str()).collect()
         };
+        let takes = |card: &Card, protocol| taken(card, protocol, protocol == Protocol::Messages);
         let plain = takes(&Card::default(), Protocol::Chat);
         assert!(plain.contains(&"temperature") && !plain.contains(&"reasoning") && !plain.contains(&"top_k"));
         let card = Card { sampling: Sampling::None, efforts: vec![Level::Low], top_k: true, ..Card::default() };
@@ -306,6 +323,9 @@ mod tests {
                 && native.contains(&"structured_outputs")
                 && native.is_sorted()
         );
+        let resold = taken(&Card::default(), Protocol::Messages, false);
+        let lacks: Vec<&str> = native.into_iter().filter(|name| !resold.contains(name)).collect();
+        assert_eq!(lacks, ["container", "mcp_servers"], "who resells the models has not what stands beside them");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod admission;
 mod advisors;
 mod agent;
 mod analytics;
+mod anthropics_own;
 mod audio;
 mod auth_codes;
 mod auth_matrix;

@@ -397,6 +397,7 @@ pub(crate) struct Tools<'a> {
     pub branded: SmallVec<[Cow<'a, str>; 2]>,
     pub has_vendor_web: bool,
     pub has_vendor_fetch: bool,
+    pub has_vendor_code: bool,
     pub has_deferred: bool,
 }
 
@@ -433,6 +434,7 @@ impl<'a> Tools<'a> {
                     one_of(&place.member("name"), name.ok_or_else(|| place.member("name").required())?, &[fixed])?;
                 }
                 self.has_vendor_fetch |= kind.starts_with("web_fetch_20");
+                self.has_vendor_code |= kind.starts_with("code_execution_20");
                 self.has_vendor_web |= self.has_vendor_fetch || kind.starts_with("web_search_20");
                 let is_ours = ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours));
                 if is_ours {

@@ -167,6 +167,8 @@ pub struct Asked {
     pub vendor_web: bool,
     /// Of those, a fetch.
     pub vendor_fetch: bool,
+    /// A tool that runs code in a container of Anthropic's.
+    pub vendor_code: bool,
     /// Tools that the model gets to see only when they are looked for.
     pub deferred_tools: bool,
     pub tool_choice: bool,
@@ -220,6 +222,8 @@ pub struct Traits {
     pub own_calls: bool,
     /// A source that names a file kept here.
     pub own_file: bool,
+    /// A source that names a file kept by somebody else.
+    pub foreign_file: bool,
     /// A message with the role `system`.
     pub system_message: bool,
     /// A cache marker with a lifetime or a scope.

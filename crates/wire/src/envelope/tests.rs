@@ -595,6 +595,7 @@ fn a_vendors_tools_that_are_run_here_are_noted() {
         let envelope = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap();
         assert_eq!((envelope.asked.vendor_web, envelope.server_tools.len()), (is_web, ours), "{kind}");
         assert_eq!(envelope.asked.vendor_fetch, kind.starts_with("web_fetch"), "{kind}");
+        assert_eq!(envelope.asked.vendor_code, kind.starts_with("code_execution"), "{kind}");
     }
     for (given, is_deferred) in [(json!(true), true), (json!(false), false), (json!(null), false)] {
         let tool = json!({"name": "t", "input_schema": {}, "defer_loading": given});
@@ -629,6 +630,18 @@ fn a_text_without_words_is_seen_however_it_is_written() {
     };
     assert!(blank(json!("")) && blank(json!(" \n")) && blank(json!([{"type": "text", "text": ""}])));
     assert!(!blank(json!(" x")));
+}
+
+#[test]
+fn files_of_others_are_told_from_ours() {
+    let traits = |id: &str| {
+        let block = json!({"type": "document", "source": {"type": "file", "file_id": id}});
+        let body = json!({"model": "v/m", "messages": [{"role": "user", "content": [block]}]}).to_string();
+        let traits = read(body.as_bytes(), BRAND, Purpose::Generate).unwrap().traits;
+        (traits.own_file, traits.foreign_file)
+    };
+    assert_eq!(traits("file_00000000000000000000000000"), (true, false));
+    assert_eq!(traits("file_011CNha8iCJcU1wXNR6q4V8w"), (false, true));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tidegate_providers::{Carriage, Protocol, cards, dialect, platform};
 use tidegate_routing::{Catalogue, Endpoint, Model, Pricing, talks};
 
 use super::Checked;
+use crate::config::facts::Spoken;
 use crate::config::mistakes::Mistakes;
 use crate::config::prices::{self, Mistake};
 use crate::config::providers::{self, Provider, Way};
@@ -185,7 +186,12 @@ impl At<'_> {
         let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
         let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
         let calls = way.calls(&provider.slug, &endpoint.model).with_context(place)?;
-        let spoken = (way.protocol, way.searches());
+        let is_native = way.protocol == Protocol::Messages && way.carriage == Carriage::Plain;
+        let spoken = Spoken {
+            protocol: way.protocol,
+            searches: way.searches(),
+            is_anthropics_own: is_native && way.is_anthropics(),
+        };
         let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
         let made = Arc::new(Endpoint {
             tag: facts.tag,

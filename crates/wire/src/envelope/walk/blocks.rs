@@ -135,6 +135,7 @@ impl<'a, P: Fn() -> String> Node<'a> for Block<'_, 'a, '_, &P> {
         traits.unclean_data |= source.unclean;
         traits.data_url |= source.is_data_url;
         traits.own_file |= source.is_own_file;
+        traits.foreign_file |= source.is_foreign_file;
         source.count(is_image, is_document, &mut state.envelope.media);
         state.check(held.check(&kind, source.form, &place));
         state.check(source.check(is_image, is_document, &|| format!("{}.source", place())));
@@ -163,6 +164,7 @@ struct Source<'a> {
     unclean: bool,
     is_data_url: bool,
     is_own_file: bool,
+    is_foreign_file: bool,
     /// Bytes of what it holds itself.
     data: usize,
 }
@@ -323,6 +325,7 @@ impl<'a> Node<'a> for InnerBlock<'_> {
         traits.unclean_data |= source.unclean;
         traits.data_url |= source.is_data_url;
         traits.own_file |= source.is_own_file;
+        traits.foreign_file |= source.is_foreign_file;
         source.count(is_image, is_document, media);
         Ok(())
     }
@@ -356,6 +359,7 @@ impl<'a> Node<'a> for SourceNode<'_, 'a> {
                 "file_id" => {
                     let value: &RawValue = map.next_value()?;
                     source.is_own_file = is_own_file(value.get());
+                    source.is_foreign_file = json::kind(value) == Kind::String && !source.is_own_file;
                     source.file = Some(json::kind(value));
                 }
                 "data" => {

@@ -22,6 +22,7 @@ impl<'a> Node<'a> for Tools<'_, 'a, '_> {
         self.0.envelope.asked.tools = index > 0;
         self.0.envelope.asked.vendor_web = tools.has_vendor_web;
         self.0.envelope.asked.vendor_fetch = tools.has_vendor_fetch;
+        self.0.envelope.asked.vendor_code = tools.has_vendor_code;
         self.0.envelope.asked.deferred_tools = tools.has_deferred;
         self.0.envelope.server_tools = tools.branded.clone();
         self.0.tools = Some(tools);
