@@ -1,4 +1,4 @@
-//! What the bytes of a body say of what its call may cost. Looked for rather than read: bodies may be large, and most say
+//! What the bytes of a body say of what its call takes and may cost. Looked for rather than read: bodies may be large, and most say
 //! nothing of the kind. What is found may be a word that a user wrote; what is said is always found, however it is spelled.
 
 use std::borrow::Cow;
@@ -17,6 +17,7 @@ macro_rules! finders {
 
 finders! {
     SOURCE = "\"source\"";
+    URL = "\"url\"";
     CACHED = "\"cache_control\"";
     CACHED_1H = "\"1h\"";
     SEARCH = "\"web_search_";
@@ -41,6 +42,11 @@ impl<'a> Signs<'a> {
     /// Pictures or documents, in it or elsewhere.
     pub fn has_sources(&self) -> bool {
         self.says(&SOURCE)
+    }
+
+    /// Something that is not in it: a picture or a document under an address.
+    pub fn points_elsewhere(&self) -> bool {
+        self.says(&URL)
     }
 
     /// What is to be kept for later requests.
@@ -133,6 +139,7 @@ mod tests {
         fn what_is_said_is_found_however_it_is_spelled(mask in proptest::collection::vec(any::<bool>(), 1..12)) {
             let says = |word: &str| format!("{{\"{}\":\"{}\"}}", spelled(word, &mask), spelled("1h", &mask));
             prop_assert!(Signs::of(says("source").as_bytes()).has_sources());
+            prop_assert!(Signs::of(says("url").as_bytes()).points_elsewhere());
             prop_assert!(Signs::of(says("cache_control").as_bytes()).is_cached());
             prop_assert!(Signs::of(says("cache_control").as_bytes()).is_cached_for_an_hour());
             prop_assert!(Signs::of(says("mcp_servers").as_bytes()).runs_tools());

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::harness::{Reply, Tidegate, soon};
+use crate::harness::{INFERENCE_KEY, Reply, Tidegate, soon};
 
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const PDF: &[u8] = b"%PDF-1.7\n%%EOF\n";
@@ -166,6 +166,14 @@ async fn p31_p32_what_a_request_points_at_reaches_an_upstream_that_takes_only_by
     let body =
         json!({"model": "bytes/m", "max_tokens": 64, "messages": [{"role": "user", "content": "go"}, call, result]});
     assert_eq!(gate.messages(body).await.status, 200);
+    let sent = sim.requests().pop().expect("it was called").json().to_string();
+    assert!(sent.contains(&png), "{sent}");
+
+    // However it is spelled: a letter may stand as its number.
+    let spelled = pointing("bytes/m", &[at("image", &host.url("/pixel.png"))]).to_string();
+    let spelled = spelled.replace("\"url\"", "\"ur\\u006c\"");
+    let reply = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).json(spelled).send().await;
+    assert_eq!(reply.status, 200, "{reply:?}");
     let sent = sim.requests().pop().expect("it was called").json().to_string();
     assert!(sent.contains(&png), "{sent}");
 }
