@@ -146,9 +146,9 @@ fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let service = service_fn(move |request| -> Service {
         let app = app.clone();
         let open = activity.begin();
-        pinned(move || async move {
-            Ok(router::serve(app, peer, request).await.map(|body| Tracked { body, _open: open }))
-        })
+        pinned(
+            move || async move { Ok(router::serve(app, peer, request).await.map(|body| Tracked { body, _open: open })) },
+        )
     });
     server.serve_connection(io, service).into_owned()
 }
