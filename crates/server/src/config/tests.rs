@@ -315,7 +315,9 @@ fn what_routing_must_know_is_read_and_checked() {
         (&*endpoint.tag, endpoint.tier, endpoint.quantization),
         ("mine/flex", tidegate_routing::Tier::Flex, Quantization::Fp8)
     );
-    assert_eq!(endpoint.parameters, [Parameter::Tools, Parameter::TopK].into_iter().collect());
+    // What is listed, and what stands beside the models of whoever speaks their protocol.
+    let taken = [Parameter::Tools, Parameter::TopK, Parameter::Container];
+    assert_eq!(endpoint.parameters, taken.into_iter().collect());
     assert_eq!((endpoint.shadow_price, endpoint.quality), (Some(Price(100_000_000)), Some(0.5)));
     assert_eq!(endpoint.policy, DataPolicy { retains: false, trains: true });
     assert_eq!((endpoint.context_length, endpoint.max_output_tokens), (7, 5));

@@ -1,6 +1,8 @@
 //! What only Anthropic itself has beside its models: files, containers, code that runs there, servers of tools. Others that
 //! speak its format, and those who resell its models, are never asked for it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use serde_json::{Value, json};
 use tidegate_sim::{Behaviour, Sim};
 

@@ -150,7 +150,7 @@ async fn what_says_nothing_of_the_length_is_ignored_whatever_it_holds() {
             };
             let asking = ask(&gate, body.to_string()).send();
             let both = async { tokio::join!(asking, answered).0 };
-            let reply = soon("the provider is asked", both).await;
+            let reply = soon("the provider is asked", Box::pin(both)).await;
             let told = (reply.status, reply.json(), reply.header("x-tidegate-count"));
             assert_eq!(told, (200, json!({"input_tokens": 7}), None), "{protocol} {more}");
         }

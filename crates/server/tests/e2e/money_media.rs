@@ -79,10 +79,10 @@ on_both! {
             (r#""messages":[],"tools":[{"type":"code_execution_20250825","name":"code_execution"}]"#, "code_execution_2"),
             (r#""messages":[],"mcp_servers":[{"type":"url","url":"https://example.com/mcp","name":"m"}]"#, "mcp_servers"),
         ];
+        let sim = Sim::start(reporting(180_000, 1_000)).await;
+        let pricing = "pricing = { input = 3, output = 15 }";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
         for (members, word) in spellings {
-            let sim = Sim::start(reporting(180_000, 1_000)).await;
-            let pricing = "pricing = { input = 3, output = 15 }";
-            let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
             let members = members.replace(r#""messages":[]"#, r#""messages":[{"role":"user","content":"Go on"}]"#);
             let coded = format!("\\u{:04x}{}", u32::from(word.as_bytes()[0]), &word[1..]);
             let body = format!(r#"{{"model":"{MODEL}","max_tokens":1000,{}}}"#, members.replacen(word, &coded, 1));
@@ -93,14 +93,11 @@ on_both! {
             let metrics = account.gate.managed("/metrics").await;
             assert!(metrics.body_text().contains("tidegate_ledger_clamped_total 0\n"), "{body}");
         }
-        let sim = Sim::start(reporting(180_000, 1_000)).await;
-        let pricing = "pricing = { input = 3, output = 15 }";
-        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
         let poor = key(&account, json!({"limit": 0.5})).await;
         let document = r#"[{"type":"document","sourc\u0065":{"type":"url","url":"https://example.com/long.pdf"}}]"#;
         let body = format!(r#"{{"model":"{MODEL}","max_tokens":1000,"messages":[{{"role":"user","content":{document}}}]}}"#);
         let refused = account.gate.ask("POST", "/v1/messages").key(&poor).json(body).send().await;
-        assert_eq!((refused.status, sim.calls()), (402, 0), "{}", refused.body_text());
+        assert_eq!((refused.status, sim.calls()), (402, 3), "{}", refused.body_text());
     }
 
     async fn led_7_a_clients_own_tool_holds_no_searches_by_its_name(database: &Database) {
