@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 use tidegate_routing::Parameter;
-use tidegate_wire::envelope::Envelope;
+use tidegate_wire::envelope::{CODE, Envelope};
 use tidegate_wire::error::ErrorType;
 use tidegate_wire::json::{self, Members};
 
@@ -32,9 +32,6 @@ pub(crate) fn check(envelope: &Envelope<'_>, snapshot: &Snapshot, body: &[u8]) -
         }
     }
 }
-
-/// How the types of the tool begin that runs code.
-const CODE: &str = "code_execution_20";
 
 /// Whether no endpoint of the models has containers. Of models that are chosen later nobody knows yet.
 fn is_served_by_nobody(envelope: &Envelope<'_>, snapshot: &Snapshot) -> bool {

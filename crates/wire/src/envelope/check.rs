@@ -389,6 +389,9 @@ const NAMES: [(&str, &str); 9] = [
 /// What types of a vendor's begin with that the gateway runs wherever they are asked for.
 const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
+/// How the types of the tool begin that runs code in a container of Anthropic's.
+pub const CODE: &str = "code_execution_20";
+
 #[derive(Default)]
 pub(crate) struct Tools<'a> {
     count: usize,
@@ -434,7 +437,7 @@ impl<'a> Tools<'a> {
                     one_of(&place.member("name"), name.ok_or_else(|| place.member("name").required())?, &[fixed])?;
                 }
                 self.has_vendor_fetch |= kind.starts_with("web_fetch_20");
-                self.has_vendor_code |= kind.starts_with("code_execution_20");
+                self.has_vendor_code |= kind.starts_with(CODE);
                 self.has_vendor_web |= self.has_vendor_fetch || kind.starts_with("web_search_20");
                 let is_ours = ALWAYS_OURS.iter().any(|ours| kind.starts_with(ours));
                 if is_ours {

@@ -25,6 +25,7 @@ use crate::chat;
 use crate::error::ErrorType;
 use crate::json::{self, Broken, Excess, Members, Reader};
 use crate::splice::Splice;
+pub use check::CODE;
 pub use options::PLUGINS;
 pub use provider::{CutOffs, MaxPrice, Partition, Provider};
 
