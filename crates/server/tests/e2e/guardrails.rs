@@ -427,7 +427,7 @@ fn words_of_documents_and_results_of_tools_are_looked_at_too() {
         let blocks = json!({"content_filter_builtins": [{"slug": "credit-card", "action": "block"}]});
         let blocking = guarded(&account, blocks).await;
         for (key, told, hidden) in
-            [(&redacting, "[SSN] of [EMAIL] has 4111", "078"), (&blocking, "The result is withheld", "4111")]
+            [(&redacting, "[SSN] of [EMAIL] has 4111", "078-05"), (&blocking, "The result is withheld", "4111")]
         {
             let answer = Behaviour::says("Ann has one ([a.example](https://a.example)).");
             sim.set(Script::from(asks("", &[("web_search", json!({"query": "x"}))])).then(answer));
