@@ -10,6 +10,17 @@ use crate::clock::Timestamp;
 const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
+/// What each character of an id stands for.
+const PLACES: [u8; 256] = {
+    let mut places = [0; 256];
+    let mut place = 0;
+    while place < CROCKFORD.len() {
+        places[CROCKFORD[place] as usize] = place as u8;
+        place += 1;
+    }
+    places
+};
+
 /// One admitted request or turn: `gen-` and 26 Crockford base32 characters of 48 bits of milliseconds and 80 random
 /// bits, so that ids sort by time. Primary key of everything that is remembered about the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +40,11 @@ impl GenerationId {
     /// The smallest id of an instant: ids are ordered by time, so it bounds a range of them.
     pub fn first_at(instant: Timestamp) -> Self {
         Self::from_parts(instant, [0; 10])
+    }
+
+    /// What it is made of, for those who want other names that are as much one's own: the time, and 80 random bits.
+    pub fn bits(&self) -> u128 {
+        self.0[4..].iter().fold(0, |bits, character| bits << 5 | u128::from(PLACES[usize::from(*character)]))
     }
 
     pub fn as_str(&self) -> &str {
@@ -212,6 +228,12 @@ mod tests {
         assert_eq!(early.as_str(), "gen-01HF7YAT00ZZZZZZZZZZZZZZZZ");
         assert!(early < late);
         assert_eq!(GenerationId::parse(early.as_str()), Some(early));
+    }
+
+    #[test]
+    fn an_id_has_the_bits_that_it_was_made_of() {
+        let id = GenerationId::from_parts(Timestamp(0x0123_4567_89AB), [0xCD, 0xEF, 1, 2, 3, 4, 5, 6, 7, 0xF8]);
+        assert_eq!(id.bits(), 0x0123_4567_89AB_CDEF_0102_0304_0506_07F8);
     }
 
     #[test]

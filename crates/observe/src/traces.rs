@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tidegate_core::{Exchange, GenerationId};
 
-use crate::broadcast::span::{error, hash};
+use crate::broadcast::span::{error, hash, trace_of};
 use crate::broadcast::{Attribute, Part, Service, Span, SpanKind, otlp};
 
 const NANOS_PER_MILLI: i64 = 1_000_000;
@@ -28,7 +28,7 @@ fn span_id(id: &GenerationId, part: &str) -> String {
 
 pub fn spans(exchange: &Exchange) -> Vec<Span> {
     let root = exchange.parent.as_ref().unwrap_or(&exchange.id);
-    let trace = hash(root.as_str(), 16);
+    let trace = trace_of(root);
     let nanos = |millis: u64| {
         let millis = exchange.started.0.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX));
         millis.saturating_mul(NANOS_PER_MILLI)

@@ -8,7 +8,7 @@ use tidegate_core::{Exchange, GenerationId, Outcome, json};
 
 use super::attribute::{Name, Sink, tell};
 use super::otlp::{Json, SCOPE, any_value};
-use super::span::{NANOS_PER_MILLI, SpanKind, hash_digits};
+use super::span::{NANOS_PER_MILLI, SpanKind, digits};
 use super::{Destination, Kind, Maker, Said, Shape, Sight};
 
 /// Nearly always enough where nobody hears what was said, so that it need not grow.
@@ -36,12 +36,12 @@ pub(super) fn told(
     let service = maker.service;
     // Of a later turn, the first one names the trace and is what this one hangs under.
     let first = exchange.parent.as_ref().unwrap_or(&exchange.id);
-    let of_first = hash_digits(first);
+    let of_first = digits(first);
     let of_first = of_first.as_flattened();
-    let of_own = (*first != exchange.id).then(|| hash_digits(&exchange.id));
+    let of_own = (*first != exchange.id).then(|| digits(&exchange.id));
     let (span, parent) = match &of_own {
-        Some(own) => (&own.as_flattened()[..16], Some(&of_first[..16])),
-        None => (&of_first[..16], said.parent.as_ref().map(|(_, span)| span.as_bytes())),
+        Some(own) => (&own.as_flattened()[16..], Some(&of_first[16..])),
+        None => (&of_first[16..], said.parent.as_ref().map(|(_, span)| span.as_bytes())),
     };
     to.reserve(USUAL);
     let mut out = Out { told: to, brand: 0..0 };

@@ -76,10 +76,18 @@ pub(crate) fn hash(text: &str, bytes: usize) -> String {
     hex(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..bytes])
 }
 
-/// The same of an id that we made, as bytes: the first half of what names a trace names a span.
-pub(super) fn hash_digits(id: &GenerationId) -> [[u8; 2]; 16] {
-    let hash = digest::digest(&digest::SHA256, id.as_bytes());
-    hex_digits(hash.as_ref().first_chunk().expect("a hash has more"))
+/// What names the trace of a request, from the id that we gave it: its own bits, of which the last half, all of them random,
+/// names a span.
+pub(super) fn digits(id: &GenerationId) -> [[u8; 2]; 16] {
+    hex_digits(&id.bits().to_be_bytes())
+}
+
+pub(crate) fn trace_of(id: &GenerationId) -> String {
+    hex(&id.bits().to_be_bytes())
+}
+
+fn span_of(id: &GenerationId) -> String {
+    hex(&id.bits().to_be_bytes()[8..])
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -99,7 +107,7 @@ fn trace_id(exchange: &Exchange, said: &Said) -> (String, Option<String>) {
     }
     match &said.parent {
         Some((trace, _)) => (trace.clone(), None),
-        None => (hash(exchange.parent.as_ref().unwrap_or(&exchange.id).as_str(), 16), None),
+        None => (trace_of(exchange.parent.as_ref().unwrap_or(&exchange.id)), None),
     }
 }
 
@@ -144,7 +152,7 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
     }
     // A later turn hangs under the first one.
     if let Some(first) = exchange.parent.filter(|first| *first != exchange.id) {
-        parent = Some(hash(first.as_str(), 8));
+        parent = Some(span_of(&first));
     }
     let mut attributes = attributes(exchange, said, sight, maker);
     let brand = &maker.service.brand;
@@ -177,7 +185,7 @@ pub fn spans(exchange: &Exchange, said: &Said, sight: Sight, maker: Maker<'_>) -
     };
     let error = error(exchange).map(str::to_owned);
     spans.push(Span {
-        id: hash(exchange.id.as_str(), 8),
+        id: span_of(&exchange.id),
         parent,
         name: said.named("generation_name").map_or_else(|| format!("chat {}", exchange.model), str::to_owned),
         part: Part::Generation,
@@ -224,7 +232,7 @@ fn tool(exchange: &Exchange, trace: &str, (place, used): (usize, &Used), sight: 
     Span {
         trace: trace.to_owned(),
         id: hash(&format!("{}tool{place}", exchange.id.as_str()), 8),
-        parent: Some(hash(request.as_str(), 8)),
+        parent: Some(span_of(request)),
         name: format!("execute_tool {}", used.name),
         part: Part::Tool,
         kind: SpanKind::Internal,
