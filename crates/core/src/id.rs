@@ -42,6 +42,24 @@ impl GenerationId {
         Self::from_parts(instant, [0; 10])
     }
 
+    /// This one, or the next after `other` where it would come before that: what begins one after the other, maybe in the
+    /// same millisecond, is then read back in that order.
+    #[must_use]
+    pub fn after(self, other: Self) -> Self {
+        if self > other {
+            return self;
+        }
+        let mut next = other;
+        for character in next.0[4..].iter_mut().rev() {
+            let place = usize::from(PLACES[usize::from(*character)]) + 1;
+            *character = CROCKFORD[place % CROCKFORD.len()];
+            if place < CROCKFORD.len() {
+                break;
+            }
+        }
+        next
+    }
+
     /// What it is made of, for those who want other names that are as much one's own: the time, and 80 random bits.
     pub fn bits(&self) -> u128 {
         self.0[4..].iter().fold(0, |bits, character| bits << 5 | u128::from(PLACES[usize::from(*character)]))
@@ -228,6 +246,18 @@ mod tests {
         assert_eq!(early.as_str(), "gen-01HF7YAT00ZZZZZZZZZZZZZZZZ");
         assert!(early < late);
         assert_eq!(GenerationId::parse(early.as_str()), Some(early));
+    }
+
+    #[test]
+    fn what_begins_later_in_one_millisecond_comes_later() {
+        let at = |random| GenerationId::from_parts(Timestamp(1_700_000_000_000), random);
+        let (low, high) = (at([0; 10]), at([0xFF; 10]));
+        assert_eq!((high.after(low), low.after(low).as_str()), (high, "gen-01HF7YAT000000000000000001"));
+        assert_eq!(low.after(high).as_str(), "gen-01HF7YAT010000000000000000", "after the last of a millisecond");
+        assert!(low.after(at([0, 0, 0, 0, 0, 0, 0, 0, 0, 31])) > at([0, 0, 0, 0, 0, 0, 0, 0, 0, 31]));
+        let mut ids = vec![low];
+        (0..1_000).for_each(|_| ids.push(GenerationId::new(Timestamp(1_700_000_000_000)).after(ids[ids.len() - 1])));
+        assert!(ids.is_sorted_by(|one, next| one < next));
     }
 
     #[test]

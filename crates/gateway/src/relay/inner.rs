@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     pub(super) prepared: Option<Box<Prepared>>,
     /// The first turn.
     pub(super) root: OnceLock<GenerationId>,
+    /// The latest one, of loops inside this one as well.
+    latest: Arc<Mutex<Option<GenerationId>>>,
     /// Not of a loop inside another one, which has the other's first turn.
     running: Mutex<Option<Running>>,
     /// Tools that were run since the last turn, where somebody wants to hear of them.
@@ -98,6 +100,7 @@ impl Inner {
             applied,
             prepared,
             root,
+            latest: Arc::default(),
             running,
             used,
             ran,
@@ -127,6 +130,7 @@ impl Inner {
             applied: None,
             prepared: None,
             root,
+            latest: self.latest.clone(),
             running: Mutex::default(),
             used,
             ran: Mutex::default(),
@@ -135,6 +139,14 @@ impl Inner {
             shares,
             is_counted: AtomicBool::new(false),
         }
+    }
+
+    /// The id of the next turn: turns are read back in the order of their ids, and two may begin in one millisecond.
+    pub(super) fn next(&self, id: GenerationId) -> GenerationId {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = latest.map_or(id, |latest| id.after(latest));
+        *latest = Some(next);
+        next
     }
 
     /// A turn begins, with this id: what the first of all had.

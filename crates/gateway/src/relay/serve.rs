@@ -220,7 +220,8 @@ impl Gateway {
             }
         }
         if let Some(inner) = inner {
-            let id = ticket.id();
+            let id = inner.next(ticket.id());
+            ticket.known_as(id);
             ticket.belongs_to(inner.begin(&self.loops, id));
             ticket.used(inner);
             ticket.metered(inner);
