@@ -121,8 +121,9 @@ pub(super) async fn whole(
     Limits { patience, deadline, has_alternative }: Limits,
 ) -> Result<Bytes, Fault> {
     let snapshot = job.snapshot.clone();
-    let answer = async {
-        let answered = until(patience, pin!(send(job, attempt))).await?;
+    // It is never longer than the rest: one clock at a time is enough.
+    let answered = until(patience.min(deadline), pin!(send(job, attempt))).await?;
+    let rest = async {
         let limit = snapshot.settings.max_answer_bytes;
         // Who has nobody else to ask waits for the rest as long as for all of it.
         let upstream = &snapshot.upstreams[attempt.endpoint.provider_index];
@@ -150,7 +151,7 @@ pub(super) async fn whole(
             }
         }
     };
-    let gotten = until(deadline, pin!(answer)).await?;
+    let gotten = until(deadline, pin!(rest)).await?;
     let body = match gotten {
         Gotten::Native(body) if snapshot.places[attempt.endpoint.place].card.foreign => {
             anthropic::mended(&body, &translate::signer(attempt)).unwrap_or(body)
