@@ -28,8 +28,6 @@ pub use self::plain::Flow;
 use self::plain::{Plain, Unanswered};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// The most headers that an answer may have.
-const MOST_HEADERS: usize = 200;
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 const PLAIN: HeaderValue = HeaderValue::from_static("identity");
@@ -153,8 +151,7 @@ fn builder() -> hyper_util::client::legacy::Builder {
         .pool_idle_timeout(IDLE_CONNECTION)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .http2_adaptive_window(true)
-        .http1_max_headers(MOST_HEADERS);
+        .http2_adaptive_window(true);
     builder
 }
 

@@ -22,7 +22,7 @@ use tokio::task::coop::{cooperative, unconstrained};
 use tokio::time::interval;
 use tower_service::Service as _;
 
-use super::{IDLE_CONNECTION, MOST_HEADERS, Pieces};
+use super::{IDLE_CONNECTION, Pieces};
 use crate::tasks;
 
 /// How often idle connections are looked after.
@@ -80,7 +80,7 @@ impl Plain {
             _ => HeaderValue::from_str(uri.host()?),
         };
         let stream = self.connector.clone().call(uri.clone()).await.ok()?;
-        let (sender, connection) = http1::Builder::new().max_headers(MOST_HEADERS).handshake(stream).await.ok()?;
+        let (sender, connection) = http1::handshake(stream).await.ok()?;
         let (home, idle) = (authority.into(), Arc::downgrade(&self.idle));
         Some(Box::new(Link {
             sender,
