@@ -14,7 +14,7 @@ use super::{MOST, More, Progress, Result};
 
 /// Rows per statement. Calls are filled up with empty rows to the next of them: few statements, each parsed once.
 const SHAPES: [usize; 9] = [1, 2, 4, 8, 12, 16, 32, 128, MOST];
-/// Slots in a text that is worth keeping.
+/// Slots that are written by one statement; the texts of those with fewer are kept, too.
 const FEW_SLOTS: usize = 16;
 
 /// Takes rows of settled calls away.
@@ -27,9 +27,9 @@ const MARK: &str = "UPDATE opened SET progress_nanos = json_extract(value, '$[1]
      progress_tokens = json_extract(value, '$[2]'), progress = json_extract(value, '$[3]') FROM json_each(?) \
      WHERE opened.id = json_extract(value, '$[0]'); ";
 const SETTLE: &str = "INSERT INTO settled (id, calls, data) VALUES (?, ?, ?); ";
-/// The same length as before: the page is written over, and no other is touched.
-const WRITE: &str =
-    "INSERT INTO ring (slot, data) VALUES (?, ?) ON CONFLICT (slot) DO UPDATE SET data = excluded.data; ";
+/// By how many are written. The database's thread reports each statement by itself, and whoever waits for the whole is woken
+/// by every report: one statement for all slots, without a transaction around it, is one report.
+static WRITE: [OnceLock<String>; FEW_SLOTS] = [const { OnceLock::new() }; FEW_SLOTS];
 const KEEP: &str = "INSERT INTO unreadable (generation, data) VALUES ('', ?); ";
 
 /// A row of an open call.
@@ -117,11 +117,12 @@ impl Group<'_> {
         for _ in &self.unreadable {
             text.push_str(KEEP);
         }
-        for _ in &self.slots {
-            text.push_str(WRITE);
+        for some in self.slots.chunks(FEW_SLOTS) {
+            text.push_str(write_text(some.len()));
         }
         let lists = self.opened.len().div_ceil(MOST) + self.bundles.len().div_ceil(MOST);
-        let single = self.amended.len() + self.settled.len() + self.unreadable.len() + self.slots.len();
+        let lists = lists + self.slots.len().div_ceil(FEW_SLOTS);
+        let single = self.amended.len() + self.settled.len() + self.unreadable.len();
         (text, lists + optional.iter().flatten().count() + single)
     }
 
@@ -211,6 +212,14 @@ pub(super) fn list(numbers: &[i64]) -> String {
     }
     text.push(']');
     text
+}
+
+/// Each slot has the same length as before: its page is written over, and no other is touched.
+fn write_text(slots: usize) -> &'static str {
+    WRITE[slots - 1].get_or_init(|| {
+        let places = vec!["(?, ?)"; slots].join(", ");
+        format!("INSERT INTO ring (slot, data) VALUES {places} ON CONFLICT (slot) DO UPDATE SET data = excluded.data; ")
+    })
 }
 
 fn shape(rows: usize) -> usize {
