@@ -1,11 +1,11 @@
 //! Finished requests, as they are remembered: one row each, written once, under the id made at admission.
 
+mod attempts;
 mod list;
 
 use std::borrow::{Borrow, Cow};
 use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize};
 use sqlx::Arguments;
 use tidegate_core::exchange::AttemptRecord;
 use tidegate_core::{
@@ -25,33 +25,11 @@ pub use list::Newest;
 static INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static PLAIN_INSERTS: Shapes<5> = Shapes::new([256, 64, 16, 4, 1]);
 static SINGLE_INSERTS: Shapes<1> = Shapes::new([1]);
-/// Columns that each record has a value of its own for; they come first.
+/// Columns that each record has a value of its own for.
 const OWN: usize = 29;
-/// The other columns, as they are in a record of which there is nothing special to say, which nearly all are: a value that
-/// stands in the statement costs far less than one that is handed over with it.
-const USUAL: [&str; 21] = [
-    "'complete'",
-    "200",
-    "TRUE",
-    "'settled'",
-    "NULL",
-    "0",
-    "0",
-    "0",
-    "NULL",
-    "FALSE",
-    "FALSE",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-    "NULL",
-];
+/// The others. Where there is nothing special to say, as of nearly all records, they are not named: they then hold what
+/// [`is_plain`] asks for by themselves, which costs nothing for each row.
+const OTHERS: usize = 22;
 
 /// Records with the same message id that are looked at, newest first: an upstream may repeat itself.
 const SAME_MESSAGE: i64 = 20;
@@ -152,7 +130,7 @@ impl Store {
             for (chunk, is_plain) in pieces.chain(others.into_iter().map(|chunk| (chunk, false))) {
                 // Room for all of them at once: a list that grows as they come is moved seven times.
                 let mut arguments = Default::default();
-                Arguments::reserve(&mut arguments, chunk.len() * if is_plain { OWN } else { OWN + USUAL.len() + 1 }, 0);
+                Arguments::reserve(&mut arguments, chunk.len() * if is_plain { OWN } else { OWN + OTHERS }, 0);
                 let mut insert = sqlx::query_with(insert_text(chunk.len(), numbered, is_plain), arguments);
                 let mut words = Words::default();
                 for exchange in chunk {
@@ -181,7 +159,7 @@ impl Store {
                         .bind(exchange.upstream_cost.map(|cost| cost.0))
                         .bind(exchange.service_tier.as_deref().map(|tier| words.shared(tier)))
                         .bind(exchange.user_agent.as_deref().map(|agent| words.shared(agent)))
-                        .bind(attempts_to_json(&exchange.attempts))
+                        .bind(attempts::to_json(&exchange.attempts))
                         .bind(exchange.started.0)
                         .bind(exchange.first_content_ms.map(i64::from))
                         .bind(i64::from(exchange.duration_ms))
@@ -284,27 +262,29 @@ impl Store {
     }
 }
 
-macro_rules! plain_columns {
+macro_rules! own_columns {
     () => {
         "id, organisation_id, workspace_id, key_hash, model, provider, streamed, stop_reason, upstream_id, \
          native_id, native_stop_reason, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, thinking_tokens, \
          reserved_nanos, cost_nanos, is_byok, list_cost_nanos, upstream_cost_nanos, service_tier, user_agent, attempts, \
-         started_at, first_content_ms, duration_ms, request_bytes, response_bytes, \
-         outcome, status, usage_reported, settlement, error_type, cache_write_1h_tokens, web_searches, web_fetches, \
-         other_usage, is_estimated, is_clamped, reported_cost_nanos, cache_discount_nanos, session_id, external_user, \
-         referer, title, response_cache_source_id, preset_id, parent_id, api"
+         started_at, first_content_ms, duration_ms, request_bytes, response_bytes"
     };
 }
 
 macro_rules! columns {
     () => {
-        concat!($crate::generations::plain_columns!(), ", router")
+        concat!(
+            $crate::generations::own_columns!(),
+            ", outcome, status, usage_reported, settlement, error_type, cache_write_1h_tokens, web_searches, web_fetches, \
+             other_usage, is_estimated, is_clamped, reported_cost_nanos, cache_discount_nanos, session_id, external_user, \
+             referer, title, response_cache_source_id, preset_id, parent_id, api, router"
+        )
     };
 }
 use columns;
-pub(crate) use plain_columns;
+pub(crate) use own_columns;
 
-/// Whether a record has what is [`USUAL`] in all columns but its own.
+/// Whether a record has in all columns but its own what they hold when they are not named.
 fn is_plain(exchange: &Exchange) -> bool {
     let usage = &exchange.usage;
     let is_usual = (exchange.outcome, exchange.settlement) == (Outcome::Complete, Settlement::Settled)
@@ -331,17 +311,14 @@ fn is_plain(exchange: &Exchange) -> bool {
     is_usual && !(is_said || is_odd || is_priced) && *usage == own
 }
 
-/// The places of one record, of a plain one first. Those have none for what came last: it is nothing by itself.
-static PLACES: LazyLock<[String; 2]> = LazyLock::new(|| {
-    let others: [&[&str]; 2] = [&USUAL, &["?"; USUAL.len() + 1]];
-    others.map(|rest| [&["?"; OWN][..], rest].concat().join(", "))
-});
+/// The places of one record, of a plain one first.
+static PLACES: LazyLock<[String; 2]> = LazyLock::new(|| [OWN, OWN + OTHERS].map(|places| vec!["?"; places].join(", ")));
 
 fn insert_text(rows: usize, numbered: bool, is_plain: bool) -> &'static str {
     let [plain, full] = &*PLACES;
-    let (shapes, place) = if is_plain { (&PLAIN_INSERTS, plain) } else { (&INSERTS, full) };
+    let (shapes, place, columns) =
+        if is_plain { (&PLAIN_INSERTS, plain, own_columns!()) } else { (&INSERTS, full, columns!()) };
     shapes.text(rows, numbered, place, |values| {
-        let columns = if is_plain { plain_columns!() } else { columns!() };
         format!("INSERT INTO generations ({columns}) VALUES {values} ON CONFLICT (id) DO NOTHING")
     })
 }
@@ -490,7 +467,7 @@ impl TryFrom<RawGeneration> for Generation {
             user_agent: raw.user_agent,
             referer: raw.referer,
             title: raw.title,
-            attempts: attempts_from_json(&raw.attempts).ok_or_else(|| unreadable("attempts"))?,
+            attempts: attempts::from_json(&raw.attempts).ok_or_else(|| unreadable("attempts"))?,
             started: Timestamp(raw.started_at),
             first_content_ms: first_content_ms.map_err(|_| unreadable("first_content_ms"))?,
             duration_ms: u32::try_from(raw.duration_ms).map_err(|_| unreadable("duration_ms"))?,
@@ -549,42 +526,4 @@ fn outcome(text: &str) -> Option<Outcome> {
 
 fn settlement(text: &str) -> Option<Settlement> {
     Settlement::ALL.into_iter().find(|settlement| settlement.as_str() == text)
-}
-
-/// One attempt inside the column `attempts`.
-#[derive(Serialize, Deserialize)]
-struct Attempt<'a> {
-    provider: Cow<'a, str>,
-    model: Cow<'a, str>,
-    status: u16,
-    duration_ms: u32,
-    #[serde(default)]
-    is_byok: bool,
-}
-
-fn attempts_to_json(attempts: &[AttemptRecord]) -> String {
-    let attempts: Vec<Attempt<'_>> = attempts
-        .iter()
-        .map(|attempt| Attempt {
-            provider: (&*attempt.provider).into(),
-            model: (&*attempt.model).into(),
-            status: attempt.status,
-            duration_ms: attempt.duration_ms,
-            is_byok: attempt.is_byok,
-        })
-        .collect();
-    serde_json::to_string(&attempts).expect("texts and numbers are always JSON")
-}
-
-fn attempts_from_json(json: &str) -> Option<Vec<AttemptRecord>> {
-    let attempts: Vec<Attempt<'_>> = serde_json::from_str(json).ok()?;
-    let record = |attempt: Attempt<'_>| AttemptRecord {
-        provider: attempt.provider.into(),
-        model: attempt.model.into(),
-        status: attempt.status,
-        duration_ms: attempt.duration_ms,
-        is_byok: attempt.is_byok,
-        ..AttemptRecord::default()
-    };
-    Some(attempts.into_iter().map(record).collect())
 }

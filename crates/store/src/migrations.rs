@@ -47,6 +47,7 @@ const PAIRS: &[Pair] = &[
     pair!(17, "router", "0017_router.sql"),
     pair!(18, "people", "0018_people.sql"),
     pair!(19, "native_ids", "0019_native_ids.sql"),
+    pair!(20, "records", "0020_records.sql"),
 ];
 
 /// The number of the last change to the tables that this build knows.

@@ -4,6 +4,7 @@ use tidegate_core::{
     WorkspaceId,
 };
 
+use tidegate_store::Store;
 use tidegate_store::generations::Generation;
 
 use crate::databases::{NOW, hash};
@@ -117,12 +118,21 @@ on_both! {
         };
         let bare = exchange(hash("k"), None, NOW);
         database.store.insert_generations(&[full.clone(), bare.clone()]).await.unwrap();
-
-        for sent in [full, bare] {
-            let read = database.store.find_generation(&tenant("org_1"), &sent.id).await.unwrap().unwrap();
-            assert_same(read, &sent);
-            assert!(database.store.find_generation(&tenant("org_2"), &sent.id).await.unwrap().is_none());
-        }
+        let check = async |store: &Store| {
+            for sent in [&full, &bare] {
+                let read = store.find_generation(&tenant("org_1"), &sent.id).await.unwrap().unwrap();
+                assert_same(read, sent);
+                assert!(store.find_generation(&tenant("org_2"), &sent.id).await.unwrap().is_none());
+            }
+        };
+        check(&database.store).await;
+        // Also by a release that lays the records out anew.
+        database.execute("DELETE FROM _sqlx_migrations WHERE version = 20", &[]).await;
+        let again = database.open_again().await;
+        check(&again).await;
+        again.insert_generations(std::slice::from_ref(&full)).await.unwrap();
+        assert_eq!(database.number("SELECT COUNT(*) FROM generations").await, 2, "none is there twice");
+        again.close().await;
     }
 
     async fn whatever_is_special_about_a_request_is_kept(database: &Database) {
