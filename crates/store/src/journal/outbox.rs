@@ -163,20 +163,32 @@ impl Journal {
         self.recent.let_go(rows.keys().copied());
         let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await?;
         remove(&mut transaction, &delivered).await?;
+        // What failed together, as what one request carried does, is noted together.
+        let mut failed: Vec<(&Fate, Vec<i64>)> = Vec::new();
         for (row, _, fate) in &whole {
-            let text = match fate {
-                Some(Fate::Postponed(..)) => {
-                    "UPDATE bundles SET due_at = $2, attempts = attempts + 1, last_error = $3 WHERE id = $1"
-                }
-                Some(Fate::Dead(..)) => {
-                    "UPDATE bundles SET payload = x'', died_at = $2, attempts = attempts + 1, last_error = $3 \
-                     WHERE id = $1"
-                }
-                Some(Fate::Delivered) | None => continue,
-            };
-            if let Some(Fate::Postponed(at, error) | Fate::Dead(at, error)) = fate {
-                sqlx::query(text).bind(row).bind(at.0).bind(error).execute(&mut *transaction).await?;
+            match (fate, failed.last_mut()) {
+                (Some(Fate::Delivered) | None, _) => {}
+                (Some(fate), Some((same, rows))) if fate == same => rows.push(*row),
+                (Some(fate), _) => failed.push((fate, vec![*row])),
             }
+        }
+        for (fate, rows) in failed {
+            let (text, at, error) = match fate {
+                Fate::Delivered => continue,
+                Fate::Postponed(at, error) => (
+                    "UPDATE bundles SET due_at = $2, attempts = attempts + 1, last_error = $3 \
+                     WHERE id IN (SELECT value FROM json_each($1))",
+                    at,
+                    error,
+                ),
+                Fate::Dead(at, error) => (
+                    "UPDATE bundles SET payload = x'', died_at = $2, attempts = attempts + 1, last_error = $3 \
+                     WHERE id IN (SELECT value FROM json_each($1))",
+                    at,
+                    error,
+                ),
+            };
+            sqlx::query(text).bind(list(&rows)).bind(at.0).bind(error).execute(&mut *transaction).await?;
         }
         for (row, fates, _) in &parted {
             part(&mut transaction, *row, fates, &mut self.next_bundle).await?;

@@ -10,6 +10,9 @@ use super::ring::{self, Head, Lines};
 use super::sheets::{Settled, Sheet};
 use super::{DEAD, Entry, Home, Journal, Letter, MOST, Payload, Place, Result};
 
+/// A letter on a sheet, about.
+const LETTER: usize = 64;
+
 /// The row that settled calls of a sheet have moved to.
 #[derive(Debug)]
 pub(super) struct Moved {
@@ -188,7 +191,7 @@ impl Journal {
     fn plan<'a>(&self, entries: &[Entry<'a>], letters: &[Letter], is_last: bool) -> Plan<'a> {
         let mut draft = Draft::of(entries, &self.open);
         let mut plan = Plan { over: draft.settles.iter().map(|(id, _)| *id).collect(), ..Plan::default() };
-        let mut lines = Lines::with_capacity(draft.bytes());
+        let mut lines = Lines::with_capacity(draft.bytes() + LETTER * letters.len());
         let is_long = draft.bytes() > self.sheets.shape.longest();
         plan.group.amended = std::mem::take(&mut draft.amended);
         plan.group.marked = std::mem::take(&mut draft.marked);
