@@ -14,7 +14,7 @@ use super::{MOST, More, Progress, Result};
 
 /// Rows per statement. Calls are filled up with empty rows to the next of them: few statements, each parsed once.
 const SHAPES: [usize; 9] = [1, 2, 4, 8, 12, 16, 32, 128, MOST];
-/// Slots that are written by one statement; the texts of those with fewer are kept, too.
+/// Slots that one statement may write, and up to which texts are worth keeping.
 const FEW_SLOTS: usize = 16;
 
 /// Takes rows of settled calls away.
@@ -28,7 +28,7 @@ const MARK: &str = "UPDATE opened SET progress_nanos = json_extract(value, '$[1]
      WHERE opened.id = json_extract(value, '$[0]'); ";
 const SETTLE: &str = "INSERT INTO settled (id, calls, data) VALUES (?, ?, ?); ";
 /// By how many are written. The database's thread reports each statement by itself, and whoever waits for the whole is woken
-/// by every report: one statement for all slots, without a transaction around it, is one report.
+/// by every report: one statement for all slots, where there is nothing else and so no transaction around it, is one report.
 static WRITE: [OnceLock<String>; FEW_SLOTS] = [const { OnceLock::new() }; FEW_SLOTS];
 const KEEP: &str = "INSERT INTO unreadable (generation, data) VALUES ('', ?); ";
 
@@ -117,13 +117,16 @@ impl Group<'_> {
         for _ in &self.unreadable {
             text.push_str(KEEP);
         }
-        for some in self.slots.chunks(FEW_SLOTS) {
+        let lists = self.opened.len().div_ceil(MOST) + self.bundles.len().div_ceil(MOST);
+        let single = self.amended.len() + self.settled.len() + self.unreadable.len();
+        let others = lists + optional.iter().flatten().count() + single;
+        // Within a transaction, a statement that writes many pages keeps what stood there aside, maybe in a file, so that
+        // it could be taken back alone.
+        let at_once = if others == 0 && self.slots.len() <= FEW_SLOTS { FEW_SLOTS } else { 1 };
+        for some in self.slots.chunks(at_once) {
             text.push_str(write_text(some.len()));
         }
-        let lists = self.opened.len().div_ceil(MOST) + self.bundles.len().div_ceil(MOST);
-        let lists = lists + self.slots.len().div_ceil(FEW_SLOTS);
-        let single = self.amended.len() + self.settled.len() + self.unreadable.len();
-        (text, lists + optional.iter().flatten().count() + single)
+        (text, others + self.slots.len().div_ceil(at_once))
     }
 
     async fn execute(&mut self, text: String, connection: &mut SqliteConnection) -> Result<()> {
@@ -253,5 +256,27 @@ impl Rows {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_written_at_once_where_nothing_else_is() {
+        for (slots, buried, statements) in
+            [(1, false, 1), (16, false, 1), (17, false, 17), (1, true, 2), (16, true, 17)]
+        {
+            let group = Group {
+                slots: (0..slots).map(|slot| (slot, Vec::new())).collect(),
+                buried: buried.then(String::new),
+                ..Group::default()
+            };
+            let (text, counted) = group.text();
+            let written = text.matches("INSERT INTO ring").count() + text.matches(BURY).count();
+            assert_eq!((written, counted), (statements, statements), "{slots} {buried}");
+            assert_eq!(text.matches("(?, ?)").count() as i64, slots, "{slots} {buried}");
+        }
     }
 }
