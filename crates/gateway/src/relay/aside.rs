@@ -85,6 +85,8 @@ impl Aside {
         model: &str,
     ) -> Self {
         let mut ticket = Ticket::of(gate, snapshot, key, inner.places.clone().into(), model.into(), 0);
+        let id = inner.next(ticket.id());
+        ticket.known_as(id);
         if let Some(root) = inner.root.get() {
             ticket.belongs_to(*root);
         }
