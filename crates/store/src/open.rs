@@ -93,6 +93,11 @@ pub(crate) fn create_private(path: &Path) -> io::Result<()> {
 /// start together migrate one after the other; and either all pending migrations are applied or none.
 async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), MigrateError> {
     let mut transaction = begin_sqlite(writer).await?;
+    // A new file has no such table.
+    let known = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(&mut *transaction).await;
+    if known.is_ok_and(|known: Option<i64>| known.is_some_and(|known| known < migrations::SCHEMA)) {
+        tracing::info!("the tables are changed to those of this release; with millions of records that takes minutes");
+    }
     // Not `run`, here and below: the future it returns cannot move between threads.
     migrations::sqlite().run_direct(None, &mut *transaction, false).await?;
     Ok(transaction.commit().await?)

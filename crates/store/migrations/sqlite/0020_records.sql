@@ -72,7 +72,11 @@ SELECT id, organisation_id, workspace_id, key_hash, model, provider, streamed, s
     preset_id, parent_id, api, router
 FROM generations ORDER BY id;
 
+-- Each page of the old table would be written over with zeros, and kept twice until all is done: for old copies of records
+-- without any secret, and as long again as all the rest takes.
+PRAGMA secure_delete = FAST;
 DROP TABLE generations;
+PRAGMA secure_delete = ON;
 ALTER TABLE records RENAME TO generations;
 CREATE INDEX generations_by_message ON generations (upstream_id) WHERE upstream_id IS NOT NULL;
 CREATE INDEX generations_by_parent ON generations (parent_id) WHERE parent_id IS NOT NULL;
