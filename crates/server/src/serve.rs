@@ -258,9 +258,8 @@ pub async fn serve(source: Source) -> anyhow::Result<()> {
 }
 
 /// Memory in pages of 2 MiB, which the allocator asks the system for, nearly doubles what an idle gateway takes, adds half to
-/// what a thousand streams take, and makes no request faster that we could measure. `.cargo/config.toml` builds the allocator
-/// without them from the start; this is for those who build it otherwise. To be called before there are threads: each takes
-/// some of its own.
+/// what a thousand streams take, and makes no request faster that we could measure. To be called before there are threads: each
+/// takes some of its own.
 pub fn use_small_pages() {
     // Where that cannot be, it takes more.
     #[cfg(target_os = "linux")]

@@ -22,7 +22,7 @@ impl Store {
     /// a node can be away with records that it is not sure to have sent.
     pub async fn retire_generations(&self, before: Timestamp, at_most: u32) -> Result<u64> {
         let midnight = Timestamp(window::day(before).saturating_mul(DAY_MS));
-        // Ids are ordered by time, and the table by ids.
+        // Ids are ordered by time.
         let bound = GenerationId::first_at(midnight);
         on_writer!(self, pool => {
             let mut transaction = dialect::begin(pool).await?;
