@@ -20,6 +20,7 @@ pub fn example() -> String {
     let defaults = serde_json::to_value(raw::Config::default()).expect("the defaults are JSON");
     let mut out = String::from(
         "# Every setting of Tidegate with its default. Nothing here is needed: without a file all defaults hold.\n\
+         # What is marked `not set` has none: whoever takes the mark away gives it a value.\n\
          # Order of precedence: this file, then environment variables TIDEGATE__SECTION__FIELD, then the command line.\n\
          # A variable holds a value as it is written here, but text needs no quotes: TIDEGATE__EGRESS__ALLOW='[\"10.0.0.0/8\"]'.\n",
     );
