@@ -18,6 +18,8 @@ use crate::relay::reserve::Ask;
 /// How often the journal learns how far a stream has come: after this time, or after so many tokens.
 const MARK: Duration = Duration::from_secs(2);
 const MARK_TOKENS: u64 = 2_000;
+/// After it was asked for more money.
+const AGAIN: Duration = Duration::from_millis(250);
 /// No upstream is believed when it says that an answer cost this many times what was held for it.
 const ABSURD: i64 = 10;
 
@@ -347,6 +349,8 @@ impl Ticket {
             self.gate.ledger.amend(self.open_exchange());
             return None;
         }
+        // What came of that is known soon.
+        self.marked = now.checked_sub(MARK - AGAIN).map(|at| (at, Some(self.heard)));
         match self.snapshot.settings.ledger.on_exhausted {
             OnExhausted::Cut if stretched == Stretched::Exhausted => Some(Failure::exhausted()),
             OnExhausted::Cut | OnExhausted::Finish => None,
