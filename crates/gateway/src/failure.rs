@@ -31,6 +31,8 @@ pub struct Failure {
     pub limited: Option<Limited>,
     /// Whether an account, a limit or a budget of ours does not reach. A provider who wants money is something else.
     pub is_unpaid: bool,
+    /// Output that could be paid for, where that is why.
+    pub affordable: u64,
     pub generation: Option<GenerationId>,
     /// What only failures of upstreams and plans have.
     pub more: Option<Box<More>>,
@@ -65,6 +67,7 @@ impl Failure {
             retry_after: None,
             limited: None,
             is_unpaid: false,
+            affordable: 0,
             generation: None,
             more: None,
         }

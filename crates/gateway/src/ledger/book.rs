@@ -245,6 +245,10 @@ impl Book {
         let Some(balance) = self.slots.get_mut(slot) else { return Money::ZERO };
         let free = balance.available().max(Money::ZERO);
         balance.leased = balance.leased.minus(free);
+        if free > Money::ZERO {
+            // What the store had nothing to give beside has gone there, and maybe on to another node.
+            balance.refused_until = None;
+        }
         free
     }
 

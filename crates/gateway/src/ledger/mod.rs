@@ -221,20 +221,24 @@ impl Ledger {
                 }
                 Err(short) => short,
             };
-            if short.iter().any(|short| short.is_final) {
+            let mut is_refused = short.iter().any(|short| short.is_final);
+            if is_refused && short.iter().all(|short| short.is_final) {
                 return Err(Refusal::Short(short));
             }
             let mut is_elsewhere = false;
-            for short in &short {
+            // All of them, also when one has no more: who then asks for less must know how far each one reaches, and of one
+            // that the store was not asked about nothing is here.
+            for short in short.iter().filter(|short| !short.is_final) {
                 match self.ask(organisation, short, false).await {
                     Answer::Granted => {}
                     Answer::Refused { elsewhere } if elsewhere > Money::ZERO => is_elsewhere = true,
-                    Answer::Refused { .. } => {
-                        // Once more, for what is known now of what is left.
-                        return take(&mut locked(&book), self.tick()).map_err(Refusal::Short);
-                    }
+                    Answer::Refused { .. } => is_refused = true,
                     Answer::Unreachable => return Err(Refusal::Unavailable),
                 }
+            }
+            if is_refused {
+                // Once more, for what is known now of what is left.
+                return take(&mut locked(&book), self.tick()).map_err(Refusal::Short);
             }
             if is_elsewhere {
                 if self.clock.instant() >= patience {

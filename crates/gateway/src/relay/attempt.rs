@@ -60,7 +60,10 @@ pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
                 return Ok(place);
             }
             Err(failure) if matches!(failure.status, 402 | 403) => {
-                first.get_or_insert(failure);
+                // Of several endpoints the one that reaches furthest says how far.
+                if first.as_ref().is_none_or(|first| first.affordable < failure.affordable) {
+                    first = Some(failure);
+                }
                 refused = refused.min(attempt.model);
             }
             Err(failure) => return Err(failure),

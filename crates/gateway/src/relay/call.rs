@@ -38,6 +38,9 @@ pub(super) struct Call {
     pub account: Option<Arc<ServiceAccount>>,
 }
 
+/// What is said of an answer that cannot be paid for in full length.
+const CLAMPED: &str = "clamped:max_tokens";
+
 /// The call of an attempt. What had to be left out of it is in the job's warnings.
 pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fault> {
     job.suit(attempt);
@@ -71,6 +74,10 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     if upstream.is_strict {
         complete(upstream, &missed(job))?;
+    }
+    // Nobody asked for a limit, and an answer that ends at one would be a riddle.
+    if job.is_poor && !job.warnings.iter().any(|warning| warning == CLAMPED) {
+        job.warnings.push(CLAMPED.to_owned());
     }
     let mut uri = if streams { calls.stream.clone() } else { calls.whole.clone() };
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {

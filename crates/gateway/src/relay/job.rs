@@ -63,6 +63,8 @@ pub(super) struct Job {
     /// The most that the upstream may answer, where the caller set no limit and cannot pay for everything, or the window
     /// has no room for it.
     pub cap: Option<u64>,
+    /// It is the money that does not reach further.
+    pub is_poor: bool,
     /// Whether a stream that breaks may be gone on with elsewhere.
     pub may_continue: bool,
     /// What the client has of the answer, when another attempt goes on with it.

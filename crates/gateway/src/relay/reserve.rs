@@ -63,6 +63,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     let endpoint = &attempt.endpoint;
     if endpoint.pricing.is_none() {
         admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint)?;
+        job.is_poor = false;
         return Ok(None);
     }
     let (mut ask, has_more) = ask(job, attempt);
@@ -82,6 +83,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
             Ok(()) => {
                 fail::point("reserved");
                 job.ticket.admit(amount, bound, &demands)?;
+                job.is_poor = lowered.is_some();
                 return Ok(lowered);
             }
             Err(Refusal::Unavailable) => return Err(Failure::unavailable()),
@@ -202,14 +204,20 @@ fn window(endpoint: &Endpoint) -> u64 {
     if endpoint.context_length > 0 { endpoint.context_length } else { UNKNOWN_WINDOW }
 }
 
-/// The output that all accounts can pay for; none when one cannot even pay for the prompt.
+/// The output that all accounts can pay for; none when one cannot even pay for the prompt. While it is known of some how much
+/// there is at all, others of which more may come from elsewhere are left to the next try, which is for less.
 fn affordable(ticket: &Ticket, ask: &Ask<'_>, short: &[Short]) -> Option<u64> {
+    let tokens = |short: &Short| tokens(ticket, ask, short);
+    let known = short.iter().filter(|short| short.is_final).map(tokens).min();
+    known.or_else(|| short.iter().map(tokens).min()).flatten()
+}
+
+/// The output that an account can pay for.
+fn tokens(ticket: &Ticket, ask: &Ask<'_>, short: &Short) -> Option<u64> {
     // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
-    let carried = ticket.carried_spent();
-    let available = |Short { available, demand: Demand { rule, .. }, .. }: &Short| {
-        available.plus(ticket.held(&rule.slot)).minus(carried.counted(rule.counts_byok))
-    };
-    short.iter().map(|short| ask.affordable(short, available(short))).min().flatten()
+    let Short { available, demand: Demand { rule, .. }, .. } = short;
+    let carried = ticket.carried_spent().counted(rule.counts_byok);
+    ask.affordable(short, available.plus(ticket.held(&rule.slot)).minus(carried))
 }
 
 fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
@@ -221,7 +229,7 @@ fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
     Failure::new(402, ErrorType::PaymentRequired, text)
 }
 
-/// The answer to a caller who cannot pay, by the first account that does not reach.
+/// The answer to a caller who cannot pay, by the account that reaches least far.
 fn refused(
     (gate, snapshot, ticket): (&Gateway, &Snapshot, &Ticket),
     ask: &Ask<'_>,
@@ -229,13 +237,15 @@ fn refused(
     affordable: Option<u64>,
 ) -> Failure {
     let counted = |kind| gate.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
-    let Some(first) = short.first() else { return Failure::unavailable() };
-    let rule = &first.demand.rule;
+    // Rules come widest first: the broadest of those that reach least far.
+    let Some(tightest) = short.iter().min_by_key(|short| tokens(ticket, ask, short)) else {
+        return Failure::unavailable();
+    };
+    let rule = &tightest.demand.rule;
     // Where all that was asked for could be paid, it is not the answer that is too dear.
-    let tokens = affordable.filter(|tokens| *tokens > 0 && *tokens < ask.output && ask.is_capped);
+    let tokens = affordable.filter(|tokens| *tokens > 0 && *tokens < ask.output);
     let failure = match &rule.slot.account {
         Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
-            // Rules come widest first, so the first is the broadest that does not reach.
             let (reason, scope) = match rule.slot.account {
                 Account::Workspace(_) => ("budget", "Workspace"),
                 _ => ("guardrail", "Guardrail"),
@@ -267,7 +277,7 @@ fn refused(
             Failure::new(402, ErrorType::PaymentRequired, text)
         }
     };
-    Failure { is_unpaid: true, ..failure }
+    Failure { is_unpaid: true, affordable: tokens.unwrap_or(0), ..failure }
 }
 
 /// Two places, or as many as it takes to say what was set.

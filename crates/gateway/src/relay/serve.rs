@@ -159,6 +159,7 @@ impl Gateway {
             hint: Vec::new(),
             repairs: Vec::new(),
             cap: None,
+            is_poor: false,
             // Who goes on might search otherwise, and has another body. What an upstream holds of a conversation would not
             // be what the client was sent.
             may_continue: wishes.preferences.allow_fallbacks && native.is_none() && !envelope.asked.thread,

@@ -184,6 +184,53 @@ on_both! {
         let spent = 1_000_000 - remaining(&account.gate, &key).await.0;
         account.data("PATCH", &format!("/keys/{hash}"), Some(json!({"limit": dollars(spent + 255_000)})), 200).await;
         eventually("the new limit holds", Duration::from_secs(10), async || ask(open.clone()).await.status == 402).await;
+        let (.., message) = ask(open).await.error();
+        assert_eq!(message, "Insufficient credits: at most 255 output tokens are affordable", "with a cap of its own it can be");
+    }
+
+    async fn led_8_every_limit_of_a_first_call_is_asked_how_far_it_reaches(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, OUTPUT_ONLY)).await;
+        let budget = async |interval: &str, nanos: i64| {
+            let path = format!("/workspaces/{}/budgets/{interval}", account.workspace.0);
+            account.data("PUT", &path, Some(json!({"limit_usd": dollars(nanos)})), 200).await;
+        };
+        budget("lifetime", 5_000_000).await;
+        budget("daily", 4_000_000).await;
+        let ask = async |limit: Option<i64>, max_tokens: Option<u64>| {
+            let key = key(&account, limit.map_or(json!({}), |limit| json!({"limit": dollars(limit)}))).await;
+            let body = json!({"model": MODEL, "max_tokens": max_tokens, "messages": [{"role": "user", "content": "hi"}]});
+            account.gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send().await
+        };
+        // The model could answer 8192 tokens, which neither the key nor a budget can pay for, and nothing was asked before.
+        let reply = ask(Some(1_000_000), None).await;
+        assert_eq!(reply.status, 200, "{}", reply.body_text());
+        let sent: Value = serde_json::from_slice(&sim.requests().pop().expect("a call").body).expect("JSON");
+        assert_eq!(sent["max_tokens"], 1000);
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("clamped:max_tokens"), "the answer may be cut");
+        let (status, .., message) = ask(Some(1_000_000), Some(6_000)).await.error();
+        assert_eq!((status, &*message), (402, "Insufficient credits: at most 1000 output tokens are affordable"));
+        let plain = ask(Some(1_000_000), Some(10)).await;
+        assert_eq!((plain.status, plain.header("x-tidegate-warnings")), (200, None));
+        // What binds is named, and not what is only too small for the longest answer.
+        budget("daily", 100_000).await;
+        let named = async || ask(None, None).await.error().3 == "Workspace daily budget of $0.0001 exceeded";
+        eventually("the budget holds", Duration::from_secs(10), named).await;
+    }
+
+    async fn led_8_the_endpoint_that_reaches_furthest_says_how_far(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let dear = "[models.endpoints.pricing]\ninput = 0\noutput = 4\n";
+        let builder = Tidegate::start().endpoint_with(MODEL, &sim, dear).endpoint_with(MODEL, &sim, OUTPUT_ONLY);
+        let account = Account::start(database, builder).await;
+        let key = key(&account, json!({"limit": dollars(1_000_000)})).await;
+        for order in [["p0", "p1"], ["p1", "p0"]] {
+            let body = json!({"model": MODEL, "max_tokens": 2000, "provider": {"order": order},
+                "messages": [{"role": "user", "content": "hi"}]});
+            let reply = account.gate.ask("POST", "/v1/messages").key(&key).json(body.to_string()).send().await;
+            let (status, .., message) = reply.error();
+            assert_eq!((status, &*message), (402, "Insufficient credits: at most 1000 output tokens are affordable"), "{order:?}");
+        }
     }
 
     async fn led_8_who_cannot_pay_for_a_model_does_not_get_another_one(database: &Database) {
@@ -353,6 +400,33 @@ fn led_22_what_one_gateway_does_not_need_another_can_spend() {
         assert_eq!(remaining(&gates[1], &key).await, Money::ZERO);
         for gate in &gates {
             assert_eq!(Buy::new(gate.address, &key, MODEL, 100, false).make().await.status, Some(402));
+        }
+    });
+}
+
+#[test]
+fn led_22_gateways_that_each_want_all_of_a_limit_give_it_to_each_other() {
+    with_postgres(async |database| {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let builder = Tidegate::start().endpoint_with(MODEL, &sim, OUTPUT_ONLY).config(&database.config());
+        let gates = replicas(database, &builder.text(), 2).await;
+        // The model could answer 8192 tokens; the limit is for a thousand.
+        let limit = Money(1_000_000).to_string();
+        let made = gates[0].place.run(&["keys", "create", "--name", "limited", "--limit", &limit]).await;
+        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
+        for gate in &gates {
+            eventually("every gateway knows the key", Duration::from_secs(10), async || {
+                gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
+            })
+            .await;
+        }
+        for (number, max_tokens) in [None, None, Some(10), None, None, Some(10), Some(10), None].into_iter().enumerate()
+        {
+            let body =
+                json!({"model": MODEL, "max_tokens": max_tokens, "messages": [{"role": "user", "content": "hi"}]});
+            let ask = gates[number % 2].ask("POST", "/v1/messages").key(&key);
+            let reply = ask.json(body.to_string()).send().await;
+            assert_eq!(reply.status, 200, "{number}: {}", reply.body_text());
         }
     });
 }

@@ -230,6 +230,7 @@ impl Relay {
             hint: Vec::new(),
             repairs: Vec::new(),
             cap: None,
+            is_poor: false,
             may_continue: true,
             heard: Some(Heard { asked, sent, graft: Graft::new(said, begun), deadline }),
             refused: None,
