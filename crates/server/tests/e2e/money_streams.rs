@@ -141,6 +141,18 @@ on_both! {
         // 4000 pieces of 8 bytes: far more than the 100 tokens that are held for it.
         let sim = Sim::start(Script::tokens(4000, 8).pace(Duration::from_millis(1))).await;
         let pricing = "[models.endpoints.pricing]\ninput = 0\noutput = 1\n";
+        // A limit that pays for all of a stream cuts none, though it does not pay for as much as is held ahead.
+        let short = Sim::start(Script::tokens(280, 8).pace(Duration::from_millis(10))).await;
+        let ledger = "[ledger]\nreserve_output_tokens = 100\non_exhausted = \"cut\"\n";
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &short, pricing).config(ledger)).await;
+        let rich = key(&account, json!({"limit": serde_json::Number::from_f64(0.001)})).await;
+        let body = json!({"model": MODEL, "max_tokens": 8000, "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+        let reply = account.gate.ask("POST", "/v1/messages").key(&rich).json(body.to_string()).send().await;
+        let events = reply.events();
+        assert_eq!(events.last().expect("there are events").name, "message_stop", "{}", reply.body_text());
+        account.store.close().await;
+        drop(account.gate.stop().await);
+        database.empty().await;
         for (policy, is_cut) in [("finish", false), ("cut", true)] {
             let ledger = format!("[ledger]\nreserve_output_tokens = 100\non_exhausted = \"{policy}\"\n");
             let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing).config(&ledger)).await;

@@ -338,18 +338,24 @@ impl Ticket {
             audio_ms: 0,
             now: self.started(),
         };
-        let most = ask.most(ask.output).max(cost.minus(self.carried_price()));
-        let (amount, demands) = (most.plus(self.carried_price()), self.demands(most, ask.is_byok));
-        let stretched = self.gate.ledger.stretch(&self.key.organisation, id, &demands);
-        if stretched == Stretched::Held {
-            let exchange = self.edit();
-            exchange.reserved = amount;
-            exchange.postings =
-                demands.iter().map(|held| Posting { slot: held.rule.slot.clone(), amount: held.amount }).collect();
-            self.gate.ledger.amend(self.open_exchange());
-            return None;
+        let least = cost.minus(self.carried_price());
+        let mut stretched = Stretched::Held;
+        for (list, is_enough) in [(ask.most(ask.output).max(least), true), (least, false)] {
+            let (amount, demands) = (list.plus(self.carried_price()), self.demands(list, ask.is_byok));
+            stretched = self.gate.ledger.stretch(&self.key.organisation, id, &demands);
+            if stretched == Stretched::Held {
+                let exchange = self.edit();
+                exchange.reserved = amount;
+                exchange.postings =
+                    demands.iter().map(|held| Posting { slot: held.rule.slot.clone(), amount: held.amount }).collect();
+                self.gate.ledger.amend(self.open_exchange());
+                if is_enough {
+                    return None;
+                }
+                break;
+            }
         }
-        // What came of that is known soon.
+        // What the store says to that is known soon; and what is held for no more than was heard will not do for long.
         self.marked = now.checked_sub(MARK - AGAIN).map(|at| (at, Some(self.heard)));
         match self.snapshot.settings.ledger.on_exhausted {
             OnExhausted::Cut if stretched == Stretched::Exhausted => Some(Failure::exhausted()),
