@@ -34,8 +34,6 @@ pub struct Short {
     pub available: Money,
     /// The store was asked a moment ago and had nothing to give, and no other node had anything.
     pub is_final: bool,
-    /// It had nothing to give when it was last asked, however long ago that was.
-    pub was_refused: bool,
     /// What is held here was given under another limit: it must go back first.
     pub is_stale: bool,
 }
@@ -108,12 +106,7 @@ impl Book {
     /// since it was let in does not concern it. One that is not open is let in.
     pub fn top_up(&mut self, id: GenerationId, demands: &[Demand], now: Timestamp) -> Result<(), Vec<Short>> {
         let Some(parts) = self.open.get(&id) else { return self.reserve(id, demands, now) };
-        let held = |slot: &Slot| parts.iter().find(|part| part.slot == *slot).map_or(Money::ZERO, |part| part.amount);
-        let missing: Demands = demands
-            .iter()
-            .map(|demand| Demand { amount: demand.amount.minus(held(&demand.rule.slot)), ..demand.clone() })
-            .filter(|demand| demand.amount > Money::ZERO)
-            .collect();
+        let missing = missing(parts, demands);
         self.hold(&missing, now, true)?;
         let Some(parts) = self.open.get_mut(&id) else { return Ok(()) };
         for Demand { rule, amount } in missing {
@@ -125,11 +118,21 @@ impl Book {
         Ok(())
     }
 
-    fn hold(&mut self, demands: &[Demand], now: Timestamp, is_open: bool) -> Result<(), Vec<Short>> {
-        let short: Vec<Short> = demands.iter().filter_map(|demand| self.shortage(demand, now, is_open)).collect();
-        if !short.is_empty() {
-            return Err(short);
+    /// Whether [`Self::top_up`] would hold these amounts.
+    pub fn reaches(&self, id: GenerationId, demands: &[Demand], now: Timestamp) -> Result<(), Vec<Short>> {
+        match self.open.get(&id) {
+            Some(parts) => self.all_reach(&missing(parts, demands), now, true),
+            None => self.all_reach(demands, now, false),
         }
+    }
+
+    fn all_reach(&self, demands: &[Demand], now: Timestamp, is_open: bool) -> Result<(), Vec<Short>> {
+        let short: Vec<Short> = demands.iter().filter_map(|demand| self.shortage(demand, now, is_open)).collect();
+        if short.is_empty() { Ok(()) } else { Err(short) }
+    }
+
+    fn hold(&mut self, demands: &[Demand], now: Timestamp, is_open: bool) -> Result<(), Vec<Short>> {
+        self.all_reach(demands, now, is_open)?;
         for Demand { rule, amount } in demands {
             if let Some(balance) = self.slots.get_mut(&rule.slot) {
                 balance.pending = balance.pending.plus(*amount);
@@ -141,10 +144,8 @@ impl Book {
 
     fn shortage(&self, demand: &Demand, now: Timestamp, is_open: bool) -> Option<Short> {
         let known = self.slots.get(&demand.rule.slot);
-        let was_refused = known.is_some_and(|balance| balance.refused_until.is_some());
-        let short = |available, is_final, is_stale| {
-            Some(Short { demand: demand.clone(), available, is_final, was_refused, is_stale })
-        };
+        let short =
+            |available, is_final, is_stale| Some(Short { demand: demand.clone(), available, is_final, is_stale });
         let Some(balance) = known else { return short(Money::ZERO, false, false) };
         if !is_open && balance.is_stale(&demand.rule) {
             return short(balance.available(), false, true);
@@ -289,6 +290,16 @@ impl Book {
     pub fn open_calls(&self) -> usize {
         self.open.len()
     }
+}
+
+/// What of these amounts is not held yet.
+fn missing(parts: &[Posting], demands: &[Demand]) -> Demands {
+    let held = |slot: &Slot| parts.iter().find(|part| part.slot == *slot).map_or(Money::ZERO, |part| part.amount);
+    demands
+        .iter()
+        .map(|demand| Demand { amount: demand.amount.minus(held(&demand.rule.slot)), ..demand.clone() })
+        .filter(|demand| demand.amount > Money::ZERO)
+        .collect()
 }
 
 #[cfg(test)]

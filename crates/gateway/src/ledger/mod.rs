@@ -201,51 +201,69 @@ impl Ledger {
         organisation: &OrganisationId,
         id: GenerationId,
         demands: &[Demand],
-        (hold, patience): (Duration, Instant),
+        terms: (Duration, Instant),
     ) -> Result<(), Refusal> {
-        let take = |book: &mut Book, now| book.top_up(id, demands, now);
         if demands.is_empty() {
             return Ok(());
         }
+        let book = self.book(organisation);
+        self.gathered(organisation, &book, |book, now| book.top_up(id, demands, now), terms).await?;
+        self.renew(organisation, &book, demands);
+        Ok(())
+    }
+
+    /// Whether so much could be held; nothing is.
+    pub async fn reaches(
+        &self,
+        organisation: &OrganisationId,
+        id: GenerationId,
+        demands: &[Demand],
+        terms: (Duration, Instant),
+    ) -> Result<(), Refusal> {
+        let book = self.book(organisation);
+        self.gathered(organisation, &book, |book, now| book.reaches(id, demands, now), terms).await
+    }
+
+    /// Takes what there is, and has the store asked for what is not there. Once it is known of one account how much there is at
+    /// all, no other is asked for its part of an amount that cannot be held: others would have to give theirs back for nothing.
+    async fn gathered(
+        &self,
+        organisation: &OrganisationId,
+        book: &Mutex<Book>,
+        take: impl Fn(&mut Book, Timestamp) -> Result<(), Vec<Short>>,
+        (hold, patience): (Duration, Instant),
+    ) -> Result<(), Refusal> {
         if self.has_lost_contact(hold) {
             return Err(Refusal::Unavailable);
         }
-        let book = self.book(organisation);
         loop {
             // Apart from the match, which would keep the book locked to its end.
-            let taken = take(&mut locked(&book), self.tick());
+            let taken = take(&mut locked(book), self.tick());
             let short = match taken {
-                Ok(()) => {
-                    self.renew(organisation, &book, demands);
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(short) => short,
             };
-            let mut is_refused = short.iter().any(|short| short.is_final);
-            if is_refused && short.iter().all(|short| short.is_final) {
+            if short.iter().any(|short| short.is_final) {
                 return Err(Refusal::Short(short));
             }
             let mut is_elsewhere = false;
-            // All of them, also when one has no more: who then asks for less must know how far each one reaches, and of one
-            // that the store was not asked about nothing is here.
-            for short in short.iter().filter(|short| !short.is_final) {
+            for short in &short {
                 match self.ask(organisation, short, false).await {
                     Answer::Granted => {}
                     Answer::Refused { elsewhere } if elsewhere > Money::ZERO => is_elsewhere = true,
-                    Answer::Refused { .. } => is_refused = true,
+                    Answer::Refused { .. } => {
+                        // Once more, for what is known now of what is left.
+                        return take(&mut locked(book), self.tick()).map_err(Refusal::Short);
+                    }
                     Answer::Unreachable => return Err(Refusal::Unavailable),
                 }
-            }
-            if is_refused {
-                // Once more, for what is known now of what is left.
-                return take(&mut locked(&book), self.tick()).map_err(Refusal::Short);
             }
             if is_elsewhere {
                 if self.clock.instant() >= patience {
                     for short in &short {
                         self.ask(organisation, short, true).await;
                     }
-                    return take(&mut locked(&book), self.tick()).map_err(Refusal::Short);
+                    return take(&mut locked(book), self.tick()).map_err(Refusal::Short);
                 }
                 sleep(LOOK).await;
             }
@@ -301,7 +319,7 @@ impl Ledger {
         }
         let stretched = locked(&self.book(organisation)).top_up(id, demands, self.tick());
         let Err(short) = stretched else { return Stretched::Held };
-        let is_over = short.iter().any(|short| short.was_refused && short.available < short.demand.amount);
+        let is_over = short.iter().any(|short| short.is_final);
         for short in short {
             let organisation = organisation.clone();
             let (rule, amount, is_stale) = (short.demand.rule, short.demand.amount, short.is_stale);

@@ -254,13 +254,18 @@ impl Treasury {
                 }
                 Ok(Answer::Granted)
             }
-            Granted::Refused { remaining, elsewhere } => {
+            Granted::Refused { mut remaining, mut elsewhere } => {
                 if remaining > Money::ZERO && elsewhere == Money::ZERO {
                     // All that is left, so that whoever asks can be told how far it reaches. Not while others may give
                     // theirs back: what is left and what they give are enough for somebody only together.
                     let wanted = Wanted { least: remaining, ..wanted };
-                    if let Granted::Leased(amount) = self.store.lease(&self.node.id, &wanted).await? {
-                        locked(&book).granted(rule, amount, now);
+                    match self.store.lease(&self.node.id, &wanted).await? {
+                        Granted::Leased(amount) => locked(&book).granted(rule, amount, now),
+                        // Another node was quicker.
+                        Granted::Refused { remaining: left, elsewhere: there } => {
+                            (remaining, elsewhere) = (left, there)
+                        }
+                        Granted::Nothing { elsewhere: there } => (remaining, elsewhere) = (Money::ZERO, there),
                     }
                 }
                 locked(&book).refused(rule, (remaining, elsewhere), now, until(elsewhere));

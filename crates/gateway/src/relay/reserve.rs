@@ -24,8 +24,10 @@ const LEAST_OUTPUT: u64 = 256;
 const SEARCHES: u64 = 10;
 /// Tokens that a window has of which nobody said how wide it is.
 const UNKNOWN_WINDOW: u64 = 1_000_000;
-/// How often the cap is lowered while others take from the same accounts.
-const TRIES: usize = 4;
+/// How often the cap is lowered: for each account that reaches less far than the one before, and while others take from them.
+const TRIES: usize = 16;
+/// What a member that names a cap may count for.
+const CAP_TOKENS: u64 = 8;
 
 /// What a call may cost at one endpoint.
 #[derive(Clone, Copy)]
@@ -76,10 +78,15 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
         ask.output = ask.output.min(most);
     }
     let mut lowered = None;
+    let mut binding: Option<Binding> = None;
     for _ in 0..TRIES {
         let most = ask.most(ask.output);
         let (amount, demands) = (most.plus(carried), job.ticket.demands(most, ask.is_byok));
-        match job.ticket.hold(&demands).await {
+        // For a call that will be refused nothing is held; it is told how much all of its limits can pay for.
+        let is_refused = binding.is_some() && (ask.is_capped || ask.output < LEAST_OUTPUT);
+        let gathered = if is_refused { job.ticket.reaches(&demands).await } else { job.ticket.hold(&demands).await };
+        match gathered {
+            Ok(()) if is_refused => break,
             Ok(()) => {
                 fail::point("reserved");
                 job.ticket.admit(amount, bound, &demands)?;
@@ -88,19 +95,22 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
             }
             Err(Refusal::Unavailable) => return Err(Failure::unavailable()),
             Err(Refusal::Short(short)) => {
-                let affordable = affordable(&job.ticket, &ask, &short);
-                let cap = affordable.filter(|tokens| *tokens >= LEAST_OUTPUT && !ask.is_capped && *tokens < ask.output);
-                match cap {
-                    Some(cap) => {
-                        ask.output = cap;
-                        lowered = Some(cap);
-                    }
-                    None => return Err(refused((&job.gate, &snapshot, &job.ticket), &ask, &short, affordable)),
-                }
+                let Some(tightest) = Binding::of(&job.ticket, &ask, short) else {
+                    return Err(Failure::unavailable());
+                };
+                let less = tightest.tokens.filter(|tokens| *tokens > 0 && *tokens < ask.output);
+                // Where all that was asked for could be paid, it is not the answer that is too dear.
+                binding = Some(Binding { tokens: less, ..tightest });
+                let Some(less) = less else { break };
+                ask.output = less;
+                lowered = Some(less);
             }
         }
     }
-    Err(Failure::unavailable())
+    match binding {
+        Some(binding) => Err(refused((&job.gate, &snapshot, &job.ticket), &ask, &binding)),
+        None => Err(Failure::unavailable()),
+    }
 }
 
 /// Holds what a call may cost that cannot be made smaller: it goes as it is or not at all.
@@ -121,7 +131,10 @@ pub(super) async fn reserve_whole(
             ticket.admit(amount, amount, &demands)
         }
         Err(Refusal::Unavailable) => Err(Failure::unavailable()),
-        Err(Refusal::Short(short)) => Err(refused((gate, snapshot, ticket), ask, &short, None)),
+        Err(Refusal::Short(short)) => Err(match Binding::of(ticket, ask, short) {
+            Some(binding) => refused((gate, snapshot, ticket), ask, &Binding { tokens: None, ..binding }),
+            None => Failure::unavailable(),
+        }),
     }
 }
 
@@ -204,12 +217,22 @@ fn window(endpoint: &Endpoint) -> u64 {
     if endpoint.context_length > 0 { endpoint.context_length } else { UNKNOWN_WINDOW }
 }
 
-/// The output that all accounts can pay for; none when one cannot even pay for the prompt. While it is known of some how much
-/// there is at all, others of which more may come from elsewhere are left to the next try, which is for less.
-fn affordable(ticket: &Ticket, ask: &Ask<'_>, short: &[Short]) -> Option<u64> {
-    let tokens = |short: &Short| tokens(ticket, ask, short);
-    let known = short.iter().filter(|short| short.is_final).map(tokens).min();
-    known.or_else(|| short.iter().map(tokens).min()).flatten()
+/// The account that does not let a call in, and the output that it can pay for; none when it cannot even pay for the prompt.
+struct Binding {
+    short: Short,
+    tokens: Option<u64>,
+}
+
+impl Binding {
+    /// The one that reaches least far, and of several the broadest: rules come widest first. While it is known of some how much
+    /// there is at all, others of which more may come from elsewhere are left to the next try, which is for less.
+    fn of(ticket: &Ticket, ask: &Ask<'_>, mut short: Vec<Short>) -> Option<Self> {
+        if short.iter().any(|short| short.is_final) {
+            short.retain(|short| short.is_final);
+        }
+        let all = short.into_iter().map(|short| Self { tokens: tokens(ticket, ask, &short), short });
+        all.min_by_key(|binding| binding.tokens)
+    }
 }
 
 /// The output that an account can pay for.
@@ -229,21 +252,18 @@ fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
     Failure::new(402, ErrorType::PaymentRequired, text)
 }
 
-/// The answer to a caller who cannot pay, by the account that reaches least far.
+/// The answer to a caller who cannot pay.
 fn refused(
     (gate, snapshot, ticket): (&Gateway, &Snapshot, &Ticket),
     ask: &Ask<'_>,
-    short: &[Short],
-    affordable: Option<u64>,
+    Binding { short, tokens: affordable }: &Binding,
 ) -> Failure {
     let counted = |kind| gate.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
-    // Rules come widest first: the broadest of those that reach least far.
-    let Some(tightest) = short.iter().min_by_key(|short| tokens(ticket, ask, short)) else {
-        return Failure::unavailable();
-    };
-    let rule = &tightest.demand.rule;
-    // Where all that was asked for could be paid, it is not the answer that is too dear.
-    let tokens = affordable.filter(|tokens| *tokens > 0 && *tokens < ask.output);
+    let rule = &short.demand.rule;
+    // Who names a cap sends a few bytes more.
+    let named = Ask { prompt: ask.prompt + CAP_TOKENS, ..*ask };
+    let tokens = affordable.and_then(|known| if ask.is_capped { Some(known) } else { tokens(ticket, &named, short) });
+    let tokens = tokens.filter(|tokens| *tokens > 0);
     let failure = match &rule.slot.account {
         Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
             let (reason, scope) = match rule.slot.account {

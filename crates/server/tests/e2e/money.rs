@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::books::{self, PRICES, audit, price, rows, store_of, verified};
 use crate::harness::{
-    Account, Buy, Database, Heard, INFERENCE_KEY, MANAGEMENT_KEY, Pace, Place, Tidegate, Till, eventually, hash_of,
-    hello, on_both, with_postgres,
+    Account, Buy, Database, Heard, INFERENCE_KEY, MANAGEMENT_KEY, Pace, Place, Reply, Tidegate, Till, eventually,
+    hash_of, hello, on_both, with_postgres,
 };
 
 const MODEL: &str = "vendor/m";
@@ -404,30 +404,81 @@ fn led_22_what_one_gateway_does_not_need_another_can_spend() {
     });
 }
 
+/// Two gateways, and a key for each of these limits, which both of them know.
+async fn pair(database: &Database, sim: &Sim, limits: &[i64]) -> (Vec<Tidegate>, Vec<String>) {
+    let builder = Tidegate::start().endpoint_with(MODEL, sim, OUTPUT_ONLY).config(&database.config());
+    let gates = replicas(database, &builder.text(), 2).await;
+    let mut keys = Vec::new();
+    for limit in limits {
+        let limit = Money(*limit).to_string();
+        let made = gates[0].place.run(&["keys", "create", "--name", "limited", "--limit", &limit]).await;
+        keys.push(String::from_utf8(made.stdout).expect("a key is text").trim().to_owned());
+    }
+    for (gate, key) in gates.iter().flat_map(|gate| keys.iter().map(move |key| (gate, key))) {
+        eventually("every gateway knows the key", Duration::from_secs(10), async || {
+            gate.ask("GET", "/api/v1/key").key(key).send().await.status == 200
+        })
+        .await;
+    }
+    (gates, keys)
+}
+
+fn short(gate: &Tidegate, key: &str, max_tokens: Option<u64>) -> impl Future<Output = Reply> + Send + use<> {
+    let body = json!({"model": MODEL, "max_tokens": max_tokens, "messages": [{"role": "user", "content": "hi"}]});
+    gate.ask("POST", "/v1/messages").key(key).json(body.to_string()).send()
+}
+
 #[test]
 fn led_22_gateways_that_each_want_all_of_a_limit_give_it_to_each_other() {
     with_postgres(async |database| {
         let sim = Sim::start(Behaviour::says("hello")).await;
-        let builder = Tidegate::start().endpoint_with(MODEL, &sim, OUTPUT_ONLY).config(&database.config());
-        let gates = replicas(database, &builder.text(), 2).await;
-        // The model could answer 8192 tokens; the limit is for a thousand.
-        let limit = Money(1_000_000).to_string();
-        let made = gates[0].place.run(&["keys", "create", "--name", "limited", "--limit", &limit]).await;
-        let key = String::from_utf8(made.stdout).expect("a key is text").trim().to_owned();
-        for gate in &gates {
-            eventually("every gateway knows the key", Duration::from_secs(10), async || {
-                gate.ask("GET", "/api/v1/key").key(&key).send().await.status == 200
-            })
-            .await;
-        }
+        // The model could answer 8192 tokens; a limit is for a thousand.
+        let (gates, keys) = pair(database, &sim, &[1_000_000; 5]).await;
         for (number, max_tokens) in [None, None, Some(10), None, None, Some(10), Some(10), None].into_iter().enumerate()
         {
-            let body =
-                json!({"model": MODEL, "max_tokens": max_tokens, "messages": [{"role": "user", "content": "hi"}]});
-            let ask = gates[number % 2].ask("POST", "/v1/messages").key(&key);
-            let reply = ask.json(body.to_string()).send().await;
+            let reply = short(&gates[number % 2], &keys[0], max_tokens).await;
             assert_eq!(reply.status, 200, "{number}: {}", reply.body_text());
         }
+        // Also when both meet it for the first time, in the same moment.
+        for key in &keys[1..] {
+            let both: JoinSet<Reply> = gates.iter().map(|gate| short(gate, key, None)).collect();
+            for reply in both.join_all().await {
+                assert_eq!(reply.status, 200, "{}", reply.body_text());
+            }
+        }
+    });
+}
+
+#[test]
+fn led_22_a_key_that_is_used_up_takes_nothing_from_others() {
+    with_postgres(async |database| {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let (gates, keys) = pair(database, &sim, &[1_000, 3_000_000]).await;
+        let budget = gates[0].ask("PUT", "/api/v1/workspaces/default/budgets/daily").key(MANAGEMENT_KEY);
+        let set = budget.json(json!({"limit_usd": dollars(4_000_000)}).to_string()).send().await;
+        assert_eq!(set.status, 200, "{}", set.body_text());
+        // It has one token, and goes on calling.
+        let is_over = Arc::new(AtomicUsize::new(0));
+        let (first, dead, over) = (gates[0].address, keys[0].clone(), is_over.clone());
+        let caller = tokio::spawn(async move {
+            let mut calls = 0;
+            while over.load(Ordering::Relaxed) == 0 {
+                let call = Buy { max_tokens: None, ..Buy::new(first, &dead, MODEL, calls, false) };
+                let heard = call.make().await;
+                assert_eq!(heard.status, Some(402));
+                calls += 1;
+            }
+            calls
+        });
+        for number in 0..20 {
+            let reply = short(&gates[1], &keys[1], Some(100)).await;
+            assert_eq!(reply.status, 200, "{number}: {}", reply.body_text());
+        }
+        is_over.store(1, Ordering::Relaxed);
+        assert!(caller.await.expect("every call was refused") > 0);
+        // What one of them holds of the budget, the other does not count as gone: the key binds.
+        let (status, .., message) = short(&gates[0], &keys[1], Some(6_000)).await.error();
+        assert_eq!(status, 402, "{message}");
     });
 }
 

@@ -1,5 +1,7 @@
 //! What is held for a call before it is made.
 
+use std::time::{Duration, Instant};
+
 use tidegate_core::{Money, Posting, Slot};
 
 use super::Ticket;
@@ -10,11 +12,22 @@ use crate::ledger::{PATIENCE, Refusal, Shared, fail};
 impl Ticket {
     /// Holds these amounts for the call, in all of its accounts or in none; waits for a lease where there is none.
     pub async fn hold(&mut self, demands: &Demands) -> Result<(), Refusal> {
-        let now = self.gate.clock.instant();
-        let patience = *self.patience.get_or_insert(now + PATIENCE);
-        let terms = (self.snapshot.settings.ledger.lease_hold, patience);
+        let terms = self.terms();
         let (organisation, ledger) = (&self.key.organisation, &self.gate.ledger);
         ledger.hold(organisation, self.id(), demands, terms).await
+    }
+
+    /// Whether these amounts could be held.
+    pub async fn reaches(&mut self, demands: &Demands) -> Result<(), Refusal> {
+        let terms = self.terms();
+        let (organisation, ledger) = (&self.key.organisation, &self.gate.ledger);
+        ledger.reaches(organisation, self.id(), demands, terms).await
+    }
+
+    fn terms(&mut self) -> (Duration, Instant) {
+        let now = self.gate.clock.instant();
+        let patience = *self.patience.get_or_insert(now + PATIENCE);
+        (self.snapshot.settings.ledger.lease_hold, patience)
     }
 
     /// From here on reservations wait anew.
