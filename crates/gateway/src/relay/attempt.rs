@@ -76,7 +76,7 @@ pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
 pub(super) enum Done {
     /// With what had to be left out on the way, and when that is settled.
     Whole(Bytes, Vec<String>, Receipt),
-    /// The same of an answer that is given for want of a better one.
+    /// The same of an answer that is given for want of a better one: nobody else is to have it.
     Refused(Bytes, Vec<String>, Receipt),
     Stream(Box<Relay>, Vec<String>),
     Failed(Failure, Receipt),
@@ -163,7 +163,11 @@ pub(super) async fn run(mut job: Box<Job>, start: Start) -> Done {
                 fail::point("answered");
                 let warnings = std::mem::take(&mut job.warnings);
                 let settled = job.ticket.complete();
-                return Done::Whole(answer, warnings, settled);
+                // With more money it might have been longer.
+                return match job.is_poor {
+                    true => Done::Refused(answer, warnings, settled),
+                    false => Done::Whole(answer, warnings, settled),
+                };
             }
             Ok(Tried::Stream(opened)) => {
                 job.ticket.attempted(&attempt.endpoint, 200, since);

@@ -159,6 +159,34 @@ on_both! {
         assert_eq!(sim.calls(), 1);
     }
 
+    async fn an_answer_that_money_shortened_is_not_kept(database: &Database) {
+        let sim = Sim::start(whole("one")).await;
+        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, PRICED)).await;
+        for is_stream in [false, true] {
+            sim.set(if is_stream { streamed("one") } else { whole("one") });
+            // 8192 tokens, which the model could answer, cost $0.123.
+            let poor = key(&account, json!({"limit": 0.05})).await;
+            let mut body = if is_stream { hello_streamed(MODEL) } else { hello(MODEL) };
+            body.as_object_mut().unwrap().remove("max_tokens");
+            let cached = |key: &str| {
+                let ask = account.gate.ask("POST", "/v1/messages").key(key).header("x-tidegate-cache", "true");
+                ask.json(body.to_string()).send()
+            };
+            let calls = sim.calls();
+            for _ in 0..2 {
+                let reply = cached(&poor).await;
+                assert_eq!(status(&reply), Some("MISS"), "{is_stream}");
+                assert_eq!(reply.header("x-tidegate-warnings"), Some("clamped:max_tokens"), "{is_stream}");
+            }
+            assert_eq!(sim.calls(), calls + 2, "{is_stream}");
+            let rich = key(&account, json!({"limit": 1})).await;
+            for expected in ["MISS", "HIT"] {
+                let reply = cached(&rich).await;
+                assert_eq!(status(&reply), Some(expected), "{is_stream}");
+            }
+        }
+    }
+
     async fn guardrails_hold_for_what_is_kept(database: &Database) {
         let sim = Sim::start(whole("hello")).await;
         let forgets = "data_policy = { retains = false, trains = false }\n";

@@ -93,7 +93,7 @@ impl Relay {
     ) -> Self {
         let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
         let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
-        let Job { gate, snapshot, ticket, plan, requested, metadata, recording, .. } = *job;
+        let Job { gate, snapshot, ticket, plan, requested, metadata, recording, is_poor, .. } = *job;
         let Job { body, forwarded, beta_query, session, user, compression, tier, heard, .. } = *job;
         let rest = can_continue.then(|| {
             // What was sent is all that was said: the request that it is added to has none of it yet.
@@ -124,7 +124,8 @@ impl Relay {
             rest,
             metadata,
             sent_at,
-            recording,
+            // With more money it might be longer: nobody else is to have it.
+            recording: recording.filter(|_| !is_poor),
         }
     }
 
