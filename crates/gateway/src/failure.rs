@@ -31,6 +31,8 @@ pub struct Failure {
     pub limited: Option<Limited>,
     /// Whether an account, a limit or a budget of ours does not reach. A provider who wants money is something else.
     pub is_unpaid: bool,
+    /// What calls under way hold would do, and most of it comes back: another try may go through.
+    pub is_held: bool,
     /// Output that could be paid for, where that is why.
     pub affordable: u64,
     pub generation: Option<GenerationId>,
@@ -67,6 +69,7 @@ impl Failure {
             retry_after: None,
             limited: None,
             is_unpaid: false,
+            is_held: false,
             affordable: 0,
             generation: None,
             more: None,

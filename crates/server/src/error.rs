@@ -37,10 +37,15 @@ pub fn answer(failure: &Failure, surface: Surface, brand: &str) -> Answer {
         headers.insert(REMAINING, HeaderValue::from(0));
         headers.insert(RESET, HeaderValue::from(limited.reset.0));
     }
-    // Waiting does not help against a limit of money, nor in time against one that is far from free.
+    // Waiting does not help against a limit of money unless calls under way hold it, nor in time against one that is far from
+    // free.
     let is_far = failure.limited.is_some() && failure.retry_after.is_some_and(|wait| wait > LONGEST_WAIT);
-    if failure.status == 402 || is_far {
-        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    let should_retry = match failure.is_held {
+        true => Some("true"),
+        false => (failure.status == 402 || is_far).then_some("false"),
+    };
+    if let Some(said) = should_retry {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(said));
     }
     if let Some(id) = failure.generation.and_then(|id| HeaderValue::from_str(id.as_str()).ok()) {
         for name in REQUEST_IDS {

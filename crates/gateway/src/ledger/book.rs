@@ -32,6 +32,8 @@ pub struct Short {
     pub demand: Demand,
     /// What could still be taken here.
     pub available: Money,
+    /// What other calls hold, and other nodes: most of it comes back.
+    pub held: Money,
     /// The store was asked a moment ago and had nothing to give, and no other node had anything.
     pub is_final: bool,
     /// What is held here was given under another limit: it must go back first.
@@ -144,11 +146,13 @@ impl Book {
 
     fn shortage(&self, demand: &Demand, now: Timestamp, is_open: bool) -> Option<Short> {
         let known = self.slots.get(&demand.rule.slot);
-        let short =
-            |available, is_final, is_stale| Some(Short { demand: demand.clone(), available, is_final, is_stale });
-        let Some(balance) = known else { return short(Money::ZERO, false, false) };
+        let short = |(available, held), is_final, is_stale| {
+            Some(Short { demand: demand.clone(), available, held, is_final, is_stale })
+        };
+        let Some(balance) = known else { return short((Money::ZERO, Money::ZERO), false, false) };
+        let stands = (balance.available(), balance.pending.plus(balance.elsewhere));
         if !is_open && balance.is_stale(&demand.rule) {
-            return short(balance.available(), false, true);
+            return short(stands, false, true);
         }
         // A free call is let in as long as nothing is overdrawn.
         let is_free = demand.amount == Money::ZERO;
@@ -156,7 +160,7 @@ impl Book {
             return None;
         }
         let is_refused = balance.refused_until.is_some_and(|until| until > now);
-        short(balance.available(), is_refused && balance.elsewhere == Money::ZERO, false)
+        short(stands, is_refused && balance.elsewhere == Money::ZERO, false)
     }
 
     /// Closes a call: what was held is free again and what it cost is posted. A call that is not open stays as it is.

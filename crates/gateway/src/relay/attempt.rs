@@ -60,8 +60,9 @@ pub(super) async fn admit(job: &mut Job) -> Result<usize, Failure> {
                 return Ok(place);
             }
             Err(failure) if matches!(failure.status, 402 | 403) => {
-                // Of several endpoints the one that reaches furthest says how far.
-                if first.as_ref().is_none_or(|first| first.affordable < failure.affordable) {
+                // Of several endpoints the one that reaches furthest says how far, and one that waiting helps says so.
+                let reach = |failure: &Failure| (failure.affordable, failure.is_held);
+                if first.as_ref().is_none_or(|first| reach(first) < reach(&failure)) {
                     first = Some(failure);
                 }
                 refused = refused.min(attempt.model);

@@ -40,6 +40,7 @@ mod speech;
 mod stream;
 pub mod transcription;
 pub(crate) mod translate;
+mod unpaid;
 mod whole;
 
 use std::sync::Arc;

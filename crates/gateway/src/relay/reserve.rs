@@ -1,17 +1,17 @@
 //! What is held for a call before it goes out, and what is said when that is more than there is.
 
-use tidegate_core::{Account, Money, Timestamp};
+use tidegate_core::{Money, Timestamp};
 use tidegate_observe::metrics::Rejection;
 use tidegate_providers::{Protocol, estimate};
 use tidegate_routing::price::{self, Unit};
 use tidegate_routing::{Attempt, Endpoint, Pricing};
 use tidegate_wire::error::ErrorType;
-use tidegate_wire::json::quoted;
 
 use super::job::Job;
 use super::settle::Ticket;
 use super::signs::Signs;
 use super::translate;
+use super::unpaid::refused;
 use crate::failure::Failure;
 use crate::ledger::book::{Demand, Demands, Rule, Short};
 use crate::ledger::{Refusal, fail};
@@ -26,8 +26,6 @@ const SEARCHES: u64 = 10;
 const UNKNOWN_WINDOW: u64 = 1_000_000;
 /// How often the cap is lowered: for each account that reaches less far than the one before, and while others take from them.
 const TRIES: usize = 16;
-/// What a member that names a cap may count for.
-const CAP_TOKENS: u64 = 8;
 
 /// What a call may cost at one endpoint.
 #[derive(Clone, Copy)]
@@ -77,6 +75,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     if let Some(most) = settings.ledger.reserve_output_tokens {
         ask.output = ask.output.min(most);
     }
+    let enough = if ask.is_capped { ask.output } else { ask.output.min(LEAST_OUTPUT) };
     let mut lowered = None;
     let mut binding: Option<Binding> = None;
     for _ in 0..TRIES {
@@ -108,7 +107,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
         }
     }
     match binding {
-        Some(binding) => Err(refused((&job.gate, &snapshot, &job.ticket), &ask, &binding)),
+        Some(binding) => Err(refused((&job.gate, &snapshot, &job.ticket), &ask, enough, &binding)),
         None => Err(Failure::unavailable()),
     }
 }
@@ -132,7 +131,7 @@ pub(super) async fn reserve_whole(
         }
         Err(Refusal::Unavailable) => Err(Failure::unavailable()),
         Err(Refusal::Short(short)) => Err(match Binding::of(ticket, ask, short) {
-            Some(binding) => refused((gate, snapshot, ticket), ask, &Binding { tokens: None, ..binding }),
+            Some(binding) => refused((gate, snapshot, ticket), ask, ask.output, &Binding { tokens: None, ..binding }),
             None => Failure::unavailable(),
         }),
     }
@@ -218,9 +217,9 @@ fn window(endpoint: &Endpoint) -> u64 {
 }
 
 /// The account that does not let a call in, and the output that it can pay for; none when it cannot even pay for the prompt.
-struct Binding {
-    short: Short,
-    tokens: Option<u64>,
+pub(super) struct Binding {
+    pub short: Short,
+    pub tokens: Option<u64>,
 }
 
 impl Binding {
@@ -230,17 +229,9 @@ impl Binding {
         if short.iter().any(|short| short.is_final) {
             short.retain(|short| short.is_final);
         }
-        let all = short.into_iter().map(|short| Self { tokens: tokens(ticket, ask, &short), short });
+        let all = short.into_iter().map(|short| Self { tokens: ask.reach(ticket, &short), short });
         all.min_by_key(|binding| binding.tokens)
     }
-}
-
-/// The output that an account can pay for.
-fn tokens(ticket: &Ticket, ask: &Ask<'_>, short: &Short) -> Option<u64> {
-    // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
-    let Short { available, demand: Demand { rule, .. }, .. } = short;
-    let carried = ticket.carried_spent().counted(rule.counts_byok);
-    ask.affordable(short, available.plus(ticket.held(&rule.slot)).minus(carried))
 }
 
 fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
@@ -250,64 +241,6 @@ fn unpriced(gate: &Gateway, endpoint: &Endpoint) -> Failure {
         endpoint.model, endpoint.provider_name
     );
     Failure::new(402, ErrorType::PaymentRequired, text)
-}
-
-/// The answer to a caller who cannot pay.
-fn refused(
-    (gate, snapshot, ticket): (&Gateway, &Snapshot, &Ticket),
-    ask: &Ask<'_>,
-    Binding { short, tokens: affordable }: &Binding,
-) -> Failure {
-    let counted = |kind| gate.metrics.limit_rejections.get_or_create(&Rejection { kind }).inc();
-    let rule = &short.demand.rule;
-    // Who names a cap sends a few bytes more.
-    let named = Ask { prompt: ask.prompt + CAP_TOKENS, ..*ask };
-    let tokens = affordable.and_then(|known| if ask.is_capped { Some(known) } else { tokens(ticket, &named, short) });
-    let tokens = tokens.filter(|tokens| *tokens > 0);
-    let failure = match &rule.slot.account {
-        Account::Workspace(_) | Account::Guardrail(_) | Account::Member(_) => {
-            let (reason, scope) = match rule.slot.account {
-                Account::Workspace(_) => ("budget", "Workspace"),
-                _ => ("guardrail", "Guardrail"),
-            };
-            counted(reason);
-            let interval = rule.slot.window.map_or("lifetime", |window| window.as_str());
-            let text = format!("{scope} {interval} budget of ${} exceeded", dollars(rule.limit));
-            Failure::new(403, ErrorType::PermissionDenied, text)
-        }
-        Account::Key(_) => {
-            counted("key");
-            let text = match tokens {
-                Some(tokens) => format!("Insufficient credits: at most {tokens} output tokens are affordable"),
-                None => "API key spend limit reached".to_owned(),
-            };
-            let mut failure = Failure::new(402, ErrorType::PaymentRequired, text);
-            let resets = rule.slot.window.map(|window| window.next(ticket.started()).to_string());
-            let resets = resets.map_or_else(|| "null".to_owned(), |instant| quoted(&instant));
-            failure.more_mut().metadata = Some(format!(r#"{{"resets_at":{resets}}}"#));
-            failure
-        }
-        Account::Organisation(_) => {
-            counted("credits");
-            let text = match (tokens, &snapshot.settings.credits_url) {
-                (Some(tokens), _) => format!("Insufficient credits: at most {tokens} output tokens are affordable"),
-                (None, Some(url)) => format!("Insufficient credits. Add more using {url}"),
-                (None, None) => "Insufficient credits".to_owned(),
-            };
-            Failure::new(402, ErrorType::PaymentRequired, text)
-        }
-    };
-    Failure { is_unpaid: true, affordable: tokens.unwrap_or(0), ..failure }
-}
-
-/// Two places, or as many as it takes to say what was set.
-fn dollars(amount: Money) -> String {
-    let text = amount.to_string();
-    match text.split_once('.') {
-        None => format!("{text}.00"),
-        Some((_, places)) if places.len() == 1 => format!("{text}0"),
-        Some(_) => text,
-    }
 }
 
 impl<'a> Ask<'a> {
@@ -362,6 +295,14 @@ impl<'a> Ask<'a> {
         }
     }
 
+    /// The output that an account can pay for.
+    pub fn reach(&self, ticket: &Ticket, short: &Short) -> Option<u64> {
+        // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
+        let Short { available, demand: Demand { rule, .. }, .. } = short;
+        let carried = ticket.carried_spent().counted(rule.counts_byok);
+        self.affordable(short, available.plus(ticket.held(&rule.slot)).minus(carried))
+    }
+
     fn affordable(&self, short: &Short, available: Money) -> Option<u64> {
         let pricing = self.endpoint.pricing.as_ref()?;
         // Of a fee it would have to be known how much it is a fee of; such a call goes as it is or not at all.
@@ -380,19 +321,5 @@ impl Ticket {
         // What goes through a customer's own credential is none of the business of limits that do not count it.
         let concerns = |demand: &Demand| !is_byok || demand.rule.counts_byok || demand.amount > Money::ZERO;
         self.rules().iter().map(demand).filter(concerns).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_told_in_dollars_and_cents() {
-        for (nanos, text) in
-            [(5_000_000_000, "5.00"), (500_000_000, "0.50"), (1_250_000_000, "1.25"), (1_000_000, "0.001")]
-        {
-            assert_eq!(dollars(Money(nanos)), text);
-        }
     }
 }

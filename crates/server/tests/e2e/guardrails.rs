@@ -214,7 +214,7 @@ on_both! {
         let member = account.store.add_member(&account.tenant, &shell(), person).await.unwrap().id;
         // A call holds 64 dollars and costs one: the first fits, the second does not any more.
         let budget = json!({"limit_usd": 64.5, "reset_interval": "daily"});
-        let over = forbidden("Guardrail daily budget of $64.50 exceeded");
+        let over = forbidden("Guardrail daily budget of $64.50 exceeded: at most 63 output tokens are affordable");
         let (one, two) = (key(&account, json!({})).await, key(&account, json!({})).await);
         let guardrail = made(&account, budget.clone()).await;
         assert_eq!(assign(&account, &guardrail, &[&one, &two]).await, 2);
@@ -262,7 +262,7 @@ on_both! {
         let shown = account.gate.ask("GET", "/api/v1/key").key(&key).send().await.json()["data"]["budgets"].clone();
         assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
         assert_eq!((&shown[0]["spend_usd"], &shown[0]["remaining_usd"]), (&json!(2), &json!(63.5)));
-        let over = forbidden("Guardrail daily budget of $65.50 exceeded");
+        let over = forbidden("Guardrail daily budget of $65.50 exceeded: at most 63 output tokens are affordable");
         assert_eq!(refusal(&said(&account, &key, hello(MODEL)).await), over);
     }
 }

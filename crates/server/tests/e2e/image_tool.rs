@@ -186,7 +186,10 @@ async fn an_image_that_nobody_can_pay_for_is_not_made() {
     let body = body(false, json!({"model": ART})).to_string();
     let reply = gate.ask("POST", "/v1/messages").key(&key).json(body).send().await;
     assert_eq!((reply.status, art.calls()), (200, 0), "{}", reply.body_text());
-    assert_eq!(heard(&sim), json!({"status": "error", "error": "API key spend limit reached"}));
+    let told = heard(&sim);
+    let words = told["error"].as_str().unwrap();
+    assert_eq!(told["status"], "error");
+    assert!(words.starts_with("API key spend limit reached: this call may cost $0.04, and $0.02"), "{words}");
 }
 
 #[tokio::test]

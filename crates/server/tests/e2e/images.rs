@@ -333,7 +333,8 @@ async fn limits_of_money_and_guardrails_hold_for_pictures() {
     let body = json!({"model": MODEL, "prompt": "a boat"});
     let draw = |body: Value| gate.ask("POST", "/v1/images").key(&key).json(body.to_string()).send();
     let three = draw(json!({"model": MODEL, "prompt": "a boat", "n": 3})).await;
-    assert_eq!(message(&three), (402, "API key spend limit reached".to_owned()));
+    let text = "API key spend limit reached: this call may cost $0.12, and $0.10 is left";
+    assert_eq!(message(&three), (402, text.to_owned()));
     assert_eq!((draw(body.clone()).await.status, draw(body.clone()).await.status), (200, 200));
     assert_eq!((draw(body.clone()).await.status, sim.calls()), (402, 2));
 
