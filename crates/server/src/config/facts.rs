@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
+use serde_json::{Map, Value};
 use tidegate_core::{Price, Timestamp};
 use tidegate_gateway::files::Limits;
 use tidegate_gateway::snapshot::{Auto, Routing, Tools};
@@ -36,6 +37,17 @@ impl std::fmt::Display for Mistake {
 }
 
 impl std::error::Error for Mistake {}
+
+/// What is known of an endpoint's card, and what the file says otherwise.
+pub fn card(index: usize, known: &Card, said: &Map<String, Value>) -> Result<Card, Mistake> {
+    known.with(said).map_err(|error| {
+        let is_wrong = |(name, value): &(&String, &Value)| {
+            known.with(&Map::from_iter([((*name).clone(), (*value).clone())])).is_err()
+        };
+        let member = said.iter().find(is_wrong).map(|(name, _)| format!(".{name}")).unwrap_or_default();
+        Mistake { path: format!("endpoints[{index}].card{member}"), problem: error.to_string() }
+    })
+}
 
 /// The facts of one endpoint.
 pub struct Facts {

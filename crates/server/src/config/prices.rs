@@ -6,6 +6,7 @@ use std::fmt;
 use tidegate_core::{Factor, Price};
 use tidegate_routing::price::{Override, Prices, Pricing, Tier, Unit, Window};
 
+use super::nearest;
 use super::raw::{self, Decimal};
 
 /// What is wrong with a price, and where: `above.200000.input`.
@@ -33,6 +34,9 @@ impl std::error::Error for Mistake {}
 
 type Checked<T> = Result<T, Mistake>;
 
+/// Tiers that vendors are known to answer in.
+const TIERS: [&str; 5] = ["batch", "fast", "flex", "priority", "standard"];
+
 fn mistake<T>(key: impl Into<String>, problem: impl fmt::Display) -> Checked<T> {
     Err(Mistake { key: key.into(), endpoint: 0, problem: problem.to_string() })
 }
@@ -48,6 +52,10 @@ pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str, is_tiered: bool)
     }
     let tier = |(name, tier): (&String, &raw::TierPrice)| {
         let key = format!("tier.{name}");
+        // Vendors may have others; one of these that is misspelt would never be charged.
+        if let Some(meant) = nearest(name, &TIERS).filter(|meant| meant != name) {
+            return mistake(key, format_args!("is not a tier; did you mean {meant}?"));
+        }
         let tier = match tier {
             raw::TierPrice::Times(times) => Tier::Times(factor(times, &key)?),
             raw::TierPrice::Set(own) => Tier::Set {

@@ -339,6 +339,13 @@ fn what_routing_must_know_is_read_and_checked() {
             "endpoints[0].native_tools: \"x\" is not web_search, the only one there is",
         ),
         ("supported_parameters = [\"topk\"]", "", "", 14, "\"topk\" is not a parameter; did you mean top_k?"),
+        (
+            "card = { tools = true, prefill = true }",
+            "",
+            "",
+            14,
+            "endpoints[0].card.prefill: invalid type: boolean `true`",
+        ),
         ("shadow_price = -1", "", "", 14, "endpoints[0].shadow_price: must not be negative"),
         ("", "released_at = \"soon\"", "", 10, "released_at: \"soon\" is not a day such as 2026-05-31"),
         ("", "", "[routing]\ndefault_sort = \"best\"\n", 2, "\"best\" is none of price, throughput, latency, exacto"),

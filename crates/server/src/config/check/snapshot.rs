@@ -184,7 +184,7 @@ impl At<'_> {
             protocol => dialect::card_for(&provider.slug, protocol),
         };
         let known = Card { context_length, max_output_tokens, images: takes("image"), pdf: takes("file"), ..known };
-        let card = known.with(&own).with_context(|| format!("{}.card", place()))?;
+        let card = facts::card(index, &known, &own)?;
         let calls = way.calls(&provider.slug, &endpoint.model).with_context(place)?;
         let is_native = way.protocol == Protocol::Messages && way.carriage == Carriage::Plain;
         let spoken = Spoken {

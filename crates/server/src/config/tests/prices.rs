@@ -78,6 +78,11 @@ fn a_mistake_in_a_price_is_named_with_file_line_and_key() {
             15,
             "pricing.above.200k.input must not be negative",
         ),
+        (
+            "input = 1\noutput = 1\ntier = { prioritiy = 2 }",
+            15,
+            "pricing.tier.prioritiy is not a tier; did you mean priority?",
+        ),
         ("input = 1\noutput = 1\ntier = { fast = -2 }", 15, "pricing.tier.fast must not be negative"),
         ("input = 1\noutput = 1\ntier = { fast = 1001 }", 15, "pricing.tier.fast must be at most 1000"),
         (
