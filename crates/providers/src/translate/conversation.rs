@@ -1,19 +1,23 @@
 //! A request as every translation starts from it: turns that alternate, results beside their calls, nothing empty. What
 //! had to be changed for that is noted, so that nothing is lost without a word.
 
+mod pairs;
+mod turns;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use tidegate_wire::messages::{Block, CacheControl, Compaction, Content, Message, Request, Role, Source, ToolResult};
+use tidegate_wire::messages::{Block, Compaction, Content, Message, Request, Role, Source, ToolResult};
 use tidegate_wire::object::Raw;
 
 use super::body::compact;
 use super::{NOTHING_SAID, Unsupported, search};
+use pairs::{append_heard, append_said, call_ids, paired};
+pub use turns::{Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 
 /// The first words are a person's in some protocols; a conversation that begins otherwise gets these.
 pub const BEGINNING: &str = ".";
-const INTERRUPTED: &str = "[no result: the call was interrupted]";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
 /// More are not told: they are read by people.
@@ -30,134 +34,6 @@ pub struct Conversation {
     pub ids: HashSet<String>,
     /// Documents of plain text stay documents.
     keeps_documents: bool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
-    User(Vec<Part>),
-    Assistant(Vec<Said>),
-    /// The results of the calls of the turn before, in the order of the calls.
-    Results(Vec<Outcome>),
-    /// An instruction in the middle of the conversation, for upstreams that know such a thing.
-    System(String),
-}
-
-/// Whether a cache marker stands on something, and how long it is to be kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mark {
-    #[default]
-    None,
-    /// Five minutes, or whatever the upstream takes for that.
-    Short,
-    /// An hour.
-    Long,
-}
-
-impl Mark {
-    pub fn of(control: Option<&CacheControl>) -> Self {
-        match control {
-            None => Self::None,
-            Some(control) if control.ttl.as_deref() == Some("1h") => Self::Long,
-            Some(_) => Self::Short,
-        }
-    }
-
-    pub fn is_set(self) -> bool {
-        self != Self::None
-    }
-}
-
-/// A piece of text and the cache marker on it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Text {
-    pub text: String,
-    pub mark: Mark,
-}
-
-impl Text {
-    pub fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), mark: Mark::None }
-    }
-}
-
-/// What a person or a tool shows the model.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Part {
-    Text(Text),
-    /// `path`: where it stands in the request, for errors.
-    Image {
-        source: Media,
-        mark: Mark,
-        path: String,
-    },
-    Document {
-        source: Media,
-        title: Option<String>,
-        context: Option<String>,
-        cited: bool,
-        mark: Mark,
-        path: String,
-    },
-}
-
-/// Bytes, or where they are.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Media {
-    Base64 {
-        media_type: String,
-        data: String,
-    },
-    Url(String),
-    /// The text of a document, for upstreams that take it as one.
-    Text(String),
-}
-
-/// The type of an image by its first bytes; clients often name a wrong one, and some upstreams refuse that.
-pub fn image_type<'a>(declared: &'a str, data: &str) -> &'a str {
-    const KNOWN: [(&str, &str); 4] =
-        [("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("UklGR", "image/webp")];
-    KNOWN.iter().find(|(start, _)| data.starts_with(start)).map_or(declared, |(_, kind)| kind)
-}
-
-/// What the model said.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Said {
-    Text(Text),
-    Call {
-        id: String,
-        name: String,
-        input: Raw,
-        mark: Mark,
-    },
-    Thinking {
-        text: String,
-        signature: Option<String>,
-    },
-    /// Thinking that only its issuer can read.
-    Redacted(String),
-}
-
-impl Said {
-    /// The id of a call.
-    pub fn id(&self) -> Option<&str> {
-        match self {
-            Self::Call { id, .. } => Some(id),
-            Self::Text(_) | Self::Thinking { .. } | Self::Redacted(_) => None,
-        }
-    }
-
-    fn is_thought(&self) -> bool {
-        matches!(self, Self::Thinking { .. } | Self::Redacted(_))
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    pub id: String,
-    pub name: Option<String>,
-    pub parts: Vec<Part>,
-    pub is_error: bool,
-    pub mark: Mark,
 }
 
 impl Conversation {
@@ -659,44 +535,6 @@ pub(crate) fn bare(data: String) -> String {
     body.chars().filter(|character| !character.is_ascii_whitespace()).collect()
 }
 
-fn append_said(turns: &mut Vec<Turn>, said: Vec<Said>) {
-    if said.is_empty() {
-        return;
-    }
-    match turns.last_mut() {
-        Some(Turn::Assistant(before)) => before.extend(said),
-        _ => turns.push(Turn::Assistant(said)),
-    }
-}
-
-fn append_heard(turns: &mut Vec<Turn>, outcomes: Vec<Outcome>, parts: Vec<Part>) {
-    // Neighbouring messages of the user are one, and in it the results of calls come before words and instructions.
-    let asked = turns.iter().rposition(|turn| matches!(turn, Turn::Assistant(_)));
-    let is_known = |outcome: &Outcome| match asked.and_then(|place| turns.get(place)) {
-        Some(Turn::Assistant(said)) => said.iter().any(|said| said.id() == Some(&outcome.id)),
-        _ => false,
-    };
-    let (known, rest): (Vec<Outcome>, Vec<Outcome>) = outcomes.into_iter().partition(is_known);
-    if let Some(place) = asked.map(|asked| asked + 1).filter(|_| !known.is_empty()) {
-        match turns.get_mut(place) {
-            Some(Turn::Results(before)) => before.extend(known),
-            _ => turns.insert(place, Turn::Results(known)),
-        }
-    }
-    if !rest.is_empty() {
-        match turns.last_mut() {
-            Some(Turn::Results(before)) => before.extend(rest),
-            _ => turns.push(Turn::Results(rest)),
-        }
-    }
-    if !parts.is_empty() {
-        match turns.last_mut() {
-            Some(Turn::User(before)) => before.extend(parts),
-            _ => turns.push(Turn::User(parts)),
-        }
-    }
-}
-
 /// The last words of a turn so far.
 fn last_text(said: &mut [Said]) -> Option<&mut Text> {
     said.iter_mut().rev().find_map(|said| match said {
@@ -711,98 +549,4 @@ fn push_line(said: &mut Vec<Said>, line: Text) {
         before.text.push('\n');
     }
     said.push(Said::Text(line));
-}
-
-/// Every call gets its result right after its turn, once, and every result has its call.
-fn paired(turns: Vec<Turn>, warnings: &mut Vec<String>) -> Vec<Turn> {
-    let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
-    let mut used: HashMap<String, usize> = HashMap::new();
-    let mut taken: HashSet<String> = turns.iter().flat_map(call_ids).map(ToOwned::to_owned).collect();
-    let mut waiting: Vec<(String, String, String)> = Vec::new();
-    for turn in turns {
-        match turn {
-            // A turn that was only thought says nothing to anyone: most refuse it, and its neighbours are one without it.
-            Turn::Assistant(said) if said.iter().all(Said::is_thought) => {}
-            Turn::Assistant(mut said) => {
-                interrupted(&mut out, &mut waiting);
-                for said in &mut said {
-                    let Said::Call { id, name, .. } = said else { continue };
-                    let count = used.entry(id.clone()).and_modify(|count| *count += 1).or_insert(1);
-                    let original = id.clone();
-                    if *count > 1 {
-                        // What it would be renamed to may be another call's own id.
-                        let mut number = *count;
-                        while !taken.insert(format!("{original}_{number}")) {
-                            number += 1;
-                        }
-                        *id = format!("{original}_{number}");
-                    }
-                    waiting.push((original, id.clone(), name.clone()));
-                }
-                append_said(&mut out, said);
-            }
-            Turn::Results(outcomes) => {
-                let (known, orphans): (Vec<_>, Vec<_>) = outcomes
-                    .into_iter()
-                    .partition(|outcome| waiting.iter().any(|(original, _, _)| *original == outcome.id));
-                let mut known: Vec<Option<Outcome>> = known.into_iter().map(Some).collect();
-                let mut ordered = Vec::with_capacity(waiting.len());
-                for (original, id, name) in waiting.drain(..) {
-                    let found =
-                        known.iter_mut().find(|slot| slot.as_ref().is_some_and(|outcome| outcome.id == original));
-                    ordered.push(match found.and_then(Option::take) {
-                        Some(outcome) => Outcome { id, name: Some(name), ..outcome },
-                        None => missing(id, name),
-                    });
-                }
-                if !ordered.is_empty() {
-                    append_heard(&mut out, ordered, Vec::new());
-                }
-                for orphan in orphans.into_iter().chain(known.into_iter().flatten()) {
-                    if !warnings.iter().any(|known| known == "changed:orphan_tool_result") {
-                        warnings.push("changed:orphan_tool_result".to_owned());
-                    }
-                    let mut parts = orphan.parts;
-                    let head = format!("[orphan tool result {}]", orphan.id);
-                    match parts.first_mut() {
-                        Some(Part::Text(first)) => first.text.insert_str(0, &format!("{head} ")),
-                        _ => parts.insert(0, Part::Text(Text::plain(head))),
-                    }
-                    append_heard(&mut out, Vec::new(), parts);
-                }
-            }
-            Turn::User(parts) => {
-                interrupted(&mut out, &mut waiting);
-                append_heard(&mut out, Vec::new(), parts);
-            }
-            Turn::System(text) => {
-                interrupted(&mut out, &mut waiting);
-                out.push(Turn::System(text));
-            }
-        }
-    }
-    interrupted(&mut out, &mut waiting);
-    out
-}
-
-fn call_ids(turn: &Turn) -> impl Iterator<Item = &str> {
-    let said = if let Turn::Assistant(said) = turn { said.as_slice() } else { &[] };
-    said.iter().filter_map(Said::id)
-}
-
-fn interrupted(out: &mut Vec<Turn>, waiting: &mut Vec<(String, String, String)>) {
-    if !waiting.is_empty() {
-        let outcomes = waiting.drain(..).map(|(_, id, name)| missing(id, name)).collect();
-        append_heard(out, outcomes, Vec::new());
-    }
-}
-
-fn missing(id: String, name: String) -> Outcome {
-    Outcome {
-        id,
-        name: Some(name),
-        parts: vec![Part::Text(Text::plain(INTERRUPTED.to_owned()))],
-        is_error: true,
-        mark: Mark::None,
-    }
 }
