@@ -177,6 +177,11 @@ impl<'a> Allowed<'a> {
                 None => self.kinds.contains(family(kind.into()).as_ref()),
             }
     }
+
+    /// Whether a group of tools is among them, or one of its tools by the name that it has where there are no groups.
+    pub fn has_of_group(&self, called: &str) -> bool {
+        self.names.contains(called) || self.kinds.contains("namespace")
+    }
 }
 
 /// The name of a function, which one format has in an object of its own.

@@ -119,8 +119,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form, results: &Results) -> Option
             Block::ToolUse(call) => {
                 said(&mut words, &mut items);
                 let call = Call::new(&call.id, &call.name, call.input_text(), form);
-                let prefix = if call.is_custom { "ctc" } else { "fc" };
-                items.push(call.item(&item::id(prefix, &head.id, items.len()), call.status(), &call.input()));
+                items.push(call.item(&item::id(call.prefix(), &head.id, items.len()), call.status(), &call.input()));
             }
             _ => {}
         }

@@ -6,6 +6,7 @@ use std::mem;
 
 use serde_json::value::RawValue;
 
+use super::tools::{FINDS, flat, names};
 use super::{SEALED, SIGNED, ran};
 use crate::chat::content::{instruction, is_detailed, object_of, texts};
 use crate::chat::custom;
@@ -24,7 +25,7 @@ pub(super) struct Said {
 
 /// Turns that are being put together: what the model thought, said and called in a row is one of them, and so are results.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct Turns<'a> {
     system: Vec<String>,
     messages: Vec<String>,
     role: &'static str,
@@ -36,9 +37,11 @@ pub(super) struct Turns {
     waiting: HashSet<String>,
     later: Vec<(&'static str, Vec<String>)>,
     warnings: Vec<String>,
+    /// Tools that come with items, and the places of those.
+    pub tools: Vec<(usize, &'a RawValue)>,
 }
 
-impl Turns {
+impl<'a> Turns<'a> {
     /// What stands before all else.
     pub fn instruct(&mut self, place: &Place<'_>, value: &RawValue) -> Result<(), Violation> {
         // Before what the input itself says of the kind, wherever it was written.
@@ -57,10 +60,10 @@ impl Turns {
 
     /// Notes the results that the items hold.
     fn expect(&mut self, entries: &[&RawValue]) {
-        for entry in entries.iter().filter(|entry| entry.get().contains("_call_output")) {
+        for entry in entries.iter().filter(|entry| entry.get().contains("_output")) {
             let members = Members::of(entry).unwrap_or_default();
             let text = |name: &str| check::present(&members, name).and_then(json::string);
-            if let (Some("function_call_output" | "custom_tool_call_output"), Some(id)) =
+            if let (Some("function_call_output" | "custom_tool_call_output" | "tool_search_output"), Some(id)) =
                 (text("type").as_deref(), text("call_id"))
             {
                 *self.to_come.entry(id.into_owned()).or_default() += 1;
@@ -129,7 +132,7 @@ impl Turns {
 }
 
 /// Reads the input, a text or items.
-pub(super) fn input(place: &Place<'_>, value: &RawValue, turns: &mut Turns) -> Result<(), Violation> {
+pub(super) fn input<'a>(place: &Place<'_>, value: &'a RawValue, turns: &mut Turns<'a>) -> Result<(), Violation> {
     match json::kind(value) {
         Kind::String => {
             check::text(place, value)?;
@@ -140,7 +143,7 @@ pub(super) fn input(place: &Place<'_>, value: &RawValue, turns: &mut Turns) -> R
             let entries = check::entries(place, value, 1, MAX_MESSAGES)?;
             turns.expect(&entries);
             for (index, entry) in entries.into_iter().enumerate() {
-                item(&place.entry(index), entry, turns)?;
+                item(&place.entry(index), (index, entry), turns)?;
             }
             Ok(())
         }
@@ -152,7 +155,7 @@ fn text_block(quoted: &str) -> String {
     format!(r#"{{"type":"text","text":{quoted}}}"#)
 }
 
-fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Violation> {
+fn item<'a>(place: &Place<'_>, (index, entry): (usize, &'a RawValue), turns: &mut Turns<'a>) -> Result<(), Violation> {
     let members = check::members(place, entry)?;
     let kind = check::present(&members, "type").map(|kind| check::text(&place.member("type"), kind)).transpose()?;
     match kind.as_deref().unwrap_or("message") {
@@ -171,6 +174,21 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
             turns.answer(&id, block);
             Ok(())
         }
+        // Of a search that the client made it answers itself; of another one it is enough which tools were found.
+        "tool_search_call" if check::present(&members, "call_id").is_some() => {
+            let (id, block) = search_call(place, &members)?;
+            turns.call(id, block);
+            Ok(())
+        }
+        "tool_search_output" | "additional_tools" => {
+            let found = check::present(&members, "tools");
+            turns.tools.extend(found.map(|tools| (index, tools)));
+            if check::present(&members, "call_id").is_some() {
+                let (id, block) = found_tools(place, &members, found)?;
+                turns.answer(&id, block);
+            }
+            Ok(())
+        }
         kind if kind.contains(':') => {
             match ran::blocks(place, &members)? {
                 Some(blocks) => turns.add("assistant", blocks),
@@ -185,13 +203,20 @@ fn item(place: &Place<'_>, entry: &RawValue, turns: &mut Turns) -> Result<(), Vi
         }
         "item_reference" => Err(place.member("type").is("must not be item_reference: nothing is stored")),
         _ => {
-            let kinds = ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call"];
+            let kinds = [
+                "message",
+                "reasoning",
+                "function_call",
+                "function_call_output",
+                "custom_tool_call",
+                "custom_tool_call_output",
+            ];
             Err(place.member("type").is(format_args!("must be one of {}", kinds.join(", "))))
         }
     }
 }
 
-fn message(place: &Place<'_>, members: &Members<'_>, turns: &mut Turns) -> Result<(), Violation> {
+fn message(place: &Place<'_>, members: &Members<'_>, turns: &mut Turns<'_>) -> Result<(), Violation> {
     let role = check::required(place, members, "role")?;
     let role = check::one_of(&place.member("role"), role, &["user", "assistant", "system", "developer"]);
     let role = role.map_err(|violation| Violation { error_type: ErrorType::InvalidPrompt, ..violation })?;
@@ -303,7 +328,7 @@ fn call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, S
     let id = check::required(place, members, "call_id")?;
     let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
     let name = check::required(place, members, "name")?;
-    check::text_between(&place.member("name"), name, 1, usize::MAX)?;
+    let called = check::text_between(&place.member("name"), name, 1, usize::MAX)?;
     let inner = place.member("arguments");
     let input = match check::present(members, "input") {
         // A text is the one member of what a function takes.
@@ -319,8 +344,44 @@ fn call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, S
     let mut block = Object::default();
     block.set_text("type", "tool_use");
     block.set("id", id.get());
-    block.set("name", name.get());
+    match said(&place.member("namespace"), check::present(members, "namespace"))? {
+        Some(group) => block.set_text("name", &flat(&group, &called)),
+        None => block.set("name", name.get()),
+    }
     block.set("input", &input);
+    Ok((named, block.finish()))
+}
+
+/// A client's own search for tools.
+fn search_call<'a>(place: &Place<'_>, members: &Members<'a>) -> Result<(Cow<'a, str>, String), Violation> {
+    let id = check::required(place, members, "call_id")?;
+    let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let arguments = check::present(members, "arguments");
+    let arguments = arguments.map(|given| match json::kind(given) {
+        Kind::Object => given.get().to_owned(),
+        _ => object_of(&json::string(given).unwrap_or_default()).into_owned(),
+    });
+    let mut block = Object::default();
+    block.set_text("type", "tool_use");
+    block.set("id", id.get());
+    block.set_text("name", FINDS);
+    block.set("input", arguments.as_deref().unwrap_or("{}"));
+    Ok((named, block.finish()))
+}
+
+/// What it found: the tools themselves stand among the others from now on.
+fn found_tools<'a>(
+    place: &Place<'_>,
+    members: &Members<'a>,
+    tools: Option<&RawValue>,
+) -> Result<(Cow<'a, str>, String), Violation> {
+    let id = check::required(place, members, "call_id")?;
+    let named = check::text_between(&place.member("call_id"), id, 1, usize::MAX)?;
+    let found = tools.map(names).unwrap_or_default();
+    let mut block = Object::default();
+    block.set_text("type", "tool_result");
+    block.set("tool_use_id", id.get());
+    block.set_text("content", &if found.is_empty() { "No tools were found.".to_owned() } else { found.join("\n") });
     Ok((named, block.finish()))
 }
 

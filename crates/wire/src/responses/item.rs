@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::tools::FINDS;
 use super::{Form, SEALED, SIGNED};
 use crate::chat::cited::Place;
 use crate::chat::custom;
@@ -85,49 +86,92 @@ impl Thought {
     }
 }
 
+/// What a call is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Function,
+    /// A tool that takes a text and no object.
+    Custom,
+    /// The client's own search for tools.
+    Search,
+}
+
 /// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub id: String,
     pub name: String,
+    /// The group of the tool.
+    group: Option<String>,
     pub arguments: String,
-    /// It takes a text and no object.
-    pub is_custom: bool,
+    pub kind: Kind,
 }
 
 impl Call {
     pub fn new(id: &str, name: &str, arguments: &str, form: &Form) -> Self {
-        let is_custom = form.custom.iter().any(|custom| custom == name);
-        Self { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned(), is_custom }
+        let kind = match name {
+            FINDS if form.finds => Kind::Search,
+            name if form.custom.iter().any(|custom| custom == name) => Kind::Custom,
+            _ => Kind::Function,
+        };
+        let (group, name) = match form.grouped.iter().find(|tool| tool.called == name) {
+            Some(tool) => (Some(tool.group.clone()), tool.name.clone()),
+            None => (None, name.to_owned()),
+        };
+        Self { id: id.to_owned(), name, group, arguments: arguments.to_owned(), kind }
     }
 
     /// What it is called with: the text, or the object as a text.
     pub fn input(&self) -> String {
-        match self.is_custom {
-            true => custom::text_of(&self.arguments),
+        match self.kind {
+            Kind::Custom => custom::text_of(&self.arguments),
             // One without any is called with none.
-            false if self.arguments.is_empty() => "{}".to_owned(),
-            false => self.arguments.clone(),
+            Kind::Function | Kind::Search if self.arguments.is_empty() => "{}".to_owned(),
+            Kind::Function | Kind::Search => self.arguments.clone(),
         }
+    }
+
+    /// Whether what it is called with is told in pieces: a text is in the middle of an object, and told when that is whole.
+    pub fn is_told_in_pieces(&self) -> bool {
+        self.kind == Kind::Function
     }
 
     /// Whether it was cut short.
     pub fn status(&self) -> &'static str {
-        let is_whole = self.arguments.is_empty() || serde_json::from_str::<&RawValue>(&self.arguments).is_ok();
-        if is_whole { "completed" } else { "incomplete" }
+        if self.arguments.is_empty() || is_json(&self.arguments) { "completed" } else { "incomplete" }
+    }
+
+    /// What the ids of its items begin with.
+    pub fn prefix(&self) -> &'static str {
+        match self.kind {
+            Kind::Function => "fc",
+            Kind::Custom => "ctc",
+            Kind::Search => "tsc",
+        }
     }
 
     pub fn item(&self, id: &str, status: &str, input: &str) -> String {
-        let (call, name, input) = (quoted(&self.id), quoted(&self.name), quoted(input));
-        match self.is_custom {
-            true => format!(
-                r#"{{"type":"custom_tool_call","id":"{id}","call_id":{call},"name":{name},"input":{input},"status":"{status}"}}"#
+        let (call, name) = (quoted(&self.id), quoted(&self.name));
+        let group = self.group.as_deref().map(|group| format!(r#""namespace":{},"#, quoted(group))).unwrap_or_default();
+        match self.kind {
+            Kind::Custom => format!(
+                r#"{{"type":"custom_tool_call","id":"{id}","call_id":{call},{group}"name":{name},"input":{},"status":"{status}"}}"#,
+                quoted(input)
             ),
-            false => format!(
-                r#"{{"type":"function_call","id":"{id}","call_id":{call},"name":{name},"arguments":{input},"status":"{status}"}}"#
+            Kind::Function => format!(
+                r#"{{"type":"function_call","id":"{id}","call_id":{call},{group}"name":{name},"arguments":{},"status":"{status}"}}"#,
+                quoted(input)
+            ),
+            Kind::Search => format!(
+                r#"{{"type":"tool_search_call","id":"{id}","call_id":{call},"execution":"client","arguments":{},"status":"{status}"}}"#,
+                if is_json(input) { input } else { "{}" }
             ),
         }
     }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 /// The id of an item of an answer, by its place.

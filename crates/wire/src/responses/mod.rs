@@ -7,6 +7,7 @@ mod item;
 pub(crate) mod ran;
 mod request;
 mod stream;
+mod tools;
 mod usage;
 
 pub use answer::{cut_short, whole};
@@ -23,10 +24,22 @@ pub struct Form {
     pub echo: String,
     /// Tools that take a text and no object.
     pub custom: Vec<String>,
+    /// Tools that stand in groups.
+    pub grouped: Vec<Grouped>,
+    /// The client itself looks for tools.
+    pub finds: bool,
     /// The model as the caller wrote it: all that is known until one answers.
     pub model: String,
     /// The name before those of the gateway's own tools.
     pub brand: String,
+}
+
+/// A tool of a group, and what it is called where there are no groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grouped {
+    pub called: String,
+    pub group: String,
+    pub name: String,
 }
 
 /// What is before the signature of a thought in what clients keep of it without reading.

@@ -5,11 +5,12 @@ use serde_json::value::RawValue;
 
 use super::Form;
 use super::input::{Turns, input};
+use super::tools::Tools;
 use crate::chat::options::{self, Allowed, Reasoning};
 use crate::chat::request::{Object, SAME, config};
-use crate::chat::{OPTION_NAMES, OPTIONS, custom};
+use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
-use crate::envelope::{self, MAX_TOOLS, Violation};
+use crate::envelope::{self, Violation};
 use crate::json::{self, Kind, Members};
 
 /// A request that was read.
@@ -50,27 +51,18 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     let members = check::members(&Place::Body, envelope::whole(body)?)?;
     let (mut out, mut beside, mut reasoning) = (Object::default(), Object::default(), Reasoning::default());
     let model = check::present(&members, "model").and_then(json::string).unwrap_or_default();
-    let mut form =
-        Form { echo: echo(&members), custom: Vec::new(), model: model.clone().into_owned(), ..Form::default() };
+    let mut form = Form { echo: echo(&members), model: model.clone().into_owned(), ..Form::default() };
     let mut warnings = Vec::new();
     let mut cache_key = None;
     let allowed = Allowed::of(check::present(&members, "tool_choice"))?;
-    let (mut turns, mut limit, mut schema, mut parallel, mut has_tools) = (Turns::default(), None, None, None, false);
+    let (mut turns, mut limit, mut schema, mut parallel) = (Turns::default(), None, None, None);
     for (name, value) in members.0.iter().filter(|(_, value)| json::kind(value) != Kind::Null) {
         let place = Place::top(name);
         match name.as_ref() {
-            "input" | "tool_choice" => {}
+            "input" | "tool_choice" | "tools" => {}
             "instructions" => turns.instruct(&place, value)?,
             "max_output_tokens" => limit = Some(check::integer(&place, value, 1)?),
             "parallel_tool_calls" => parallel = Some(check::boolean(&place, value)?),
-            "tools" => {
-                let searching = search(&model);
-                let offered = (searching.as_deref(), allowed.as_ref());
-                let (tools, dropped) = tools(&place, value, offered, &mut form.custom)?;
-                warnings.extend(dropped.then(|| "dropped:web_search".to_owned()));
-                has_tools = tools != "[]";
-                out.set(name, &tools);
-            }
             "text" => schema = told(&place, value, &mut beside)?,
             "reasoning" => reasoning.object(&place, value)?,
             "service_tier" => {
@@ -102,6 +94,21 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     }
     let place = Place::top("input");
     input(&place, check::present(&members, "input").ok_or_else(|| place.required())?, &mut turns)?;
+    let searching = search(&model);
+    let (search, allowed) = (searching.as_deref(), allowed.as_ref());
+    let mut tools = Tools { search, allowed, are_found: false, form: &mut form, made: Vec::new(), is_dropped: false };
+    let given = check::present(&members, "tools");
+    if let Some(given) = given {
+        tools.read(&Place::top("tools"), given)?;
+    }
+    for (index, more) in &turns.tools {
+        tools.read(&place.entry(*index).member("tools"), more)?;
+    }
+    warnings.extend(tools.is_dropped.then(|| "dropped:web_search".to_owned()));
+    let has_tools = !tools.made.is_empty();
+    if given.is_some() || has_tools {
+        out.set("tools", &format!("[{}]", tools.made.join(",")));
+    }
     let said = turns.finish();
     warnings.extend(said.warnings);
     if let Some(system) = said.system {
@@ -158,36 +165,4 @@ fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Resu
         _ => {}
     }
     Ok(None)
-}
-
-/// Tools in the other format's words, and whether a search was left out. One that takes a text is a function with one
-/// member.
-fn tools(
-    place: &Place<'_>,
-    value: &RawValue,
-    (search, allowed): (Option<&str>, Option<&Allowed<'_>>),
-    names: &mut Vec<String>,
-) -> Result<(String, bool), Violation> {
-    let (mut made, mut is_dropped) = (Vec::new(), false);
-    for (index, entry) in check::entries(place, value, 0, MAX_TOOLS)?.into_iter().enumerate() {
-        let place = place.entry(index);
-        let members = check::members(&place, entry)?;
-        let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
-        if allowed.is_some_and(|allowed| !allowed.has(&kind, &members)) {
-            continue;
-        }
-        made.push(match kind.as_ref() {
-            "function" => options::function(&place, &members)?.finish(),
-            "custom" => custom::tool(&place, &members, names)?.finish(),
-            kind if kind.starts_with("web_search") => match search {
-                Some(kind) => options::searching(kind, &members),
-                None => {
-                    is_dropped = true;
-                    continue;
-                }
-            },
-            _ => entry.get().to_owned(),
-        });
-    }
-    Ok((format!("[{}]", made.join(",")), is_dropped))
 }

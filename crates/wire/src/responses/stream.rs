@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use super::answer::{CUT, Object, ended};
-use super::item::{self, Call, Thought, Words};
+use super::item::{self, Call, Kind, Thought, Words};
 use super::ran::{self, Ran, Results};
 use super::{Form, Head};
 use crate::chat::answer::with_metadata;
@@ -196,8 +196,7 @@ impl Stream {
         let prefix = match &what {
             Open::Words(_) => "msg",
             Open::Thought(_) => "rs",
-            Open::Call(call, _) if call.is_custom => "ctc",
-            Open::Call(..) => "fc",
+            Open::Call(call, _) => call.prefix(),
             Open::Ran(_) => "",
         };
         let id = match &what {
@@ -323,8 +322,7 @@ impl Stream {
                 let Open::Call(call, input) = &mut item.what else { return };
                 *input = None;
                 call.arguments.push_str(&delta.partial_json);
-                // A text is in the middle of an object, and told when that is whole.
-                let is_told = !call.is_custom;
+                let is_told = call.is_told_in_pieces();
                 self.kept += delta.partial_json.len();
                 if is_told {
                     let piece = quoted(&delta.partial_json);
@@ -431,12 +429,17 @@ impl Stream {
                 }
                 let input = call.input();
                 let (text, name) = (quoted(&input), quoted(&call.name));
-                if call.is_custom {
-                    self.put(out, "response.custom_tool_call_input.delta", &format!(r#"{at},"delta":{text}"#));
-                    self.put(out, "response.custom_tool_call_input.done", &format!(r#"{at},"input":{text}"#));
-                } else {
-                    let members = format!(r#"{at},"name":{name},"arguments":{text}"#);
-                    self.put(out, "response.function_call_arguments.done", &members);
+                match call.kind {
+                    Kind::Custom => {
+                        self.put(out, "response.custom_tool_call_input.delta", &format!(r#"{at},"delta":{text}"#));
+                        self.put(out, "response.custom_tool_call_input.done", &format!(r#"{at},"input":{text}"#));
+                    }
+                    Kind::Function => {
+                        let members = format!(r#"{at},"name":{name},"arguments":{text}"#);
+                        self.put(out, "response.function_call_arguments.done", &members);
+                    }
+                    // It is known when it is whole.
+                    Kind::Search => {}
                 }
                 call.item(&id, call.status(), &input)
             }

@@ -160,6 +160,7 @@ fn told(stream: &'static str, pieces: &[usize]) -> String {
         custom: vec!["g".to_owned()],
         model: "asked/for".to_owned(),
         brand: "tidegate".to_owned(),
+        ..Form::default()
     };
     let (mut rest, mut out) = (Bytes::from_static(stream.as_bytes()), String::new());
     let mut made = Stream::new(head(), form, 1 << 20, 1 << 20, Box::new(|_| None));
@@ -218,6 +219,7 @@ fn a_stream_ends_with_what_a_whole_answer_says() {
         custom: vec!["g".to_owned()],
         model: "asked/for".to_owned(),
         brand: "tidegate".to_owned(),
+        ..Form::default()
     };
     let made: Value =
         serde_json::from_slice(&whole(answer.to_string().as_bytes(), &head(), &form, &nothing()).unwrap()).unwrap();
